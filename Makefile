@@ -1,0 +1,26 @@
+# Two commands are enough: `make search` and `make test`. Each sets everything up by itself.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: search test test-all lint clean
+
+search: $(VENV)/.ready  ## search an architecture for handwritten digits (minutes on two cores)
+	$(BIN)/python search.py $(ARGS)
+
+test: $(VENV)/.ready  ## the tests that every change must pass
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.ready  ## the long ones too
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.ready  ## style and types
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) outputs multirun
+
+$(VENV)/.ready: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@

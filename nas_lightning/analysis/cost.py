@@ -1,0 +1,33 @@
+"""Parameters and multiply-adds of a network, counted without running it."""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+
+class Cost(NamedTuple):
+    """What a network weighs, for one image."""
+
+    params: int
+    macs: int
+
+    def __str__(self) -> str:
+        return f"{self.params:,} parameters, {self.macs:,} multiply-adds"
+
+
+def cost(network: nn.Module, image: tuple[int, int, int]) -> Cost:
+    """Trainable parameters, and multiply-adds of the forward pass on one image of (c, h, w).
+
+    >>> cost(nn.Conv2d(3, 8, 1, bias=False), (3, 4, 4))
+    Cost(params=24, macs=384)
+    """
+    shadow = copy.deepcopy(network).to("meta").eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        shadow(torch.empty(1, *image, device="meta"))
+    params = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    return Cost(params, counter.get_total_flops() // 2)

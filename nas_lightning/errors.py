@@ -1,0 +1,40 @@
+"""The one exception for what a user typed, wrote or pointed at; the entry scripts print it as one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something the user gave does not fit. The message says what was expected, what came, and where.
+
+    >>> raise InputError("expected an operation", got="sep_conv_4x4", where="conf/genotype/mine.yaml")
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected an operation, got 'sep_conv_4x4' (in conf/genotype/mine.yaml)
+    """
+
+    def __init__(self, expected: str, *, got: object = None, where: object = None) -> None:
+        message = expected
+        if got is not None:
+            message += f", got {_short(got)}"
+        if where is not None:
+            message += f" (in {where})"
+        super().__init__(" ".join(message.split()))
+
+
+def _short(value: object, limit: int = 120) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def near_match(name: str, choices: Iterable[str]) -> str:
+    """`, did you mean 'x'?`, or the whole list where nothing is near.
+
+    >>> near_match("dart", ["darts", "gdas"])
+    "did you mean 'darts'?"
+    """
+    choices = sorted(choices)
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(choices)}"

@@ -1,0 +1,172 @@
+"""Architectures as values: frozen, hashable, JSON in and out. Standard library only.
+
+A `Genotype` names its space and holds one `Cell` per kind of cell. A cell is a directed acyclic graph: nodes
+are numbered, the first `inputs` of them are fed from outside, every edge carries one operation, and the cell
+returns the nodes in `output` (concatenated where there are several). Two cells are equal when they describe
+the same graph, whatever order their edges were written in.
+
+>>> cell = Cell(edges=[("skip_connect", 1, 2), ("sep_conv_3x3", 0, 2)], inputs=2, output=[2])
+>>> genotype = Genotype("darts", {"normal": cell, "reduce": cell})
+>>> Genotype.from_dict(genotype.to_dict()) == genotype
+True
+>>> print(genotype["normal"])
+sep_conv_3x3(0)→2, skip_connect(1)→2 ⇒ [2]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nas_lightning.errors import InputError
+
+FILE_NAME = "genotype.json"
+
+
+class Edge(NamedTuple):
+    """The operation `op` takes node `source` to node `target`."""
+
+    op: str
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its edges in the order of (target, source, op), its input nodes and its output nodes."""
+
+    edges: tuple[Edge, ...]
+    inputs: int
+    output: tuple[int, ...]
+
+    def __init__(self, edges: Iterable[Iterable[Any]], inputs: int, output: Iterable[int]) -> None:
+        checked = sorted((_edge(edge) for edge in edges), key=lambda e: (e.target, e.source, e.op))
+        object.__setattr__(self, "edges", tuple(checked))
+        object.__setattr__(self, "inputs", _count(inputs, "the number of input nodes"))
+        object.__setattr__(self, "output", tuple(_count(node, "an output node") for node in output))
+        self._validate()
+
+    def _validate(self) -> None:
+        if self.inputs < 1:
+            raise InputError("expected a cell with at least one input node", got=self.inputs)
+        for edge in self.edges:
+            if not 0 <= edge.source < edge.target or edge.target < self.inputs:
+                raise InputError("expected an edge from an earlier node to a later, inner one", got=edge)
+        if not self.output or len(set(self.output)) != len(self.output):
+            raise InputError("expected distinct output nodes, at least one", got=list(self.output))
+        fed = {edge.target for edge in self.edges} | set(range(self.inputs))
+        for node in (*self.output, *(edge.source for edge in self.edges)):
+            if node not in fed:
+                raise InputError(f"expected an edge into node {node}, which the cell uses", got="none")
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes, inputs included."""
+        return 1 + max(*self.output, *(edge.target for edge in self.edges), self.inputs - 1)
+
+    def into(self, node: int) -> tuple[Edge, ...]:
+        """The edges that end in `node`."""
+        return tuple(edge for edge in self.edges if edge.target == node)
+
+    def __str__(self) -> str:
+        edges = ", ".join(f"{edge.op}({edge.source})→{edge.target}" for edge in self.edges)
+        return f"{edges} ⇒ {list(self.output)}"
+
+
+@dataclass(frozen=True)
+class Genotype:
+    """An architecture: the name of its space and its cells, by name."""
+
+    space: str
+    cells: tuple[tuple[str, Cell], ...]
+
+    def __init__(self, space: str, cells: Mapping[str, Cell]) -> None:
+        if not cells:
+            raise InputError("expected a genotype with at least one cell", got="none")
+        object.__setattr__(self, "space", space)
+        object.__setattr__(self, "cells", tuple(sorted(cells.items())))
+
+    def __getitem__(self, name: str) -> Cell:
+        return dict(self.cells)[name]
+
+    def __iter__(self) -> Iterator[tuple[str, Cell]]:
+        return iter(self.cells)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {cell}" for name, cell in self.cells)
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The operation of every edge of every cell."""
+        return tuple(edge.op for _, cell in self.cells for edge in cell.edges)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain containers, ready for JSON or YAML."""
+        cells = {
+            name: {"edges": [list(e) for e in cell.edges], "inputs": cell.inputs, "output": list(cell.output)}
+            for name, cell in self.cells
+        }
+        return {"space": self.space, "cells": cells}
+
+    @classmethod
+    def from_dict(cls, data: object, where: object = None) -> Genotype:
+        """The inverse of `to_dict`; anything else is an `InputError` that says what is missing."""
+        expected = "expected a genotype {'space': …, 'cells': {name: {'edges', 'inputs', 'output'}}}"
+        if not (isinstance(data, Mapping) and isinstance(data.get("space"), str)):
+            raise InputError(expected, got=data, where=where)
+        cells = data.get("cells")
+        if not isinstance(cells, Mapping) or not all(_is_cell(cell) for cell in cells.values()):
+            raise InputError(expected, got=data, where=where)
+        try:
+            built = {str(n): Cell(c["edges"], c["inputs"], c["output"]) for n, c in cells.items()}
+            return cls(data["space"], built)
+        except InputError as error:
+            raise InputError(str(error), where=where) from None
+
+
+def _is_cell(data: object) -> bool:
+    return (
+        isinstance(data, Mapping)
+        and {"edges", "inputs", "output"} <= set(data)
+        and all(isinstance(data[key], (list, tuple)) for key in ("edges", "output"))
+    )
+
+
+def _edge(edge: Any) -> Edge:
+    parts = tuple(edge) if isinstance(edge, (list, tuple)) else ()
+    if len(parts) != 3 or not isinstance(parts[0], str):
+        raise InputError("expected an edge [operation, source, target]", got=edge)
+    return Edge(parts[0], _count(parts[1], "an edge's source"), _count(parts[2], "an edge's target"))
+
+
+def _count(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f"expected {what} as a whole number ≥ 0", got=value)
+    return value
+
+
+def write_genotypes(path: Path, genotypes: Iterable[Genotype], **facts: Any) -> Path:
+    """Write what a run found, with `facts` about the run (strategy, seed, versions, scores) beside it."""
+    content = {**facts, "genotypes": [genotype.to_dict() for genotype in genotypes]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def read_genotypes(path: str | Path) -> list[Genotype]:
+    """The genotypes of a run's folder, or of a file that `write_genotypes` or `Genotype.to_dict` made."""
+    path = Path(path)
+    file = path / FILE_NAME if path.is_dir() else path
+    if not file.is_file():
+        raise InputError("expected a run's folder or a genotype file", got=str(path), where="genotype.path")
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"expected JSON: {error}", where=file) from None
+    found = data.get("genotypes") if isinstance(data, dict) and "genotypes" in data else [data]
+    if not isinstance(found, list) or not found:
+        raise InputError("expected at least one genotype", got=found, where=file)
+    return [Genotype.from_dict(item, where=file) for item in found]

@@ -1,0 +1,9 @@
+"""Search spaces: each one file, one final subclass of `SearchSpace`."""
+
+from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.darts import DartsSpace
+from nas_lightning.spaces.nasbench201 import NasBench201
+from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.supernet import Supernet
+
+__all__ = ["DartsSpace", "Group", "NasBench201", "Network", "SearchSpace", "Supernet"]

@@ -1,0 +1,137 @@
+"""What a search space is: its decisions, its networks and its notations.
+
+A space names *groups* of categorical decisions. A group is a matrix: one row per edge, one column per
+candidate operation. Strategies turn parameters into such matrices, supernets take them as an argument, and
+`discretise` turns their scores into a genotype. A new space is one file with one final subclass, and one yaml.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import Genotype
+from nas_lightning.ops import NONE
+from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.supernet import Supernet
+
+
+@dataclass(frozen=True)
+class Group:
+    """Decisions of one kind: (source, target) of each row, the candidate operation of each column."""
+
+    edges: tuple[tuple[int, int], ...]
+    ops: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(edges, ops)."""
+        return len(self.edges), len(self.ops)
+
+    def column(self, op: str) -> int:
+        """The column of an operation, by its name."""
+        if op not in self.ops:
+            raise InputError(f"expected an operation of the space ({near_match(op, self.ops)})", got=op)
+        return self.ops.index(op)
+
+
+class SearchSpace(ABC):
+    """The contract of a space; `tests/spaces/test_contract.py` holds every space to it."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def groups(self) -> Mapping[str, Group]:
+        """The decisions, by the name of their group."""
+
+    @abstractmethod
+    def supernet(self, *, in_channels: int, num_classes: int, **size: Any) -> Supernet:
+        """A network with every candidate, which takes the architecture weights as an argument."""
+
+    @abstractmethod
+    def network(self, genotype: Genotype, *, in_channels: int, num_classes: int, **size: Any) -> Network:
+        """The network that a genotype stands for."""
+
+    @abstractmethod
+    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+        """The genotype that scores of (edges, ops) per group favour; ties go to the earlier row or column."""
+
+    @abstractmethod
+    def sample(self, generator: torch.Generator) -> Genotype:
+        """A genotype, uniformly at random."""
+
+    @abstractmethod
+    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+        """Every genotype that differs in one decision."""
+
+    @abstractmethod
+    def parse(self, text: str | Mapping[str, Any]) -> Genotype:
+        """A genotype from the notations that people have files in, or from `Genotype.to_dict`."""
+
+    @abstractmethod
+    def notation(self, genotype: Genotype) -> str:
+        """A genotype in the notation that others' code reads; `parse` is its inverse."""
+
+    def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
+        """The genotype as weights of the supernet: 1 where it has an operation, 0 elsewhere; (edges, ops)."""
+        self.check(genotype)
+        weights = {}
+        for name, group in self.groups.items():
+            weights[name] = torch.zeros(group.shape)
+            for op, source, target in genotype[name].edges:
+                if (source, target) not in group.edges:
+                    raise InputError(f"expected an edge of the space's {name} cell", got=f"{source}→{target}")
+                weights[name][group.edges.index((source, target)), group.column(op)] += 1
+        return weights
+
+    def mutate(self, genotype: Genotype, generator: torch.Generator) -> Genotype:
+        """One of the neighbours, uniformly at random."""
+        return choose(self.neighbours(genotype), generator)
+
+    def check(self, genotype: Genotype) -> None:
+        """Raise unless the genotype is one of this space's, by name and cells."""
+        if genotype.space != self.name:
+            raise InputError(f"expected a genotype of the space {self.name!r}", got=genotype.space)
+        cells = {name for name, _ in genotype}
+        if cells != set(self.groups):
+            raise InputError(f"expected the cells {', '.join(self.groups)}", got=", ".join(sorted(cells)))
+
+    def check_scores(self, scores: Mapping[str, Tensor]) -> None:
+        """Raise unless there is one finite score for every decision and candidate."""
+        for name, group in self.groups.items():
+            shape = tuple(scores[name].shape)
+            if shape != group.shape:
+                raise ValueError(f"expected scores of shape {group.shape} for {name!r}, got {shape}")
+            if not bool(torch.isfinite(scores[name]).all()):
+                raise ValueError(f"expected finite scores for {name!r}, got {scores[name].tolist()}")
+
+
+def choose(items: Iterable[Any], generator: torch.Generator) -> Any:
+    """One of the items, uniformly at random."""
+    items = list(items)
+    return items[int(torch.randint(len(items), (), generator=generator))]
+
+
+def real_ops(group: Group) -> list[str]:
+    """The candidates that compute something."""
+    return [op for op in group.ops if op != NONE]
+
+
+def best(scores: Mapping[str, float]) -> tuple[str, float]:
+    """The first entry with the largest score."""
+    name = max(scores, key=lambda key: scores[key])
+    return name, scores[name]
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """−Σ_o w_o ln w_o of each row, as a share of its maximum ln(ops): (edges, ops) → (edges,)."""
+    share = weights / weights.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    return torch.special.entr(share).sum(dim=-1) / math.log(weights.shape[-1])

@@ -1,0 +1,210 @@
+"""The space of NAS-Bench-201 (Dong & Yang 2020, arXiv:2001.00326): one cell of four nodes, 15,625 in all.
+
+Every pair of nodes is joined by one of five operations (`none` among them); a node is the sum of what reaches
+it. The network has three stages of N cells with a residual block between stages (section 2.1).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import Cell, Edge, Genotype
+from nas_lightning.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm
+from nas_lightning.spaces.base import Group, SearchSpace, best, choose
+from nas_lightning.spaces.graph import CellGraph, Plan
+from nas_lightning.spaces.network import Backbone, Network
+from nas_lightning.spaces.supernet import Supernet
+
+OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+NODES = 4
+EDGES = tuple((source, target) for target in range(1, NODES) for source in range(target))
+
+
+class NasBench201(SearchSpace):
+    """One cell: 6 edges × 5 operations.
+
+    >>> space = NasBench201()
+    >>> text = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|"
+    >>> space.notation(space.parse(text)) == text
+    True
+    """
+
+    name: ClassVar[str] = "nasbench201"
+    group = Group(EDGES, OPS)
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return {"cell": self.group}
+
+    def supernet(
+        self, *, in_channels: int, num_classes: int, channels: int = 16, cells: int = 5, partial: int = 1
+    ) -> Supernet:
+        """`cells` are counted per stage."""
+
+        def graph(width: int) -> CellGraph:
+            ops = [OPS] * len(EDGES)
+            return CellGraph(
+                EDGES, ops, inputs=1, nodes=NODES, channels=width, norm=SEARCH_NORM, partial=partial
+            )
+
+        return Supernet(StagedBackbone(graph, SEARCH_NORM, in_channels, channels, cells), num_classes)
+
+    def network(
+        self,
+        genotype: Genotype,
+        *,
+        in_channels: int,
+        num_classes: int,
+        channels: int = 16,
+        cells: int = 5,
+        auxiliary: bool = False,
+        dropout: float = 0.0,
+        norm: Norm = TRAIN_NORM,
+    ) -> Network:
+        """`cells` are counted per stage."""
+        self.check(genotype)
+        edges = genotype["cell"].edges
+
+        def graph(width: int) -> CellGraph:
+            ends = [(edge.source, edge.target) for edge in edges]
+            ops = [[edge.op] for edge in edges]
+            return CellGraph(ends, ops, inputs=1, nodes=NODES, channels=width, norm=norm, drop_path=True)
+
+        backbone = StagedBackbone(graph, norm, in_channels, channels, cells)
+        return Network(backbone, num_classes, auxiliary=auxiliary, dropout=dropout)
+
+    def check(self, genotype: Genotype) -> None:
+        super().check(genotype)
+        edges = tuple((edge.source, edge.target) for edge in genotype["cell"].edges)
+        if edges != EDGES:
+            raise InputError("expected one operation on each of the cell's six edges", got=genotype)
+
+    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+        """The operation with the largest score on every edge, `none` included."""
+        self.check_scores(scores)
+        rows = scores["cell"].tolist()
+        return self._genotype([best(dict(zip(OPS, row, strict=True)))[0] for row in rows])
+
+    def sample(self, generator: torch.Generator) -> Genotype:
+        return self._genotype([choose(OPS, generator) for _ in EDGES])
+
+    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+        """One edge with another operation: 24."""
+        self.check(genotype)
+        ops = list(genotype.ops)
+        changes = [(row, op) for row in range(len(ops)) for op in OPS if op != ops[row]]
+        return [self._genotype([*ops[:row], op, *ops[row + 1 :]]) for row, op in changes]
+
+    def all(self) -> Iterator[Genotype]:
+        """The 15,625 genotypes."""
+        return (self._genotype(ops) for ops in product(OPS, repeat=len(EDGES)))
+
+    def _genotype(self, ops: Sequence[str]) -> Genotype:
+        edges = [Edge(op, source, target) for op, (source, target) in zip(ops, EDGES, strict=True)]
+        return Genotype(self.name, {"cell": Cell(edges, inputs=1, output=[NODES - 1])})
+
+    def parse(self, text: str | Mapping[str, Any]) -> Genotype:
+        """An architecture string `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`, or our own JSON."""
+        if isinstance(text, str) and not text.lstrip().startswith("{"):
+            return self._parse_string(text)
+        try:
+            data = json.loads(text) if isinstance(text, str) else text
+        except json.JSONDecodeError as error:
+            raise InputError(f"expected an architecture string or JSON: {error}", got=text) from None
+        if "arch" in data:
+            return self._parse_string(str(data["arch"]))
+        genotype = Genotype.from_dict({"space": self.name, **data})
+        self.check(genotype)
+        return genotype
+
+    def _parse_string(self, text: str) -> Genotype:
+        parts = [re.findall(r"([^|~+]+)~(\d+)", node) for node in text.strip().split("+")]
+        ops = [op for node in parts for op, _ in node]
+        edges = [(int(source), target) for target, node in enumerate(parts, 1) for _, source in node]
+        if tuple(edges) != EDGES or self._render(ops) != text.strip():
+            raise InputError("expected |op~0|+|op~0|op~1|+|op~0|op~1|op~2|", got=text)
+        for op in ops:
+            if op not in OPS:
+                raise InputError(f"expected an operation of NAS-Bench-201 ({near_match(op, OPS)})", got=op)
+        return self._genotype(ops)
+
+    def notation(self, genotype: Genotype) -> str:
+        self.check(genotype)
+        return self._render(genotype.ops)
+
+    @staticmethod
+    def _render(ops: Sequence[str]) -> str:
+        nodes = [
+            [f"{op}~{s}" for op, (s, t) in zip(ops, EDGES, strict=False) if t == n] for n in range(1, NODES)
+        ]
+        return "+".join(f"|{'|'.join(node)}|" for node in nodes)
+
+
+class GraphCell(nn.Module):
+    """A cell of one input, whose output is its last node."""
+
+    def __init__(self, graph: CellGraph) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, x: Tensor, plan: Plan | None) -> Tensor:
+        return self.graph([x], plan)[-1]
+
+
+class ResidualBlock(nn.Module):
+    """Two 3×3 convolutions beside a pooled 1×1 one: halves the resolution, doubles the channels."""
+
+    def __init__(self, c_in: int, c_out: int, norm: Norm) -> None:
+        super().__init__()
+        self.conv_a = conv_norm(c_in, c_out, 3, 2, norm)
+        self.conv_b = conv_norm(c_out, c_out, 3, 1, norm)
+        self.shortcut = ReduceByPool(c_in, c_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.shortcut(x) + self.conv_b(F.relu(self.conv_a(F.relu(x))))
+
+
+class StagedBackbone(Backbone):
+    """A 3×3 stem and three stages of cells, with residual blocks between (section 2.1, figure 1)."""
+
+    def __init__(
+        self, graph: Callable[[int], CellGraph], norm: Norm, in_channels: int, channels: int, cells: int
+    ) -> None:
+        super().__init__()
+        if cells < 1 or channels < 1:
+            raise InputError(
+                "expected at least 1 cell and 1 channel", got=f"cells={cells}, channels={channels}"
+            )
+        stem = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
+        self.stem = nn.Sequential(stem, nn.BatchNorm2d(channels))
+        widths = [channels, 2 * channels, 4 * channels]
+        self.blocks = nn.ModuleList(
+            ResidualBlock(a, b, norm) for a, b in zip(widths, widths[1:], strict=False)
+        )
+        self.stages = nn.ModuleList(
+            nn.ModuleList(GraphCell(graph(width)) for _ in range(cells)) for width in widths
+        )
+        self.widths = [width for width in widths for _ in range(cells)]
+        self.auxiliary_at = 2 * cells - 1  # the end of the second stage
+        self.last_norm = nn.BatchNorm2d(widths[-1])
+
+    def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
+        x = self.stem(x)
+        for index, stage in enumerate(self.stages):
+            if index:
+                x = self.blocks[index - 1](x)
+            for cell in stage:  # type: ignore[attr-defined]
+                x = cell(x, None if plans is None else plans["cell"])
+                yield x
+
+    def final(self, x: Tensor) -> Tensor:
+        return F.relu(self.last_norm(x))

@@ -1,0 +1,126 @@
+"""Networks of stacked cells: what supernets and derived networks have in common, and the derived network."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+
+import torch
+from timm.layers import DropPath
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.errors import InputError
+from nas_lightning.spaces.graph import Plan
+
+
+class Backbone(nn.Module, ABC):
+    """Stem and stacked cells. Subclasses belong to a space and know nothing of classes or strategies."""
+
+    widths: list[int]
+    """Channels of the output of each cell."""
+    auxiliary_at: int
+    """The cell whose output feeds an auxiliary head: the one at two thirds of the depth."""
+    auxiliary_second_norm: bool = True
+    """DARTS' ImageNet head leaves its second batch norm out."""
+
+    @abstractmethod
+    def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
+        """The outputs of the cells in turn; `plans` says what each group computes, None: everything."""
+
+    def final(self, x: Tensor) -> Tensor:
+        """What stands between the last cell and the pooling."""
+        return x
+
+
+class AuxiliaryHead(nn.Module):
+    """A second classifier on an inner feature map, for maps of any size (DARTS, section 4.1).
+
+    The pooling's two windows per side cover the map and have DARTS' sizes where DARTS defines them: 8×8
+    (kernel 5, stride 3) and 7×7 (kernel 5, stride 2).
+    """
+
+    def __init__(self, channels: int, num_classes: int, second_norm: bool = True) -> None:
+        super().__init__()
+        self.reduce = nn.Sequential(nn.Conv2d(channels, 128, 1, bias=False), nn.BatchNorm2d(128), nn.ReLU())
+        norm = nn.BatchNorm2d(768) if second_norm else nn.Identity()
+        self.expand = nn.Sequential(nn.Conv2d(128, 768, 2, bias=False), norm, nn.ReLU())
+        self.classifier = nn.Linear(768, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
+        x = _pool_to_2x2(F.relu(x))
+        return self.classifier(self.expand(self.reduce(x)).flatten(1))
+
+
+def _pool_to_2x2(x: Tensor) -> Tensor:
+    if min(x.shape[-2:]) < 2:
+        return F.adaptive_avg_pool2d(x, 2)
+    kernel = [min((side + 1) // 2 + 1, side - 1) for side in x.shape[-2:]]
+    stride = [side - k for side, k in zip(x.shape[-2:], kernel, strict=True)]
+    return F.avg_pool2d(x, kernel, stride)
+
+
+class Network(nn.Module):
+    """A derived network: image → logits, an ordinary module with nothing left of the search.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> genotype = space.sample(torch.Generator().manual_seed(0))
+    >>> network = space.network(genotype, in_channels=3, num_classes=10, channels=8, cells=1)
+    >>> network(torch.zeros(2, 3, 16, 16)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self, backbone: Backbone, num_classes: int, *, auxiliary: bool = False, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        check_classes(num_classes)
+        self.backbone = backbone
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(backbone.widths[-1], num_classes)
+        self.auxiliary: AuxiliaryHead | None = None
+        if auxiliary:
+            width = backbone.widths[backbone.auxiliary_at]
+            self.auxiliary = AuxiliaryHead(width, num_classes, backbone.auxiliary_second_norm)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
+        return self._classify(list_last(self.backbone.cells_outputs(channels_last(x))))
+
+    def forward_auxiliary(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of the network and of its auxiliary head."""
+        if self.auxiliary is None:
+            raise RuntimeError("expected a network with an auxiliary head: build it with auxiliary=True")
+        for index, features in enumerate(self.backbone.cells_outputs(channels_last(x))):
+            if index == self.backbone.auxiliary_at:
+                auxiliary = self.auxiliary(features)
+        return self._classify(features), auxiliary
+
+    def _classify(self, features: Tensor) -> Tensor:
+        pooled = self.backbone.final(features).mean(dim=(2, 3))
+        return self.head(self.dropout(pooled))
+
+    def set_drop_path(self, rate: float) -> None:
+        """The rate at which operations are dropped from now on, in training."""
+        for module in self.modules():
+            if isinstance(module, DropPath):
+                module.drop_prob = rate
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """(b, c, h, w) with the channels innermost in memory, which convolutions are faster on."""
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def list_last(items: Iterator[Tensor]) -> Tensor:
+    """The last item, without keeping the others."""
+    for item in items:
+        last = item
+    return last
+
+
+def check_classes(num_classes: int) -> None:
+    """Raise unless there is something to tell apart."""
+    if num_classes < 2:
+        raise InputError("expected at least two classes", got=num_classes)

@@ -1,0 +1,57 @@
+"""The supernet: every candidate of a space at once, weighted by an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.spaces.graph import Plan
+from nas_lightning.spaces.network import Backbone, channels_last, check_classes, list_last
+
+Weights = Mapping[str, Tensor]
+"""One matrix of (edges, ops) per group."""
+Active = Mapping[str, Tensor]
+"""One boolean matrix of (edges, ops) per group."""
+
+
+class Supernet(nn.Module):
+    """logits = f(x; weights): it stores the operations' parameters and no architecture parameter.
+
+    What is computed follows from the weights: an operation whose weight is zero and needs no gradient is left
+    out, so a sampled path costs what the path costs. A strategy whose sampled weights do need gradients says
+    by `active` which operations to compute; the others then get no gradient.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> supernet = space.supernet(in_channels=3, num_classes=10, channels=8, cells=1)
+    >>> weights = {"cell": torch.full(space.groups["cell"].shape, 0.2)}
+    >>> supernet(torch.zeros(2, 3, 16, 16), weights).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(self, backbone: Backbone, num_classes: int) -> None:
+        super().__init__()
+        check_classes(num_classes)
+        self.backbone = backbone
+        self.head = nn.Linear(backbone.widths[-1], num_classes)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor, weights: Weights, active: Active | None = None) -> Tensor:
+        """(b, c, h, w) → (b, classes)."""
+        plans = {
+            name: plan(matrix, None if active is None else active[name]) for name, matrix in weights.items()
+        }
+        features = list_last(self.backbone.cells_outputs(channels_last(x), plans))
+        return self.head(self.backbone.final(features).mean(dim=(2, 3)))
+
+
+def plan(weights: Tensor, active: Tensor | None = None) -> Plan:
+    """Which operations of a group to compute and with which weights: (edges, ops) → lists, made once a step."""
+    if active is None:
+        active = torch.ones_like(weights, dtype=torch.bool) if weights.requires_grad else weights != 0
+    if not weights.requires_grad and bool((weights[active] == 1).all()):
+        return Plan(None, active.tolist())
+    rows = [list(row.unbind()) for row in weights.unbind()]
+    return Plan(rows, active.tolist())
