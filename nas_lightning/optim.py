@@ -1,0 +1,115 @@
+"""Optimisers and learning-rate schedules, built by timm; a schedule is stepped once an epoch.
+
+>>> import torch
+>>> optimizer = build_optimizer([torch.nn.Parameter(torch.zeros(3))], "momentum", lr=0.025, weight_decay=3e-4)
+>>> scheduler = build_scheduler(optimizer, "cosine", epochs=50, lr_min=0.001)
+>>> scheduler.step(25)  # the learning rate of epoch 25, the 26th
+>>> round(optimizer.param_groups[0]["lr"], 6)
+0.013
+
+timm's schedulers are not torch's: they are told the epoch. With automatic optimisation a module passes it in
+`lr_scheduler_step`, with manual optimisation in `on_train_epoch_end`, both times as
+`scheduler.step(self.current_epoch + 1)`: the rate that is set is the next epoch's. Lightning puts their state
+into its checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from timm.optim import create_optimizer_v2, list_optimizers
+from timm.scheduler import create_scheduler_v2
+from timm.scheduler.scheduler import Scheduler
+from torch import nn
+from torch.optim import Optimizer
+
+from nas_lightning.errors import InputError, near_match
+
+Schedule = Literal["cosine", "linear"]
+
+# timm's names; its polynomial of degree one is a straight line
+_TIMM_SCHEDULES = {"cosine": "cosine", "linear": "poly"}
+
+
+def build_optimizer(
+    params: Iterable[nn.Parameter],
+    opt: str,
+    *,
+    lr: float,
+    weight_decay: float = 0.0,
+    momentum: float = 0.9,
+    **options: Any,
+) -> Optimizer:
+    """The optimiser that timm calls `opt`, over one group of parameters that all decay alike.
+
+    Args:
+        params: the parameters, in the order in which checkpoints keep the optimiser's state.
+        opt: `momentum` (SGD with momentum), `sgd` (with Nesterov's), `adam`, `adamw`, `lamb`, …
+        lr: the learning rate.
+        weight_decay: as the optimiser understands it: added to the gradient (SGD, Adam) or decoupled (AdamW).
+        momentum: for optimisers that have one; the others do not look at it.
+        options: what else the optimiser takes, such as `betas` and `eps`.
+
+    """
+    known = [str(name) for name in list_optimizers()]
+    if opt not in known:
+        raise InputError(f"expected an optimiser of timm ({near_match(opt, known)})", got=opt)
+    if lr <= 0:
+        raise InputError("expected a learning rate above 0", got=lr)
+    # a list, because timm would exempt a module's biases and norms from weight decay, which the papers do not
+    return create_optimizer_v2(
+        list(params), opt=opt, lr=lr, weight_decay=weight_decay, momentum=momentum, **options
+    )
+
+
+def build_scheduler(
+    optimizer: Optimizer,
+    schedule: Schedule,
+    *,
+    epochs: int,
+    lr_min: float = 0.0,
+    warmup_epochs: int = 0,
+    warmup_lr: float | None = None,
+) -> Scheduler:
+    """The learning rate η(e) of epoch e = 0, …, E − 1, from the optimiser's η₀ to η_min without restarts.
+
+    With W epochs of warm-up from η_w and t = (e − W) / (E − W), the share of the way behind epoch e:
+
+        η(e) = η_w + (η₀ − η_w) e / W                  e < W
+        η(e) = η_min + (η₀ − η_min) (1 + cos πt) / 2   cosine (arXiv:1608.03983, equation 5)
+        η(e) = η_min + (η₀ − η_min) (1 − t)            linear
+
+    Args:
+        optimizer: holds η₀; each of its groups keeps its own.
+        schedule: `cosine` or `linear`.
+        epochs: E, the warm-up's included.
+        lr_min: η_min, which would be the rate of epoch E.
+        warmup_epochs: W.
+        warmup_lr: η_w; None: η₀ / (W + 1) of the first group, which makes the W + 1 first rates equal steps.
+
+    """
+    if schedule not in _TIMM_SCHEDULES:
+        raise InputError(
+            f"expected a schedule ({near_match(schedule, _TIMM_SCHEDULES)})", got=schedule, where="schedule"
+        )
+    if not 0 <= warmup_epochs < epochs:
+        raise InputError(f"expected fewer warm-up epochs than the {epochs} of the run", got=warmup_epochs)
+    lr = optimizer.param_groups[0]["lr"]
+    if not 0 <= lr_min <= lr:
+        raise InputError(f"expected lr_min between 0 and the learning rate {lr}", got=lr_min)
+    if warmup_lr is None:
+        warmup_lr = lr / (warmup_epochs + 1)
+    if not 0 <= warmup_lr <= lr:
+        raise InputError(f"expected warmup_lr between 0 and the learning rate {lr}", got=warmup_lr)
+    scheduler, _ = create_scheduler_v2(
+        optimizer,
+        _TIMM_SCHEDULES[schedule],
+        num_epochs=epochs - warmup_epochs,
+        decay_rate=1.0,  # the degree of the polynomial
+        min_lr=lr_min,
+        warmup_lr=warmup_lr,
+        warmup_epochs=warmup_epochs,
+        warmup_prefix=True,
+    )
+    return scheduler
