@@ -25,7 +25,10 @@ class InputError(ValueError):
 
 
 def _short(value: object, limit: int = 120) -> str:
-    text = repr(value) if isinstance(value, str) else str(value)
+    try:
+        text = repr(value) if isinstance(value, str) else str(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
+        text = f"an enormous {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

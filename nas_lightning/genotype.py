@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from nas_lightning.errors import InputError
 
 FILE_NAME = "genotype.json"
+MOST_NODES = 1000  # far above any published cell; keeps a mistyped number from filling the memory
 
 
 class Edge(NamedTuple):
@@ -143,9 +144,19 @@ def _edge(edge: Any) -> Edge:
 
 
 def _count(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError(f"expected {what} as a whole number ≥ 0", got=value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST_NODES:
+        raise InputError(f"expected {what} as a whole number ≥ 0 and below {MOST_NODES}", got=value)
     return value
+
+
+def load_json(text: str, expected: str = "expected JSON", where: object = None) -> Any:
+    """What the JSON `text` says; whatever is wrong with it is an `InputError`."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise InputError(f"{expected}: nested too deeply", where=where) from None
+    except ValueError as error:  # bad JSON, or a number of thousands of digits
+        raise InputError(f"{expected}: {error}", where=where) from None
 
 
 def write_genotypes(path: Path, genotypes: Iterable[Genotype], **facts: Any) -> Path:
@@ -159,13 +170,16 @@ def write_genotypes(path: Path, genotypes: Iterable[Genotype], **facts: Any) -> 
 def read_genotypes(path: str | Path) -> list[Genotype]:
     """The genotypes of a run's folder, or of a file that `write_genotypes` or `Genotype.to_dict` made."""
     path = Path(path)
-    file = path / FILE_NAME if path.is_dir() else path
-    if not file.is_file():
-        raise InputError("expected a run's folder or a genotype file", got=str(path), where="genotype.path")
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        file = path / FILE_NAME if path.is_dir() else path
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
         raise InputError(f"expected JSON: {error}", where=file) from None
+    except (OSError, ValueError):  # not there, not readable, or no name that a file can have
+        raise InputError(
+            "expected a run's folder or a genotype file", got=str(path), where="genotype.path"
+        ) from None
+    data = load_json(text, where=file)
     found = data.get("genotypes") if isinstance(data, dict) and "genotypes" in data else [data]
     if not isinstance(found, list) or not found:
         raise InputError("expected at least one genotype", got=found, where=file)

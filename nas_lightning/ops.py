@@ -32,6 +32,10 @@ class Norm:
     def __call__(self, channels: int) -> nn.BatchNorm2d:
         return nn.BatchNorm2d(channels, affine=self.affine, track_running_stats=self.tracked)
 
+    def outside_cells(self, channels: int) -> nn.BatchNorm2d:
+        """The norms of stems and heads, which every path has in common, keep their parameters."""
+        return nn.BatchNorm2d(channels, track_running_stats=self.tracked)
+
 
 TRAIN_NORM = Norm()
 # Paths share a supernet's norms: without parameters or running statistics none can spoil another's.
@@ -47,7 +51,7 @@ class PreActivated(NeedsReLU, nn.Sequential):
 
 
 class FactorizedReduce(NeedsReLU, nn.Module):
-    """Halve the resolution with two 1×1 convolutions, one of them shifted by a pixel, so that none is lost."""
+    """Halve the resolution with two 1×1 convolutions, one of them shifted by a pixel, to lose none."""
 
     def __init__(self, c_in: int, c_out: int, norm: Norm) -> None:
         super().__init__()

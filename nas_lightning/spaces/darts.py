@@ -62,7 +62,7 @@ class DartsSpace(SearchSpace):
     def groups(self) -> Mapping[str, Group]:
         return {"normal": self.group, "reduce": self.group}
 
-    def supernet(
+    def supernet(  # type: ignore[override]
         self,
         *,
         in_channels: int,
@@ -91,7 +91,7 @@ class DartsSpace(SearchSpace):
         )
         return Supernet(backbone, num_classes)
 
-    def network(
+    def network(  # type: ignore[override]
         self,
         genotype: Genotype,
         *,
@@ -126,6 +126,17 @@ class DartsSpace(SearchSpace):
             graph, outputs, norm, in_channels, channels, cells, stem, stem_multiplier, stem_stride
         )
         return Network(backbone, num_classes, auxiliary=auxiliary, dropout=dropout)
+
+    def check(self, genotype: Genotype) -> None:
+        super().check(genotype)
+        for kind, cell in genotype:
+            darts_notation.check_cell(kind, cell, INPUTS)
+
+    def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
+        for kind, cell in genotype:
+            if set(cell.output) != set(self.inner):
+                raise InputError(f"expected {kind!r} to return all {len(self.inner)} inner nodes", got=cell)
+        return super().one_hot(genotype)
 
     def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
         """Per node the two edges with the largest score of an operation other than `none` (section 2.4)."""
@@ -171,7 +182,9 @@ class DartsSpace(SearchSpace):
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
         """DARTS' `Genotype(normal=[('sep_conv_3x3', 0), …], …)` as text or mapping, or our own JSON."""
-        return darts_notation.parse(text, self.name, INPUTS)
+        genotype = darts_notation.parse(text, self.name, INPUTS)
+        self.check(genotype)
+        return genotype
 
     def notation(self, genotype: Genotype) -> str:
         return darts_notation.render(genotype)
@@ -229,12 +242,12 @@ class DartsBackbone(Backbone):
                 "expected at least 1 cell and 2 channels", got=f"cells={cells}, channels={channels}"
             )
         if stem == "imagenet":
-            self.stem: nn.ModuleList = imagenet_stem(in_channels, channels)
+            self.stem: nn.ModuleList = imagenet_stem(in_channels, channels, norm)
             width_before = width = channels
         elif stem == "cifar":
             width_before = width = channels * stem_multiplier
             conv = nn.Conv2d(in_channels, width, 3, stem_stride, padding=1, bias=False)
-            self.stem = nn.ModuleList([nn.Sequential(conv, nn.BatchNorm2d(width))])
+            self.stem = nn.ModuleList([nn.Sequential(conv, norm.outside_cells(width))])
         else:
             raise InputError("expected the stem 'cifar' or 'imagenet'", got=stem)
         self.auxiliary_second_norm = stem != "imagenet"
@@ -264,19 +277,19 @@ class DartsBackbone(Backbone):
             yield s1
 
 
-def imagenet_stem(in_channels: int, channels: int) -> nn.ModuleList:
+def imagenet_stem(in_channels: int, channels: int, norm: Norm) -> nn.ModuleList:
     """Two steps that bring 224×224 to 56×56 and 28×28; the first two cell inputs (DARTS, section 3.3)."""
     half = channels // 2
     first = nn.Sequential(
         nn.Conv2d(in_channels, half, 3, stride=2, padding=1, bias=False),
-        nn.BatchNorm2d(half),
+        norm.outside_cells(half),
         nn.ReLU(),
         nn.Conv2d(half, channels, 3, stride=2, padding=1, bias=False),
-        nn.BatchNorm2d(channels),
+        norm.outside_cells(channels),
     )
     second = nn.Sequential(
         nn.ReLU(),
         nn.Conv2d(channels, channels, 3, stride=2, padding=1, bias=False),
-        nn.BatchNorm2d(channels),
+        norm.outside_cells(channels),
     )
     return nn.ModuleList([first, second])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.genotype import Cell, Edge, Genotype
+from nas_lightning.genotype import MOST_NODES, Cell, Edge, Genotype, load_json
 from nas_lightning.ops import NONE, OPS
 
 _EXPECTED = (
@@ -19,6 +19,8 @@ _EXPECTED = (
 def parse(text: str | Mapping[str, Any], space: str, inputs: int) -> Genotype:
     """The genotype in `text`: two (operation, source) pairs per inner node, in the order of the nodes."""
     fields = _fields(text) if isinstance(text, str) else text
+    if not isinstance(fields, Mapping):
+        raise InputError(_EXPECTED, got=text)
     if "cells" in fields:
         return Genotype.from_dict({"space": space, **fields})
     return Genotype(space, {kind: _cell(fields, kind, inputs) for kind in ("normal", "reduce")})
@@ -35,13 +37,12 @@ def render(genotype: Genotype) -> str:
 
 def _fields(text: str) -> Mapping[str, Any]:
     if text.lstrip().startswith("{"):
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{_EXPECTED} or JSON: {error}", got=text) from None
+        return load_json(text, f"{_EXPECTED} or JSON")
     try:
-        statement = ast.parse(text.strip()).body[0]
-    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
+        with warnings.catch_warnings():  # the compiler's opinion of a stray backslash
+            warnings.simplefilter("ignore")
+            (statement,) = ast.parse(text.strip()).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InputError(_EXPECTED, got=text) from None
     call = statement.value if isinstance(statement, (ast.Assign, ast.Expr)) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "Genotype":
@@ -61,27 +62,40 @@ def _literal(node: ast.expr, text: str) -> Any:
             and node.func.id in ("range", "list")
         ):
             arguments = [_literal(argument, text) for argument in node.args]
-            return list(range(*arguments)) if node.func.id == "range" else arguments[0]
+            return list(range(*arguments)[:MOST_NODES]) if node.func.id == "range" else arguments[0]
         return ast.literal_eval(node)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, SyntaxError, RecursionError, MemoryError):
         raise InputError(_EXPECTED, got=text) from None
 
 
 def _cell(fields: Mapping[str, Any], kind: str, inputs: int) -> Cell:
     pairs = fields.get(kind)
-    if not isinstance(pairs, (list, tuple)) or not pairs or len(pairs) % 2:
+    if not _is_list(pairs) or not pairs or len(pairs) % 2:
         raise InputError(f"expected {kind!r}: two (operation, source) pairs for every inner node", got=pairs)
     edges = [Edge(*_pair(pair, kind), target=inputs + index // 2) for index, pair in enumerate(pairs)]
     output = fields.get(f"{kind}_concat", range(inputs, inputs + len(pairs) // 2))
-    if not isinstance(output, Sequence) or isinstance(output, str):
+    if not _is_list(output):
         raise InputError(f"expected '{kind}_concat' as a list of nodes", got=output)
     return Cell(edges, inputs, output)
 
 
 def _pair(pair: Any, kind: str) -> tuple[str, int]:
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+    if not _is_list(pair) or len(pair) != 2 or not isinstance(pair[0], str):
         raise InputError(f"expected an (operation, source) pair in {kind!r}", got=pair)
-    op, source = pair
-    if op not in {*OPS, NONE}:
-        raise InputError(f"expected an operation in {kind!r} ({near_match(str(op), OPS)})", got=op)
-    return op, source
+    return pair[0], pair[1]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def check_cell(kind: str, cell: Cell, inputs: int) -> None:
+    """Raise unless a network can be built from the cell: known operations, and every inner node fed."""
+    if cell.inputs != inputs:
+        raise InputError(f"expected {kind!r} with {inputs} input nodes", got=cell.inputs)
+    idle = set(range(inputs, cell.nodes)) - {edge.target for edge in cell.edges}
+    if idle:
+        raise InputError(f"expected {kind!r} with an edge into each inner node", got=f"none into {min(idle)}")
+    for edge in cell.edges:
+        if edge.op not in {*OPS, NONE}:
+            raise InputError(f"expected an operation in {kind!r} ({near_match(edge.op, OPS)})", got=edge.op)

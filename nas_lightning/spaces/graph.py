@@ -1,8 +1,8 @@
 """One module for every cell: a directed acyclic graph whose edges carry operations.
 
 A supernet's cell holds all candidates of all edges and weighs them; a derived network's cell holds the edges
-of its genotype and adds them up. Both are this class, with the same parameter names, so that a derived network
-inherits a supernet's weights by loading the entries that it has.
+of its genotype and adds them up. Both are this class, with the same parameter names, so that a derived
+network inherits a supernet's weights by loading the entries that it has.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CellGraph(nn.Module):
         norm: the batch norms of the operations.
         stride: the stride of the edges that leave a node.
         partial: only the first 1/partial of the channels pass the operations, the others go round them
-            (PC-DARTS, arXiv:1907.05737, equation 2), weighted with the sum of their edge's row.
+            (PC-DARTS, arXiv:1907.05737, equation 2), weighted with the sum of their edge's active weights.
         drop_path: drop the paths of a derived network, identities excepted, at the rate set later.
 
     """
@@ -73,6 +73,7 @@ class CellGraph(nn.Module):
             raise InputError(f"expected partial to divide the cell's {channels} channels", got=partial)
         self.inputs, self.nodes, self.partial = inputs, nodes, partial
         self.strides = [stride(source) for source in range(nodes)]
+        self.everything = Plan(None, [[True] * len(names) for names in ops])
         self.ops = nn.ModuleDict()
         self.drop_path = DropPath() if drop_path else None
         self.edges: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]  # target → (source, row)
@@ -97,8 +98,8 @@ class CellGraph(nn.Module):
         return key
 
     def forward(self, inputs: Sequence[Tensor], plan: Plan | None = None) -> list[Tensor]:
-        """All nodes, the inputs first: tensors of (batch, channels, height, width)."""
-        run = _Run(self, inputs, plan)
+        """All nodes, the inputs first: tensors of (batch, channels, height, width); no plan: everything."""
+        run = _Run(self, inputs, self.everything if plan is None else plan)
         for target in range(self.inputs, self.nodes):
             run.nodes.append(run.node(target))
         return run.nodes
@@ -107,7 +108,7 @@ class CellGraph(nn.Module):
 class _Run:
     """One forward pass: the nodes so far, and what the edges that leave a node have in common."""
 
-    def __init__(self, graph: CellGraph, inputs: Sequence[Tensor], plan: Plan | None) -> None:
+    def __init__(self, graph: CellGraph, inputs: Sequence[Tensor], plan: Plan) -> None:
         self.graph, self.nodes, self.plan = graph, list(inputs), plan
         self.rectified: dict[int, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
@@ -115,14 +116,9 @@ class _Run:
     def node(self, target: int) -> Tensor:
         total: Tensor | None = None
         for item in self.graph.edge_ops[target]:
-            if self.plan is not None and not self.plan.active[item.row][item.column]:
-                continue
-            weight = (
-                None
-                if self.plan is None or self.plan.weights is None
-                else self.plan.weights[item.row][item.column]
-            )
-            total = _add(total, self.output(item), weight)
+            if self.plan.active[item.row][item.column]:
+                weight = None if self.plan.weights is None else self.plan.weights[item.row][item.column]
+                total = _add(total, self.output(item), weight)
         if total is None:
             total = torch.zeros_like(self.strided(self.through(0), 0))
         if self.graph.partial == 1:
@@ -156,15 +152,19 @@ class _Run:
         for source, row in self.graph.edges[target]:
             node = self.nodes[source]
             rest = self.strided(node[:, node.shape[1] // self.graph.partial :], source)
-            if self.plan is None:
-                total = _add(total, rest, None)
-            elif any(self.plan.active[row]):
-                edge = None if self.plan.weights is None else torch.stack(self.plan.weights[row]).sum()
-                total = _add(total, rest, edge)
-            else:
-                total = torch.zeros_like(rest) if total is None else total
+            columns = [column for column, active in enumerate(self.plan.active[row]) if active]
+            if columns:
+                total = _add(total, rest, self.row_sum(row, columns, rest))
+            elif total is None:
+                total = torch.zeros_like(rest)
         assert total is not None, "a node has at least one edge"
         return total
+
+    def row_sum(self, row: int, columns: list[int], like: Tensor) -> Tensor | None:
+        """The sum of an edge's active weights; None stands for 1."""
+        if self.plan.weights is not None:
+            return torch.stack([self.plan.weights[row][column] for column in columns]).sum()
+        return None if len(columns) == 1 else like.new_tensor(len(columns))
 
     def strided(self, x: Tensor, source: int) -> Tensor:
         return x if self.graph.strides[source] == 1 else F.max_pool2d(x, 2, ceil_mode=True)

@@ -6,10 +6,9 @@ it. The network has three stages of N cells with a residual block between stages
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.genotype import Cell, Edge, Genotype
+from nas_lightning.genotype import Cell, Edge, Genotype, load_json
 from nas_lightning.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm
 from nas_lightning.spaces.base import Group, SearchSpace, best, choose
 from nas_lightning.spaces.graph import CellGraph, Plan
@@ -45,7 +44,7 @@ class NasBench201(SearchSpace):
     def groups(self) -> Mapping[str, Group]:
         return {"cell": self.group}
 
-    def supernet(
+    def supernet(  # type: ignore[override]
         self, *, in_channels: int, num_classes: int, channels: int = 16, cells: int = 5, partial: int = 1
     ) -> Supernet:
         """`cells` are counted per stage."""
@@ -58,7 +57,7 @@ class NasBench201(SearchSpace):
 
         return Supernet(StagedBackbone(graph, SEARCH_NORM, in_channels, channels, cells), num_classes)
 
-    def network(
+    def network(  # type: ignore[override]
         self,
         genotype: Genotype,
         *,
@@ -84,9 +83,13 @@ class NasBench201(SearchSpace):
 
     def check(self, genotype: Genotype) -> None:
         super().check(genotype)
-        edges = tuple((edge.source, edge.target) for edge in genotype["cell"].edges)
-        if edges != EDGES:
+        cell = genotype["cell"]
+        ends = tuple((edge.source, edge.target) for edge in cell.edges)
+        if (ends, cell.inputs, cell.output) != (EDGES, 1, (NODES - 1,)):
             raise InputError("expected one operation on each of the cell's six edges", got=genotype)
+        for op in genotype.ops:
+            if op not in OPS:
+                raise InputError(f"expected an operation of NAS-Bench-201 ({near_match(op, OPS)})", got=op)
 
     def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
         """The operation with the largest score on every edge, `none` included."""
@@ -116,10 +119,10 @@ class NasBench201(SearchSpace):
         """An architecture string `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`, or our own JSON."""
         if isinstance(text, str) and not text.lstrip().startswith("{"):
             return self._parse_string(text)
-        try:
-            data = json.loads(text) if isinstance(text, str) else text
-        except json.JSONDecodeError as error:
-            raise InputError(f"expected an architecture string or JSON: {error}", got=text) from None
+        expected = "expected an architecture string |op~0|+|op~0|op~1|+|op~0|op~1|op~2| or JSON"
+        data = load_json(text, expected) if isinstance(text, str) else text
+        if not isinstance(data, Mapping):
+            raise InputError(expected, got=data)
         if "arch" in data:
             return self._parse_string(str(data["arch"]))
         genotype = Genotype.from_dict({"space": self.name, **data})
@@ -127,15 +130,12 @@ class NasBench201(SearchSpace):
         return genotype
 
     def _parse_string(self, text: str) -> Genotype:
-        parts = [re.findall(r"([^|~+]+)~(\d+)", node) for node in text.strip().split("+")]
-        ops = [op for node in parts for op, _ in node]
-        edges = [(int(source), target) for target, node in enumerate(parts, 1) for _, source in node]
-        if tuple(edges) != EDGES or self._render(ops) != text.strip():
+        ops = re.findall(r"([^|~+]+)~", text)
+        if len(ops) != len(EDGES) or self._render(ops) != text.strip():
             raise InputError("expected |op~0|+|op~0|op~1|+|op~0|op~1|op~2|", got=text)
-        for op in ops:
-            if op not in OPS:
-                raise InputError(f"expected an operation of NAS-Bench-201 ({near_match(op, OPS)})", got=op)
-        return self._genotype(ops)
+        genotype = self._genotype(ops)
+        self.check(genotype)
+        return genotype
 
     def notation(self, genotype: Genotype) -> str:
         self.check(genotype)
@@ -144,7 +144,7 @@ class NasBench201(SearchSpace):
     @staticmethod
     def _render(ops: Sequence[str]) -> str:
         nodes = [
-            [f"{op}~{s}" for op, (s, t) in zip(ops, EDGES, strict=False) if t == n] for n in range(1, NODES)
+            [f"{op}~{s}" for op, (s, t) in zip(ops, EDGES, strict=True) if t == n] for n in range(1, NODES)
         ]
         return "+".join(f"|{'|'.join(node)}|" for node in nodes)
 
@@ -185,17 +185,15 @@ class StagedBackbone(Backbone):
                 "expected at least 1 cell and 1 channel", got=f"cells={cells}, channels={channels}"
             )
         stem = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
-        self.stem = nn.Sequential(stem, nn.BatchNorm2d(channels))
+        self.stem = nn.Sequential(stem, norm.outside_cells(channels))
         widths = [channels, 2 * channels, 4 * channels]
-        self.blocks = nn.ModuleList(
-            ResidualBlock(a, b, norm) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.blocks = nn.ModuleList(ResidualBlock(a, b, norm) for a, b in pairwise(widths))
         self.stages = nn.ModuleList(
             nn.ModuleList(GraphCell(graph(width)) for _ in range(cells)) for width in widths
         )
         self.widths = [width for width in widths for _ in range(cells)]
         self.auxiliary_at = 2 * cells - 1  # the end of the second stage
-        self.last_norm = nn.BatchNorm2d(widths[-1])
+        self.last_norm = norm.outside_cells(widths[-1])
 
     def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
         x = self.stem(x)

@@ -83,7 +83,7 @@ class Network(nn.Module):
         if auxiliary:
             width = backbone.widths[backbone.auxiliary_at]
             self.auxiliary = AuxiliaryHead(width, num_classes, backbone.auxiliary_second_norm)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.to(memory_format=torch.channels_last)
 
     def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
         return self._classify(list_last(self.backbone.cells_outputs(channels_last(x))))

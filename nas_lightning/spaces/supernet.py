@@ -36,7 +36,7 @@ class Supernet(nn.Module):
         check_classes(num_classes)
         self.backbone = backbone
         self.head = nn.Linear(backbone.widths[-1], num_classes)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.to(memory_format=torch.channels_last)
 
     def forward(self, x: Tensor, weights: Weights, active: Active | None = None) -> Tensor:
         """(b, c, h, w) → (b, classes)."""
@@ -48,7 +48,7 @@ class Supernet(nn.Module):
 
 
 def plan(weights: Tensor, active: Tensor | None = None) -> Plan:
-    """Which operations of a group to compute and with which weights: (edges, ops) → lists, made once a step."""
+    """Which operations of a group to compute and with which weights: (edges, ops) → lists, once a step."""
     if active is None:
         active = torch.ones_like(weights, dtype=torch.bool) if weights.requires_grad else weights != 0
     if not weights.requires_grad and bool((weights[active] == 1).all()):
