@@ -2,12 +2,11 @@
 
 A space names *groups* of categorical decisions. A group is a matrix: one row per edge, one column per
 candidate operation. Strategies turn parameters into such matrices, supernets take them as an argument, and
-`discretise` turns their scores into a genotype. A new space is one file with one final subclass, and one yaml.
+`discretise` turns their scores into a genotype. A new space is one file with one final subclass and a yaml.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,10 @@ class Group:
     edges: tuple[tuple[int, int], ...]
     ops: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        if len(set(self.ops)) != len(self.ops) or not real_ops(self):
+            raise InputError("expected distinct operations, one other than none", got=list(self.ops))
+
     @property
     def shape(self) -> tuple[int, int]:
         """(edges, ops)."""
@@ -43,7 +46,11 @@ class Group:
 
 
 class SearchSpace(ABC):
-    """The contract of a space; `tests/spaces/test_contract.py` holds every space to it."""
+    """The contract of a space; `tests/spaces/test_contract.py` holds every space to it.
+
+    `size` stands for the options that a space names itself, each with a default; so a subclass' signature is
+    narrower than the one here, and says `type: ignore[override]`.
+    """
 
     name: ClassVar[str]
 
@@ -129,9 +136,3 @@ def best(scores: Mapping[str, float]) -> tuple[str, float]:
     """The first entry with the largest score."""
     name = max(scores, key=lambda key: scores[key])
     return name, scores[name]
-
-
-def entropy(weights: Tensor) -> Tensor:
-    """−Σ_o w_o ln w_o of each row, as a share of its maximum ln(ops): (edges, ops) → (edges,)."""
-    share = weights / weights.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
-    return torch.special.entr(share).sum(dim=-1) / math.log(weights.shape[-1])

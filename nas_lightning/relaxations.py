@@ -1,0 +1,65 @@
+"""From architecture parameters to weights: pure functions on one group's matrix of (edges, ops).
+
+Random numbers come as an argument (`noise`, uniform on (0, 1), of the matrix' shape), so that the same numbers
+give the same weights on every process and in every test.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+# The stretched interval of hard-concrete gates (PR-DARTS, arXiv:2006.16537, section 4.1).
+A, B = -0.1, 1.1
+
+
+def uniform_noise(like: Tensor, generator: torch.Generator) -> Tensor:
+    """u ~ U(0, 1), strictly inside, drawn on the CPU so that every kind of device gets the same numbers."""
+    noise = torch.rand(like.shape, generator=generator, dtype=torch.float64)
+    return noise.clamp(1e-12, 1 - 1e-12).to(like)
+
+
+def gumbel(noise: Tensor) -> Tensor:
+    """G = −ln(−ln u), a standard Gumbel variable."""
+    return -torch.log(-torch.log(noise.clamp(torch.finfo(noise.dtype).tiny, 1 - torch.finfo(noise.dtype).eps)))
+
+
+def straight_through_gumbel(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
+    """One-hot of arg max softmax((β + G)/τ) forward, the gradient of that softmax backward: (edges, ops)."""
+    soft = torch.softmax((beta + gumbel(noise)) / tau, dim=-1)
+    return one_hot(soft) + soft - soft.detach()
+
+
+def one_hot(scores: Tensor) -> Tensor:
+    """1 at the first largest score of each row, 0 elsewhere: (edges, ops)."""
+    return torch.zeros_like(scores).scatter(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
+
+
+def hard_concrete(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
+    """Stretched and clipped binary concrete gates, independent per operation (PR-DARTS, equations 5 and 6).
+
+        ḡ = Θ((ln u − ln(1 − u) + β)/τ),   g = min(1, max(0, a + (b − a) ḡ))
+    """
+    concrete = torch.sigmoid((torch.logit(noise) + beta) / tau)
+    return (A + (B - A) * concrete).clamp(0.0, 1.0)
+
+
+def gate_probability(beta: Tensor, tau: float) -> Tensor:
+    """P(g ≠ 0) = Θ(β − τ ln(−a/b)), exactly (PR-DARTS, theorem 3)."""
+    return torch.sigmoid(beta - tau * math.log(-A / B))
+
+
+def largest(values: Tensor, count: int, noise: Tensor) -> Tensor:
+    """Where the `count` largest values of each row stand, ties broken by the noise: boolean (edges, ops)."""
+    by_noise = noise.argsort(dim=-1)
+    order = values.gather(-1, by_noise).argsort(dim=-1, descending=True, stable=True)
+    chosen = by_noise.gather(-1, order)[..., :count]
+    return torch.zeros_like(values, dtype=torch.bool).scatter(-1, chosen, True)
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """−Σ_o p_o ln p_o of each row's shares p, divided by its maximum ln(ops): (edges, ops) → (edges,)."""
+    total = weights.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    return torch.special.entr(weights / total).sum(dim=-1) / math.log(weights.shape[-1])

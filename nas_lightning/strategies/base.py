@@ -1,0 +1,65 @@
+"""What a strategy is: a LightningModule that ends with genotypes.
+
+A strategy's constructor asks for the parts that it needs by name, and the entry script hands them over:
+
+    space       the `SearchSpace`
+    supernet    the space's supernet, for the data set's channels and classes
+    network     a function genotype → derived network, for the data set's channels and classes
+    seed        the run's seed
+
+A new strategy is one file with one final subclass, and one yaml.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+
+NetworkFactory = Callable[[Genotype], nn.Module]
+_STAMP = "nas_lightning"  # our entry in a checkpoint
+
+
+class Strategy(pl.LightningModule, ABC):
+    """The contract of a strategy; `tests/strategies/test_contract.py` holds every strategy to it.
+
+    `generator` is where a strategy's own random numbers come from: on the CPU, the same on every process, and
+    part of the checkpoint, so that sampled paths agree between processes and continue after a restart.
+    """
+
+    def __init__(self, space: SearchSpace, seed: int = 0) -> None:
+        super().__init__()
+        self.space = space
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @abstractmethod
+    def derive(self) -> list[Genotype]:
+        """The architectures that the strategy stands for now, the best first."""
+
+    def scores(self) -> Mapping[str, Tensor]:
+        """What `derive` ranks by, (edges, ops) per group; empty for strategies that do not score edges."""
+        return {}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint[_STAMP] = {**self._identity(), "generator": self.generator.get_state()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        stamp = checkpoint.get(_STAMP)
+        if stamp is None:
+            raise InputError("expected a checkpoint of a search", got="one without a search's stamp")
+        for key, expected in self._identity().items():
+            if stamp[key] != expected:
+                raise InputError(f"expected a checkpoint whose {key} is {expected}", got=stamp[key])
+        self.generator.set_state(stamp["generator"])
+
+    def _identity(self) -> dict[str, Any]:
+        ops = {name: list(group.ops) for name, group in self.space.groups.items()}
+        return {"strategy": type(self).__name__, "space": self.space.name, "operations": ops}

@@ -1,0 +1,45 @@
+"""Gradients of a step, averaged over the processes that share it.
+
+A bilevel step differentiates two losses with respect to two sets of parameters, and a sampled path leaves most
+of one set unused. DistributedDataParallel expects one backward pass that reaches every parameter; asked to
+look for the unused ones it walks the graph at every step. Here each gradient is taken with `autograd.grad`,
+for the parameters that it is wanted for and no others, and averaged explicitly, in one message per data type.
+What a process does not reach must be the same on all of them, which a shared generator ensures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, distributed, nn
+
+Gradients = list[Tensor | None]
+
+
+def gradients(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Gradients:
+    """∂loss/∂θ of each parameter, None for those that the loss does not reach; the mean over processes."""
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    average([gradient for gradient in found if gradient is not None])
+    return list(found)
+
+
+def average(tensors: Sequence[Tensor]) -> None:
+    """Replace each tensor by its mean over all processes; the order must be the same everywhere."""
+    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
+        return
+    for dtype in {tensor.dtype: None for tensor in tensors}:  # in order of appearance
+        same = [tensor for tensor in tensors if tensor.dtype == dtype]
+        flat = torch.cat([tensor.reshape(-1) for tensor in same])
+        distributed.all_reduce(flat)
+        flat /= distributed.get_world_size()
+        for tensor, part in zip(same, flat.split([t.numel() for t in same]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+
+def accumulate(parameters: Sequence[nn.Parameter], grads: Iterable[Tensor | None], share: float = 1.0) -> None:
+    """Add `share` of the gradients to the parameters' own; a parameter without one stays without."""
+    for parameter, gradient in zip(parameters, grads, strict=True):
+        if gradient is not None:
+            scaled = gradient if share == 1.0 else gradient * share
+            parameter.grad = scaled if parameter.grad is None else parameter.grad + scaled
