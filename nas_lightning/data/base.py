@@ -1,0 +1,229 @@
+"""What a data set is: its images, their number of classes, and loaders that resume.
+
+A new one is one file with one final subclass that says where its images come from, and one yaml.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import pytorch_lightning as pl
+import torch
+
+from nas_lightning.data.augment import Augment
+from nas_lightning.data.loaders import Batch, EpochLoader, EvalLoader, TrainBatches, plain_batches
+from nas_lightning.data.order import HOLD_OUT, SUBSET, generator, stratified_split
+from nas_lightning.data.samples import Samples
+from nas_lightning.errors import InputError
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A data set as it was found: training and test images, the classes' names, the channels' statistics."""
+
+    train: Samples
+    test: Samples
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class ImageData(pl.LightningDataModule, ABC):
+    """A data set of images of one size, with a training and a test part.
+
+    `batch_size` is that of one process. `val_fraction` holds a part of the training images out, for picking
+    things: the test images are for the last number only. `subset` keeps the first so many of a seeded shuffle
+    of either part, for quick runs. The order, the augmentation and the held-out part follow from `seed`.
+
+    Nothing is read before it is needed: `prepare` reads the training images, `setup` the test images too.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        eval_batch_size: int | None,
+        augment: Augment,
+        val_fraction: float,
+        seed: int,
+        subset: int | None,
+    ) -> None:
+        super().__init__()
+        _check("batch_size", batch_size, 1)
+        _check("eval_batch_size", batch_size if eval_batch_size is None else eval_batch_size, 1)
+        _check("crop_padding", augment.crop_padding, 0)
+        _check("cutout", augment.cutout, 0)
+        if not 0 <= val_fraction < 1:
+            raise InputError("expected 0 ≤ val_fraction < 1", got=val_fraction)
+        if subset is not None:
+            _check("subset", subset, 1)
+        self.batch_size = batch_size
+        self.eval_batch_size = 2 * batch_size if eval_batch_size is None else eval_batch_size
+        self.augment, self.val_fraction, self.seed, self.subset = augment, val_fraction, seed, subset
+        self._contents: Contents | None = None
+        self._train: Samples | None = None
+        self._val: Samples | None = None
+        self._test: Samples | None = None
+
+    @abstractmethod
+    def load(self) -> Contents:
+        """Find the images, raise `InputError` where they do not fit; called once."""
+
+    def fetch(self) -> None:
+        """Download the files, for sets that can, if the user asked for it."""
+
+    def prepare(self) -> None:
+        """Find the data and read the training images; the second call does nothing."""
+        if self._train is not None:
+            return
+        contents = self.contents
+        train, held_out = self._quick(contents.train), None
+        if self.val_fraction:
+            random = generator(HOLD_OUT, self.seed)
+            rows, others = stratified_split(train.labels, 1 - self.val_fraction, random)
+            train, held_out = train.select(rows), train.select(others)
+        if self.batch_size > len(train):
+            raise InputError(
+                f"expected batch_size of at most {len(train)}", got=self.batch_size, where=self.name
+            )
+        self._val = None if held_out is None else held_out.in_memory()
+        self._train = train.in_memory()
+
+    @property
+    def contents(self) -> Contents:
+        """The whole data set, found and checked."""
+        if self._contents is None:
+            self.fetch()
+            contents = self.load()
+            _check_contents(contents, self.name)
+            self._contents = contents
+        return self._contents
+
+    def _quick(self, samples: Samples) -> Samples:
+        if self.subset is None:
+            return samples
+        return samples.select(
+            torch.randperm(len(samples), generator=generator(SUBSET, self.seed))[: self.subset]
+        )
+
+    # What others ask a data set for
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """(channels, height, width)."""
+        return self.contents.train.image
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes' names, in the order of their labels."""
+        return self.contents.classes
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Of each channel, as a fraction of the largest value."""
+        return self.contents.mean
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """Of each channel, as a fraction of the largest value."""
+        return self.contents.std
+
+    @property
+    def train(self) -> Samples:
+        """The training images, without those held out."""
+        self.prepare()
+        assert self._train is not None
+        return self._train
+
+    @property
+    def test(self) -> Samples:
+        if self._test is None:
+            self._test = self._quick(self.contents.test).in_memory()
+        return self._test
+
+    # Lightning's hooks
+
+    def prepare_data(self) -> None:
+        self.fetch()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Read everything, so that a broken image is found before training and not after it."""
+        self.prepare()
+        _ = self.test
+
+    def train_dataloader(self) -> EpochLoader[Batch]:
+        return EpochLoader(self.batches(self.train))
+
+    def val_dataloader(self) -> EvalLoader | list[EvalLoader]:
+        """The held-out part of the training images; an empty list where there is none."""
+        self.prepare()
+        if self._val is not None:
+            return self.evaluation(self._val)
+        # Lightning skips validation then, which is meant, and warns that it might not be
+        warnings.filterwarnings("ignore", "Total length of `list` across ranks is zero")
+        return []
+
+    def test_dataloader(self) -> EvalLoader:
+        return self.evaluation(self.test)
+
+    # Parts
+
+    def batches(
+        self,
+        samples: Samples,
+        *,
+        seed: int | None = None,
+        augment: bool = True,
+        batch_size: int | None = None,
+    ) -> TrainBatches:
+        """Shuffled batches of `samples`, which are some of this set's."""
+        return TrainBatches(
+            samples,
+            batch_size=self.batch_size if batch_size is None else batch_size,
+            seed=self.seed if seed is None else seed,
+            augment=self.augment if augment else None,
+            mean=self.mean,
+            std=self.std,
+        )
+
+    def evaluation(self, samples: Samples) -> EvalLoader:
+        """Every one of `samples` once; labels are never padded, and processes have disjoint shares."""
+        return EvalLoader(samples, self.eval_batch_size, self.mean, self.std)
+
+    def train_batches(self, count: int, seed: int = 0, batch_size: int | None = None) -> list[Batch]:
+        """`count` fixed batches of training images without augmentation, the same on every process."""
+        return plain_batches(self.batches(self.train, batch_size=batch_size), count, seed)
+
+
+def standard_augment(augment: bool, *, crop_padding: int, flip: bool, cutout: int) -> Augment:
+    """The usual crop and mirror images if `augment`; cutout is a choice of its own."""
+    return Augment(crop_padding, flip, cutout) if augment else Augment(cutout=cutout)
+
+
+def _check(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise InputError(f"expected {name} of at least {least}", got=value)
+
+
+def _check_contents(contents: Contents, name: str) -> None:
+    classes = len(contents.classes)
+    if classes < 2:
+        raise InputError("expected images of at least 2 classes", got=classes, where=name)
+    for part, samples in (("training", contents.train), ("test", contents.test)):
+        if not len(samples):
+            raise InputError(f"expected {part} images", got="none", where=name)
+        low, high = int(samples.labels.min()), int(samples.labels.max())
+        if low < 0 or high >= classes:
+            raise InputError(
+                f"expected {part} labels from 0 to {classes - 1} for {classes} classes",
+                got=f"labels from {low} to {high}",
+                where=name,
+            )

@@ -1,0 +1,107 @@
+"""Who sees which sample when: pure functions of the seed, the epoch and the number of the batch.
+
+A run that is killed continues with the batch that came next, and two processes with batches of b see what one
+sees with 2b: the *global* batch is drawn, and each process takes its contiguous share of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from nas_lightning.errors import InputError
+
+# What a generator is for; part of its key, so that no two purposes share random numbers.
+ORDER, AUGMENT, SAMPLE, SUBSET, HOLD_OUT, SEARCH_SPLIT, PLAIN, CONTENT = range(8)
+
+
+def generator(*key: int) -> torch.Generator:
+    """A generator of its own for every key.
+
+    >>> a, b, c = (torch.randint(1000, (), generator=generator(*k)).item() for k in [(0, 1), (0, 1), (1, 0)])
+    >>> a == b, a == c
+    (True, False)
+    """
+    return torch.Generator().manual_seed(seed_of(*key))
+
+
+def seed_of(*key: int) -> int:
+    """63 bits that depend on every part of the key, and on their order."""
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def rank_and_world() -> tuple[int, int]:
+    """The number of this process and how many there are."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The share of one process in a global batch: `rows` of the set, from position `first` of `total`."""
+
+    rows: Tensor  # (batch,)
+    first: int = 0
+    total: int = 0
+    key: tuple[int, ...] = ()
+
+
+def training_draws(
+    size: int, batch_size: int, seed: int, epoch: int, start: int, count: int, rank: int, world: int
+) -> Iterator[Draw]:
+    """`count` draws from number `start`; when a shuffled pass over the set is used up, the next begins.
+
+    `batch_size` is that of one process. A pass ends with its last full batch.
+    """
+    total = batch_size * world
+    per_pass = size // total
+    first = rank * batch_size
+    order, order_of = torch.empty(0), -1
+    for number in range(start, start + count):
+        nth, within = divmod(number, per_pass)
+        if nth != order_of:
+            order, order_of = torch.randperm(size, generator=generator(ORDER, seed, epoch, nth)), nth
+        begin = within * total + first
+        yield Draw(order[begin : begin + batch_size], first, total, (seed, epoch, number))
+
+
+def evaluation_draws(size: int, batch_size: int, rank: int, world: int) -> list[Draw]:
+    """Every sample once, in order: each process has a contiguous share, and all have equally many batches.
+
+    Shares differ by at most one sample. Where that would give one process a batch more than another, the
+    other splits one sample off its last batch: no sample is repeated or padded, and sums are exact.
+    """
+    shares = [size // world + (r < size % world) for r in range(world)]
+    begin, share = sum(shares[:rank]), shares[rank]
+    batches = -(-shares[0] // batch_size)
+    if shares[-1] < batches:
+        raise InputError(f"expected at least {batches * world} samples or larger batches", got=size)
+    starts = [min(i * batch_size, share - (batches - i)) for i in range(batches)] + [share]
+    return [Draw(torch.arange(begin + a, begin + b)) for a, b in pairwise(starts)]
+
+
+def stratified_split(labels: Tensor, fraction: float, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Rows of two disjoint parts, the first with `fraction` of the samples, every class in that proportion.
+
+    Each sample gets a random place in its class, (place + ½) / class size; the smallest places of all
+    classes together are the first part. Its size is round(fraction · n); classes are exact to one sample.
+    """
+    size = len(labels)
+    shuffled = torch.randperm(size, generator=random)
+    place = torch.empty(size, dtype=torch.float64)
+    for label in labels.unique():
+        rows = shuffled[labels[shuffled] == label]
+        place[rows] = (torch.arange(len(rows), dtype=torch.float64) + 0.5) / len(rows)
+    order = shuffled[torch.argsort(place[shuffled], stable=True)]
+    cut = round(fraction * size)
+    if not 0 < cut < size:
+        raise InputError(f"expected a fraction that leaves samples of {size} on both sides", got=fraction)
+    return order[:cut].sort().values, order[cut:].sort().values

@@ -1,0 +1,52 @@
+"""Labelled images that draws are read from; `files.py` has the ones that stay on disk."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from nas_lightning.data.order import Draw
+
+
+class Samples(ABC):
+    """Images as bytes, all of one shape, and their labels."""
+
+    labels: Tensor  # (n,)
+    image: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def select(self, rows: Tensor) -> Samples:
+        """The samples of these rows, in this order; images are shared, not copied."""
+
+    @abstractmethod
+    def read(self, draws: Iterable[Draw], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        """(b, c, h, w) bytes and (b,) labels of each draw; `random` for images that are augmented as read."""
+
+    def in_memory(self) -> Samples:
+        """The same samples, ready to be drawn from without further reading where that is possible."""
+        return self
+
+
+class TensorSamples(Samples):
+    """Images in memory: (n, c, h, w) bytes."""
+
+    def __init__(self, images: Tensor, labels: Tensor, rows: Tensor | None = None) -> None:
+        """`labels` are those of the chosen `rows` of the images; by default of all."""
+        self.images = images
+        self.labels = labels.long()
+        self.rows = torch.arange(len(images)) if rows is None else rows
+        _, channels, height, width = images.shape
+        self.image = (channels, height, width)
+
+    def select(self, rows: Tensor) -> TensorSamples:
+        return TensorSamples(self.images, self.labels[rows], self.rows[rows])
+
+    def read(self, draws: Iterable[Draw], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        for draw in draws:
+            yield self.images[self.rows[draw.rows]], self.labels[draw.rows]
