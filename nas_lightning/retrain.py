@@ -1,0 +1,258 @@
+"""Training a derived network from scratch, as DARTS (arXiv:1806.09055, section 4.1 and appendix A.2.2) does.
+
+SGD with a cosine schedule, a path dropped ever more often (arXiv:1605.07648, as in NASNet, arXiv:1707.07012,
+appendix A.7), and an auxiliary head whose loss is added with a weight. Label smoothing (arXiv:1512.00567,
+section 7), warm-up and a linear schedule are for ImageNet.
+
+Nothing here looks at test data before the end: `trainer.fit`, then `trainer.test` once, on the last epoch's
+weights or, where a part of the training data was set aside, on those of the best validation accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytorch_lightning as pl
+import torch
+from timm.utils import ModelEmaV3
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAccuracy
+
+from nas_lightning.errors import InputError
+from nas_lightning.optim import Schedule, build_optimizer, build_scheduler
+
+if TYPE_CHECKING:
+    from nas_lightning.spaces.network import Network
+
+PADDING = -1
+"""The label of the images that only fill up the last evaluation batch: they count in no metric."""
+
+
+class Retrain(pl.LightningModule):
+    """Trains `network` on batches of (images, labels) and measures it.
+
+    Logged once an epoch: `train_loss` (what is minimised, auxiliary loss included), `train_accuracy`, `lr`,
+    `val_loss`, `val_accuracy`; at the end `test_loss`, `test_accuracy`, `test_error`. Evaluation adds
+    `…_accuracy_top5` where there are more than five classes. After a restart in the middle of an epoch,
+    that epoch's training metrics cover its remaining batches.
+
+    Args:
+        network: a derived network; with an auxiliary head, its loss joins in.
+        num_classes: what the network tells apart.
+        opt: timm's name of the optimiser; `momentum` is SGD with momentum.
+        lr: learning rate of the first epoch, or of the one after the warm-up.
+        lr_min: what it decays towards.
+        schedule: how: `cosine` or `linear`, stepped once an epoch.
+        warmup_epochs: epochs of rising learning rate before it decays.
+        warmup_lr: where they start; None: at lr / (warmup_epochs + 1).
+        momentum: of the optimisers that have one.
+        weight_decay: on all parameters.
+        clip: largest norm of the gradient of all parameters together; None: what the trainer says.
+        label_smoothing: share of the target that is spread evenly over the classes, in training.
+        auxiliary_weight: weight of the auxiliary head's loss, where the network has that head.
+        drop_path: the rate that the epochs approach in equal steps from 0.
+        ema_decay: evaluate a running average of the weights that forgets at this rate; None: the weights.
+        compile: compile the training pass with `torch.compile`; costs tens of seconds at the start.
+
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        num_classes: int,
+        *,
+        opt: str = "momentum",
+        lr: float = 0.025,
+        lr_min: float = 0.0,
+        schedule: Schedule = "cosine",
+        warmup_epochs: int = 0,
+        warmup_lr: float | None = None,
+        momentum: float = 0.9,
+        weight_decay: float = 3e-4,
+        clip: float | None = 5.0,
+        label_smoothing: float = 0.0,
+        auxiliary_weight: float = 0.4,
+        drop_path: float = 0.2,
+        ema_decay: float | None = None,
+        compile: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, rate in [("label_smoothing", label_smoothing), ("drop_path", drop_path)]:
+            if not 0 <= rate < 1:
+                raise InputError(
+                    "expected a share of at least 0 and below 1", got=rate, where=f"retrain.{name}"
+                )
+        if ema_decay is not None and not 0 < ema_decay < 1:
+            raise InputError("expected a decay between 0 and 1", got=ema_decay, where="retrain.ema_decay")
+        if clip is not None and clip <= 0:
+            raise InputError("expected a norm above 0, or null for no limit", got=clip, where="retrain.clip")
+        if compile and drop_path:
+            # the rate is a constant of the compiled code, which each epoch would compile again
+            raise InputError(
+                "expected drop_path=0 with compile=true", got=drop_path, where="retrain.drop_path"
+            )
+        self.save_hyperparameters(ignore=["network"])
+        self.network = network
+        self.average = None if ema_decay is None else _average(network, ema_decay)
+        self.clip, self.drop_path = clip, drop_path
+        self.label_smoothing, self.auxiliary_weight = label_smoothing, auxiliary_weight
+        self._logits: Logits = torch.compile(_logits) if compile else _logits
+        self.train_scores = Scores(num_classes)
+        self.val_scores = Scores(num_classes, top5=num_classes > 5)
+        self.test_scores = Scores(num_classes, top5=num_classes > 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, c, h, w) → (b, classes), with the averaged weights where they are kept."""
+        return self.network(x) if self.average is None else self.average(x)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        x, y = batch
+        logits, auxiliary = self._logits(self.network, x)
+        # L = L(f(x), y) + w · L(f_aux(x), y)
+        loss = F.cross_entropy(logits, y, label_smoothing=self.label_smoothing)
+        if auxiliary is not None:
+            extra = F.cross_entropy(auxiliary, y, label_smoothing=self.label_smoothing)
+            loss = loss + self.auxiliary_weight * extra
+        self.train_scores.update(loss.detach() * len(y), logits.detach(), y, len(y))
+        self.train_scores.log(self, "train")
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate(batch, self.val_scores)
+        self.val_scores.log(self, "val")
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate(batch, self.test_scores)
+        self.test_scores.log(self, "test")
+
+    def on_test_epoch_end(self) -> None:
+        self.log("test_error", 1 - self.test_scores.accuracy.compute(), sync_dist=True)
+
+    def _evaluate(self, batch: tuple[Tensor, Tensor], scores: Scores) -> None:
+        x, y = batch
+        logits = self(x)
+        total = F.cross_entropy(logits, y, reduction="sum", ignore_index=PADDING)
+        scores.update(total, logits, y, (y != PADDING).sum())
+
+    def on_train_start(self) -> None:
+        self._set_drop_path()  # a restart in the middle of an epoch does not start one
+
+    def on_train_epoch_start(self) -> None:
+        self._set_drop_path()
+        self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"])
+
+    def _set_drop_path(self) -> None:
+        # p(e) = p · e / E
+        self.network.set_drop_path(self.drop_path * self.current_epoch / self._epochs())
+
+    def _epochs(self) -> int:
+        epochs = self.trainer.max_epochs
+        if epochs is None or epochs < 1:
+            raise InputError(
+                "expected the number of epochs, which schedules need", got=epochs, where="max_epochs"
+            )
+        return epochs
+
+    def configure_optimizers(self) -> Any:
+        chosen = self.hparams
+        optimizer = build_optimizer(
+            self.network.parameters(),
+            chosen["opt"],
+            lr=chosen["lr"],
+            weight_decay=chosen["weight_decay"],
+            momentum=chosen["momentum"],
+        )
+        scheduler = build_scheduler(
+            optimizer,
+            chosen["schedule"],
+            epochs=self._epochs(),
+            lr_min=chosen["lr_min"],
+            warmup_epochs=chosen["warmup_epochs"],
+            warmup_lr=chosen["warmup_lr"],
+        )
+        return [optimizer], [{"scheduler": scheduler, "interval": "epoch"}]
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        scheduler.step(self.current_epoch + 1)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        norm = gradient_clip_val if self.clip is None else self.clip
+        self.clip_gradients(optimizer, norm, gradient_clip_algorithm)  # raises where the trainer's differs
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        super().optimizer_step(*args, **kwargs)
+        if self.average is not None:
+            self.average.update(self.network)
+
+
+class Scores(nn.Module):
+    """Loss and accuracy over an epoch, exact for any number of processes and any sizes of batches."""
+
+    def __init__(self, num_classes: int, top5: bool = False) -> None:
+        super().__init__()
+        self.loss = MeanLoss()
+        self.accuracy = _accuracy(num_classes, 1)
+        self.top5 = _accuracy(num_classes, 5) if top5 else None
+
+    def update(self, total: Tensor, logits: Tensor, y: Tensor, images: int | Tensor) -> None:
+        """`total` is the sum of the losses of `images` images."""
+        self.loss.update(total, images)
+        self.accuracy.update(logits, y)
+        if self.top5 is not None:
+            self.top5.update(logits, y)
+
+    def log(self, module: pl.LightningModule, stage: str) -> None:
+        """Have Lightning compute and reset the metrics at the end of the epoch."""
+        metrics = {f"{stage}_loss": self.loss, f"{stage}_accuracy": self.accuracy}
+        module.log_dict(metrics, on_step=False, on_epoch=True, prog_bar=True)
+        if self.top5 is not None:
+            module.log(f"{stage}_accuracy_top5", self.top5, on_step=False, on_epoch=True)
+
+
+class MeanLoss(Metric):
+    """Σ loss / Σ images. torchmetrics' own mean either hides a diverged loss or leaves its weights out."""
+
+    total: Tensor
+    images: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("images", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, total: Tensor, images: int | Tensor) -> None:
+        self.total += total
+        self.images += images
+
+    def compute(self) -> Tensor:
+        return self.total / self.images
+
+
+def _accuracy(num_classes: int, top_k: int) -> MulticlassAccuracy:
+    # validation would wait for the device at each step
+    return MulticlassAccuracy(
+        num_classes, top_k=top_k, average="micro", ignore_index=PADDING, validate_args=False
+    )
+
+
+Logits = Callable[["Network", Tensor], tuple[Tensor, Tensor | None]]
+
+
+def _logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The logits of the network and of its auxiliary head, where it has one."""
+    return (network(x), None) if network.auxiliary is None else network.forward_auxiliary(x)
+
+
+def _average(network: nn.Module, decay: float) -> ModelEmaV3:
+    """A copy that follows: w̄ ← d w̄ + (1 − d) w after each step, batch-norm statistics too."""
+    average = ModelEmaV3(network, decay=decay).requires_grad_(False)  # or DDP would wait for its gradients
+    return average.train()  # Lightning warns of modules in eval mode; it switches all before an evaluation
