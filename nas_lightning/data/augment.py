@@ -30,25 +30,25 @@ class Augment:
 
     def __call__(self, x: Tensor, parameters: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
         """(b, c, h, w) bytes → normalised floats of the same shape."""
-        if self.crop_padding:
-            x = crop(x, parameters[:, :2], self.crop_padding)
-        if self.flip:
-            x = mirror(x, parameters[:, 2].bool())
+        if self.crop_padding or self.flip:
+            mirrored = parameters[:, 2] if self.flip else torch.zeros_like(parameters[:, 2])
+            x = crop_and_mirror(x, parameters[:, :2], mirrored, self.crop_padding)
         x = normalise(x, mean, std)
         return erase(x, parameters[:, 3:], self.cutout) if self.cutout else x
 
 
-def crop(x: Tensor, offsets: Tensor, padding: int) -> Tensor:
-    """Pad with zeros on all sides and cut the original size out at offsets (b, 2) in [0, 2·padding]."""
-    batch, _, height, width = x.shape
-    padded = F.pad(x, [padding] * 4)
-    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (b, c, 2p+1, 2p+1, h, w): a view
-    return windows[torch.arange(batch, device=x.device), :, offsets[:, 0], offsets[:, 1]]
+def crop_and_mirror(x: Tensor, offsets: Tensor, mirrored: Tensor, padding: int) -> Tensor:
+    """Pad with zeros, cut the original size out at offsets (b, 2) in [0, 2·padding], exchange left and right.
 
-
-def mirror(x: Tensor, which: Tensor) -> Tensor:
-    """Left and right exchanged in the images that `which` (b,) selects."""
-    return torch.where(which[:, None, None, None], x.flip(-1), x)
+    One gather by the place of each pixel in the padded image, which is far faster than indexing with windows.
+    """
+    batch, channels, height, width = x.shape
+    rows = offsets[:, :1] + torch.arange(height, device=x.device)  # (b, h)
+    columns = offsets[:, 1:] + torch.arange(width, device=x.device)  # (b, w)
+    columns = torch.where(mirrored[:, None] == 1, columns.flip(1), columns)
+    places = rows[:, :, None] * (width + 2 * padding) + columns[:, None, :]
+    pixels = F.pad(x, [padding] * 4).flatten(2).gather(2, places.view(batch, 1, -1).expand(-1, channels, -1))
+    return pixels.view_as(x)
 
 
 def erase(x: Tensor, centres: Tensor, side: int) -> Tensor:
@@ -64,7 +64,7 @@ def erase(x: Tensor, centres: Tensor, side: int) -> Tensor:
         return (position >= 0) & (position < side)
 
     square = inside(top, height)[:, None, :, None] & inside(left, width)[:, None, None, :]
-    return x.masked_fill(square, 0.0)
+    return x * (~square).to(x.dtype)  # faster than a masked fill
 
 
 def normalise(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

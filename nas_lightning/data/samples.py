@@ -49,4 +49,4 @@ class TensorSamples(Samples):
 
     def read(self, draws: Iterable[Draw], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
         for draw in draws:
-            yield self.images[self.rows[draw.rows]], self.labels[draw.rows]
+            yield self.images.index_select(0, self.rows[draw.rows]), self.labels[draw.rows]

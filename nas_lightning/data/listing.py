@@ -1,0 +1,97 @@
+"""The image files in a folder or a tar file, found by timm's readers; one folder is one class."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nas_lightning.errors import InputError, near_match
+
+TRAIN_NAMES = ("train", "train.tar")
+TEST_NAMES = ("test", "test.tar", "val", "val.tar", "validation", "validation.tar")
+
+
+class ImageFile(NamedTuple):
+    """Where an image's bytes are: all of a file, or `size` bytes from `offset`, a `member` of a tar."""
+
+    path: str
+    offset: int = 0
+    size: int = -1
+    member: str = ""
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        return f"{self.path}: {self.member}" if self.member else self.path
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Image files, their labels (n,) and what the labels stand for."""
+
+    files: list[ImageFile]
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def relabelled(self, classes: tuple[str, ...], where: object) -> Listing:
+        """The same files with labels that are places in `classes`."""
+        for name in self.classes:
+            if name not in classes:
+                raise InputError(
+                    f"expected a class of the training part ({near_match(name, classes)})",
+                    got=name,
+                    where=where,
+                )
+        places = torch.tensor([classes.index(name) for name in self.classes])
+        return Listing(self.files, places[self.labels], classes)
+
+
+def find_images(root: str | Path) -> Listing:
+    """Every image below a folder, or in a tar file; its class is the name of the folder it is in."""
+    from timm.data.readers import create_reader  # a second to import, which only files need
+
+    root = Path(root)
+    if not root.exists():
+        raise InputError("expected a folder or a .tar file of images", got="nothing there", where=root)
+    if root.is_file() and not tarfile_readable(root):
+        raise InputError("expected a folder or an uncompressed .tar file of images", where=root)
+    try:
+        reader = create_reader("", root=str(root))
+    except (RuntimeError, ValueError, OSError, tarfile.TarError):  # an empty folder, an empty or broken tar
+        raise InputError(
+            "expected images in one folder per class", got="none that can be read", where=root
+        ) from None
+    if root.is_file():
+        files = [
+            ImageFile(str(root), info.offset_data + (inner.offset_data if inner else 0), info.size, info.name)
+            for info, _, inner in reader.samples  # `inner` is the tar within the tar that has the image
+        ]
+        labels, names = reader.targets.tolist(), reader.class_name_to_idx
+    else:
+        files = [ImageFile(path) for path, _ in reader.samples]
+        labels, names = [label for _, label in reader.samples], reader.class_to_idx
+    return Listing(files, torch.tensor(labels), tuple(sorted(names, key=names.__getitem__)))
+
+
+def find_parts(root: str | Path) -> tuple[Path, Path | None]:
+    """Where the training and the test images are; the second is None where there is one part only."""
+    root = Path(root)
+    train = [root / name for name in TRAIN_NAMES if (root / name).exists()]
+    test = [root / name for name in TEST_NAMES if (root / name).exists()]
+    if not train:
+        return root, None
+    return train[0], test[0] if test else None
+
+
+def tarfile_readable(path: Path) -> bool:
+    """Whether the file is an uncompressed tar file, in which each image has its place."""
+    try:
+        with tarfile.open(path, "r:"):
+            return path.suffix == ".tar"
+    except (tarfile.TarError, OSError):
+        return False
