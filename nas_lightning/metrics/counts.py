@@ -1,0 +1,30 @@
+"""What every score must beat: the size of the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from nas_lightning.analysis.cost import cost
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.passes import Passes
+
+
+@dataclass(frozen=True)
+class Params(Metric):
+    """Number of parameters to train."""
+
+    counts_only: ClassVar[bool] = True
+
+    def compute(self, passes: Passes) -> float:
+        return sum(parameter.numel() for parameter in passes.parameters)
+
+
+@dataclass(frozen=True)
+class Flops(Metric):
+    """Multiply-adds of the forward pass on one sample."""
+
+    counts_only: ClassVar[bool] = True
+
+    def compute(self, passes: Passes) -> float:
+        return cost(passes.network, cast(tuple[int, int, int], passes.x.shape[1:])).macs

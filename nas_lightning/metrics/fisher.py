@@ -1,0 +1,35 @@
+"""Fisher saliency of the layers' output channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.passes import Needs, Passes
+
+
+@dataclass(frozen=True)
+class Fisher(Metric):
+    """Σ_c Δ_c, Δ_c = (1/2m) Σ_i (Σ_hw a_ichw ∂L/∂a_ichw)² (Turner et al. 2020, arXiv:1906.04113, equation 4).
+
+    a are the outputs of convolutions and linear layers, c their channels, L the batch's mean loss, as in
+    Abdelfattah et al. (2021, arXiv:2101.08134).
+    """
+
+    needs: ClassVar[Needs] = Needs.SALIENCY
+
+    def compute(self, passes: Passes) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for call, gradient in passes.saliency:
+            if type(call.layer) not in (nn.Conv2d, nn.Linear):
+                continue
+            # channels first: (m, c, …); a linear layer's are last
+            axes = tuple(range(2, gradient.dim())) if type(call.layer) is nn.Conv2d else ()
+            products = call.saved_output() * gradient
+            products = products.sum(dim=axes) if axes else products
+            total += (products.double() ** 2).mean(dim=0).sum().cpu() / 2
+        return total

@@ -1,0 +1,73 @@
+"""Metrics from the gradient of the loss at initialisation (thesis of Shu, equations 7.2 and 7.3).
+
+The sums over samples are inside the norms and products, so all follow from the gradient g = ∇_θ of the
+batch's mean loss. Splitting the batch would change them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.passes import Needs, Passes
+
+
+@dataclass(frozen=True)
+class GradNorm(Metric):
+    """‖ (1/m) Σ ∇_θ ℓ_i ‖₂ (equation 7.2).
+
+    `per_layer` adds up the norms of the parameter tensors instead, as Abdelfattah et al. (2021,
+    arXiv:2101.08134, section 3.2.1) do.
+    """
+
+    per_layer: bool = False
+
+    def compute(self, passes: Passes) -> Tensor:
+        squares = [(g.double() ** 2).sum() for g in passes.gradients]
+        return _total([s.sqrt() for s in squares]) if self.per_layer else _total(squares).sqrt()
+
+
+@dataclass(frozen=True)
+class Snip(Metric):
+    """|(1/m) Σ θᵀ ∇_θ ℓ_i| (equation 7.3).
+
+    `per_weight` takes the absolute value of each weight's product before the sum, Σ |θ ⊙ g|, as in SNIP (Lee
+    et al. 2019, arXiv:1810.02340, equation 6) and Abdelfattah et al. A convolution with batch norm behind it
+    has θᵀg = 0, so that the equation's form only sees the other parameters.
+    """
+
+    per_weight: bool = False
+
+    def compute(self, passes: Passes) -> Tensor:
+        pairs = zip(passes.parameters, passes.gradients, strict=True)
+        products = [p.detach().double() * g.double() for p, g in pairs]
+        if self.per_weight:
+            return _total([product.abs().sum() for product in products])
+        return _total([product.sum() for product in products]).abs()
+
+
+@dataclass(frozen=True)
+class Grasp(Metric):
+    """|θᵀ H g|, H the Hessian of the batch's mean loss (equation 7.3).
+
+    H and g are those of the whole batch, as in the public code, where the equation has a sample's. `signed`
+    keeps GraSP's sign, Σ −θ ⊙ (H g) (Wang et al. 2020, arXiv:2002.07376, equation 8).
+    """
+
+    signed: bool = False
+    needs: ClassVar[Needs] = Needs.HESSIAN
+
+    def compute(self, passes: Passes) -> Tensor:
+        pairs = zip(passes.parameters, passes.hessian_gradient, strict=True)
+        product = _total([(p.detach().double() * hg.double()).sum() for p, hg in pairs])
+        return -product if self.signed else product.abs()
+
+
+def _total(terms: list[Tensor]) -> Tensor:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

@@ -1,0 +1,25 @@
+"""How differently a network's rectifiers see the samples of a batch (NASWOT, arXiv:2006.04647)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.passes import Needs, Passes
+
+
+@dataclass(frozen=True)
+class Naswot(Metric):
+    """ln |K|, K_ij = number of rectified units that agree on samples i and j (Mellor et al. 2021).
+
+    K is summed over all rectifications, each counted once even where several layers read its result.
+    """
+
+    needs: ClassVar[Needs] = Needs.RELU_CODES
+
+    def compute(self, passes: Passes) -> Tensor:
+        return torch.linalg.slogdet(passes.relu_kernel).logabsdet

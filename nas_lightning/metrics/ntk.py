@@ -1,0 +1,93 @@
+"""Metrics from the empirical neural tangent kernel at initialisation, all from one kernel.
+
+`coupled` and `output` are explained in `nas_lightning.metrics.kernel`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.kernel import Kernel, Output
+from nas_lightning.metrics.passes import Batch, Passes
+
+
+def ntk(
+    network: nn.Module,
+    batch: Batch,
+    *,
+    output: Output = "true_class",
+    coupled: bool = False,
+    batch_statistics: bool = True,
+) -> Kernel:
+    """Θ₀ = J Jᵀ of the network's trained parameters on the batch; the network stays as it was.
+
+    >>> import torch
+    >>> network = nn.Linear(2, 3, bias=False)
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    >>> ntk(network, (x, torch.tensor([1, 1]))).matrix
+    tensor([[1., 0.],
+            [0., 4.]], dtype=torch.float64)
+    """
+    with Passes(network, batch, batch_statistics=batch_statistics) as passes:
+        return passes.kernel(output, coupled)
+
+
+@dataclass(frozen=True)
+class _OfKernel(Metric):
+    output: Output = "true_class"
+    coupled: bool = False
+
+    def compute(self, passes: Passes) -> float:
+        return self.of(passes.kernel(self.output, self.coupled), len(passes.x))
+
+    @abstractmethod
+    def of(self, kernel: Kernel, m: int) -> float:
+        """The metric from the kernel of m samples."""
+
+
+@dataclass(frozen=True)
+class NTKTrace(_OfKernel):
+    """√(‖Θ₀‖_tr / m) (thesis, equation 7.4; NASI, arXiv:2109.00817)."""
+
+    def of(self, kernel: Kernel, m: int) -> float:
+        return math.sqrt(kernel.trace / m)
+
+
+@dataclass(frozen=True)
+class NTKCondition(_OfKernel):
+    """κ = λ_max / λ_min (TE-NAS, arXiv:2102.11535; thesis, theorem 7.2); ∞ for a singular kernel."""
+
+    larger_is_better: ClassVar[bool] = False
+
+    def of(self, kernel: Kernel, m: int) -> float:
+        return kernel.condition
+
+
+@dataclass(frozen=True)
+class NTKLambdaMin(_OfKernel):
+    """λ_min(Θ₀) (Zhu et al. 2022, arXiv:2209.07238); 0 for a singular kernel."""
+
+    def of(self, kernel: Kernel, m: int) -> float:
+        return kernel.lambda_min
+
+
+@dataclass(frozen=True)
+class NTKMeanDiagonal(_OfKernel):
+    """(1/m) Σ_i Θ_ii, an upper bound of λ_min: Eigen-NAS (Zhu et al. 2022, arXiv:2209.07238)."""
+
+    def of(self, kernel: Kernel, m: int) -> float:
+        return kernel.mean_diagonal
+
+
+@dataclass(frozen=True)
+class NTKFrobenius(_OfKernel):
+    """‖Θ₀‖_F: KNAS (Xu et al. 2021, arXiv:2111.13293), in the form of Zhu et al. 2022."""
+
+    def of(self, kernel: Kernel, m: int) -> float:
+        return kernel.frobenius

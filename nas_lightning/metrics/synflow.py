@@ -1,0 +1,45 @@
+"""Synaptic flow: how much of an all-ones input the weights let through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.layers import BATCH_NORMS
+from nas_lightning.metrics.passes import Passes
+
+
+@dataclass(frozen=True)
+class Synflow(Metric):
+    """Σ |θ| ⊙ ∂R/∂|θ|, R = Σ_c f_c(1; |θ|) (Tanaka et al. 2020, arXiv:2006.05467, equation 2).
+
+    Without data, without labels; in float64, as the values grow with the depth. Batch norms are passed by, as
+    in Abdelfattah et al. (2021, arXiv:2101.08134): they would undo what the score measures.
+    """
+
+    def compute(self, passes: Passes) -> Tensor:
+        return synaptic_flow(passes.network, passes.x[:1])
+
+
+def synaptic_flow(network: nn.Module, like: Tensor) -> Tensor:
+    """The score for inputs of the shape of `like`, in evaluation mode."""
+    norms = [module for module in network.modules() if isinstance(module, BATCH_NORMS)]
+    skipped = {id(parameter) for norm in norms for parameter in norm.parameters()}
+    weights = {n: p.detach().double().abs().requires_grad_() for n, p in network.named_parameters()}
+    buffers = {
+        n: b.detach().double() if b.is_floating_point() else b.clone() for n, b in network.named_buffers()
+    }
+    ones = torch.ones_like(like, dtype=torch.float64)
+    handles = [norm.register_forward_hook(lambda module, args, output: args[0]) for norm in norms]
+    try:
+        flow = functional_call(network, {**weights, **buffers}, (ones,)).sum()
+    finally:
+        for handle in handles:
+            handle.remove()
+    trained = [weights[n] for n, p in network.named_parameters() if p.requires_grad and id(p) not in skipped]
+    gradients = torch.autograd.grad(flow, trained, materialize_grads=True)
+    return torch.stack([(w.detach() * g).sum() for w, g in zip(trained, gradients, strict=True)]).sum()
