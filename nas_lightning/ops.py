@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -51,20 +52,24 @@ class PreActivated(NeedsReLU, nn.Sequential):
 
 
 class FactorizedReduce(NeedsReLU, nn.Module):
-    """Halve the resolution with two 1×1 convolutions, one of them shifted by a pixel, to lose none."""
+    """Halve the resolution with two 1×1 convolutions, one of them shifted by a pixel, to lose none.
+
+    The pixels are picked before the convolutions, which then need no stride: with one, oneDNN's weight
+    gradient of a channels-last 1×1 convolution of few channels writes out of bounds (oneDNN issue 6035).
+    """
 
     def __init__(self, c_in: int, c_out: int, norm: Norm) -> None:
         super().__init__()
-        self.even = nn.Conv2d(c_in, c_out // 2, 1, stride=2, bias=False)
-        self.odd = nn.Conv2d(c_in, c_out - c_out // 2, 1, stride=2, bias=False)
+        self.even = nn.Conv2d(c_in, c_out // 2, 1, bias=False)
+        self.odd = nn.Conv2d(c_in, c_out - c_out // 2, 1, bias=False)
         self.norm = norm(c_out)
 
     def forward(self, x: Tensor) -> Tensor:  # (b, c_in, h, w) → (b, c_out, ⌈h/2⌉, ⌈w/2⌉)
         height, width = x.shape[-2:]
-        shifted = x[:, :, 1:, 1:]
+        even, odd = x[:, :, ::2, ::2], x[:, :, 1::2, 1::2]
         if height % 2 or width % 2:  # an odd side has one even pixel more than odd ones
-            shifted = F.pad(shifted, (0, width % 2, 0, height % 2))
-        return self.norm(torch.cat([self.even(x), self.odd(shifted)], dim=1))
+            odd = F.pad(odd, (0, width % 2, 0, height % 2))
+        return self.norm(torch.cat([self.even(even), self.odd(odd)], dim=1))
 
 
 class ReduceByPool(nn.Sequential):
@@ -76,6 +81,8 @@ class ReduceByPool(nn.Sequential):
 
 def conv_norm(c_in: int, c_out: int, kernel: int, stride: int, norm: Norm) -> PreActivated:
     """(ReLU,) convolution, batch norm."""
+    if kernel == 1 and stride > 1:  # picks the pixels first, as `FactorizedReduce` does and for its reason
+        return PreActivated(nn.AvgPool2d(1, stride), nn.Conv2d(c_in, c_out, 1, bias=False), norm(c_out))
     conv = nn.Conv2d(c_in, c_out, kernel, stride=stride, padding=kernel // 2, bias=False)
     return PreActivated(conv, norm(c_out))
 
@@ -149,3 +156,13 @@ def build_op(name: str, channels: int, stride: int, norm: Norm) -> nn.Module:
     if name not in OPS:
         raise InputError(f"expected an operation ({near_match(name, OPS)})", got=name)
     return OPS[name](channels, stride, norm)
+
+
+@cache
+def has_parameters(name: str) -> bool:
+    """Whether an operation learns anything where it keeps the resolution.
+
+    >>> [has_parameters(name) for name in ("sep_conv_3x3", "skip_connect", "max_pool_3x3", "none")]
+    [True, False, False, False]
+    """
+    return name != NONE and any(True for _ in build_op(name, 2, 1, Norm(affine=False)).parameters())

@@ -1,0 +1,133 @@
+"""Operations against their definitions, on maps of even and odd sides."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from nas_lightning.errors import InputError
+from nas_lightning.ops import OPS, SEARCH_NORM, TRAIN_NORM, FactorizedReduce, NeedsReLU, Norm, build_op
+
+PARAMETERS = {  # of the convolutions, for c channels: depthwise k²c, pointwise c², and 2c a batch norm
+    "skip_connect": lambda c: 0,
+    "max_pool_3x3": lambda c: 0,
+    "avg_pool_3x3": lambda c: 0,
+    "sep_conv_3x3": lambda c: 2 * (9 * c + c * c + 2 * c),
+    "sep_conv_5x5": lambda c: 2 * (25 * c + c * c + 2 * c),
+    "sep_conv_7x7": lambda c: 2 * (49 * c + c * c + 2 * c),
+    "dil_conv_3x3": lambda c: 9 * c + c * c + 2 * c,
+    "dil_conv_5x5": lambda c: 25 * c + c * c + 2 * c,
+    "conv_7x1_1x7": lambda c: 14 * c * c + 2 * c,
+    "nor_conv_1x1": lambda c: c * c + 2 * c,
+    "nor_conv_3x3": lambda c: 9 * c * c + 2 * c,
+}
+
+
+def test_every_operation_has_its_formula():
+    assert set(PARAMETERS) == set(OPS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters(name):
+    built = sum(p.numel() for p in build_op(name, 6, 1, TRAIN_NORM).parameters())
+    assert built == PARAMETERS[name](6)
+
+
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("norm", [TRAIN_NORM, SEARCH_NORM], ids=["train", "search"])
+@pytest.mark.parametrize("size", [(8, 8), (7, 7), (5, 8), (2, 1), (1, 1)])
+def test_shapes(name, stride, norm, size):
+    op = build_op(name, 4, stride, norm)
+    out = op(torch.randn(3, 4, *size))
+    assert out.shape == (3, 4, *(-(-side // stride) for side in size))
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), [(3, 1), (5, 1), (7, 1), (3, 2), (5, 2)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_separable_convolutions_equal_the_written_out_ones(kernel, dilation, stride):
+    op = build_op(
+        f"{'dil' if dilation == 2 else 'sep'}_conv_{kernel}x{kernel}", 4, stride, TRAIN_NORM
+    ).double()
+    x = torch.randn(2, 4, 9, 8, dtype=torch.float64)
+    weights = [p for p in op.parameters() if p.ndim == 4]
+
+    def block(x, depthwise, pointwise, stride):
+        padding = dilation * (kernel - 1) // 2
+        x = F.conv2d(x, depthwise, stride=stride, padding=padding, dilation=dilation, groups=4)
+        return F.batch_norm(F.conv2d(x, pointwise), None, None, training=True)
+
+    expected = block(F.relu(x), weights[0], weights[1], stride)
+    if dilation == 1:
+        expected = block(F.relu(expected), weights[2], weights[3], 1)
+    torch.testing.assert_close(op(F.relu(x)), expected)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_average_pool_leaves_the_border_out(stride):
+    ones = torch.ones(1, 2, 7, 6)
+    torch.testing.assert_close(
+        build_op("avg_pool_3x3", 2, stride, TRAIN_NORM)(ones), ones[..., ::stride, ::stride]
+    )
+
+
+@pytest.mark.parametrize("size", [(6, 6), (7, 7), (6, 7), (1, 4)])
+def test_factorized_reduce_reads_even_and_odd_pixels(size):
+    op = FactorizedReduce(3, 5, Norm(affine=False, tracked=False)).double()
+    x = torch.randn(2, 3, *size, dtype=torch.float64)
+    padded = F.pad(x, (0, 2, 0, 2))
+    rows, columns = (-(-side // 2) for side in size)
+    even = torch.einsum(
+        "oc,bchw->bohw", op.even.weight[..., 0, 0], padded[..., 0::2, 0::2][..., :rows, :columns]
+    )
+    odd = torch.einsum(
+        "oc,bchw->bohw", op.odd.weight[..., 0, 0], padded[..., 1::2, 1::2][..., :rows, :columns]
+    )
+    expected = F.batch_norm(torch.cat([even, odd], 1), None, None, training=True)
+    torch.testing.assert_close(op(x), expected)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_who_needs_a_relu_does_not_start_with_one(name):
+    """Convolutions leave the ReLU before them to their caller; pools and skips have none."""
+    for stride in (1, 2):
+        op = build_op(name, 4, stride, SEARCH_NORM)
+        x = torch.randn(2, 4, 6, 6) - 2  # low enough for whole pooling windows below zero
+        changes = not torch.allclose(op(x), op(F.relu(x)))
+        assert changes
+        convolves = any(isinstance(module, torch.nn.Conv2d) for module in op.modules())
+        assert isinstance(op, NeedsReLU) == convolves
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_search_norm_shares_nothing_between_paths(name):
+    op = build_op(name, 4, 2, SEARCH_NORM)
+    assert not list(op.buffers())
+    assert all(p.ndim == 4 for p in op.parameters())
+    pools = name.endswith("pool_3x3")
+    assert any(isinstance(module, torch.nn.BatchNorm2d) for module in op.modules()) or not pools
+    trained = build_op(name, 4, 2, TRAIN_NORM)
+    assert not pools or not any(isinstance(module, torch.nn.BatchNorm2d) for module in trained.modules())
+
+
+def test_unknown_operation():
+    with pytest.raises(InputError, match="did you mean 'sep_conv_3x3'"):
+        build_op("sep_conv_3x4", 4, 1, TRAIN_NORM)
+    with pytest.raises(InputError, match="expected an operation"):
+        build_op("none", 4, 1, TRAIN_NORM)
+
+
+@pytest.mark.parametrize("name", ["skip_connect", "nor_conv_1x1"])
+def test_gradients_of_strided_pointwise_convolutions(name):
+    """Few channels, channels-last, large maps: where oneDNN's own stride corrupts memory (its issue 6035)."""
+    op = build_op(name, 4, 2, Norm(affine=False, tracked=False)).to(memory_format=torch.channels_last)
+    x = torch.randn(2, 4, 64, 64).contiguous(memory_format=torch.channels_last)
+    direction = torch.randn(2, 4, 32, 32)
+    kernels = [p for p in op.parameters() if p.ndim == 4]
+    got = torch.autograd.grad((op(x) * direction).sum(), kernels)
+    parts = [x[..., start::2, start::2] for start in range(len(kernels))]
+    mixed = [
+        torch.einsum("oc,bchw->bohw", k[..., 0, 0], part) for k, part in zip(kernels, parts, strict=True)
+    ]
+    expected = F.batch_norm(torch.cat(mixed, 1), None, None, training=True)
+    for a, b in zip(got, torch.autograd.grad((expected * direction).sum(), kernels), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-2)
