@@ -1,0 +1,189 @@
+"""What every space promises, for every space that a yaml in conf/space names."""
+
+import inspect
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Cell, Genotype, read_genotypes, write_genotypes
+from nas_lightning.ops import SEARCH_NORM
+from nas_lightning.spaces import SearchSpace
+
+CONF = Path(__file__).parents[2] / "conf"
+OF_THE_TASK = {"genotype", "in_channels", "num_classes", "norm"}
+
+
+def decisions(genotype):
+    """Every edge with the name of its cell, counted."""
+    return Counter((name, edge) for name, cell in genotype for edge in cell.edges)
+
+
+def test_there_are_spaces():
+    assert len(list((CONF / "space").glob("*.yaml"))) >= 2
+
+
+def test_yaml_lists_every_option_under_the_right_names(named):
+    for what in ("supernet", "network"):
+        options = set(inspect.signature(getattr(named.space, what)).parameters) - OF_THE_TASK
+        assert set(named.config[what]) == options
+
+
+@pytest.mark.parametrize("name", [file.stem for file in (CONF / "space").glob("*.yaml")])
+def test_hydra_places_the_options_at_the_top(name):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(overrides=[f"+space={name}"])
+    assert {"space", "supernet", "network"} <= set(config)
+    assert "_target_" in config.space
+
+
+def test_it_has_a_name_and_groups(space):
+    assert isinstance(space, SearchSpace)
+    assert space.groups
+    for group in space.groups.values():
+        assert group.shape == (len(group.edges), len(group.ops))
+        assert len(set(group.edges)) == len(group.edges)
+        assert [group.column(op) for op in group.ops] == list(range(len(group.ops)))
+        with pytest.raises(InputError):
+            group.column("no such operation")
+
+
+def test_samples_repeat_with_the_seed(space):
+    def draw(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return [space.sample(generator) for _ in range(5)]
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+
+
+def test_neighbours_differ_in_one_decision_and_know_each_other(space, generator):
+    for _ in range(3):
+        genotype = space.sample(generator)
+        near = space.neighbours(genotype)
+        assert len(set(near)) == len(near) > 0
+        assert genotype not in near
+        for other in near:
+            assert sum((decisions(genotype) - decisions(other)).values()) == 1
+            assert sum((decisions(other) - decisions(genotype)).values()) == 1
+        for other in near[:: max(1, len(near) // 5)]:
+            assert genotype in space.neighbours(other)
+            assert space.discretise(space.one_hot(other)) == other
+
+
+def test_mutation_is_a_neighbour(space, generator):
+    genotype = space.sample(generator)
+    near = set(space.neighbours(genotype))
+    mutated = {space.mutate(genotype, generator) for _ in range(40)}
+    assert mutated <= near
+    assert len(mutated) > 5
+
+
+def test_round_trips(space, generator, tmp_path):
+    genotypes = [space.sample(generator) for _ in range(20)]
+    for genotype in genotypes:
+        data = genotype.to_dict()
+        assert space.parse(space.notation(genotype)) == genotype
+        assert space.parse(data) == genotype
+        assert space.parse(json.dumps(data)) == genotype
+        assert space.parse({**data, "source": "a run", "score": 0.5}) == genotype
+        assert Genotype.from_dict(json.loads(json.dumps(data))) == genotype
+    assert read_genotypes(write_genotypes(tmp_path / "genotype.json", genotypes)) == genotypes
+
+
+def test_one_hot_and_discretise_are_inverse(space, generator):
+    for _ in range(20):
+        genotype = space.sample(generator)
+        weights = space.one_hot(genotype)
+        assert {name: tuple(w.shape) for name, w in weights.items()} == {
+            name: group.shape for name, group in space.groups.items()
+        }
+        assert sum(int(w.sum()) for w in weights.values()) == len(genotype.ops)
+        assert all(set(w.flatten().tolist()) <= {0.0, 1.0} for w in weights.values())
+        assert space.discretise(weights) == genotype
+        noise = {name: w + 0.4 * torch.rand_like(w) for name, w in weights.items()}
+        assert space.discretise(noise) == genotype
+
+
+def test_discretise_refuses_scores_that_do_not_fit(space):
+    good = {name: torch.zeros(group.shape) for name, group in space.groups.items()}
+    name = next(iter(good))
+    with pytest.raises(ValueError, match="expected scores of shape"):
+        space.discretise({**good, name: good[name][:-1]})
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="expected finite scores"):
+            space.discretise({**good, name: torch.full_like(good[name], value)})
+
+
+def test_other_spaces_genotypes_are_refused(space, generator):
+    genotype = space.sample(generator)
+    stranger = Genotype("elsewhere", dict(genotype))
+    other_cells = Genotype(space.name, {"unheard_of": Cell([("none", 0, 1)], 1, [1])})
+    size = {"in_channels": 3, "num_classes": 5}
+    for wrong in (stranger, other_cells):
+        calls = (space.one_hot, space.neighbours, space.check, lambda g: space.network(g, **size))
+        for call in (*calls, lambda g: space.parse(g.to_dict())):
+            with pytest.raises(InputError):
+                call(wrong)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (17, 13), (8, 8)])
+@pytest.mark.parametrize(("in_channels", "num_classes"), [(1, 2), (3, 5)])
+def test_networks_train_at_any_size(named, generator, size, in_channels, num_classes):
+    task = {"in_channels": in_channels, "num_classes": num_classes}
+    space, x = named.space, torch.randn(2, in_channels, *size)
+    weights = {name: torch.rand(group.shape, requires_grad=True) for name, group in space.groups.items()}
+    supernet = space.supernet(**named.small("supernet", **task))
+    network = space.network(space.sample(generator), **named.small("network", **task))
+    for module, logits in ((supernet, supernet(x, weights)), (network, network(x))):
+        assert logits.shape == (2, num_classes)
+        logits.square().sum().backward()
+        missing = [n for n, p in module.named_parameters() if p.grad is None and "auxiliary" not in n]
+        assert not missing
+    assert all(w.grad is not None and bool(torch.isfinite(w.grad).all()) for w in weights.values())
+
+
+@pytest.mark.parametrize("size", [(16, 16), (15, 10)])
+def test_a_path_of_the_supernet_is_the_derived_network(named, generator, size):
+    """With the same weights, in float64: the network inherits by loading the entries that it has."""
+    space = named.space
+    shared = set(named.config["supernet"]) & set(named.config["network"])
+    options = {name: value for name, value in named.small("supernet").items() if name in shared}
+    task = {"in_channels": 3, "num_classes": 5}
+    supernet = space.supernet(**task, **options).double()
+    x = torch.randn(2, 3, *size, dtype=torch.float64)
+    for _ in range(4):
+        genotype = space.sample(generator)
+        network = space.network(genotype, **task, **options, norm=SEARCH_NORM).double()
+        state = supernet.state_dict()
+        assert set(network.state_dict()) <= set(state)
+        network.load_state_dict({key: state[key] for key in network.state_dict()})
+        torch.testing.assert_close(supernet(x, space.one_hot(genotype)), network(x), rtol=1e-10, atol=1e-10)
+
+
+def test_a_supernet_stores_no_architecture(named):
+    """Its parameters do not depend on the weights, and every one belongs to an operation or to the frame."""
+    space, x = named.space, torch.randn(2, 3, 16, 16)
+    supernet = space.supernet(**named.small("supernet"))
+    before = {key: value.clone() for key, value in supernet.named_parameters()}
+    outputs = []
+    for value in (0.1, 0.9):
+        weights = {name: torch.full(group.shape, value) for name, group in space.groups.items()}
+        weights = {name: w * torch.rand_like(w) for name, w in weights.items()}
+        outputs.append(supernet(x, weights))
+    assert not torch.allclose(*outputs)
+    assert all(torch.equal(before[key], value) for key, value in supernet.named_parameters())
+
+
+@pytest.mark.parametrize("wrong", [{"num_classes": 1}, {"cells": 0}, {"channels": 0}])
+def test_impossible_sizes_are_refused(named, generator, wrong):
+    for what in ("supernet", "network"):
+        if set(wrong) <= {*named.config[what], "num_classes"}:
+            build = getattr(named.space, what)
+            arguments = () if what == "supernet" else (named.space.sample(generator),)
+            with pytest.raises(InputError):
+                build(*arguments, **named.small(what, **wrong))

@@ -1,0 +1,87 @@
+"""Derived networks: auxiliary heads at any size, drop path, and images without colour."""
+
+import pytest
+import torch
+from torch import nn
+
+from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.spaces.network import AuxiliaryHead, _pool_to_2x2
+
+SIZES = [8, 16, 28, 32, 64]
+
+
+@pytest.mark.parametrize(("side", "stride"), [(8, 3), (7, 2)])
+def test_pooling_is_darts_own_where_darts_defines_it(side, stride):
+    x = torch.randn(2, 3, side, side)
+    torch.testing.assert_close(_pool_to_2x2(x), nn.AvgPool2d(5, stride=stride, count_include_pad=False)(x))
+
+
+@pytest.mark.parametrize("side", range(1, 40))
+def test_pooling_covers_maps_of_any_size(side):
+    """Two windows a side, mirror images of each other, that leave no pixel out."""
+    x = torch.randn(1, 1, side, 12, dtype=torch.float64, requires_grad=True)
+    pooled = _pool_to_2x2(x)
+    assert pooled.shape == (1, 1, 2, 2)
+    torch.testing.assert_close(_pool_to_2x2(x.flip(2, 3)), pooled.flip(2, 3))
+    torch.testing.assert_close(_pool_to_2x2(torch.ones_like(x)), torch.ones_like(pooled))
+    (gradient,) = torch.autograd.grad(pooled.sum(), x)
+    assert bool((gradient > 0).all())
+
+
+@pytest.mark.parametrize("space", [DartsSpace(nodes=2), NasBench201()], ids=lambda space: space.name)
+@pytest.mark.parametrize("size", SIZES)
+def test_auxiliary_head_at_any_size(space, size, generator):
+    options = {"in_channels": 1, "num_classes": 5, "channels": 4, "cells": 3, "auxiliary": True}
+    network = space.network(space.sample(generator), **options)
+    x = torch.randn(2, 1, size, size)
+    logits, auxiliary = network.eval().forward_auxiliary(x)
+    assert logits.shape == auxiliary.shape == (2, 5)
+    torch.testing.assert_close(logits, network(x))
+    network.train().forward_auxiliary(x)[1].sum().backward()
+    assert all(p.grad is not None for p in network.auxiliary.parameters())
+
+
+@pytest.mark.parametrize("size", [64, 97, 224])
+def test_auxiliary_head_behind_the_imagenet_stem(size, generator):
+    space = DartsSpace(nodes=1)
+    options = {"channels": 4, "cells": 3, "stem": "imagenet", "auxiliary": True}
+    network = space.network(space.sample(generator), in_channels=3, num_classes=7, **options)
+    assert network.forward_auxiliary(torch.randn(2, 3, size, size))[1].shape == (2, 7)
+
+
+def test_auxiliary_head_by_hand():
+    """ReLU, pool, 1×1 to 128, norm, ReLU, 2×2 to 768, norm, ReLU, linear: DARTS' parameters."""
+    c, classes = 6, 10
+    with_norm = 128 * c + 2 * 128 + 768 * 128 * 4 + 2 * 768 + 768 * classes + classes
+    assert sum(p.numel() for p in AuxiliaryHead(c, classes).parameters()) == with_norm
+    assert sum(p.numel() for p in AuxiliaryHead(c, classes, False).parameters()) == with_norm - 2 * 768
+
+
+def test_without_the_head_there_is_nothing_to_ask(generator):
+    space = NasBench201()
+    network = space.network(space.sample(generator), in_channels=3, num_classes=5, channels=4, cells=1)
+    with pytest.raises(RuntimeError, match="auxiliary=True"):
+        network.forward_auxiliary(torch.zeros(1, 3, 8, 8))
+
+
+def test_drop_path_is_for_training_and_for_operations():
+    space = NasBench201()
+    skips = "|skip_connect~0|+|skip_connect~0|skip_connect~1|+|skip_connect~0|skip_connect~1|skip_connect~2|"
+    x = torch.randn(8, 3, 8, 8)
+    for text, changes in ((skips, False), (skips.replace("skip_connect", "nor_conv_1x1"), True)):
+        options = {"in_channels": 3, "num_classes": 5, "channels": 4, "cells": 1}
+        network = space.network(space.parse(text), **options)
+        plain, evaluated = network(x), network.eval()(x)
+        network.train().set_drop_path(0.5)
+        assert torch.equal(network(x), plain) == (not changes)
+        network.set_drop_path(0.0)
+        assert torch.equal(network(x), plain)
+        network.set_drop_path(0.5)
+        assert network.eval()(x).shape == evaluated.shape
+
+
+def test_dropout_reaches_the_classifier(generator):
+    space = NasBench201()
+    options = {"in_channels": 3, "num_classes": 5, "channels": 4, "cells": 1, "dropout": 1.0}
+    network = space.network(space.sample(generator), **options)
+    torch.testing.assert_close(network(torch.randn(2, 3, 8, 8)), network.head.bias.expand(2, 5))
