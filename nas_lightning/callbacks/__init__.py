@@ -1,0 +1,17 @@
+"""What accompanies searches and training runs, each a small Lightning callback of its own."""
+
+from nas_lightning.callbacks.best_checkpoint import BestCheckpoint
+from nas_lightning.callbacks.collapse import CollapseWarning
+from nas_lightning.callbacks.history import GenotypeHistory
+from nas_lightning.callbacks.progress import SearchProgressBar
+from nas_lightning.callbacks.rewind import RewindMetrics
+from nas_lightning.callbacks.rng import RNGState
+
+__all__ = [
+    "BestCheckpoint",
+    "CollapseWarning",
+    "GenotypeHistory",
+    "RNGState",
+    "RewindMetrics",
+    "SearchProgressBar",
+]

@@ -1,0 +1,17 @@
+"""The best epoch's weights, judged on images set aside from training."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import ModelCheckpoint
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """Lightning's `ModelCheckpoint`, silent in runs that have nothing to validate on.
+
+    There the last epoch counts; no run is ever judged by test data.
+    """
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if sum(trainer.fit_loop.epoch_loop.val_loop.max_batches):
+            super().on_train_epoch_end(trainer, pl_module)

@@ -1,0 +1,87 @@
+"""What a search thought after each epoch: genotypes and scores, as one line of `history.jsonl` an epoch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytorch_lightning as pl
+from pytorch_lightning.utilities import rank_zero_only
+
+from nas_lightning.errors import InputError
+from nas_lightning.plots.files import save_genotypes, save_weights
+
+if TYPE_CHECKING:
+    from nas_lightning.strategies.base import Strategy
+
+HISTORY_FILE = "history.jsonl"
+FIGURES = "figures"
+
+
+class GenotypeHistory(pl.Callback):
+    """Appends {"epoch", "genotypes", "groups": {name: {"edges", "ops", "scores"}}} after every epoch.
+
+    The scores, (edges, ops) rounded to six digits, are those that the strategy derives its genotypes from; a
+    strategy without scores has no groups. A resumed run drops the epochs that it repeats. When the search
+    ends, genotypes and weights are drawn in `folder`/figures.
+
+    Args:
+        folder: the run's folder.
+        figures: draw at the end.
+
+    """
+
+    def __init__(self, folder: str | Path, figures: bool = True) -> None:
+        self.path = Path(folder) / HISTORY_FILE
+        self.figures = figures
+
+    @rank_zero_only
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.path.is_file():
+            kept = [entry for entry in read_history(self.path) if entry["epoch"] < trainer.current_epoch]
+            partial = self.path.with_suffix(".partial")
+            partial.write_text("".join(_line(entry) for entry in kept), encoding="utf-8")
+            partial.replace(self.path)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        strategy = cast("Strategy", pl_module)
+        groups = {}
+        for name, scores in strategy.scores().items():
+            group = strategy.space.groups[name]
+            table = [[round(score, 6) for score in row] for row in scores.detach().tolist()]
+            groups[name] = {"edges": group.edges, "ops": group.ops, "scores": table}
+        genotypes = [genotype.to_dict() for genotype in strategy.derive()]
+        self._append({"epoch": trainer.current_epoch, "genotypes": genotypes, "groups": groups})
+
+    @rank_zero_only
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(entry))
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.figures:
+            genotypes = cast("Strategy", pl_module).derive()
+            if trainer.is_global_zero:
+                folder = self.path.parent / FIGURES
+                save_genotypes(genotypes, folder)
+                save_weights(read_history(self.path), folder)
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    return json.dumps(entry, ensure_ascii=False) + "\n"
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The entries of a history in their order; a last line that a kill cut off does not count."""
+    text = path.read_text(encoding="utf-8")
+    entries = []
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            entries.append({"epoch": int(entry["epoch"]), **entry})
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"expected an epoch in JSON: {error!r}", where=f"{path}:{number}") from None
+    return entries

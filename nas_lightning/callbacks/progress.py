@@ -1,0 +1,74 @@
+"""Progress in one line: a live bar in a terminal, a line an epoch in a file or pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import TQDMProgressBar
+from torch import Tensor
+
+_SIDES = ("train", "valid", "val")
+
+
+class SearchProgressBar(TQDMProgressBar):
+    """Shows the epoch, and loss and accuracy of each side as soon as an epoch has them.
+
+    A terminal gets Lightning's bar with these values behind it. Anything else gets one line at the end of
+    every epoch and no bar: log files stay readable.
+
+    Args:
+        refresh_rate: batches between two updates of the bar.
+
+    """
+
+    def __init__(self, refresh_rate: int = 1) -> None:
+        super().__init__(refresh_rate)
+        self.live = sys.stdout.isatty()
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether bars are drawn."""
+        return super().is_enabled and self.live
+
+    def get_metrics(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        return dict(by_side(trainer.callback_metrics))
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, *args: Any) -> None:
+        super().on_train_epoch_start(trainer, *args)
+        self.train_progress_bar.set_description(_epoch(trainer))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_train_epoch_end(trainer, pl_module)
+        values = by_side(trainer.callback_metrics)
+        if not self.live and trainer.is_global_zero and self._enabled:
+            sides = [f"{side} {value}" for side, value in values.items()]
+            print("   ".join([_epoch(trainer), *sides]), flush=True)
+
+
+def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:
+    """Loss and accuracy of every side that has them.
+
+    >>> by_side({"train_loss": 1.5321, "train_accuracy": 0.441, "valid_loss": 1.7})
+    {'train': '1.532 44.1%', 'valid': '1.700'}
+    """
+    shown = {}
+    for side in _SIDES:
+        parts = []
+        if f"{side}_loss" in metrics:
+            parts.append(f"{float(metrics[f'{side}_loss']):.3f}")
+        if f"{side}_accuracy" in metrics:
+            parts.append(f"{float(metrics[f'{side}_accuracy']):.1%}")
+        if parts:
+            shown[side] = " ".join(parts)
+    return shown
+
+
+def _epoch(trainer: pl.Trainer) -> str:
+    last = trainer.max_epochs
+    number = str(trainer.current_epoch + 1)
+    return f"epoch {number.rjust(len(str(last)))}/{last}" if last and last > 0 else f"epoch {number}"

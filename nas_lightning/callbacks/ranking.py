@@ -1,0 +1,57 @@
+"""How far the architecture parameters' order agrees with that of the shared weights, during a search.
+
+Roberts et al. 2022 ask when the order of the parameters is that of the losses with shared weights; here both are
+measured: architectures are drawn, ordered by their likelihood under the parameters and by their validation
+loss with the supernet's weights, and Kendall's τ between the two orders is logged.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytorch_lightning as pl
+import torch
+
+from nas_lightning.analysis.shared_weights import judge_genotype, kendall_tau, log_likelihood
+from nas_lightning.data import SearchData
+from nas_lightning.strategies.bilevel import Bilevel
+
+
+class SharedWeightRanking(pl.Callback):
+    """Logs `ranking/kendall_tau` and what it cost, `ranking/seconds`, every so many epochs.
+
+    Args:
+        every_n_epochs: how often.
+        architectures: how many are drawn; τ's standard deviation without agreement is about 2/(3√n).
+        valid_batches: batches that each is judged on.
+        seed: the same architectures are drawn each time.
+    """
+
+    def __init__(
+        self, every_n_epochs: int = 5, architectures: int = 20, valid_batches: int = 2, seed: int = 0
+    ) -> None:
+        self.every_n_epochs, self.architectures = every_n_epochs, architectures
+        self.valid_batches, self.seed = valid_batches, seed
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if (trainer.current_epoch + 1) % self.every_n_epochs:
+            return
+        strategy, data = _parts(trainer, pl_module)
+        start = time.process_time()
+        generator = torch.Generator().manual_seed(self.seed)
+        drawn = [strategy.space.sample(generator) for _ in range(self.architectures)]
+        batches = [
+            (x.to(strategy.device), y.to(strategy.device)) for x, y in data.valid_batches(self.valid_batches)
+        ]
+        scores = strategy.scores()
+        by_score = [log_likelihood(strategy.space, scores, genotype) for genotype in drawn]
+        by_loss = [judge_genotype(strategy.space, strategy.supernet, g, batches).loss for g in drawn]
+        pl_module.log("ranking/kendall_tau", kendall_tau(by_score, by_loss))
+        pl_module.log("ranking/seconds", time.process_time() - start)
+
+
+def _parts(trainer: pl.Trainer, module: pl.LightningModule) -> tuple[Bilevel, SearchData]:
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    if not isinstance(module, Bilevel) or not isinstance(data, SearchData):
+        raise TypeError("expected a bilevel strategy that is fitted with SearchData")
+    return module, data
