@@ -63,3 +63,17 @@ def entropy(weights: Tensor) -> Tensor:
     """−Σ_o p_o ln p_o of each row's shares p, divided by its maximum ln(ops): (edges, ops) → (edges,)."""
     total = weights.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
     return torch.special.entr(weights / total).sum(dim=-1) / math.log(weights.shape[-1])
+
+
+def saturated_share(beta: Tensor, tau: float) -> Tensor:
+    """P(g = 0) + P(g = 1), averaged over the gates: those that pass no gradient to their β in a step.
+
+    P(g = 1) = P(ḡ ≥ (1 − a)/(b − a)) = Θ(β − τ ln((1 − a)/(b − 1))).
+    """
+    at_one = torch.sigmoid(beta - tau * math.log((1 - A) / (B - 1)))
+    return (1 - gate_probability(beta, tau) + at_one).mean()
+
+
+def linear(start: float, end: float, epoch: int, epochs: int) -> float:
+    """From `start` in the first epoch to `end` in the last, in equal steps."""
+    return start if epochs == 1 else start + (end - start) * epoch / (epochs - 1)

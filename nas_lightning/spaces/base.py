@@ -132,6 +132,11 @@ def real_ops(group: Group) -> list[str]:
     return [op for op in group.ops if op != NONE]
 
 
+def without_none(scores: Tensor, group: Group) -> Tensor:
+    """Scores ≥ 0 with those of the zero operation at 0, so that nothing is derived from it: (edges, ops)."""
+    return scores * torch.tensor([op != NONE for op in group.ops], device=scores.device)
+
+
 def best(scores: Mapping[str, float]) -> tuple[str, float]:
     """The first entry with the largest score."""
     name = max(scores, key=lambda key: scores[key])

@@ -90,12 +90,15 @@ def _is_list(value: Any) -> bool:
 
 
 def check_cell(kind: str, cell: Cell, inputs: int) -> None:
-    """Raise unless a network can be built from the cell: known operations, and every inner node fed."""
+    """Raise unless the cell is one that the notation can say: known operations, two edges into each node."""
     if cell.inputs != inputs:
         raise InputError(f"expected {kind!r} with {inputs} input nodes", got=cell.inputs)
-    idle = set(range(inputs, cell.nodes)) - {edge.target for edge in cell.edges}
-    if idle:
-        raise InputError(f"expected {kind!r} with an edge into each inner node", got=f"none into {min(idle)}")
+    for node in range(inputs, cell.nodes):
+        edges = len(cell.into(node))
+        if edges != 2:
+            raise InputError(
+                f"expected {kind!r} with two edges into each inner node", got=f"{edges} into {node}"
+            )
     for edge in cell.edges:
         if edge.op not in {*OPS, NONE}:
             raise InputError(f"expected an operation in {kind!r} ({near_match(edge.op, OPS)})", got=edge.op)

@@ -3,5 +3,23 @@
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.bilevel import Bilevel
 from nas_lightning.strategies.darts import Darts
+from nas_lightning.strategies.fair_darts import FairDarts
+from nas_lightning.strategies.gaea import Gaea
+from nas_lightning.strategies.gdas import Gdas
+from nas_lightning.strategies.pc_darts import PCDarts
+from nas_lightning.strategies.pr_darts import PRDarts
+from nas_lightning.strategies.random_search import RandomSearch
+from nas_lightning.strategies.random_ws import RandomWS
 
-__all__ = ["Bilevel", "Darts", "Strategy"]
+__all__ = [
+    "Bilevel",
+    "Darts",
+    "FairDarts",
+    "Gaea",
+    "Gdas",
+    "PCDarts",
+    "PRDarts",
+    "RandomSearch",
+    "RandomWS",
+    "Strategy",
+]

@@ -15,9 +15,10 @@ from torch import Tensor
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.bilevel import Batch, Bilevel, Relaxed
+from nas_lightning.strategies.bilevel import Bilevel
 from nas_lightning.strategies.gradients import Gradients
 from nas_lightning.strategies.unrolled import VirtualStep, unrolled_gradients
+from nas_lightning.strategies.weight_sharing import Batch, Relaxed
 
 
 class Darts(Bilevel):
@@ -51,7 +52,7 @@ class Darts(Bilevel):
     def arch_gradients(self, batch: Mapping[str, Batch]) -> Gradients:
         if self.order == 1:
             return super().arch_gradients(batch)
-        optimizer = self.optimizers()[0]
+        optimizer = self.stepper(0).optimizer
         buffers = [optimizer.state[w].get("momentum_buffer") for w in self.weight_list]
         step = VirtualStep(optimizer.param_groups[0]["lr"], self.momentum, self.weight_decay, self.clip, buffers)
         return unrolled_gradients(

@@ -1,0 +1,74 @@
+"""The cost of a DARTS step against the published way of computing it, and of a single path against its network.
+
+    python -m benchmarks.supernet_step [--rounds 5] [--compile]
+
+Prints three figures: speed-up of the weight step (target ≥ 1.9), unrolled step over first-order weight step
+(target ≤ 3.4), sampled path over the same discrete network (target ≤ 1.02).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+
+import torch
+from torch.nn import functional as F
+
+from benchmarks.reference.darts_supernet import PlainSupernet
+from benchmarks.timing import medians, report
+from nas_lightning.ops import SEARCH_NORM
+from nas_lightning.spaces import DartsSpace
+from nas_lightning.strategies.gradients import gradients
+from nas_lightning.strategies.unrolled import VirtualStep, unrolled_gradients
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--batch", type=int, default=16)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    space = DartsSpace()
+    supernet = space.supernet(in_channels=3, num_classes=10)
+    plain = PlainSupernet(copy.deepcopy(supernet), space.group.edges, space.group.ops)
+    if options.compile:
+        supernet.compile()
+    x, y = torch.randn(options.batch, 3, 32, 32), torch.randint(10, (options.batch,))
+    arch = {name: torch.nn.Parameter(1e-3 * torch.randn(group.shape)) for name, group in space.groups.items()}
+    genotype = space.sample(torch.Generator().manual_seed(0))
+    path = space.one_hot(genotype)
+    size = {"channels": 16, "cells": 8, "norm": SEARCH_NORM}
+    network = space.network(genotype, in_channels=3, num_classes=10, **size)
+
+    def soft(detach: bool = True):
+        weights = {name: torch.softmax(beta, dim=-1) for name, beta in arch.items()}
+        return {name: w.detach() for name, w in weights.items()} if detach else weights
+
+    def weight_step(net, weights):
+        loss = F.cross_entropy(net(x, weights), y)
+        gradients(loss, list(net.parameters()))
+
+    def arch_loss():
+        return F.cross_entropy(supernet(x, soft(detach=False)), y)
+
+    parameters = list(supernet.parameters())
+    step = VirtualStep(0.025, 0.9, 3e-4, 5.0, [torch.zeros_like(p) for p in parameters])
+    names = ("plain weight step", "our weight step", "our unrolled step", "single path", "discrete network")
+    works = {
+        names[0]: lambda: weight_step(plain, soft()),
+        names[1]: lambda: weight_step(supernet, soft()),
+        names[2]: lambda: unrolled_gradients(arch_loss, arch_loss, parameters, list(arch.values()), step),
+        names[3]: lambda: weight_step(supernet, path),
+        names[4]: lambda: gradients(F.cross_entropy(network(x), y), list(network.parameters())),
+    }
+    seconds = medians(works, options.rounds)
+    report(seconds)
+    published, ours, unrolled, single, discrete = (seconds[name] for name in names)
+    print(f"single path / discrete network: {single / discrete:.3f} (target ≤ 1.02)")
+    print(f"unrolled step / first-order weight step: {unrolled / ours:.2f} (target ≤ 3.4)")
+    print(f"published weight step / ours: {published / ours:.2f} (target ≥ 1.9)")
+
+
+if __name__ == "__main__":
+    main()

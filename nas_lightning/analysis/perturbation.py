@@ -1,0 +1,100 @@
+"""Selection by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
+
+The weight of an operation says little about what it does for the supernet, so operations are judged by what
+their removal costs (section 4): edge by edge, in random order, the operation without which validation accuracy
+falls most is kept and the edge becomes discrete; then, node by node, the edges without which it falls most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nas_lightning.analysis.shared_weights import Batch, judge
+from nas_lightning.data import SearchData
+from nas_lightning.genotype import Genotype
+from nas_lightning.ops import NONE
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.weight_sharing import WeightSharing
+
+Matrices = dict[str, Tensor]
+
+
+class Perturbation:
+    """Derives a genotype from the supernet of any strategy with weights.
+
+    Args:
+        valid_batches: batches that every perturbed supernet is judged on.
+        tune_batches: batches that the supernet trains on after each decision.
+        tune_lr: learning rate of that training.
+        seed: of the order of the edges.
+    """
+
+    def __init__(
+        self, valid_batches: int = 2, tune_batches: int = 2, tune_lr: float = 0.001, seed: int = 0
+    ) -> None:
+        self.valid_batches, self.tune_batches, self.tune_lr, self.seed = valid_batches, tune_batches, tune_lr, seed
+
+    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+        """The selected genotype; the strategy's supernet is trained a little on the way."""
+        with torch.no_grad():
+            weights = {name: matrix.clone() for name, matrix in strategy.relax().weights.items()}
+        train = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
+        valid = data.valid_batches(self.valid_batches)
+        selection = Selection(strategy.space, strategy.supernet, weights, train, valid, self.tune_lr)
+        return [selection.run(torch.Generator().manual_seed(self.seed))]
+
+
+class Selection:
+    """The decisions of one selection, on weights of (edges, ops) per group that become discrete row by row."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        weights: Matrices,
+        train: Sequence[Batch],
+        valid: Sequence[Batch],
+        lr: float,
+    ) -> None:
+        self.space, self.supernet, self.weights = space, supernet, weights
+        self.train, self.valid = train, valid
+        self.optimizer = torch.optim.SGD(supernet.parameters(), lr=lr, momentum=0.9)
+
+    def run(self, generator: torch.Generator) -> Genotype:
+        rows = [(name, row) for name, group in self.space.groups.items() for row in range(group.shape[0])]
+        chosen: dict[tuple[str, int], int] = {}
+        for index in torch.randperm(len(rows), generator=generator).tolist():
+            name, row = rows[index]
+            chosen[name, row] = self.keep_one(name, row)
+            self.tune()
+        scores = {name: torch.zeros_like(matrix) for name, matrix in self.weights.items()}
+        for (name, row), column in chosen.items():
+            scores[name][row, column] = 2 - self.accuracy_without(name, row, slice(None))  # in [1, 2]
+        return self.space.discretise(scores)
+
+    def keep_one(self, name: str, row: int) -> int:
+        """Make a row one-hot at the operation whose removal costs most; returns its column."""
+        columns = [column for column, op in enumerate(self.space.groups[name].ops) if op != NONE]
+        accuracies = [self.accuracy_without(name, row, column) for column in columns]
+        column = columns[accuracies.index(min(accuracies))]
+        self.weights[name][row] = 0.0
+        self.weights[name][row, column] = 1.0
+        return column
+
+    def accuracy_without(self, name: str, row: int, column: int | slice) -> float:
+        """Validation accuracy with a part of a row at zero."""
+        without = {key: matrix.clone() for key, matrix in self.weights.items()}
+        without[name][row, column] = 0.0
+        return judge(self.supernet, without, self.valid).accuracy
+
+    def tune(self) -> None:
+        """Let the supernet's weights follow the decision."""
+        for x, y in self.train:
+            self.optimizer.zero_grad()
+            F.cross_entropy(self.supernet(x, self.weights), y).backward()
+            self.optimizer.step()

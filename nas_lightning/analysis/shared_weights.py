@@ -1,0 +1,96 @@
+"""Architectures judged with a supernet's weights, and how far that order can be trusted.
+
+The norms of our supernets have no running statistics: a path is always normalised by the batch that it is
+judged on, so nothing needs recalibration. A derived network that inherits weights does: `recalibrate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics.functional.regression import kendall_rank_corrcoef
+
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.supernet import Supernet, Weights
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Judgement(NamedTuple):
+    """Mean loss and accuracy over some batches."""
+
+    loss: float
+    accuracy: float
+
+
+@torch.no_grad()
+def judge(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgement:
+    """Loss and accuracy of the supernet with these architecture weights."""
+    loss = correct = count = 0.0
+    for x, y in batches:
+        logits = supernet(x, weights)
+        loss += float(F.cross_entropy(logits, y, reduction="sum"))
+        correct += float((logits.argmax(dim=1) == y).sum())
+        count += len(y)
+    return Judgement(loss / count, correct / count)
+
+
+def judge_genotype(
+    space: SearchSpace, supernet: Supernet, genotype: Genotype, batches: Iterable[Batch]
+) -> Judgement:
+    """The same for one architecture, which costs what its path costs."""
+    parameter = next(supernet.parameters())
+    weights = {name: matrix.to(parameter) for name, matrix in space.one_hot(genotype).items()}
+    return judge(supernet, weights, batches)
+
+
+def inherit(network: nn.Module, supernet: Supernet) -> None:
+    """Give a derived network the supernet's weights; what the supernet does not have stays as it is."""
+    shared = supernet.state_dict()
+    own = network.state_dict()
+    found = {name: shared[name] for name in own if name in shared and shared[name].shape == own[name].shape}
+    network.load_state_dict(found, strict=False)
+
+
+@torch.no_grad()
+def recalibrate(network: nn.Module, batches: Iterable[Batch]) -> None:
+    """Set the running statistics of all batch norms to the average over the batches."""
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    momenta = [norm.momentum for norm in norms]
+    was_training = network.training
+    network.train()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain average
+    for x, _ in batches:
+        network(x)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    network.train(was_training)
+
+
+def log_likelihood(space: SearchSpace, scores: Mapping[str, Tensor], genotype: Genotype) -> float:
+    """Σ ln p over the decisions of a genotype, with the rows of the scores as distributions."""
+    chosen = space.one_hot(genotype)
+    total = 0.0
+    for name, matrix in scores.items():
+        share = matrix.detach().cpu() / matrix.detach().cpu().sum(dim=-1, keepdim=True)
+        total += float(torch.special.xlogy(chosen[name].to(share), share.clamp_min(1e-30)).sum())
+    return total
+
+
+def kendall_tau(by_score: Sequence[float], by_loss: Sequence[float]) -> float:
+    """Kendall's τ between the order by score, largest first, and the order by loss, smallest first.
+
+    >>> kendall_tau([3.0, 2.0, 1.0], [0.1, 0.2, 0.3])
+    1.0
+    """
+    score, loss = torch.tensor(by_score, dtype=torch.float64), torch.tensor(by_loss, dtype=torch.float64)
+    return float(kendall_rank_corrcoef(score, -loss))

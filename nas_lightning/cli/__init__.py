@@ -1,0 +1,41 @@
+"""The entry scripts: check what was typed, compose, run, report.
+
+Nothing heavy is imported before the command line is known to be right, so that `--help` and mistakes answer
+at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from nas_lightning.errors import InputError
+
+
+def search() -> None:
+    """Entry of `search.py` and `nas-search`."""
+    _enter("search")
+
+
+def train() -> None:
+    """Entry of `train.py` and `nas-train`."""
+    _enter("train")
+
+
+def _enter(name: str) -> None:
+    from nas_lightning.cli.commandline import prepare
+
+    try:
+        sys.argv[1:] = prepare(name, sys.argv[1:])
+    except InputError as error:
+        sys.exit(f"error: {error}")
+
+    import hydra
+
+    from nas_lightning.cli.run import run_job
+
+    main: Callable[[], Any] = hydra.main(
+        version_base="1.3", config_path="pkg://nas_lightning.conf", config_name=name
+    )(run_job)
+    main()

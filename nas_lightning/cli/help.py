@@ -1,0 +1,77 @@
+"""`--help`, read off the configurations themselves: a yaml's first comment is its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+
+_INTRODUCTION = {
+    "search": """Search an architecture.
+
+  python search.py                                        {default} on handwritten digits, minutes on a laptop
+  python search.py strategy=darts dataset=cifar10 dataset.root=~/data
+  python search.py dataset=image_folder dataset.root=~/my_images
+  python search.py -m strategy=darts seed=0,1,2           a sweep: a folder a job, a table at the end
+  python search.py resume=outputs/search/<run>            go on with a run that was stopped
+""",
+    "train": """Train an architecture that a search found, or a published one.
+
+  python train.py genotype=file genotype.path=outputs/search/<run>
+  python train.py genotype=darts_v2 dataset=cifar10 dataset.root=~/data
+  python train.py -m genotype=darts_v1,darts_v2 seed=0,1  a sweep: a folder a job, a table at the end
+  python train.py resume=outputs/train/<run>              go on with a run that was stopped
+""",
+}
+_GROUPS = {
+    "search": ("strategy", "space", "dataset", "experiment", "derivation", "benchmark"),
+    "train": ("genotype", "dataset", "retrain", "experiment"),
+}
+_SHARED = ("callbacks", "logger", "trainer", "launcher")
+_ENDING = """Every setting can be given as key=value; `--cfg job` prints them all with their values. Often used:
+
+  seed=1                       random seed
+  trainer.max_epochs=50        length of the run
+  dataset.batch_size=64        images per step
+  logger=wandb                 track with Weights & Biases (WANDB_MODE=offline works)
+  --config-dir DIR             add your own configurations
+"""
+
+
+def config_folder() -> Path:
+    """Where the package's configurations are."""
+    return Path(str(resources.files("nas_lightning.conf")))
+
+
+def groups(folders: Iterable[Path] = ()) -> dict[str, dict[str, str]]:
+    """Options and their one line, by group; nested options are named with slashes."""
+    found: dict[str, dict[str, str]] = {}
+    for folder in (config_folder(), *folders):
+        for path in sorted(folder.glob("*/**/*.yaml")):
+            if path.name.startswith("_"):
+                continue  # a part of others
+            group, *rest = path.relative_to(folder).with_suffix("").parts
+            found.setdefault(group, {})["/".join(rest)] = description(path)
+    return found
+
+
+def description(path: Path) -> str:
+    """The first comment of a yaml that is no instruction to Hydra."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") and not line.startswith("# @"):
+            return line.lstrip("# ").strip()
+    return ""
+
+
+def help_text(name: str, folders: Iterable[Path] = ()) -> str:
+    """The whole help of an entry script."""
+    available = groups(folders)
+    default = available["strategy"]["pr_darts"].split(":")[0]
+    parts = [_INTRODUCTION[name].format(default=default)]
+    for group in (*_GROUPS[name], *_SHARED):
+        options = available.get(group, {})
+        if options:
+            width = max(len(option) for option in options)
+            rows = [f"  {option:<{width}}  {line}" for option, line in options.items()]
+            parts.append("\n".join([f"{group}=", *rows, ""]))
+    return "\n".join([*parts, _ENDING])
