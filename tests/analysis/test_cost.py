@@ -25,8 +25,8 @@ CIFAR = ({"channels": 36, "cells": 20, "num_classes": 10}, (3, 32, 32))
 IMAGENET = ({"channels": 48, "cells": 14, "num_classes": 1000, "stem": "imagenet"}, (3, 224, 224))
 
 
-# Measured on the authors' public model code (quark0/darts, salesforce/PR-DARTS); DARTS' paper rounds the first
-# two to 3.3 M and 4.7 M parameters.
+# Measured on the authors' public model code (quark0/darts, salesforce/PR-DARTS); DARTS' paper rounds the
+# first two to 3.3 M and 4.7 M parameters.
 @pytest.mark.parametrize(
     ("text", "task", "params", "with_auxiliary", "macs"),
     [
