@@ -96,9 +96,7 @@ def check_cell(kind: str, cell: Cell, inputs: int) -> None:
     for node in range(inputs, cell.nodes):
         edges = len(cell.into(node))
         if edges != 2:
-            raise InputError(
-                f"expected {kind!r} with two edges into each inner node", got=f"{edges} into {node}"
-            )
+            raise InputError(f"expected {kind!r} with two edges into node {node}", got=edges)
     for edge in cell.edges:
         if edge.op not in {*OPS, NONE}:
             raise InputError(f"expected an operation in {kind!r} ({near_match(edge.op, OPS)})", got=edge.op)

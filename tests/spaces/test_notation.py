@@ -230,7 +230,7 @@ def test_darts_nodes_have_two_edges(edges):
     data = json.loads(JSON["darts"])
     cell = data["cells"]["normal"]
     cell["edges"] = cell["edges"][1:] if edges == 1 else [*cell["edges"], ["skip_connect", 1, 2]]
-    with pytest.raises(InputError, match=f"'normal' with two edges into each inner node, got {edges} into 2"):
+    with pytest.raises(InputError, match=f"'normal' with two edges into node 2, got {edges}"):
         SPACES["darts"].parse(data)
 
 
