@@ -67,15 +67,19 @@ def find_images(root: str | Path) -> Listing:
             "expected images in one folder per class", got="none that can be read", where=root
         ) from None
     if root.is_file():
-        files = [
-            ImageFile(str(root), info.offset_data + (inner.offset_data if inner else 0), info.size, info.name)
-            for info, _, inner in reader.samples  # `inner` is the tar within the tar that has the image
-        ]
+        files = [_member(str(root), info, inner) for info, _, inner in reader.samples]
         labels, names = reader.targets.tolist(), reader.class_name_to_idx
     else:
         files = [ImageFile(path) for path, _ in reader.samples]
         labels, names = [label for _, label in reader.samples], reader.class_to_idx
     return Listing(files, torch.tensor(labels), tuple(sorted(names, key=names.__getitem__)))
+
+
+def _member(path: str, info: tarfile.TarInfo, inner: tarfile.TarInfo | None) -> ImageFile:
+    """An image in a tar file, or in the tar file `inner` within it."""
+    if inner is None:
+        return ImageFile(path, info.offset_data, info.size, info.name)
+    return ImageFile(path, inner.offset_data + info.offset_data, info.size, f"{inner.name}/{info.name}")
 
 
 def find_parts(root: str | Path) -> tuple[Path, Path | None]:
