@@ -132,17 +132,24 @@ def wandb_logger(folder: str | Path, project: str = "nas-lightning", **options: 
 
     `options` are those of `wandb.init`. With WANDB_MODE=offline nothing is sent and nothing is printed.
     """
-    import wandb
-
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    run = _start(folder, {"project": project, **options})
+    return WandbLogger(experiment=run, project=project, save_dir=folder)
+
+
+@rank_zero_only
+def _start(folder: Path, options: dict[str, Any]) -> Any:
+    """Lightning would pass an option that W&B warns of, and start the run only in forked processes."""
+    import wandb
+
     composed = folder / ".hydra" / "config.yaml"
     config = yaml.safe_load(composed.read_text(encoding="utf-8")) if composed.is_file() else None
     silent = os.environ.get("WANDB_MODE") in ("offline", "dryrun")
-    settings = wandb.Settings(silent=silent)
-    logger = WandbLogger(project=project, save_dir=folder, settings=settings, config=config, **options)
-    _ = logger.experiment  # a run that starts only in forked processes would stay empty
-    return logger
+    run = wandb.init(dir=folder, config=config, settings=wandb.Settings(silent=silent), **options)
+    run.define_metric("trainer/global_step")  # Lightning's step, which all metrics are drawn over
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    return run
 
 
 @rank_zero_only
