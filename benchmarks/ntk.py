@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     cells = 1 if options.quick else 5
     memory = {name: _peak_megabytes(name, cells) for name in ("nothing", *WORKS)}
-    network, x, labels = _subject(cells)
+    network, x, labels = subject(cells)
     seconds = medians({n: lambda w=work: w(network, x, labels) for n, work in WORKS.items()}, options.rounds)
     if options.rows:
         works = {"row by row": _row_by_row, "ours, coupled": _ours_coupled}
@@ -47,7 +47,7 @@ def main() -> None:
     print(f"full Jacobian / ours: {seconds['full Jacobian'] / seconds['ours']:.2f} (target ≥ 2)")
 
 
-def _subject(cells: int) -> tuple[nn.Module, Tensor, Tensor]:
+def subject(cells: int) -> tuple[nn.Module, Tensor, Tensor]:
     """The network, in training mode, and its batch."""
     space = NasBench201()
     text = "|{0}~0|+|{0}~0|{0}~1|+|{0}~0|{0}~1|{0}~2|".format("nor_conv_3x3")
@@ -94,7 +94,7 @@ def _peak_megabytes(name: str, cells: int) -> float:
 def _measure(name: str, cells: int) -> float:
     torch.set_num_threads(1)
     work: Work = {**WORKS, "nothing": _nothing}[name]
-    work(*_subject(cells))
+    work(*subject(cells))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

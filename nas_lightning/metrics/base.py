@@ -51,7 +51,7 @@ class Metric(ABC):
 
     def value(self, passes: Passes) -> float:
         """`compute` as a number, the worst one where there is nothing to measure."""
-        if passes.degenerate and not self.counts_only:
+        if not self.counts_only and passes.degenerate:
             return self.worst
         value = float(self.compute(passes))
         return self.worst if value != value else value

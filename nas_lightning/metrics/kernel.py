@@ -17,7 +17,7 @@ With batch statistics the outputs of a batch depend on each other's inputs, and 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
@@ -182,26 +182,27 @@ class _Sum:
         if not reached:
             return
         if all(type(call.layer) is nn.Linear and name == "weight" for call, name in reached):
-            self.kernel += self._linear(call for call, _ in reached)
+            self.kernel += self._linear([call for call, _ in reached])
         else:
-            self.kernel += gram(sum(self._rows(call, name) for call, name in reached))  # type: ignore[arg-type]
+            rows = self._rows(*reached[0])
+            for call, name in reached[1:]:
+                rows += self._rows(call, name)
+            self.kernel += gram(rows)
 
     def _rows(self, call: Call, name: str) -> Tensor:
         """(m·passes, parameters), sample by sample."""
         rule = RULES[type(call.layer)][name]
-        return torch.stack([rule(call.layer, call.input, dz) for dz in self._passes(call)], dim=1).flatten(
-            0, 1
-        )
+        rows = [rule(call.layer, call.input, dz) for dz in self._passes(call)]
+        return rows[0] if len(rows) == 1 else torch.stack(rows, dim=1).flatten(0, 1)
 
     def _passes(self, call: Call) -> list[Tensor]:
         received = self.gradients[id(call)]
         some = next(iter(received.values()))
         return [received.get(number, torch.zeros_like(some)) for number in range(self.passes)]
 
-    def _linear(self, calls: Iterable[Call]) -> Tensor:
+    def _linear(self, calls: Sequence[Call]) -> Tensor:
         # ⟨Σ_t B_it A_itᵀ, Σ_s B_js A_jsᵀ⟩ = Σ_ts ⟨B_it, B_js⟩ ⟨A_it, A_js⟩: cheaper than the outer products
         # as long as there are fewer positions than features
-        calls = list(calls)
         x = torch.cat([positions(call.input) for call in calls], dim=1)  # (m, t, in)
         dz = torch.cat(
             [torch.stack([positions(g) for g in self._passes(call)], dim=1) for call in calls], dim=2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from enum import Flag, auto
 from functools import cached_property
 from typing import Any
@@ -31,7 +31,7 @@ class Needs(Flag):
 
 
 class Passes:
-    """One forward pass in a context; what follows from it is computed when it is first asked for.
+    """One forward pass and what follows from it, in a context; each computed when it is first asked for.
 
     Batch norms use the batch's statistics unless told otherwise; dropout is off. The network is as it was
     once the context is left. There is no splitting of the batch: with batch statistics that changes every
@@ -53,21 +53,25 @@ class Passes:
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         if not self.parameters:
             raise InputError("expected a network with parameters to train", got=type(network).__name__)
+        self.calls = Calls(network, self.x, keep_outputs=Needs.SALIENCY in needs)
+        self._codes = _ReluCodes(len(x)) if Needs.RELU_CODES in needs else None
         self._kernels: dict[tuple[Output, bool], Kernel] = {}
 
     def __enter__(self) -> Passes:
-        with ExitStack() as stack:
-            stack.enter_context(untouched(self.network, batch_statistics=self.batch_statistics))
-            self.calls = Calls(self.network, self.x, keep_outputs=Needs.SALIENCY in self.needs)
-            self.codes = _ReluCodes(len(self.x)) if Needs.RELU_CODES in self.needs else None
-            with self.codes or ExitStack():
-                self.logits = self.calls.record(lambda: self.network(self.x))
-            _check_logits(self.logits, self.labels)
-            self._stack = stack.pop_all()
+        self._stack = ExitStack()
+        self._stack.enter_context(untouched(self.network, batch_statistics=self.batch_statistics))
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """The forward pass, (m, classes)."""
+        with self._codes or nullcontext():
+            logits = self.calls.record(lambda: self.network(self.x))
+        _check_logits(logits, self.labels)
+        return logits
 
     @cached_property
     def degenerate(self) -> bool:
@@ -131,8 +135,9 @@ class Passes:
     @property
     def relu_kernel(self) -> Tensor:
         """(m, m): for two samples, the number of units that are active, or inactive, in both."""
-        assert self.codes is not None, "expected a metric that declares Needs.RELU_CODES"
-        return self.codes.kernel
+        assert self._codes is not None, "expected a metric that declares Needs.RELU_CODES"
+        _ = self.logits  # the codes come with the forward pass
+        return self._codes.kernel
 
     def kernel(self, output: Output = "true_class", coupled: bool = False) -> Kernel:
         """The empirical neural tangent kernel; see `nas_lightning.metrics.kernel`."""
