@@ -17,13 +17,13 @@ A, B = -0.1, 1.1
 
 def uniform_noise(like: Tensor, generator: torch.Generator) -> Tensor:
     """u ~ U(0, 1), strictly inside, drawn on the CPU so that every kind of device gets the same numbers."""
-    noise = torch.rand(like.shape, generator=generator, dtype=torch.float64)
-    return noise.clamp(1e-12, 1 - 1e-12).to(like)
+    noise = torch.rand(like.shape, generator=generator, dtype=torch.float64).to(like)
+    return noise.clamp(torch.finfo(noise.dtype).tiny, 1 - torch.finfo(noise.dtype).eps)
 
 
 def gumbel(noise: Tensor) -> Tensor:
     """G = −ln(−ln u), a standard Gumbel variable."""
-    return -torch.log(-torch.log(noise.clamp(torch.finfo(noise.dtype).tiny, 1 - torch.finfo(noise.dtype).eps)))
+    return -torch.log(-torch.log(noise))
 
 
 def straight_through_gumbel(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
