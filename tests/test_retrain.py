@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
+from nas_lightning.callbacks.rng import RNGState
 from nas_lightning.data.fake import Fake
 from nas_lightning.errors import InputError
 from nas_lightning.retrain import PADDING, Retrain
@@ -24,14 +25,20 @@ from nas_lightning.spaces import DartsSpace, NasBench201
 CLASSES = 7
 
 
-def make_network(*, auxiliary=False, norm=True):
+def make_network(*, auxiliary=False, norm=True, dropout=0.0):
     """A NAS-Bench-201 network of a few thousand parameters; `norm=False` takes its batch norms out."""
     space = NasBench201()
     genotype = space.parse(
         "|nor_conv_3x3~0|+|nor_conv_1x1~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|nor_conv_3x3~2|"
     )
     network = space.network(
-        genotype, in_channels=3, num_classes=CLASSES, channels=4, cells=1, auxiliary=auxiliary
+        genotype,
+        in_channels=3,
+        num_classes=CLASSES,
+        channels=4,
+        cells=1,
+        auxiliary=auxiliary,
+        dropout=dropout,
     )
     return network if norm else without_norms(network)
 
@@ -49,13 +56,15 @@ def make_data(**options):
 
 
 class Recorder(Callback):
-    """What each step was computed with, and its loss; random numbers follow from the step alone."""
+    """What each step was computed with, and its loss. If `seeded`, random numbers follow from the step."""
 
-    def __init__(self):
+    def __init__(self, seeded=True):
+        self.seeded = seeded
         self.losses, self.rates, self.drop_paths, self.weights = [], [], [], []
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
-        torch.manual_seed(trainer.global_step)
+        if self.seeded:
+            torch.manual_seed(trainer.global_step)
         self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
         self.drop_paths.append({m.drop_prob for m in module.network.modules() if isinstance(m, DropPath)})
         self.weights.append(flat(module.network))
@@ -129,15 +138,20 @@ def test_rates_of_every_epoch():
     assert found.drop_paths == [{0.3 * e / epochs} for e in of_step]
 
 
-def test_the_logged_rate_is_the_epochs():
-    seen = []
+def test_logs_the_rate_and_the_mean_of_each_epoch():
+    logged = []
 
     class Watch(Callback):
-        def on_train_epoch_end(self, trainer, module):
-            seen.append(trainer.callback_metrics["lr"].item())
+        def on_train_end(self, trainer, module):
+            logged.append(dict(trainer.callback_metrics))
 
-    fit(Retrain(make_network(), CLASSES, lr=0.1, schedule="linear"), callbacks=[Watch()])
-    assert seen == pytest.approx([0.1, 0.05])
+        on_train_epoch_start = on_train_end
+
+    module = Retrain(make_network(auxiliary=True), CLASSES, lr=0.1, schedule="linear")
+    found = fit(module, epochs=3, callbacks=[Watch()])
+    assert [metrics["lr"].item() for metrics in logged[1:]] == pytest.approx([0.1, 0.1 * 2 / 3, 0.1 / 3])
+    means = [sum(found.losses[i : i + 3]) / 3 for i in (0, 3, 6)]
+    assert [metrics["train_loss"].item() for metrics in logged[1:]] == pytest.approx(means)
 
 
 def test_loss_of_smoothed_labels_and_auxiliary_head():
@@ -279,17 +293,20 @@ class Saver(Callback):
 
 @pytest.mark.parametrize(("checkpoint", "step"), [("epoch0", 3), ("step5", 5)])
 def test_resumes_to_the_same_result(tmp_path, checkpoint, step):
-    network = make_network(auxiliary=True)
+    network = make_network(auxiliary=True, dropout=0.3)
     options = {"lr": 0.1, "drop_path": 0.4, "ema_decay": 0.7}
-    whole = Retrain(copy.deepcopy(network), CLASSES, **options)
-    found = fit(whole, epochs=3, callbacks=[Saver(tmp_path)])
 
-    resumed, recorder = Retrain(copy.deepcopy(network), CLASSES, **options), Recorder()
-    trainer = make_trainer(recorder, epochs=3)
-    trainer.fit(resumed, make_data(), ckpt_path=tmp_path / f"{checkpoint}.ckpt", weights_only=True)
-    assert recorder.losses == found.losses[step:]
-    assert recorder.rates == found.rates[step:]
-    assert recorder.drop_paths == found.drop_paths[step:]
+    def run(*callbacks, resume=None):
+        module, recorder = Retrain(copy.deepcopy(network), CLASSES, **options), Recorder(seeded=False)
+        trainer = make_trainer(recorder, epochs=3, callbacks=[RNGState(), *callbacks])
+        trainer.fit(module, make_data(), ckpt_path=resume, weights_only=True)
+        return module, recorder
+
+    whole, found = run(Saver(tmp_path))
+    resumed, again = run(resume=tmp_path / f"{checkpoint}.ckpt")
+    assert again.losses == found.losses[step:]
+    assert again.rates == found.rates[step:]
+    assert again.drop_paths == found.drop_paths[step:]
     assert torch.equal(flat(resumed), flat(whole))
 
 
