@@ -80,4 +80,7 @@ def _panel(axes: Axes, title: str, lines: Mapping[str, Mapping[int, float]]) -> 
     axes.set_title(title.capitalize(), loc="left", fontsize=10, fontweight="bold", color=INK)
     axes.set_xlabel("epoch", fontsize=8, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
+    axes.ticklabel_format(axis="y", useOffset=False)
+    if title == "entropy":  # a share of its maximum
+        axes.set_ylim(0, 1.05)
     axes.legend(frameon=False, fontsize=8, labelcolor=INK)

@@ -1,0 +1,247 @@
+"""The page of a run: whole, in pieces, broken and hostile, read back with an HTML parser."""
+
+import json
+from collections import Counter
+from html import escape
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from nas_lightning.genotype import write_genotypes
+from nas_lightning.report import write_report
+from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.tracking import MetricsCSV
+
+DRAW = torch.Generator().manual_seed(0)
+SPACE = NasBench201()
+GENOTYPES = [SPACE.sample(DRAW) for _ in range(2)]
+EVERYTHING = ["genotype.json", "metrics.csv", "history.jsonl", ".hydra"]
+EMPTY = {"link", "meta", "br", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """The text under each heading, the code blocks, every tag and attribute; fails where tags do not nest."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.open, self.tags, self.attributes = [], [], []
+        self.sections, self.blocks, self.text = {}, [], ""
+        self.feed(path.read_text(encoding="utf-8"))
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        if tag not in EMPTY:
+            self.open.append(tag)
+        if tag == "pre":
+            self.blocks.append("")
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "h2":
+            self.heading = data
+            self.sections[data] = ""
+        elif "section" in self.open and self.sections:
+            self.sections[self.heading] += data
+        if self.open and self.open[-1] == "pre":
+            self.blocks[-1] += data
+        self.text += data
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished search's folder with everything in it."""
+    folder = tmp_path / "outputs" / "search" / "one run"
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "config.yaml").write_text("seed: 3\nstrategy:\n  lr: 0.025\n")
+    (folder / ".hydra" / "overrides.yaml").write_text("- dataset=fake\n- strategy=darts\n- seed=3\n")
+    choices = {"strategy": "darts", "space": "nasbench201", "dataset": "fake"}
+    (folder / ".hydra" / "hydra.yaml").write_text(json.dumps({"hydra": {"runtime": {"choices": choices}}}))
+    facts = {
+        "strategy": "Darts",
+        "space": "nasbench201",
+        "dataset": "fake",
+        "seed": 3,
+        "params": 1234567,
+        "macs": 7654321,
+        "seconds": 3671.4,
+        "versions": {"torch": "9.9"},
+        "metrics": {"valid_accuracy": 0.625, "train_loss": 1.25, "tau": 0.1, "weights/cell/0_1/none": 0.5},
+        "notation": [SPACE.notation(GENOTYPES[0])],
+    }
+    write_genotypes(folder / "genotype.json", GENOTYPES[:1], **facts)
+    logger = MetricsCSV(folder)
+    for epoch in range(3):
+        logger.log_metrics(
+            {"epoch": epoch, "train_loss": 2.0 - epoch / 2, "valid_accuracy": epoch / 4}, epoch
+        )
+    logger.finalize("success")
+    scores = {
+        "edges": [[0, 1], [1, 2]],
+        "ops": ["none", "skip_connect"],
+        "scores": [[0.25, 0.75], [0.5, 0.5]],
+    }
+    entries = [{"epoch": epoch, "genotypes": [], "groups": {"cell": scores}} for epoch in range(3)]
+    (folder / "history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return folder
+
+
+def remove(folder, name):
+    path = folder / name
+    if path.is_dir():
+        for inner in path.iterdir():
+            inner.unlink()
+        path.rmdir()
+    else:
+        path.unlink()
+
+
+def test_a_whole_run(run):
+    path = write_report(run)
+    assert path == run / "report.html"
+    page = Page(path)
+    for shown in (
+        "Darts: nasbench201 on fake",
+        "62.50%",
+        "1,234,567",
+        "7,654,321",
+        "1:01:11",
+        "9.9",
+        "lr: 0.025",
+    ):
+        assert shown in page.text
+    assert list(page.sections) == [
+        "Architecture",
+        "What to type next",
+        "Results",
+        "Curves",
+        "Weights over time",
+        "Configuration",
+    ]
+    assert "Left out" not in page.text
+    assert "weights/cell" not in page.text
+    assert page.tags.count("figure") == page.tags.count("svg") == 3
+    assert SPACE.notation(GENOTYPES[0]) in page.blocks
+    train, again = (block for block in page.blocks if block.startswith("python"))
+    assert train == f"python train.py genotype=file genotype.path='{run}' dataset=fake"
+    assert again == "python search.py dataset=fake strategy=darts seed=4"
+    figures = {"genotype", "curves", "weights_cell"}
+    assert {file.name for file in (run / "figures").iterdir()} == {
+        f"{n}.{s}" for n in figures for s in ("svg", "png")
+    }
+
+
+def test_the_page_needs_nothing_else_and_its_references_hold(run):
+    page = Page(write_report(run))
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    names = Counter(value for key, value in page.attributes if key == "id")
+    assert max(names.values()) == 1
+    used = [value for key, value in page.attributes if key in ("href", "xlink:href", "src")]
+    used += [value[4:-1] for key, value in page.attributes if value and value.startswith("url(")]
+    assert used
+    assert {value[0] for value in used} == {"#"}
+    assert {value[1:] for value in used} <= set(names)
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_what_is_missing_is_named_and_the_rest_is_there(run, name):
+    remove(run, name)
+    page = Page(write_report(run))
+    missing = {
+        "genotype.json": {"Architecture"},
+        "metrics.csv": {"Curves"},
+        "history.jsonl": {"Weights over time"},
+        ".hydra": {"Configuration"},
+    }[name]
+    assert {title for title, text in page.sections.items() if "Left out" in text} == missing
+
+
+def test_an_interrupted_search_says_how_to_go_on(run):
+    remove(run, "genotype.json")
+    page = Page(write_report(run))
+    assert "darts: nasbench201 on fake (not finished)" in page.text
+    assert f"python search.py resume='{run}'" in page.blocks
+    assert "1" in page.sections["Results"]  # from the metrics file
+
+
+def test_an_empty_folder(tmp_path):
+    page = Page(write_report(tmp_path))
+    assert page.text.count("Left out") == 4
+
+
+def test_a_training_run_has_no_weights_over_time(run):
+    remove(run, "history.jsonl")
+    facts = json.loads((run / "genotype.json").read_text())
+    del facts["strategy"]
+    (run / "genotype.json").write_text(json.dumps(facts))
+    (run / ".hydra" / "hydra.yaml").write_text('{"hydra": {"runtime": {"choices": {"dataset": "fake"}}}}')
+    page = Page(write_report(run))
+    assert "Weights over time" not in page.sections
+    assert "Training: nasbench201 on fake" in page.text
+    assert any(block.startswith("python train.py") for block in page.blocks)
+
+
+def test_an_ensemble_shows_every_member(run):
+    write_genotypes(run / "genotype.json", GENOTYPES, strategy="Nesbs", seed=0)
+    page = Page(write_report(run))
+    assert "Member 2" in page.text
+    assert "genotype.index=all" in page.text
+    assert (run / "figures" / "genotype_2.svg").is_file()
+    assert page.tags.count("svg") == 4
+
+
+@pytest.mark.parametrize("name", ["genotype.json", "metrics.csv", "history.jsonl"])
+@pytest.mark.parametrize("content", ["", "{", "nonsense,\n1,2\n"])
+def test_broken_files_cost_their_own_section_only(run, name, content):
+    (run / name).write_text(content)
+    page = Page(write_report(run))
+    sound = {"genotype.json": "Curves", "metrics.csv": "Architecture", "history.jsonl": "Curves"}[name]
+    assert "Left out" not in page.sections[sound]
+    broken = {"genotype.json": "Architecture", "metrics.csv": "Curves", "history.jsonl": "Weights over time"}[
+        name
+    ]
+    assert "Left out" in page.sections[broken]
+
+
+def test_everything_is_escaped(run):
+    evil = "</pre><script>alert('x')</script>&amp;"
+    (run / ".hydra" / "config.yaml").write_text(f'name: "{evil}"\n')
+    (run / ".hydra" / "overrides.yaml").write_text(json.dumps([f"name={evil}"]))
+    facts = dict.fromkeys(("strategy", "space", "dataset"), evil)
+    facts |= {"versions": {evil: evil}, "metrics": {evil: 1.0, "x_loss": 2.0}, "notation": [evil], "seed": 0}
+    write_genotypes(run / "genotype.json", GENOTYPES[:1], **facts)
+    page = Page(write_report(run))
+    assert "script" not in page.tags
+    assert page.text.count(evil) >= 8
+    assert escape(evil) in (run / "report.html").read_text()
+
+
+def test_weights_are_drawn_anew_only_after_the_history_changed(run):
+    write_report(run)
+    drawn = run / "figures" / "weights_cell.svg"
+    before = drawn.stat().st_mtime_ns
+    write_report(run)
+    assert drawn.stat().st_mtime_ns == before
+    history = run / "history.jsonl"
+    history.write_text("".join(history.read_text().splitlines(keepends=True)[:2]))
+    write_report(run)
+    assert drawn.stat().st_mtime_ns > before
+
+
+def test_the_deepest_published_space_fits(run):
+    space = DartsSpace()
+    genotype = space.sample(DRAW)
+    write_genotypes(run / "genotype.json", [genotype], notation=[space.notation(genotype)])
+    assert space.notation(genotype) in Page(write_report(run)).blocks
+
+
+def test_no_folder(tmp_path, refusal):
+    assert "expected a run's folder" in refusal(write_report, tmp_path / "absent")
