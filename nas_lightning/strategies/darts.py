@@ -54,11 +54,15 @@ class Darts(Bilevel):
             return super().arch_gradients(batch)
         optimizer = self.stepper(0).optimizer
         buffers = [optimizer.state[w].get("momentum_buffer") for w in self.weight_list]
-        step = VirtualStep(optimizer.param_groups[0]["lr"], self.momentum, self.weight_decay, self.clip, buffers)
-        return unrolled_gradients(
-            train_loss=lambda: self.cross_entropy(batch["train"], self.relax())[0],
-            valid_loss=lambda: self.loss("valid", batch["valid"], self.relax()),
-            weights=self.weight_list,
-            arch=self.arch_list,
-            step=step,
+        step = VirtualStep(
+            optimizer.param_groups[0]["lr"], self.momentum, self.weight_decay, self.clip, buffers
         )
+        # autocast keeps copies of the weights of before, and the difference is lost in bfloat16
+        with torch.autocast(self.device.type, enabled=False):
+            return unrolled_gradients(
+                train_loss=lambda: self.cross_entropy(batch["train"], self.relax())[0],
+                valid_loss=lambda: self.loss("valid", batch["valid"], self.relax()),
+                weights=self.weight_list,
+                arch=self.arch_list,
+                step=step,
+            )

@@ -78,7 +78,9 @@ class PRDarts(Annealed):
         super().__init__(space, supernet, **annealed)
         fewest = min(len(group.ops) for group in space.groups.values())
         if not 1 <= active_ops <= fewest:
-            raise InputError(f"expected 1 to {fewest} operations", got=active_ops, where="strategy.active_ops")
+            raise InputError(
+                f"expected 1 to {fewest} operations", got=active_ops, where="strategy.active_ops"
+            )
         self.lambda_skip, self.lambda_nonskip, self.lambda_path = lambda_skip, lambda_nonskip, lambda_path
         self.active_ops, self.path_sum = active_ops, path_sum
         self.pooling_group, self.threshold = pooling_group, threshold
@@ -97,8 +99,10 @@ class PRDarts(Annealed):
         return {name: gate_probability(beta, self.tau) for name, beta in self.arch.items()}
 
     def scores(self) -> Mapping[str, Tensor]:
-        found = self.probabilities().items()
-        return {name: without_none(p.detach(), self.space.groups[name]) for name, p in found}
+        """P at the last temperature: any gives the same order, but at the first ones P is 1 in float32."""
+        groups = self.space.groups
+        found = {name: gate_probability(beta.detach(), self.tau_end) for name, beta in self.arch.items()}
+        return {name: without_none(probability, groups[name]) for name, probability in found.items()}
 
     def regulariser(self) -> Tensor:
         """λ₁ L_skip + λ₂ L_nonskip − λ₃ L_path, averaged over the cells of the space."""
@@ -107,7 +111,9 @@ class PRDarts(Annealed):
             group = self.space.groups[name]
             sparsity = group_sparsity(probability, group, self.pooling_group)
             above = {part: torch.relu(value - self.threshold) for part, value in sparsity.items()}
-            others = sum((value for part, value in above.items() if part != "skip"), probability.new_zeros(()))
+            others = sum(
+                (value for part, value in above.items() if part != "skip"), probability.new_zeros(())
+            )
             path = path_depth(probability, group, self.path_sum)
             terms.append(
                 self.lambda_skip * above["skip"] + self.lambda_nonskip * others - self.lambda_path * path
@@ -153,7 +159,9 @@ def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> 
 def _path(group: Group) -> list[int]:
     """The rows of the edges l → l+1, from the last input node on."""
     first = min(target for _, target in group.edges) - 1
-    return [row for row, (source, target) in enumerate(group.edges) if source >= first and target == source + 1]
+    return [
+        row for row, (source, target) in enumerate(group.edges) if source >= first and target == source + 1
+    ]
 
 
 def _columns(group: Group, ops: Sequence[str]) -> list[int]:

@@ -1,0 +1,148 @@
+"""Searches as their yamls compose them, made small enough to run in a blink."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig
+from torch import nn
+
+from nas_lightning.cli.parts import make
+from nas_lightning.cli.search_job import build
+from nas_lightning.data import Fake, SearchData
+from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.strategies import Strategy
+
+CONF = Path(__file__).parents[2] / "conf"
+STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("[!_]*.yaml"))
+SPACES = sorted(path.stem for path in (CONF / "space").glob("[!_]*.yaml"))
+SMALL = {
+    "darts": ["supernet.cells=3", "supernet.stem_multiplier=1", "space.nodes=1"],
+    "nasbench201": ["supernet.cells=1"],
+}
+
+LIGHTNING_SAYS = (
+    "ignore:.*LeafSpec.*:FutureWarning",
+    "ignore:Checkpoint directory .* exists and is not empty",
+    "ignore:`LightningModule.configure_optimizers` returned `None`",
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            for message in LIGHTNING_SAYS:
+                item.add_marker(pytest.mark.filterwarnings(message))
+
+
+def pytest_generate_tests(metafunc):
+    """A test that asks for `strategy_name` or `space_name` runs for each that a yaml names."""
+    for name, choices in (("strategy_name", STRATEGIES), ("space_name", SPACES)):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, choices)
+
+
+def composed(strategy: str, space: str, *overrides: str) -> tuple[Strategy, SearchData]:
+    """What `search.py strategy=… space=…` would fit, small and from seed 0."""
+    sizes = ["dataset.train_size=24", "dataset.test_size=4", "dataset.batch_size=4", "supernet.channels=4"]
+    chosen = [f"strategy={strategy}", f"space={space}", "dataset=fake"]
+    cfg = config((*chosen, *sizes, *SMALL[space], "run=.", *overrides))
+    pl.seed_everything(0, verbose=False)
+    data = make(cfg.search_data, data=make(cfg.dataset))
+    its_space = make(cfg.space)
+    images = {"in_channels": data.image[0], "num_classes": data.num_classes}
+    parts = {
+        "space": lambda: its_space,
+        "supernet": lambda: its_space.supernet(**images, **cfg.supernet),
+        "network": lambda: lambda genotype: its_space.network(genotype, **images, **cfg.network),
+        "data": lambda: data,
+    }
+    return build(cfg.strategy, parts), data
+
+
+@cache
+def config(overrides: tuple[str, ...]) -> DictConfig:
+    with initialize_config_module("nas_lightning.conf", version_base=None):
+        return compose("search", list(overrides))
+
+
+def quiet_trainer(epochs: int, *callbacks: pl.Callback, **options) -> pl.Trainer:
+    """A trainer of the CPU that writes nothing of itself."""
+    options = {
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "num_sanity_val_steps": 0,
+    } | options
+    return pl.Trainer(max_epochs=epochs, callbacks=list(callbacks), **options)
+
+
+def without_norms(network: nn.Module) -> nn.Module:
+    """The network with its batch norms taken out: a batch's loss is then the mean of its images' losses."""
+    for module in list(network.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(module, name, nn.Identity())
+    return network
+
+
+@pytest.fixture(scope="session")
+def search() -> Callable[..., tuple[Strategy, SearchData]]:
+    return composed
+
+
+@pytest.fixture(scope="session")
+def trainer() -> Callable[..., pl.Trainer]:
+    return quiet_trainer
+
+
+@pytest.fixture
+def bare() -> Callable[[nn.Module], nn.Module]:
+    return without_norms
+
+
+@pytest.fixture
+def cell_space() -> NasBench201:
+    return NasBench201()
+
+
+@pytest.fixture
+def darts_space() -> DartsSpace:
+    return DartsSpace(nodes=2)
+
+
+@pytest.fixture
+def supernet() -> Callable[..., nn.Module]:
+    """`supernet(space)`: a small one, always from the same start."""
+
+    def make_one(space, channels=2, **size):
+        torch.manual_seed(1)
+        if isinstance(space, DartsSpace):
+            size = {"cells": 3, "stem_multiplier": 1} | size
+        return space.supernet(in_channels=1, num_classes=3, channels=channels, **({"cells": 1} | size))
+
+    return make_one
+
+
+@pytest.fixture
+def data() -> Callable[..., SearchData]:
+    """`data()`: one-channel images of three classes; four batches an epoch."""
+
+    def make_one(batch_size=4, train_size=32, augment=False, **search):
+        images = Fake(
+            shape=(1, 8, 8),
+            num_classes=3,
+            train_size=train_size,
+            test_size=4,
+            batch_size=batch_size,
+            augment=augment,
+        )
+        return SearchData(images, **search)
+
+    return make_one
