@@ -1,4 +1,4 @@
-"""The cost of a DARTS step against the published way of computing it, and of a single path against its network.
+"""A DARTS step against the published way of computing it, and a single path against its network.
 
     python -m benchmarks.supernet_step [--rounds 5] [--compile]
 

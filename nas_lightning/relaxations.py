@@ -1,6 +1,6 @@
 """From architecture parameters to weights: pure functions on one group's matrix of (edges, ops).
 
-Random numbers come as an argument (`noise`, uniform on (0, 1), of the matrix' shape), so that the same numbers
+Random numbers are an argument (`noise`, uniform on (0, 1), of the matrix' shape), so that the same numbers
 give the same weights on every process and in every test.
 """
 
@@ -40,7 +40,7 @@ def one_hot(scores: Tensor) -> Tensor:
 def hard_concrete(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
     """Stretched and clipped binary concrete gates, independent per operation (PR-DARTS, equations 5 and 6).
 
-        ḡ = Θ((ln u − ln(1 − u) + β)/τ),   g = min(1, max(0, a + (b − a) ḡ))
+    ḡ = Θ((ln u − ln(1 − u) + β)/τ),   g = min(1, max(0, a + (b − a) ḡ))
     """
     concrete = torch.sigmoid((torch.logit(noise) + beta) / tau)
     return (A + (B - A) * concrete).clamp(0.0, 1.0)

@@ -1,8 +1,9 @@
 """Selection by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
 
-The weight of an operation says little about what it does for the supernet, so operations are judged by what
-their removal costs (section 4): edge by edge, in random order, the operation without which validation accuracy
-falls most is kept and the edge becomes discrete; then, node by node, the edges without which it falls most.
+The weight of an operation says little about what it does for the supernet, so operations are judged by
+what their removal costs (section 4): edge by edge, in random order, the operation without which validation
+accuracy falls most is kept and the edge becomes discrete; then, node by node, the edges without which it falls
+most. It starts from the strategy's scores, as weights; a strategy without starts from equal ones.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ class Perturbation:
     def __init__(
         self, valid_batches: int = 2, tune_batches: int = 2, tune_lr: float = 0.001, seed: int = 0
     ) -> None:
-        self.valid_batches, self.tune_batches, self.tune_lr, self.seed = valid_batches, tune_batches, tune_lr, seed
+        self.valid_batches, self.tune_batches = valid_batches, tune_batches
+        self.tune_lr, self.seed = tune_lr, seed
 
     def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
         """The selected genotype; the strategy's supernet is trained a little on the way."""
-        with torch.no_grad():
-            weights = {name: matrix.clone() for name, matrix in strategy.relax().weights.items()}
+        scores = strategy.scores()  # and no relaxed weights, which may be one sample
+        groups = strategy.space.groups.items()
+        equal = {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in groups}
+        weights = {name: scores.get(name, matrix).clone() for name, matrix in equal.items()}
         train = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
         valid = data.valid_batches(self.valid_batches)
         selection = Selection(strategy.space, strategy.supernet, weights, train, valid, self.tune_lr)
@@ -50,7 +54,7 @@ class Perturbation:
 
 
 class Selection:
-    """The decisions of one selection, on weights of (edges, ops) per group that become discrete row by row."""
+    """The decisions of one selection, on weights of (edges, ops) that become discrete row by row."""
 
     def __init__(
         self,

@@ -7,8 +7,6 @@ judged on, so nothing needs recalibration. A derived network that inherits weigh
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -93,4 +91,6 @@ def kendall_tau(by_score: Sequence[float], by_loss: Sequence[float]) -> float:
     1.0
     """
     score, loss = torch.tensor(by_score, dtype=torch.float64), torch.tensor(by_loss, dtype=torch.float64)
-    return float(kendall_rank_corrcoef(score, -loss))
+    tau = kendall_rank_corrcoef(score, -loss)
+    assert isinstance(tau, Tensor)  # a tuple only with a significance test
+    return float(tau)

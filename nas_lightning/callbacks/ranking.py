@@ -14,6 +14,7 @@ import torch
 
 from nas_lightning.analysis.shared_weights import judge_genotype, kendall_tau, log_likelihood
 from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.strategies.bilevel import Bilevel
 
 
@@ -32,6 +33,9 @@ class SharedWeightRanking(pl.Callback):
     ) -> None:
         self.every_n_epochs, self.architectures = every_n_epochs, architectures
         self.valid_batches, self.seed = valid_batches, seed
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        _parts(trainer, pl_module)  # raises
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if (trainer.current_epoch + 1) % self.every_n_epochs:
@@ -53,5 +57,9 @@ class SharedWeightRanking(pl.Callback):
 def _parts(trainer: pl.Trainer, module: pl.LightningModule) -> tuple[Bilevel, SearchData]:
     data = trainer.datamodule  # type: ignore[attr-defined]
     if not isinstance(module, Bilevel) or not isinstance(data, SearchData):
-        raise TypeError("expected a bilevel strategy that is fitted with SearchData")
+        raise InputError(
+            "expected a bilevel strategy that is fitted with SearchData",
+            got=type(module).__name__,
+            where="SharedWeightRanking",
+        )
     return module, data

@@ -38,7 +38,9 @@ class Annealed(Bilevel):
     ) -> None:
         super().__init__(space, supernet, **bilevel)
         if not tau_start >= tau_end > 0:
-            raise InputError("expected tau_start ≥ tau_end > 0", got=f"{tau_start} and {tau_end}", where="strategy")
+            raise InputError(
+                "expected tau_start ≥ tau_end > 0", got=f"{tau_start} and {tau_end}", where="strategy"
+            )
         self.tau_start, self.tau_end = tau_start, tau_end
         self.tau = tau_start
 

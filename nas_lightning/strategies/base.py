@@ -56,10 +56,15 @@ class Strategy(pl.LightningModule, ABC):
         if stamp is None:
             raise InputError("expected a checkpoint of a search", got="one without a search's stamp")
         for key, expected in self._identity().items():
-            if stamp[key] != expected:
-                raise InputError(f"expected a checkpoint whose {key} is {expected}", got=stamp[key])
+            if stamp.get(key) != expected:
+                raise InputError(f"expected a checkpoint whose {key} is {expected}", got=stamp.get(key))
         self.generator.set_state(stamp["generator"])
 
     def _identity(self) -> dict[str, Any]:
-        ops = {name: list(group.ops) for name, group in self.space.groups.items()}
-        return {"strategy": type(self).__name__, "space": self.space.name, "operations": ops}
+        groups = self.space.groups.items()
+        return {
+            "strategy": type(self).__name__,
+            "space": self.space.name,
+            "operations": {name: list(group.ops) for name, group in groups},
+            "edges": {name: [list(edge) for edge in group.edges] for name, group in groups},
+        }

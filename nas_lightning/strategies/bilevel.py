@@ -72,7 +72,7 @@ class Bilevel(WeightSharing):
         return None
 
     def arch_gradients(self, batch: Mapping[str, Batch]) -> Gradients:
-        """∇_β of what an architecture step descends: here L_val(w, β) + regulariser, the first-order gradient."""
+        """∇_β of what an architecture step descends: here, to first order, L_val(w, β) + regulariser."""
         loss = self.loss("valid", batch["valid"], self.relax())
         extra = self.regulariser()
         return gradients(loss if extra is None else loss + extra, self.arch_list)
@@ -87,7 +87,9 @@ class Bilevel(WeightSharing):
         """Add a gradient for β; where `due`, descend what came together."""
         accumulate(self.arch_list, grads, 1 / self.accumulate_grad_batches)
         if due:
-            optimizer = self.stepper(1).optimizer  # unwrapped, so that Lightning counts the weights' steps only
+            optimizer = self.stepper(
+                1
+            ).optimizer  # unwrapped, so that Lightning counts the weights' steps only
             optimizer.step()
             optimizer.zero_grad()
 
@@ -97,5 +99,9 @@ class Bilevel(WeightSharing):
     def arch_optimizer(self) -> Optimizer:
         """Adam, unless a strategy's parameters live elsewhere than in ℝ."""
         return build_optimizer(
-            self.arch_list, "adam", lr=self.arch_lr, betas=self.arch_betas, weight_decay=self.arch_weight_decay
+            self.arch_list,
+            "adam",
+            lr=self.arch_lr,
+            betas=self.arch_betas,
+            weight_decay=self.arch_weight_decay,
         )

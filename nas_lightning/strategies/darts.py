@@ -1,7 +1,7 @@
 """DARTS: differentiable architecture search (Liu et al. 2019, arXiv:1806.09055).
 
-The weights of an edge are the softmax of its parameters (equation 2); the architecture step is first or second
-order (section 2.3); the genotype keeps the strongest operations (section 2.4).
+The weights of an edge are the softmax of its parameters (equation 2); the architecture step is first or
+second order (section 2.3); the genotype keeps the strongest operations (section 2.4).
 """
 
 from __future__ import annotations

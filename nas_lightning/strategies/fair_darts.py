@@ -1,7 +1,7 @@
 """FairDARTS: independent operations (Chu et al. 2020, arXiv:1911.12126).
 
-The weight of an operation is the sigmoid of its own parameter, so that operations do not compete (section 3.3),
-and a loss pulls the weights to zero or one, so that little changes when the genotype is derived:
+The weight of an operation is the sigmoid of its own parameter, so that operations do not compete (section
+3.3), and a loss pulls the weights to zero or one, so that little changes when the genotype is derived:
 
     L_01 = −(1/N) Σ_i (σ(α_i) − 0.5)²                                                     (equation 6)
 """

@@ -1,7 +1,7 @@
 """Gradients of a step, averaged over the processes that share it.
 
-A bilevel step differentiates two losses with respect to two sets of parameters, and a sampled path leaves most
-of one set unused. DistributedDataParallel expects one backward pass that reaches every parameter; asked to
+A bilevel step differentiates two losses with respect to two sets of parameters, and a sampled path leaves
+most of one set unused. DistributedDataParallel expects one backward pass that reaches every parameter; asked to
 look for the unused ones it walks the graph at every step. Here each gradient is taken with `autograd.grad`,
 for the parameters that it is wanted for and no others, and averaged explicitly, in one message per data type.
 What a process does not reach must be the same on all of them, which a shared generator ensures.
@@ -26,7 +26,11 @@ def gradients(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Gradients:
 
 def average(tensors: Sequence[Tensor]) -> None:
     """Replace each tensor by its mean over all processes; the order must be the same everywhere."""
-    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
+    if (
+        not distributed.is_available()
+        or not distributed.is_initialized()
+        or distributed.get_world_size() == 1
+    ):
         return
     for dtype in {tensor.dtype: None for tensor in tensors}:  # in order of appearance
         same = [tensor for tensor in tensors if tensor.dtype == dtype]
@@ -37,7 +41,9 @@ def average(tensors: Sequence[Tensor]) -> None:
             tensor.copy_(part.view_as(tensor))
 
 
-def accumulate(parameters: Sequence[nn.Parameter], grads: Iterable[Tensor | None], share: float = 1.0) -> None:
+def accumulate(
+    parameters: Sequence[nn.Parameter], grads: Iterable[Tensor | None], share: float = 1.0
+) -> None:
     """Add `share` of the gradients to the parameters' own; a parameter without one stays without."""
     for parameter, gradient in zip(parameters, grads, strict=True):
         if gradient is not None:

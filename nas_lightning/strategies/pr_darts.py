@@ -150,7 +150,7 @@ def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = Fals
 
 
 def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> Tensor:
-    """L_path of a cell (equation 8): the probability of the path through all inner nodes by learned operations."""
+    """L_path of a cell (equation 8): how likely learned operations join all neighbouring nodes."""
     between = probability[_path(group)][:, _columns(group, [op for op in group.ops if has_parameters(op)])]
     neighbours = between.sum(dim=1) if literal_sum else between.mean(dim=1)  # (path edges,)
     return neighbours.prod()

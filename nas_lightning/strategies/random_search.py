@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.base import Strategy
+
+_REPEATS = 100_000  # in a row: that many, and nothing new is left to be found
 
 
 class RandomSearch(Strategy):
@@ -17,13 +24,30 @@ class RandomSearch(Strategy):
 
     def __init__(self, space: SearchSpace, *, count: int = 1, seed: int = 0) -> None:
         super().__init__(space, seed)
-        found: dict[Genotype, None] = {}
-        while len(found) < count:
-            found[space.sample(self.generator)] = None
-        self.found = list(found)
+        self.found = distinct(space, count, self.generator)
 
     def derive(self) -> list[Genotype]:
         return self.found
 
+    def training_step(self, *args: Any) -> None:
+        """Nothing; Lightning fits no module without one."""
+
     def configure_optimizers(self) -> None:
         return None
+
+
+def distinct(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
+    """`count` architectures, each another, uniformly drawn."""
+    if count < 1:
+        raise InputError("expected at least one architecture", got=count, where="strategy.count")
+    found: dict[Genotype, None] = {}
+    repeats = 0  # in a row
+    while len(found) < count:
+        genotype = space.sample(generator)
+        repeats = repeats + 1 if genotype in found else 0
+        if repeats > _REPEATS:
+            raise InputError(
+                f"expected a count that the space has: found {len(found)}", got=count, where="strategy.count"
+            )
+        found[genotype] = None
+    return list(found)

@@ -61,6 +61,8 @@ class RandomWS(WeightSharing):
     def _judged(self, generator: torch.Generator) -> list[Genotype]:
         """Distinct candidates, the smallest validation loss first; the same whenever the step is the same."""
         drawn = list(dict.fromkeys(self.space.sample(generator) for _ in range(self.candidates)))
-        batches = [(x.to(self.device), y.to(self.device)) for x, y in self.data.valid_batches(self.valid_batches)]
+        batches = [
+            (x.to(self.device), y.to(self.device)) for x, y in self.data.valid_batches(self.valid_batches)
+        ]
         losses = {g: judge_genotype(self.space, self.supernet, g, batches).loss for g in drawn}
         return sorted(drawn, key=lambda genotype: losses[genotype])[:1]

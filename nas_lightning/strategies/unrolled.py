@@ -75,7 +75,9 @@ def unrolled_gradients(
 
 
 @torch.no_grad()
-def _take(weights: Sequence[nn.Parameter], saved: Sequence[Tensor], slopes: Gradients, step: VirtualStep) -> None:
+def _take(
+    weights: Sequence[nn.Parameter], saved: Sequence[Tensor], slopes: Gradients, step: VirtualStep
+) -> None:
     """Set w to w'. A weight that the loss does not reach stays, as it does in the optimiser."""
     shrink = _clip_factor(slopes, step.clip)
     for weight, old, slope, buffer in zip(weights, saved, slopes, step.buffers, strict=True):
@@ -98,7 +100,8 @@ def _through_clipping(outer: Gradients, slopes: Gradients, clip: float) -> Gradi
     along = sum(((v * g).sum() for v, g in pairs), torch.zeros(())) / _norm(slopes) ** 2
     along = torch.where(factor < 1, along, torch.zeros_like(along))
     return [
-        None if v is None or g is None else factor * (v - along * g) for v, g in zip(outer, slopes, strict=True)
+        None if v is None or g is None else factor * (v - along * g)
+        for v, g in zip(outer, slopes, strict=True)
     ]
 
 

@@ -23,6 +23,7 @@ from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.gradients import accumulate, gradients
 
 Batch = tuple[Tensor, Tensor]  # images (b, c, h, w), labels (b,)
+PRECISIONS = ("bf16-mixed", "32-true", "64-true")
 
 
 class Relaxed(NamedTuple):
@@ -128,7 +129,9 @@ class WeightSharing(Strategy):
         """The loss of a batch, logged with its accuracy under the name of its side."""
         loss, logits = self.cross_entropy(batch, relaxed)
         y = batch[1]
-        accuracy = multiclass_accuracy(logits.detach(), y, logits.shape[1], average="micro", validate_args=False)
+        accuracy = multiclass_accuracy(
+            logits.detach(), y, logits.shape[1], average="micro", validate_args=False
+        )
         values = {f"{side}_loss": loss.detach(), f"{side}_accuracy": accuracy}
         self.log_dict(values, on_step=False, on_epoch=True, batch_size=len(y), sync_dist=True)
         return loss
@@ -149,9 +152,11 @@ class WeightSharing(Strategy):
         return epochs
 
     def on_fit_start(self) -> None:
-        if self.trainer.precision == "16-mixed":  # its loss scaling wraps a single backward pass
+        if self.trainer.precision not in PRECISIONS:  # float16's loss scaling wraps a single backward pass
             raise InputError(
-                "expected the precision bf16-mixed, 32-true or 64-true", got="16-mixed", where="trainer.precision"
+                f"expected a precision of {', '.join(PRECISIONS)}",
+                got=self.trainer.precision,
+                where="trainer.precision",
             )
 
     def on_train_epoch_start(self) -> None:
