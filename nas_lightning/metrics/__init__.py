@@ -7,6 +7,7 @@ from nas_lightning.metrics.gradients import GradNorm, Grasp, Snip
 from nas_lightning.metrics.initialise import initialise
 from nas_lightning.metrics.jacov import Jacov
 from nas_lightning.metrics.kernel import Kernel
+from nas_lightning.metrics.monitor import NTKMonitor
 from nas_lightning.metrics.naswot import Naswot
 from nas_lightning.metrics.ntk import (
     NTKCondition,
@@ -30,6 +31,7 @@ __all__ = [
     "NTKFrobenius",
     "NTKLambdaMin",
     "NTKMeanDiagonal",
+    "NTKMonitor",
     "NTKTrace",
     "Naswot",
     "Params",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
-from nas_lightning.analysis.cost import cost
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes import Passes
 
@@ -27,4 +29,8 @@ class Flops(Metric):
     counts_only: ClassVar[bool] = True
 
     def compute(self, passes: Passes) -> float:
-        return cost(passes.network, cast(tuple[int, int, int], passes.x.shape[1:])).macs
+        samples = 2  # batch statistics need more than one
+        x = passes.x.detach()[:samples]
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            passes.network(x)
+        return counter.get_total_flops() / 2 / samples

@@ -1,0 +1,269 @@
+"""The kernel against `torch.func`, per-sample parameters, closed forms and a theorem."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.errors import InputError
+from nas_lightning.metrics import Kernel, ntk
+
+CLASSES = 3
+
+
+class Shared(nn.Module):
+    """One convolution called twice, two layers with one weight, a branch that is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.conv = nn.Conv2d(2, 4, 1), nn.Conv2d(4, 4, 3, padding=1)
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.unused, self.head = nn.Linear(4, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(torch.tanh(self.conv(self.stem(x)))).mean(dim=(2, 3))
+        return self.head(torch.tanh(self.first(x)) + self.second(x))
+
+
+class Tokens(nn.Module):
+    """A linear layer at many positions, more than it has features."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(2, features), nn.Linear(features, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.embed(x.flatten(2).transpose(1, 2))).mean(dim=1))
+
+
+def convolutions(**options: object) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, bias=False, **options),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(6, 6, (3, 1), groups=3, padding=(1, 0), dilation=(1, 1)),
+        nn.Tanh(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(24, CLASSES),
+    )
+
+
+class Normed(nn.Module):
+    """Convolutions with batch norms in between and over features."""
+
+    def __init__(self, *, tracked: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, stride=2)
+        self.norm = nn.BatchNorm2d(4, track_running_stats=tracked)
+        self.mix, self.last = nn.Conv2d(4, 4, 1, groups=2), nn.BatchNorm1d(4, track_running_stats=tracked)
+        self.head = nn.Linear(4, CLASSES)
+        for norm in (self.norm, self.last):
+            nn.init.normal_(norm.weight, 1.0, 0.2)
+            nn.init.normal_(norm.bias, 0.0, 0.2)
+            if tracked:
+                norm.running_mean.normal_()
+                norm.running_var.uniform_(0.5, 2.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.norm(self.conv(x)))
+        return self.head(self.last(torch.tanh(self.mix(x)).mean(dim=(2, 3))))
+
+
+NETWORKS = {
+    "stride": lambda: convolutions(stride=2, padding=1),
+    "dilation": lambda: convolutions(dilation=2, padding=(2, 1)),
+    "same": lambda: convolutions(padding="same", dilation=(1, 2)),
+    "valid": lambda: convolutions(padding="valid"),
+    "reflect": lambda: convolutions(padding=1, padding_mode="reflect", stride=(1, 2)),
+    "circular": lambda: convolutions(padding="same", padding_mode="circular"),
+    "shared": Shared,
+    "tokens, few features": lambda: Tokens(3),
+    "tokens, many features": lambda: Tokens(5000),
+    "norms in evaluation": lambda: Normed(tracked=True),
+}
+
+
+@pytest.fixture
+def batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(5, 2, 7, 6, generator=generator, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1])
+
+
+def expected(rows: Tensor, labels: Tensor, output: str) -> Tensor:
+    """J Jᵀ for rows of (m, classes, parameters)."""
+    if output == "true_class":
+        rows = rows[torch.arange(len(rows)), labels]
+    elif output == "sum":
+        rows = rows.sum(dim=1)
+    else:
+        rows = rows.flatten(0, 1)
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("output", ["true_class", "sum", "all"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_is_the_jacobian_times_itself(name, output, batch, jacobian):
+    network = NETWORKS[name]().double().eval()
+    kernel = ntk(network, batch, output=output, batch_statistics=False)
+    oracle = expected(jacobian(network, batch[0]), batch[1], output)
+    torch.testing.assert_close(kernel.matrix, oracle, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("output", ["true_class", "sum", "all"])
+def test_coupled_is_the_jacobian_through_batch_statistics(output, batch, jacobian):
+    network = Normed(tracked=False).double().train()
+    oracle = expected(jacobian(network, batch[0]), batch[1], output)
+    kernel = ntk(network, batch, output=output, coupled=True)
+    torch.testing.assert_close(kernel.matrix, oracle, rtol=1e-9, atol=1e-9)
+    uncoupled = ntk(network, batch, output=output)
+    assert not torch.allclose(uncoupled.matrix, oracle, rtol=1e-3)
+    if output != "all":  # the rows of both add up to the same gradient
+        torch.testing.assert_close(uncoupled.matrix.sum(), oracle.sum())
+
+
+def test_uncoupled_is_the_gradient_for_parameters_of_each_samples_own(batch):
+    """Every sample gets a copy of the parameters; the batch statistics are still those of the batch."""
+    network = Normed(tracked=False).double().train()
+    x, labels = batch
+    copies = [{n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()} for _ in x]
+
+    def norm(values: Tensor, name: str) -> Tensor:
+        normal = F.batch_norm(values, None, None, training=True)
+        shape = (-1,) + (1,) * (values.dim() - 2)
+        pairs = zip(normal, copies, strict=True)
+        return torch.stack(
+            [v * c[f"{name}.weight"].view(shape) + c[f"{name}.bias"].view(shape) for v, c in pairs]
+        )
+
+    def conv(values: Tensor, name: str, **options: int) -> Tensor:
+        pairs = zip(values, copies, strict=True)
+        return torch.stack([F.conv2d(v, c[f"{name}.weight"], c[f"{name}.bias"], **options) for v, c in pairs])
+
+    hidden = torch.tanh(norm(conv(x, "conv", stride=2), "norm"))
+    hidden = norm(torch.tanh(conv(hidden, "mix", groups=2)).mean(dim=(2, 3)), "last")
+    logits = torch.stack(
+        [F.linear(v, c["head.weight"], c["head.bias"]) for v, c in zip(hidden, copies, strict=True)]
+    )
+    logits[torch.arange(5), labels].sum().backward()
+    rows = torch.stack([torch.cat([p.grad.flatten() for p in copy.values()]) for copy in copies])
+    torch.testing.assert_close(ntk(network, batch).matrix, rows @ rows.T, rtol=1e-9, atol=1e-9)
+
+
+def test_linear_model_in_closed_form(generator):
+    x = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    labels = torch.tensor([0, 1, 0, 1])
+    network = nn.Linear(3, 2, bias=False).double()
+    same = (labels[:, None] == labels[None]).double()
+    torch.testing.assert_close(ntk(network, (x, labels)).matrix, x @ x.T * same)
+    torch.testing.assert_close(ntk(network, (x, labels), output="sum").matrix, 2 * x @ x.T)
+    full = ntk(network, (x, labels), output="all").matrix
+    torch.testing.assert_close(full, torch.kron(x @ x.T, torch.eye(2, dtype=torch.float64)))
+
+
+def test_wide_architecture_of_theorem_7_4(generator):
+    """Thesis of Shu, theorem 7.4: f = 1ᵀ Σ W⁽ⁱ⁾ x with XᵀX = I has Θ₀ = L·n·I."""
+
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(6, 6, bias=False) for _ in range(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return sum(layer(x) for layer in self.layers).sum(dim=1, keepdim=True)
+
+    x = torch.linalg.qr(torch.randn(6, 5, generator=generator, dtype=torch.float64)).Q.T
+    kernel = ntk(Wide().double(), (x, torch.zeros(5, dtype=torch.long)))
+    torch.testing.assert_close(kernel.matrix, 4 * 6 * torch.eye(5, dtype=torch.float64))
+    assert kernel.condition == pytest.approx(1)
+
+
+def test_a_frozen_layer_is_no_part_of_the_kernel(batch, jacobian):
+    network = convolutions().double().eval()
+    network[0].weight.requires_grad_(False)
+    oracle = expected(jacobian(network, batch[0]), batch[1], "true_class")
+    torch.testing.assert_close(ntk(network, batch).matrix, oracle)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_singular_kernel_has_no_lucky_condition_number(seed, batch):
+    """float32, two samples alike: rounding alone makes κ negative or large and finite in a plain quotient."""
+    torch.manual_seed(seed)
+    network, (x, labels) = convolutions(), batch
+    x[3], x[4] = x[0], x[1]
+    kernel = ntk(network, (x.float(), labels))
+    assert kernel.singular
+    assert kernel.condition == torch.inf
+    assert kernel.lambda_min == 0
+    assert kernel.lambda_max > 0
+
+
+def test_a_regular_kernel_keeps_its_small_eigenvalues():
+    values = torch.tensor([1e-4, 0.5, 1.0, 2.0], dtype=torch.float64)
+    turn = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
+    kernel = Kernel(turn @ values.diag() @ turn.T, precision=torch.finfo(torch.float32).eps)
+    assert not kernel.singular
+    assert kernel.condition == pytest.approx(2e4)
+    assert kernel.lambda_min == pytest.approx(1e-4)
+    assert kernel.mean_diagonal == pytest.approx(float(values.mean()))
+    assert kernel.frobenius == pytest.approx(float((values**2).sum().sqrt()))
+
+
+def test_a_kernel_of_zeros_or_nan_is_singular():
+    for matrix in (torch.zeros(3, 3), torch.full((3, 3), torch.nan)):
+        kernel = Kernel(matrix, precision=1e-7)
+        assert kernel.singular
+        assert kernel.condition == torch.inf
+
+
+class Unknown(nn.Module):
+    """A layer normalisation, a parameter of the module's own, a weight used past its layer."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.head, self.norm = kind, nn.Linear(84, CLASSES), nn.LayerNorm(84)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        if self.kind == "norm":
+            x = self.norm(x)
+        elif self.kind == "scale":
+            x = self.scale * x
+        elif self.kind == "weight":
+            x = x + F.linear(F.linear(x, self.head.weight), self.head.weight.T)
+        elif self.kind == "pairs":
+            return self.head(x.repeat(2, 1)).unflatten(0, (2, -1)).sum(dim=0)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("norm", "LayerNorm 'norm'"),
+        ("scale", "scale of Unknown"),
+        ("weight", "weight of Linear 'head'"),
+        ("pairs", "10 in Linear 'head'"),
+    ],
+)
+def test_what_the_layerwise_sum_would_miss_is_refused_and_coupled_takes_it(kind, message, batch, jacobian):
+    network = Unknown(kind).double()
+    with pytest.raises(InputError, match=message):
+        ntk(network, batch)
+    oracle = expected(jacobian(network, batch[0]), batch[1], "true_class")
+    torch.testing.assert_close(ntk(network, batch, coupled=True).matrix, oracle)
+    assert not network.head._forward_hooks
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x[:1], y[:1]), "at least two samples"),
+        (lambda x, y: (x, y[:3]), "labels"),
+        (lambda x, y: (x, y + 1), "labels from 0 to 2"),
+    ],
+)
+def test_a_wrong_batch_is_refused(change, message, batch):
+    with pytest.raises(InputError, match=message):
+        ntk(convolutions().double(), change(*batch))
+    with pytest.raises(InputError, match="true_class"):
+        ntk(convolutions().double(), batch, output="logit")

@@ -1,0 +1,184 @@
+"""Every metric against a plain version of its formula, in float64."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.metrics import (
+    Fisher,
+    Flops,
+    GradNorm,
+    Grasp,
+    Jacov,
+    Naswot,
+    NTKCondition,
+    NTKFrobenius,
+    NTKLambdaMin,
+    NTKMeanDiagonal,
+    NTKTrace,
+    Params,
+    Snip,
+    Synflow,
+    ntk,
+)
+
+Layers = tuple[nn.Conv2d, nn.BatchNorm2d, nn.Linear]
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.relu(self.norm(self.conv(x))).mean(dim=(2, 3)))
+
+
+@pytest.fixture
+def network() -> Small:
+    return Small().double()
+
+
+@pytest.fixture
+def batch(images: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return images[0].double(), images[1]
+
+
+@pytest.fixture
+def flat(network: Small) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+def loss_of(network: Small, batch: tuple[Tensor, Tensor], flat: Tensor) -> Tensor:
+    """The batch's mean loss as a function of all parameters in a row, written out by hand."""
+    conv, conv_bias, scale, shift, head, head_bias = (
+        part.view_as(p)
+        for part, p in zip(
+            flat.split([p.numel() for p in network.parameters()]), network.parameters(), strict=True
+        )
+    )
+    z = F.conv2d(batch[0], conv, conv_bias)
+    z = (z - z.mean((0, 2, 3), keepdim=True)) / (z.var((0, 2, 3), keepdim=True, unbiased=False) + 1e-5).sqrt()
+    z = (z * scale[:, None, None] + shift[:, None, None]).clamp(min=0).mean((2, 3))
+    return F.cross_entropy(z @ head.T + head_bias, batch[1])
+
+
+def test_grad_norm(network, batch, flat):
+    gradient = torch.autograd.functional.jacobian(lambda w: loss_of(network, batch, w), flat)
+    assert GradNorm(per_layer=False)(network, batch) == pytest.approx(float(gradient.norm()))
+    layers = gradient.split([p.numel() for p in network.parameters()])
+    total = sum(float(layer.norm()) for layer in layers)
+    assert GradNorm(per_layer=True)(network, batch) == pytest.approx(total)
+
+
+def test_snip(network, batch, flat):
+    gradient = torch.autograd.functional.jacobian(lambda w: loss_of(network, batch, w), flat)
+    assert Snip(per_weight=True)(network, batch) == pytest.approx(float((flat * gradient).abs().sum()))
+    assert Snip(per_weight=False)(network, batch) == pytest.approx(abs(float(flat @ gradient)))
+
+
+def test_grasp(network, batch, flat):
+    gradient = torch.autograd.functional.jacobian(lambda w: loss_of(network, batch, w), flat)
+    hessian = torch.autograd.functional.hessian(lambda w: loss_of(network, batch, w), flat)
+    product = float(flat @ hessian @ gradient)
+    assert Grasp(signed=True)(network, batch) == pytest.approx(-product)
+    assert Grasp(signed=False)(network, batch) == pytest.approx(abs(product))
+
+
+def test_of_the_kernel(network, batch):
+    kernel = ntk(network, batch).matrix
+    values = torch.linalg.eigvalsh(kernel)
+    assert NTKTrace()(network, batch) == pytest.approx(math.sqrt(float(values.sum()) / 6))
+    assert NTKCondition()(network, batch) == pytest.approx(float(values[-1] / values[0]))
+    assert NTKLambdaMin()(network, batch) == pytest.approx(float(values[0]))
+    assert NTKMeanDiagonal()(network, batch) == pytest.approx(float(values.mean()))
+    assert NTKFrobenius()(network, batch) == pytest.approx(float((values**2).sum().sqrt()))
+    coupled = ntk(network, batch, coupled=True).trace
+    assert NTKTrace(coupled=True)(network, batch) == pytest.approx(math.sqrt(coupled / 6))
+
+
+def test_fisher(network, batch):
+    network.train()
+    z = network.conv(batch[0])
+    hidden = F.relu(network.norm(z)).mean((2, 3))
+    logits = network.head(hidden)
+    loss = F.cross_entropy(logits, batch[1])
+    dz, dlogits = torch.autograd.grad(loss, [z, logits])
+    z, logits = z.detach(), logits.detach()
+    total = 0.0
+    for i in range(6):
+        for c in range(4):
+            total += float((z[i, c] * dz[i, c]).sum()) ** 2 / (2 * 6)
+        for c in range(5):
+            total += float(logits[i, c] * dlogits[i, c]) ** 2 / (2 * 6)
+    assert Fisher()(network, batch) == pytest.approx(total)
+
+
+def test_fisher_with_activations_in_place(images):
+    """A convolution whose output is changed in place counts with what it returned."""
+
+    def build(inplace: bool) -> nn.Module:
+        torch.manual_seed(0)
+        layers = nn.Conv2d(3, 4, 3), nn.Hardswish(inplace=inplace), nn.Flatten(), nn.Linear(144, 5)
+        return nn.Sequential(*layers)
+
+    assert Fisher()(build(True), images) == pytest.approx(float(Fisher()(build(False), images)))
+
+
+def test_synflow_of_a_linear_network():
+    """R = 1ᵀ |W₂| |W₁| 1, and Σ θ ⊙ ∂R/∂θ counts it once per layer: a polynomial's Euler sum."""
+    network = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
+    flow = (network[2].weight.double().abs() @ network[0].weight.double().abs()).sum()
+    batch = torch.randn(2, 3), torch.tensor([0, 1])
+    assert Synflow()(network, batch) == pytest.approx(2 * float(flow))
+
+
+def test_synflow_passes_norms_by(network, batch):
+    w, b = network.conv.weight.abs(), network.conv.bias.abs()
+    v, c = network.head.weight.abs(), network.head.bias.abs()
+    through = v @ (w.sum((1, 2, 3)))  # the all-ones input, without border, averaged over positions
+    expected = float(2 * through.sum() + 2 * (v @ b).sum() - (v @ b).sum() + (v @ b).sum() + c.sum())
+    assert Synflow()(network, batch) == pytest.approx(expected)
+
+
+def test_naswot(network, batch):
+    network.train()
+    codes = (network.norm(network.conv(batch[0])) > 0).flatten(1)
+    kernel = torch.zeros(6, 6, dtype=torch.float64)
+    for i in range(6):
+        for j in range(6):
+            kernel[i, j] = (codes[i] == codes[j]).sum()
+    assert Naswot()(network, batch) == pytest.approx(float(torch.logdet(kernel)))
+
+
+def test_naswot_sees_modules_functions_and_changes_in_place(images):
+    class Rectified(nn.Module):
+        def __init__(self, how: str) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.how, self.inner, self.relu = how, nn.Linear(192, 64), nn.ReLU(inplace=True)
+            self.head = nn.Linear(64, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            z = self.inner(x.flatten(1))
+            return self.head({"function": F.relu, "method": Tensor.relu_, "module": self.relu}[self.how](z))
+
+    values = {float(Naswot()(Rectified(how), images)) for how in ("function", "method", "module")}
+    assert len(values) == 1
+
+
+def test_jacov(network, batch):
+    network.train()
+    x = batch[0].clone().requires_grad_()
+    (rows,) = torch.autograd.grad(network(x).sum(), x)
+    values = torch.linalg.eigvalsh(torch.corrcoef(rows.flatten(1)))
+    expected = sum(-(math.log(float(v) + 1e-5) + 1 / (float(v) + 1e-5)) for v in values)
+    assert Jacov()(network, batch) == pytest.approx(expected)
+
+
+def test_counts(network, batch):
+    assert Params()(network, batch) == 4 * 28 + 8 + 25
+    assert Flops()(network, batch) == 36 * 4 * 27 + 4 * 5
