@@ -1,45 +1,60 @@
-"""What was typed, looked at before anything is imported or run: help, resuming, and mistakes in one line."""
+"""What was typed, looked at before anything heavy is imported and before anything is written.
+
+Three things are shorthands, which become what Hydra understands:
+
+    run=DIR          the folder that the run is written to
+    resume=DIR       what was typed for the run in that folder, and that folder again
+    network.KEY=…    the sizes of a network, which are known only when its space is
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-import yaml
-from hydra import compose, initialize_config_module
 from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 
-from nas_lightning.cli.help import groups, help_text
-from nas_lightning.errors import InputError, near_match
+from nas_lightning.cli.composition import check
+from nas_lightning.cli.help import help_text
+from nas_lightning.cli.resume import continued, own_folders, run_to_resume
+from nas_lightning.errors import InputError
 
-CHECKPOINT = "checkpoints/last.ckpt"
+_LEFT_TO_HYDRA = ("hydra_help", "info", "shell_completion", "experimental_rerun")
+CHILD = "hydra.output_subdir=null"
+"""Leaves `.hydra` as it is; Lightning types it, too, in the processes that it starts beside the first one."""
 
 
-def prepare(name: str, argv: list[str]) -> list[str]:
+def prepare(name: str, argv: Sequence[str]) -> list[str]:
     """The arguments that Hydra gets; exits after `--help`, raises an `InputError` for what cannot run."""
     folders = _config_dirs(argv)
+    _make_importable(folders)
     if {"--help", "-h"} & set(argv):
         print(help_text(name, folders))
         sys.exit()
-    argv = _resume(argv)
-    try:
-        arguments = get_args_parser().parse_args(argv)
-        overrides = OverridesParser.create().parse_overrides(arguments.overrides)
-    except HydraException as error:
-        raise InputError(_first_line(error), where="the command line") from None
-    for override in overrides:
-        _check_group(override, folders)
-    _check_composition(name, overrides, folders)
-    return argv
+    arguments = _parse(argv)
+    if CHILD in argv or any(getattr(arguments, option) for option in _LEFT_TO_HYDRA):
+        return list(argv)
+    flags = [arg for arg in argv if arg not in arguments.overrides]
+    overrides = [_written_out(name, override, arguments.multirun) for override in arguments.overrides]
+    run = run_to_resume(overrides)
+    if run is None:
+        check(name, overrides, folders, sweep=arguments.multirun, new_run=not arguments.cfg)
+        return [*flags, *overrides]
+    if arguments.multirun:
+        raise InputError("expected one run to go on with, without -m", got=str(run), where="resume")
+    if not folders:
+        folders = own_folders(run)
+        _make_importable(folders)
+        flags += [part for folder in folders for part in ("--config-dir", str(folder))]
+    overrides = continued(name, run, overrides, folders)
+    check(name, overrides, folders, sweep=False, new_run=False)
+    return [*flags, *overrides, f"hydra.run.dir={quoted(str(run))}", CHILD]
 
 
-def _config_dirs(argv: list[str]) -> list[Path]:
+def _config_dirs(argv: Sequence[str]) -> list[Path]:
     """The user's own configuration folders: --config-dir DIR, -cd DIR."""
     flags = ("--config-dir", "-cd")
     found = [argv[i + 1] for i, arg in enumerate(argv[:-1]) if arg in flags]
@@ -50,59 +65,29 @@ def _config_dirs(argv: list[str]) -> list[Path]:
     return [Path(folder).resolve() for folder in found]
 
 
-def _resume(argv: list[str]) -> list[str]:
-    """`resume=<run>` stands for what was typed for that run, in that run's folder."""
-    given = [arg.split("=", 1)[1] for arg in argv if arg.startswith("resume=")]
-    if not given or given[-1] in ("", "null"):
-        return argv
-    run = Path(given[-1])
-    typed = run / ".hydra" / "overrides.yaml"
-    if not typed.is_file():
-        raise InputError("expected the folder of an earlier run", got=str(run), where="resume")
-    before = [o for o in yaml.safe_load(typed.read_text()) if not o.startswith(("resume=", "hydra."))]
-    return [*before, *argv, f"hydra.run.dir={run}"]
+def _make_importable(folders: Sequence[Path]) -> None:
+    """Users have their own modules where they are, or beside their configurations."""
+    sys.path += [str(folder) for folder in (Path.cwd(), *folders) if str(folder) not in sys.path]
 
 
-def _check_group(override: Override, folders: list[Path]) -> None:
-    known = groups(folders)
-    group = override.key_or_group.lstrip("+~")
-    if group not in known or override.is_delete():
-        return
-    for choice in _choices(override):
-        if choice not in ("null", *known[group]):
-            raise InputError(f"expected a {group} ({near_match(choice, known[group])})", got=choice)
+def _parse(argv: Sequence[str]) -> Namespace:
+    parser = get_args_parser()
+
+    def fail(message: str) -> NoReturn:
+        raise InputError(f"expected settings as key=value: {message}", where="the command line")
+
+    parser.error = fail  # type: ignore[method-assign]  # by itself it prints pages
+    return parser.parse_args(argv)
 
 
-def _choices(override: Override) -> Iterable[str]:
-    if override.is_sweep_override():
-        return [str(choice) for choice in override.sweep_string_iterator()]
-    return ["null" if override.value() is None else str(override.value())]
+def _written_out(name: str, override: str, multirun: bool) -> str:
+    if name == "train" and override.startswith("network."):
+        return f"++{override}"
+    if override.startswith("run="):
+        return f"hydra.{'sweep' if multirun else 'run'}.dir={override.removeprefix('run=')}"
+    return override
 
 
-def _check_composition(name: str, overrides: list[Override], folders: list[Path]) -> None:
-    """Compose once, with the first choice of every sweep, for what only Hydra can find."""
-    known = groups(folders)
-    lines = []
-    for override in overrides:
-        key = override.get_key_element()
-        if override.is_sweep_override():
-            first = next(iter(override.sweep_string_iterator()))
-            lines.append(f"{key}={first}")
-        else:
-            lines.append(override.input_line)
-    if folders:
-        lines.append(f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders)}]")
-    Plugins.instance()
-    try:
-        with initialize_config_module("nas_lightning.conf", version_base="1.3"):
-            compose(name, lines, return_hydra_config=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        message = _first_line(error)
-        top = {line.split("=")[0].lstrip("+~").split(".")[0] for line in lines if "=" in line}
-        unknown = [key for key in top if key not in known and f"'{key}'" in message]
-        hint = f" ({near_match(unknown[0], known)})" if unknown else ""
-        raise InputError(message + hint, where="the command line") from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".")
+def quoted(text: str) -> str:
+    """A value that Hydra takes as it is, whatever characters it has."""
+    return '"' + text.replace('"', '\\"') + '"'

@@ -1,39 +1,113 @@
-"""What a run says on the screen: where it writes at its start, what it found and what to type next at its end."""
+"""What a run says on the screen: where it writes, what it found, and what to type next."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
+from nas_lightning.cli.commandline import quoted
+from nas_lightning.cli.parts import option, own_folders
+from nas_lightning.genotype import FILE_NAME
 from nas_lightning.report import write_report
+
+_TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
 
 
 @rank_zero_only
 def announce(what: str, cfg: DictConfig) -> None:
     """One line before the work starts."""
-    epochs = cfg.trainer.max_epochs
-    print(f"{what}, {epochs} epochs, seed {cfg.seed} → {cfg.run}", flush=True)
+    count = cfg.trainer.max_epochs
+    print(f"{what}, {count} epoch{'s' * (count != 1)}, seed {cfg.seed} → {shown(cfg.run)}", flush=True)
 
 
 def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following: str | None) -> None:
     """Write the report and print the end of the run."""
     report = write_report(run)
-    lines = ["", *genotypes, ""]
-    lines.append(f"{facts['params']:,} parameters, {facts['macs']:,} multiply-adds")
-    lines.append(", ".join(f"{name} {value:.4g}" for name, value in headline(facts["metrics"]).items()))
-    pictures = sorted((run / "figures").glob("genotype*.png"))
-    lines += ["", f"genotype  {run / 'genotype.json'}"]
-    lines += [f"picture   {path}" for path in pictures]
-    lines += [f"report    {report}"]
-    if following is not None:
-        lines += ["", "Train it:", f"  {following}"]
-    print("\n".join(lines))
+    numbers = headline(facts["metrics"])
+    lines = ["", *genotypes, "", f"{facts['params']:,} parameters, {facts['macs']:,} multiply-adds"]
+    if numbers:
+        lines.append(", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
+    if HydraConfig.get().mode == RunMode.MULTIRUN:  # whose table comes at the end
+        lines.append("")
+    else:
+        lines += ["", f"genotype  {shown(run / FILE_NAME)}"]
+        lines += [f"picture   {shown(path)}" for path in sorted((run / "figures").glob("genotype*.png"))]
+        lines.append(f"report    {shown(report)}")
+        if following is not None:
+            lines += ["", "Train it:", f"  {following}"]
+    print("\n".join(lines), flush=True)
 
 
 def headline(metrics: dict[str, float]) -> dict[str, float]:
     """Losses and accuracies, which is what a reader looks for first."""
-    return {name: value for name, value in metrics.items() if name.endswith(("_loss", "_accuracy"))}
+    return {name: value for name, value in sorted(metrics.items()) if name.endswith(("_loss", "_accuracy"))}
+
+
+def shown(path: str | Path) -> str:
+    """A path as short as it is unambiguous: from the current folder where it is below it."""
+    path = Path(path).absolute()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def training_command(cfg: DictConfig) -> str:
+    """What trains the architecture of this search on the same images, ready to be typed."""
+    path = shown(cfg.run)
+    words = [*_program("train"), *_config_dir(), "genotype=file", f"genotype.path={_value(path)}"]
+    return shlex.join([*words, *_dataset(cfg)])
+
+
+def resume_command(name: str, cfg: DictConfig) -> str:
+    """What goes on with this run, ready to be typed."""
+    return shlex.join([*_program(name), f"resume={_value(shown(cfg.run))}"])
+
+
+def _program(name: str) -> list[str]:
+    """How this program was started, with the name of its sister."""
+    script = Path(sys.argv[0])
+    if script.suffix != ".py":
+        sister = script.with_name(f"nas-{name}")
+        return [f"nas-{name}" if shutil.which(f"nas-{name}") == str(sister) else shown(sister)]
+    found = shutil.which("python")
+    same = found is not None and Path(found).absolute() == Path(sys.executable).absolute()
+    return ["python" if same else shown(sys.executable), shown(script.with_name(f"{name}.py"))]
+
+
+def _config_dir() -> Iterable[str]:
+    for folder in own_folders():
+        yield from ("--config-dir", shown(folder))
+
+
+def _dataset(cfg: DictConfig) -> Iterable[str]:
+    """The option, what was typed for it, and what else in its settings says which images it has."""
+    typed = [line for line in HydraConfig.get().overrides.task if line.lstrip("+").startswith("dataset.")]
+    keys = {line.lstrip("+").split("=")[0] for line in typed}
+    choice = HydraConfig.get().runtime.choices["dataset"]
+    own = option(f"dataset/{choice}")
+    yield f"dataset={choice}"
+    for name, value in OmegaConf.to_container(cfg.dataset, resolve=False).items():  # type: ignore[union-attr]
+        key = str(name)
+        changed = key not in own or own._get_node(key) != value
+        if changed and key not in _TRAINING_ONLY and f"dataset.{key}" not in keys:
+            yield f"dataset.{key}={_value(value)}"
+    yield from typed
+
+
+def _value(value: Any) -> str:
+    """A value in Hydra's notation."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    text = str(value)
+    return quoted(text) if isinstance(value, str) and set(text) - _PLAIN else text
+
+
+_PLAIN = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./%@?|~")

@@ -28,12 +28,13 @@ _GROUPS = {
     "train": ("genotype", "dataset", "retrain", "experiment"),
 }
 _SHARED = ("callbacks", "logger", "trainer", "launcher")
-_ENDING = """Every setting can be given as key=value; `--cfg job` prints them all with their values. Often used:
+_ENDING = """Every setting can be given as key=value; --cfg job prints them all with their values. Often used:
 
   seed=1                       random seed
   trainer.max_epochs=50        length of the run
   dataset.batch_size=64        images per step
   logger=wandb                 track with Weights & Biases (WANDB_MODE=offline works)
+  run=DIR                      the folder that everything is written to
   --config-dir DIR             add your own configurations
 """
 
@@ -53,6 +54,12 @@ def groups(folders: Iterable[Path] = ()) -> dict[str, dict[str, str]]:
             group, *rest = path.relative_to(folder).with_suffix("").parts
             found.setdefault(group, {})["/".join(rest)] = description(path)
     return found
+
+
+def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path:
+    """The yaml behind an option."""
+    files = [folder / group / f"{option}.yaml" for folder in (*folders, config_folder())]
+    return next(file for file in files if file.is_file())
 
 
 def description(path: Path) -> str:

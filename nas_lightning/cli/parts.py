@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from nas_lightning.cli.commandline import CHECKPOINT
 from nas_lightning.cli.help import groups
+from nas_lightning.cli.resume import CHECKPOINT
+from nas_lightning.cli.targets import arguments, check_value
 from nas_lightning.errors import InputError, near_match
+
+_FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
+"""What a network depends on besides its sizes."""
 
 
 def make(cfg: DictConfig, **parts: Any) -> Any:
@@ -34,7 +40,28 @@ def make_trainer(cfg: DictConfig) -> pl.Trainer:
 def checkpoint(cfg: DictConfig) -> str | None:
     """Where a resumed run goes on; None starts anew."""
     path = Path(cfg.run) / CHECKPOINT
-    return str(path) if cfg.resume is not None and path.is_file() else None
+    if cfg.resume is None or not path.is_file():
+        return None
+    try:
+        stored = torch.load(path, map_location="meta", weights_only=True, mmap=True)
+    except Exception as error:  # torch raises whatever the bytes lead it to
+        raise InputError(f"expected a checkpoint: {str(error).splitlines()[0]}", where=path) from None
+    missing = {"state_dict", "loops", "optimizer_states"} - set(stored)
+    if missing:
+        raise InputError("expected a checkpoint of a run", got=f"none of its {min(missing)}", where=path)
+    epochs = stored["epoch"] + 1
+    if epochs > cfg.trainer.max_epochs:
+        reason = f"expected at least the {epochs} epochs that the run already has"
+        raise InputError(reason, got=cfg.trainer.max_epochs, where="trainer.max_epochs")
+    return str(path)
+
+
+def sizes_of(build: Callable[..., Any], sizes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The sizes of a network or supernet, which the space's method names."""
+    known = {key: hint for key, hint in (arguments(build) or {}).items() if key not in _FOUND_OUT}
+    for key, value in sizes.items():
+        check_value(key, value, known, where)
+    return dict(sizes)
 
 
 def metrics(trainer: pl.Trainer) -> dict[str, float]:
@@ -43,13 +70,23 @@ def metrics(trainer: pl.Trainer) -> dict[str, float]:
     return {name: round(float(value), 6) for name, value in found if not name.startswith("weights/")}
 
 
+def option(name: str) -> DictConfig:
+    """The configuration behind an option, such as `dataset/digits`, without what was typed."""
+    found = compose(name)
+    for part in name.split("/")[:-1]:
+        found = found[part]
+    return found
+
+
+def own_folders() -> list[Path]:
+    """The configuration folders that were added with --config-dir."""
+    sources = HydraConfig.get().runtime.config_sources
+    return [Path(source.path) for source in sources if source.provider == "command-line"]
+
+
 def space_config(name: str) -> DictConfig:
     """The configuration of the space of that name, with the sizes of its networks."""
-    if name not in groups()["space"]:
-        raise InputError(f"expected a space ({near_match(name, groups()['space'])})", got=name)
+    known = groups(own_folders())["space"]
+    if name not in known:
+        raise InputError(f"expected a space ({near_match(name, known)})", got=name, where="genotype")
     return compose(f"space/{name}")
-
-
-def typed(*starts: str) -> list[str]:
-    """What the user typed of the settings that start so, to be typed again."""
-    return [override for override in HydraConfig.get().overrides.task if override.startswith(starts)]

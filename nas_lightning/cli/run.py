@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,51 +15,75 @@ import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from nas_lightning.cli import search_job, train_job
+from nas_lightning.cli.targets import check_targets
 from nas_lightning.errors import InputError
 
 SUMMARY = "summary.json"
+TRACEBACK = "error.txt"
 
 
 def run_job(cfg: DictConfig) -> float | None:
     """Run the job that the composed configuration describes; its objective goes back to Hydra.
 
-    A user's mistake is one line and the exit code 1; in a sweep it fails its own job and no other.
+    A user's mistake is one line and the exit code 1. In a sweep whatever goes wrong fails its own job and no
+    other; the sweep's table and exit code say so.
     """
     _quieten()
     start = time.monotonic()
+    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     try:
-        if not isinstance(cfg.seed, int):
-            raise InputError("expected a whole number", got=cfg.seed, where="seed")
-        pl.seed_everything(cfg.seed, workers=True, verbose=False)
-        work = search_job.run if "strategy" in cfg else train_job.run
-        facts = work(cfg)
-    except (InputError, InstantiationException, TypeError) as error:
+        facts = _work(cfg)
+    except Exception as error:
         message = _user_error(error)
-        if HydraConfig.get().mode != RunMode.MULTIRUN:
+        if message is None and not sweep:
+            raise
+        if not sweep:
             sys.exit(f"error: {message}")
-        print(f"error: {message}", file=sys.stderr)
-        facts = {"error": message}
-    _summarise(Path(cfg.run), {**facts, "seconds": round(time.monotonic() - start, 1)})
+        facts = {"error": message or _recorded(cfg, error)}
+        print(f"error: {facts['error']}", file=sys.stderr)
+    _summarise(cfg, {**facts, "seconds": round(time.monotonic() - start, 1)})
     return facts.get("metrics", {}).get(cfg.objective)
 
 
-def _user_error(error: Exception) -> str:
-    """The user's mistake behind an error; everything else is ours and keeps its traceback."""
-    cause = error.__cause__ if isinstance(error, InstantiationException) else error
+def _work(cfg: DictConfig) -> dict[str, Any]:
+    missing = sorted(OmegaConf.missing_keys(cfg))
+    if missing:
+        raise InputError("expected a value", got="none", where=missing[0])
+    OmegaConf.resolve(cfg.copy())  # raises for references to nothing
+    check_targets(cfg)
+    pl.seed_everything(cfg.seed, workers=True, verbose=False)
+    return search_job.run(cfg) if "strategy" in cfg else train_job.run(cfg)
+
+
+def _user_error(error: Exception) -> str | None:
+    """The user's mistake behind an error; None: it is ours, and deserves its traceback."""
+    cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
     if isinstance(cause, InputError):
         return str(cause)
-    if isinstance(cause, TypeError) and "unexpected keyword argument" in str(cause):
-        return str(InputError("expected a setting that exists", got=str(cause)))
-    raise error
+    if isinstance(cause, (MisconfigurationException, OmegaConfBaseException, InstantiationException)):
+        return " ".join(str(cause).split())
+    if isinstance(cause, TypeError) and ("keyword argument" in str(cause) or "required" in str(cause)):
+        return f"expected the settings that it takes: {cause}"
+    return None
+
+
+def _recorded(cfg: DictConfig, error: Exception) -> str:
+    """An unexpected error of a sweep's job: its traceback in a file, its last line for the table."""
+    path = Path(cfg.run) / TRACEBACK
+    path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} (see {path})"
 
 
 @rank_zero_only
-def _summarise(run: Path, facts: dict[str, Any]) -> None:
-    facts["overrides"] = [o for o in HydraConfig.get().overrides.task if not o.startswith("resume=")]
+def _summarise(cfg: DictConfig, facts: dict[str, Any]) -> None:
+    run, typed = Path(cfg.run), HydraConfig.get().overrides.task
+    facts["overrides"] = [line.lstrip("+") for line in typed if not line.startswith("resume=")]
     run.mkdir(parents=True, exist_ok=True)
     (run / SUMMARY).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -14,35 +14,39 @@ from omegaconf import DictConfig
 from torch import nn
 
 from nas_lightning.analysis.cost import cost
-from nas_lightning.cli.ending import announce, finish
-from nas_lightning.cli.parts import checkpoint, make, make_trainer, metrics, typed
+from nas_lightning.cli.ending import announce, finish, training_command
+from nas_lightning.cli.parts import checkpoint, make, make_trainer, metrics, sizes_of
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import FILE_NAME, Genotype, write_genotypes
 from nas_lightning.spaces import SearchSpace
 from nas_lightning.strategies import Strategy
+from nas_lightning.tracking import publish
 from nas_lightning.version import __version__
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:
     """Search; returns what the run's summary says."""
-    data: SearchData = make(cfg.search_data, data=make(cfg.dataset))
     space: SearchSpace = make(cfg.space)
+    supernet = sizes_of(space.supernet, cfg.supernet, "supernet")
+    derived = sizes_of(space.network, cfg.network, "network")
+    data: SearchData = make(cfg.search_data, data=make(cfg.dataset))
     sizes = {"in_channels": data.image[0], "num_classes": data.num_classes}
 
     def network(genotype: Genotype) -> nn.Module:
-        return space.network(genotype, **sizes, **cfg.network)
+        return space.network(genotype, **sizes, **derived)
 
     parts: dict[str, Callable[[], Any]] = {
         "space": lambda: space,
-        "supernet": lambda: space.supernet(**sizes, **cfg.supernet),
+        "supernet": lambda: space.supernet(**sizes, **supernet),
         "network": lambda: network,
         "data": lambda: data,
     }
     strategy = build(cfg.strategy, parts)
     data.setup()  # finds what is wrong with the images before the run is announced
     trainer = make_trainer(cfg)
+    start = checkpoint(cfg)
     announce(f"Searching {space.name} with {type(strategy).__name__} on {data.name}", cfg)
-    trainer.fit(strategy, data, ckpt_path=checkpoint(cfg))
+    trainer.fit(strategy, data, ckpt_path=start)
     genotypes = strategy.derive() if not cfg.derivation else make(cfg.derivation)(strategy, data)
     return _conclude(cfg, trainer, strategy, data, network, genotypes)
 
@@ -78,8 +82,6 @@ def _conclude(
     }
     if trainer.is_global_zero:
         write_genotypes(Path(cfg.run) / FILE_NAME, genotypes, **facts)
-        following = " ".join(
-            ["python train.py genotype=file", f"genotype.path={cfg.run}", *typed("dataset")]
-        )
-        finish(Path(cfg.run), facts, [str(genotype) for genotype in genotypes], following)
+        finish(Path(cfg.run), facts, [str(genotype) for genotype in genotypes], training_command(cfg))
+    publish(trainer.loggers, Path(cfg.run))
     return facts

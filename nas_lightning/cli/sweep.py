@@ -57,6 +57,8 @@ def rows(jobs: Sequence[dict[str, Any]]) -> list[list[str]]:
 def render(table: Sequence[Sequence[str]]) -> str:
     """A Markdown table with aligned columns."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in table]
+    lines = [
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in table
+    ]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines)

@@ -10,24 +10,26 @@ from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.analysis.cost import cost
 from nas_lightning.cli.ending import announce, finish
-from nas_lightning.cli.parts import checkpoint, make, make_trainer, metrics, space_config
+from nas_lightning.cli.parts import checkpoint, make, make_trainer, metrics, sizes_of, space_config
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes, write_genotypes
 from nas_lightning.spaces import SearchSpace
+from nas_lightning.tracking import publish
 from nas_lightning.version import __version__
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:
     """Train; returns what the run's summary says."""
     genotype, space, sizes = architecture(cfg)
+    sizes = sizes_of(space.network, sizes, "network")
     data = make(cfg.dataset)
     network = space.network(genotype, in_channels=data.image[0], num_classes=data.num_classes, **sizes)
     module = make(cfg.retrain, network=network, num_classes=data.num_classes)
     data.setup("fit")
     trainer = make_trainer(cfg)
-    size = cost(network, data.image)
+    size, start = cost(network, data.image), checkpoint(cfg)
     announce(f"Training a network of {space.name} on {data.name}: {size}", cfg)
-    trainer.fit(module, data, ckpt_path=checkpoint(cfg))
+    trainer.fit(module, data, ckpt_path=start)
     trained = metrics(trainer)
     trainer.test(module, data, verbose=False)
     facts = {
@@ -43,6 +45,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     if trainer.is_global_zero:
         write_genotypes(Path(cfg.run) / FILE_NAME, [genotype], **facts)
         finish(Path(cfg.run), facts, [str(genotype)], None)
+    publish(trainer.loggers, Path(cfg.run))
     return facts
 
 
@@ -57,7 +60,9 @@ def architecture(cfg: DictConfig) -> tuple[Genotype, SearchSpace, dict[str, Any]
     if "path" in chosen:
         found = read_genotypes(chosen["path"])
         if not isinstance(chosen["index"], int) or not 0 <= chosen["index"] < len(found):
-            raise InputError(f"expected an index below {len(found)}", got=chosen["index"], where="genotype.index")
+            raise InputError(
+                f"expected an index below {len(found)}", got=chosen["index"], where="genotype.index"
+            )
         genotype = found[chosen["index"]]
         config = space_config(genotype.space)
         space = make(config.space)

@@ -1,0 +1,191 @@
+"""Whether the settings that were typed exist, found by composing the configuration as Hydra is going to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from nas_lightning.cli.help import description, groups, option_file
+from nas_lightning.errors import InputError, near_match
+
+WHERE = "the command line"
+MOST_COMBINATIONS = 200  # of a sweep's groups that are composed beforehand
+FAILURES = (HydraException, OmegaConfBaseException)
+
+
+def check(name: str, lines: Sequence[str], folders: Sequence[Path], *, sweep: bool, new_run: bool) -> None:
+    """Raise for what does not compose: in a sweep, with each combination of its groups."""
+    overrides = parse(lines)
+    for override in overrides:
+        if override.is_sweep_override() and not sweep:
+            raise InputError("expected one value, or -m for a sweep", got=override.input_line, where=WHERE)
+        _check_group(override, folders)
+    for combination in islice(_combinations(overrides, folders), MOST_COMBINATIONS):
+        chosen = [a for a, b in zip(combination, lines, strict=True) if a != b]
+        config = composed(name, combination, folders, " with ".join([WHERE, *chosen]))
+        _check_values(config)
+        if new_run:
+            _check_output(config, "hydra.sweep.dir" if sweep else "hydra.run.dir")
+
+
+def parse(lines: Sequence[str]) -> list[Override]:
+    """The overrides as Hydra understands them."""
+    try:
+        return OverridesParser.create().parse_overrides(list(lines))
+    except HydraException as error:
+        raise InputError(f"expected settings as key=value: {_first_line(error)}", where=WHERE) from None
+
+
+def composed(name: str, lines: Sequence[str], folders: Sequence[Path], where: str = WHERE) -> DictConfig:
+    """The configuration with the part that is Hydra's own; an `InputError` names what is unknown."""
+    try:
+        config = _compose(name, lines, folders)
+    except FAILURES as error:
+        _blame_key(name, lines, folders, where)
+        _blame_launcher(lines, folders, str(error))
+        raise InputError(f"expected settings that fit together: {_first_line(error)}", where=where) from None
+    if any(line.startswith("+") for line in lines):
+        _blame_key(name, lines, folders, where)
+    return config
+
+
+def _compose(name: str, lines: Sequence[str], folders: Sequence[Path]) -> DictConfig:
+    own = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders)}]"] if folders else []
+    Plugins.instance()
+    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+        return compose(name, [*lines, *own], return_hydra_config=True)
+
+
+def _combinations(overrides: Sequence[Override], folders: Sequence[Path]) -> Iterator[tuple[str, ...]]:
+    """All choices of groups, with the first value of every other sweep."""
+    known = groups(folders)
+    options: list[list[str]] = []
+    for override in overrides:
+        if not override.is_sweep_override():
+            options.append([override.input_line or ""])
+            continue
+        key = override.get_key_element()
+        values = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        options.append(values if _group(override) in known else values[:1])
+    yield from product(*options)
+
+
+# Groups
+
+
+def _group(override: Override) -> str:
+    return str(override.key_or_group).lstrip("+~/")
+
+
+def _check_group(override: Override, folders: Sequence[Path]) -> None:
+    known, group = groups(folders), _group(override)
+    if group not in known or override.is_delete():
+        return
+    for choice in _choices(override):
+        if choice not in ("null", *known[group]):
+            raise InputError(
+                f"expected a {group} ({near_match(choice, known[group])})", got=choice, where=WHERE
+            )
+
+
+def _choices(override: Override) -> Iterable[str]:
+    if override.is_sweep_override():
+        return [str(choice) for choice in override.sweep_string_iterator()]
+    value = override.value()
+    return ["null" if value is None else str(value)]
+
+
+# Single settings
+
+
+def _blame_key(name: str, lines: Sequence[str], folders: Sequence[Path], where: str) -> None:
+    """Raise for the first setting that does not exist once the groups are chosen."""
+    known = groups(folders)
+    overrides = parse(lines)
+    choosing = [str(o.input_line) for o in overrides if _group(o) in known]
+    try:
+        config = _compose(name, choosing, folders)
+    except FAILURES:
+        return
+    for override in overrides:
+        key = str(override.key_or_group)
+        added = override.is_add() or override.is_force_add()
+        if _group(override) in known or (added and key.split(".")[0] in config):
+            continue
+        if not _exists(config, key):
+            hint = _suggestion(config, key)
+            raise InputError(f"expected a setting that exists ({hint})", got=key, where=where)
+
+
+def _exists(config: Any, key: str) -> bool:
+    for part in key.split("."):
+        if not (isinstance(config, DictConfig) and part in list(config)):
+            return False
+        config = config._get_node(part)
+    return True
+
+
+def _suggestion(config: DictConfig, key: str) -> str:
+    """The setting of that name elsewhere, else the one spelled most like it, else what there is."""
+    hydras = key.startswith("hydra.")
+    names = [name for name in _names(config) if name.startswith("hydra.") == hydras]
+    parent, _, leaf = key.rpartition(".")
+    siblings = [name for name in names if name.rpartition(".")[0] == parent]
+    candidates = siblings if parent and siblings else names
+    leaves = {name.rpartition(".")[2]: name for name in reversed(candidates)}
+    if near := get_close_matches(leaf, leaves, 1):
+        return f"did you mean {leaves[near[0]]!r}?"
+    if near := get_close_matches(key, names, 1, cutoff=0.75):
+        return f"did you mean {near[0]!r}?"
+    return f"choose from {', '.join(siblings)}" if siblings else "--cfg job prints them all"
+
+
+def _names(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    for name, value in config.items_ex(resolve=False):
+        key = str(name)
+        yield f"{prefix}{key}"
+        if isinstance(value, DictConfig) and not value._is_none() and not value._is_interpolation():
+            yield from _names(value, f"{prefix}{key}.")
+
+
+def _blame_launcher(lines: Sequence[str], folders: Sequence[Path], message: str) -> None:
+    """Raise where what a launcher runs on is not installed."""
+    for override in parse(lines):
+        if _group(override) == "launcher" and "hydra/launcher" in message:
+            choice = _choices(override)
+            file = option_file("launcher", next(iter(choice)), folders)
+            raise InputError(f"expected what this launcher needs: {description(file)}", where=file.name)
+
+
+def _check_values(config: DictConfig) -> None:
+    """What can be seen without building anything."""
+    for key, least in (("seed", 0), ("trainer.max_epochs", 0)):
+        value = OmegaConf.select(config, key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InputError(f"expected a whole number of at least {least}", got=value, where=key)
+
+
+def _check_output(config: DictConfig, key: str) -> None:
+    """The folder that is going to be written: it can be, and nobody's earlier run is in it."""
+    folder = Path(str(OmegaConf.select(config, key)))
+    if (folder / ".hydra").exists():
+        raise InputError("expected a new folder, or resume=FOLDER to go on", got=str(folder), where="run")
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise InputError("expected a folder that can be written", got=str(folder), where="run")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".")

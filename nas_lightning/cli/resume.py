@@ -1,0 +1,91 @@
+"""`resume=DIR` goes on with the run in that folder: its settings, what is typed besides, the same folder.
+
+The folder's `.hydra` is left as it is until the job has found everything in order; then it is told what was
+typed besides, so that a second stop is resumed with the same settings.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from nas_lightning.cli.composition import composed
+from nas_lightning.errors import InputError
+
+CHECKPOINT = "checkpoints/last.ckpt"
+KEPT = ("space", "supernet", "genotype", "network", "dataset", "search_data", "strategy", "retrain", "seed")
+"""What a resumed run shares with the stopped one; trainer, callbacks and loggers may be others."""
+MOVABLE = ("root", "download", "num_workers", "in_memory", "eval_batch_size")
+"""What may differ all the same: where the data set is and how it is read."""
+
+
+def run_to_resume(typed: Sequence[str]) -> Path | None:
+    """The folder behind `resume=`."""
+    given = [line.split("=", 1)[1].strip("\"'") for line in typed if line.startswith("resume=")]
+    return Path(given[-1]) if given and given[-1] not in ("", "null") else None
+
+
+def continued(name: str, run: Path, typed: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """The overrides that go on with a run, or an `InputError` where it cannot be gone on with."""
+    hydra = run / ".hydra"
+    before, config = _load(hydra / "overrides.yaml", run), _load(hydra / "config.yaml", run)
+    if ("strategy" in config) != (name == "search"):
+        raise InputError(f"expected the folder of a run of {name}.py", got=str(run), where="resume")
+    checkpoint = run / CHECKPOINT
+    if checkpoint.exists() and not _whole(checkpoint):
+        raise InputError("expected a checkpoint", got="a damaged file", where=checkpoint)
+    again = {line.split("=")[0] for line in typed}
+    lines = [*(line for line in before if line.split("=")[0] not in again), *typed]
+    _check_same(config, composed(name, lines, folders))
+    return lines
+
+
+def own_folders(run: Path) -> list[Path]:
+    """The configuration folders that the run was started with."""
+    sources = _load(run / ".hydra" / "hydra.yaml", run)["hydra"]["runtime"]["config_sources"]
+    return [Path(source["path"]) for source in sources if source["provider"] == "command-line"]
+
+
+def stored_overrides(lines: Sequence[str]) -> str:
+    """The content of `.hydra/overrides.yaml` for a run that was started with these lines."""
+    return yaml.safe_dump([line for line in lines if not line.startswith("resume=")], allow_unicode=True)
+
+
+def _load(file: Path, run: Path) -> Any:
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        raise InputError("expected the folder of an earlier run", got=str(run), where="resume") from None
+
+
+def _whole(file: Path) -> bool:
+    """Whether every part of the archive that torch saved has its checksum."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return archive.testzip() is None
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError):
+        return False
+
+
+def _check_same(before: dict[str, Any], now: DictConfig) -> None:
+    old = dict(_leaves({key: before[key] for key in KEPT if key in before}))
+    plain = {key: OmegaConf.to_container(now[key]) if OmegaConf.is_config(now[key]) else now[key]
+             for key in KEPT if key in now}  # fmt: skip
+    new = dict(_leaves(plain))
+    for key in sorted({*old, *new}, key=lambda key: (not key.endswith("_target_"), key)):
+        if key.rpartition(".")[2] not in MOVABLE and old.get(key) != new.get(key):
+            expected = f"expected {key}={old.get(key)}, as the run that goes on has it"
+            raise InputError(expected, got=new.get(key, "nothing"), where="resume")
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
