@@ -17,13 +17,13 @@ from nas_lightning.metrics.passes import Needs, Passes
 
 @dataclass(frozen=True)
 class GradNorm(Metric):
-    """‖ (1/m) Σ ∇_θ ℓ_i ‖₂ (equation 7.2).
+    """‖ (1/m) Σ ∇_θ ℓ_i ‖₂ (equation 7.2), by default as the sum of the norms of the parameter tensors.
 
-    `per_layer` adds up the norms of the parameter tensors instead, as Abdelfattah et al. (2021,
-    arXiv:2101.08134, section 3.2.1) do.
+    The sum is what Abdelfattah et al. (2021, arXiv:2101.08134, section 3.2.1) and the public code of the
+    thesis compute, and ranks cells of NAS-Bench-201 better; `per_layer=False` is the equation.
     """
 
-    per_layer: bool = False
+    per_layer: bool = True
 
     def compute(self, passes: Passes) -> Tensor:
         squares = [(g.double() ** 2).sum() for g in passes.gradients]
@@ -32,14 +32,14 @@ class GradNorm(Metric):
 
 @dataclass(frozen=True)
 class Snip(Metric):
-    """|(1/m) Σ θᵀ ∇_θ ℓ_i| (equation 7.3).
+    """|(1/m) Σ θᵀ ∇_θ ℓ_i| (equation 7.3), by default with the absolute value of each weight's product.
 
-    `per_weight` takes the absolute value of each weight's product before the sum, Σ |θ ⊙ g|, as in SNIP (Lee
-    et al. 2019, arXiv:1810.02340, equation 6) and Abdelfattah et al. A convolution with batch norm behind it
-    has θᵀg = 0, so that the equation's form only sees the other parameters.
+    Σ |θ ⊙ g| is what SNIP (Lee et al. 2019, arXiv:1810.02340, equation 6), Abdelfattah et al. and the public
+    code of the thesis compute. `per_weight=False` is the equation; a convolution with batch norm behind it
+    has θᵀg = 0, so that it only sees the other parameters, and it does not rank such networks.
     """
 
-    per_weight: bool = False
+    per_weight: bool = True
 
     def compute(self, passes: Passes) -> Tensor:
         pairs = zip(passes.parameters, passes.gradients, strict=True)

@@ -21,16 +21,16 @@ from nas_lightning.metrics.passes import Batch
 class NTKMonitor(pl.Callback):
     """Logs trace, κ and λ_min of an empirical kernel on one fixed batch, every few epochs.
 
-    Logged by the first process: `ntk_trace` (√(trace/m)), `ntk_condition`, `ntk_lambda_min` and `ntk_seconds`,
-    what it took. One measurement costs about as much as two training steps on its batch; training is the same,
-    bit for bit, with and without it.
+    Logged by the first process: `ntk_trace` (√(trace/m)), `ntk_condition`, `ntk_lambda_min` and what it took,
+    `ntk_seconds`. One measurement costs about as much as two training steps on its batch; training is the
+    same, bit for bit, with and without it.
 
     Which network is measured:
 
     - by default the module that trains, or the part of it that `attribute` names (`network` for retraining);
     - with `network`, a function genotype → network, that of the architecture which a search would give now.
-      It is built anew each time, with the initialisation `scheme` and the same random numbers: what changes is
-      the architecture alone.
+      It is built anew each time, with the initialisation `scheme` and the same random numbers: what changes
+      is the architecture alone.
 
     The batch is the first one of the training data that the callback sees, cut to `batch_size` samples; a
     `batch` given by the user comes before it. For searches it is the weights' side of the data.

@@ -131,16 +131,17 @@ def test_fisher_with_activations_in_place(images):
 def test_synflow_of_a_linear_network():
     """R = 1ᵀ |W₂| |W₁| 1, and Σ θ ⊙ ∂R/∂θ counts it once per layer: a polynomial's Euler sum."""
     network = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
-    flow = (network[2].weight.double().abs() @ network[0].weight.double().abs()).sum()
+    first, last = (network[i].weight.detach().double().abs() for i in (0, 2))
+    flow = (last @ first).sum()
     batch = torch.randn(2, 3), torch.tensor([0, 1])
     assert Synflow()(network, batch) == pytest.approx(2 * float(flow))
 
 
 def test_synflow_passes_norms_by(network, batch):
-    w, b = network.conv.weight.abs(), network.conv.bias.abs()
-    v, c = network.head.weight.abs(), network.head.bias.abs()
-    through = v @ (w.sum((1, 2, 3)))  # the all-ones input, without border, averaged over positions
-    expected = float(2 * through.sum() + 2 * (v @ b).sum() - (v @ b).sum() + (v @ b).sum() + c.sum())
+    w, b = network.conv.weight.detach().abs(), network.conv.bias.detach().abs()
+    v, c = network.head.weight.detach().abs(), network.head.bias.detach().abs()
+    # R = Σ v (w 1 + b) + c; θ ⊙ ∂R/∂θ counts a term once for each of its factors
+    expected = float(2 * (v @ w.sum((1, 2, 3))).sum() + 2 * (v @ b).sum() + c.sum())
     assert Synflow()(network, batch) == pytest.approx(expected)
 
 
