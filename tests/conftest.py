@@ -16,8 +16,6 @@ REPOSITORY = Path(__file__).parents[1]
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)  # two threads are slower beside anything else, and change the last bits
     torch.set_num_interop_threads(1)
-    config.addinivalue_line("filterwarnings", "error")
-    config.option.importmode = "importlib"  # folders may hold tests of the same file name
 
 
 @pytest.fixture(autouse=True)
