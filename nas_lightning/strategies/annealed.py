@@ -44,14 +44,8 @@ class Annealed(Bilevel):
         self.tau_start, self.tau_end = tau_start, tau_end
         self.tau = tau_start
 
-    def on_train_start(self) -> None:
-        self._set_tau()  # a restart in the middle of an epoch does not start one
-
-    def on_train_epoch_start(self) -> None:
-        super().on_train_epoch_start()
-        self._set_tau()
-
-    def _set_tau(self) -> None:
+    def enter_epoch(self) -> None:
+        super().enter_epoch()
         self.tau = linear(self.tau_start, self.tau_end, self.current_epoch, self.epochs)
 
     def epoch_metrics(self) -> Mapping[str, float | Tensor]:

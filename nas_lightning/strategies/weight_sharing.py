@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
-from torchmetrics.functional.classification import multiclass_accuracy
 
 from nas_lightning.errors import InputError
 from nas_lightning.optim import build_optimizer, build_scheduler
 from nas_lightning.relaxations import entropy
+from nas_lightning.scores import Scores
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Active, Supernet, Weights
 from nas_lightning.strategies.base import Strategy
@@ -77,6 +77,9 @@ class WeightSharing(Strategy):
             raise InputError("expected accumulate_grad_batches ≥ 1", got=accumulate_grad_batches)
         self.automatic_optimization = False
         self.supernet = supernet
+        classes = supernet.head.out_features
+        self.train_scores, self.valid_scores = Scores(classes), Scores(classes)
+        self.epoch_scores = {"train": self.train_scores, "valid": self.valid_scores}
         self.weight_list = list(supernet.parameters())
         self.lr, self.lr_min, self.momentum = lr, lr_min, momentum
         self.weight_decay, self.clip = weight_decay, clip
@@ -126,14 +129,9 @@ class WeightSharing(Strategy):
         return F.cross_entropy(logits, batch[1]), logits
 
     def loss(self, side: str, batch: Batch, relaxed: Relaxed) -> Tensor:
-        """The loss of a batch, logged with its accuracy under the name of its side."""
+        """The loss of a batch, counted with its accuracy for its side of the epoch."""
         loss, logits = self.cross_entropy(batch, relaxed)
-        y = batch[1]
-        accuracy = multiclass_accuracy(
-            logits.detach(), y, logits.shape[1], average="micro", validate_args=False
-        )
-        values = {f"{side}_loss": loss.detach(), f"{side}_accuracy": accuracy}
-        self.log_dict(values, on_step=False, on_epoch=True, batch_size=len(y), sync_dist=True)
+        self.epoch_scores[side].update(loss.detach() * len(logits), logits.detach(), batch[1], len(logits))
         return loss
 
     def configure_optimizers(self) -> list[Optimizer]:
@@ -159,10 +157,21 @@ class WeightSharing(Strategy):
                 where="trainer.precision",
             )
 
+    def on_train_start(self) -> None:
+        self.enter_epoch()  # a restart after some batches, or after all, does not start the epoch
+
     def on_train_epoch_start(self) -> None:
+        for scores in self.epoch_scores.values():
+            scores.reset()
+        self.enter_epoch()
+
+    def enter_epoch(self) -> None:
+        """Set what follows from the number of the epoch."""
         self.schedule.step(self.current_epoch)
 
     def on_train_epoch_end(self) -> None:
+        for side, scores in self.epoch_scores.items():
+            scores.log(self, side)
         if not torch.isfinite(self.trainer.callback_metrics["train_loss"]):
             raise InputError(
                 f"expected a finite loss in epoch {self.current_epoch}: lower the learning rate",

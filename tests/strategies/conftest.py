@@ -79,6 +79,7 @@ def quiet_trainer(epochs: int, *callbacks: pl.Callback, **options) -> pl.Trainer
         "enable_model_summary": False,
         "enable_checkpointing": False,
         "num_sanity_val_steps": 0,
+        "log_every_n_steps": 1,
     } | options
     return pl.Trainer(max_epochs=epochs, callbacks=list(callbacks), **options)
 

@@ -1,0 +1,211 @@
+"""A search that breaks off and is resumed continues to the same bits, whatever the strategy."""
+
+import zlib
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import Logger
+
+from nas_lightning.callbacks import RNGState
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
+EPOCHS, BATCHES = 3, 3
+TRAINED = ["darts", "fair_darts", "gaea", "gdas", "pc_darts", "pr_darts", "random_ws"]
+SECOND_ORDER = "darts strategy.order=2"
+MEANS = {"train_loss", "train_accuracy", "valid_loss", "valid_accuracy"}
+
+
+class StopError(Exception):
+    pass
+
+
+class StopAfter(pl.Callback):
+    """Raises after so many batches, before a checkpoint can be written there."""
+
+    def __init__(self, batches):
+        self.left = batches
+
+    def on_train_batch_end(self, *args):
+        self.left -= 1
+        if not self.left:
+            raise StopError
+
+
+class EpochMetrics(Logger):
+    """What each epoch logged, by its number."""
+
+    name, version = "epochs", 0
+
+    def __init__(self):
+        super().__init__()
+        self.of = {}
+
+    def log_metrics(self, metrics, step=None):
+        self.of.setdefault(int(metrics["epoch"]), {}).update(metrics)
+
+    def log_hyperparams(self, *args, **kwargs):
+        pass
+
+
+class Run:
+    """One fit, and everything that must come out the same."""
+
+    def __init__(self, search, trainer, name, folder, *callbacks, every_step=False, resume=None):
+        options = {"every_n_train_steps": 1} if every_step else {"save_on_train_epoch_end": True}
+        checkpoint = ModelCheckpoint(folder, "last", enable_version_counter=False, **options)
+        self.checkpoint, self.metrics = folder / "last.ckpt", EpochMetrics()
+        strategy, *overrides = name.split()
+        self.strategy, data = search(strategy, "nasbench201", *overrides)
+        if resume is not None:  # what a process starts with must not matter then
+            torch.manual_seed(5)
+            self.strategy.generator.manual_seed(99)
+            with torch.no_grad():
+                for parameter in self.strategy.parameters():
+                    parameter.fill_(0.3)
+        callbacks = [RNGState(), checkpoint, *callbacks]
+        self.trainer = trainer(EPOCHS, *callbacks, enable_checkpointing=True, logger=self.metrics)
+        try:
+            self.trainer.fit(self.strategy, data, ckpt_path=resume)
+            self.finished = True
+        except StopError:
+            self.finished = False
+
+    def result(self):
+        return {
+            "parameters": self.strategy.state_dict(),
+            "optimisers": [optimizer.state_dict() for optimizer in self.trainer.optimizers],
+            "generator": self.strategy.generator.get_state(),
+            "genotype": self.strategy.derive(),
+            "steps": self.trainer.global_step,
+        }
+
+
+def same(one, two):
+    """Equality of nested containers, tensors bit by bit."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, two)
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(two) and all(same(a, b) for a, b in zip(one, two, strict=True))
+    return one == two
+
+
+def differing(one, two):
+    return [part for part, value in one.items() if not same(value, two[part])]
+
+
+@pytest.fixture(scope="module")
+def whole(search, trainer, tmp_path_factory):
+    """The run that nothing stops, once for each strategy."""
+    found = {}
+
+    def get(name):
+        if name not in found:
+            found[name] = Run(search, trainer, name, tmp_path_factory.mktemp("whole"))
+            assert found[name].finished
+        return found[name]
+
+    return get
+
+
+def test_the_list_is_complete(pytestconfig):
+    names = {path.stem for path in (pytestconfig.rootpath / "conf" / "strategy").glob("[!_]*.yaml")}
+    assert names == {*TRAINED, "random"}  # which trains nothing
+
+
+@pytest.mark.parametrize("name", [*TRAINED, SECOND_ORDER])
+def test_after_an_epoch(name, search, trainer, whole, tmp_path):
+    stopped = Run(search, trainer, name, tmp_path, StopAfter(2 * BATCHES - 1))
+    assert not stopped.finished
+    resumed = Run(search, trainer, name, tmp_path, resume=stopped.checkpoint)
+    assert not differing(whole(name).result(), resumed.result())
+    assert set(resumed.metrics.of) == {1, 2}
+    assert {**stopped.metrics.of, **resumed.metrics.of} == whole(name).metrics.of
+
+
+@pytest.mark.parametrize("name", [*TRAINED, SECOND_ORDER])
+def test_within_an_epoch(name, search, trainer, whole, tmp_path):
+    """At a batch that depends on the strategy; the checkpoint is that of the batch before."""
+    batches = 2 + zlib.crc32(name.encode()) % (EPOCHS * BATCHES - 2)
+    stopped = Run(search, trainer, name, tmp_path, StopAfter(batches), every_step=True)
+    assert not stopped.finished
+    resumed = Run(search, trainer, name, tmp_path, resume=stopped.checkpoint, every_step=True)
+    assert not differing(whole(name).result(), resumed.result())
+    interrupted = (batches - 1) // BATCHES
+    for epoch, metrics in whole(name).metrics.of.items():
+        run = stopped if epoch < interrupted else resumed
+        skipped = MEANS if epoch == interrupted else set()  # Lightning's means begin anew where it goes on
+        assert {k: v for k, v in run.metrics.of[epoch].items() if k not in skipped} == {
+            k: v for k, v in metrics.items() if k not in skipped
+        }
+
+
+@pytest.mark.parametrize("batches", [2, 3, 4, 5])
+def test_at_every_batch_of_an_epoch(batches, search, trainer, whole, tmp_path):
+    """For the strategy with the most state: temperature, samples, two optimisers."""
+    stopped = Run(search, trainer, "pr_darts", tmp_path, StopAfter(batches), every_step=True)
+    resumed = Run(search, trainer, "pr_darts", tmp_path, resume=stopped.checkpoint, every_step=True)
+    assert not differing(whole("pr_darts").result(), resumed.result())
+
+
+def test_the_comparison_can_fail(search, trainer, whole, tmp_path):
+    """Without the generator's state the samples are others."""
+    stopped = Run(search, trainer, "gdas", tmp_path, StopAfter(BATCHES + 1))
+    checkpoint = torch.load(stopped.checkpoint, weights_only=True)
+    checkpoint["nas_lightning"]["generator"] = torch.Generator().manual_seed(1).get_state()
+    torch.save(checkpoint, stopped.checkpoint)
+    resumed = Run(search, trainer, "gdas", tmp_path, resume=stopped.checkpoint)
+    assert "parameters" in differing(whole("gdas").result(), resumed.result())
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_finished_search_derives_the_same_again(name, search, trainer, whole):
+    """Resumed after its last epoch it trains no further, and its scores are those of its end."""
+    checkpoint = whole(name).checkpoint
+    again = Run(search, trainer, name, checkpoint.parent, resume=checkpoint)
+    assert again.metrics.of == {}
+    assert not differing(whole(name).result(), again.result())
+    assert same(dict(whole(name).strategy.scores()), dict(again.strategy.scores()))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "space", "message"),
+    [
+        ("gaea", "nasbench201", "expected a checkpoint whose strategy is Gaea, got 'Darts'"),
+        ("darts", "darts", "expected a checkpoint whose space is darts, got 'nasbench201'"),
+    ],
+)
+def test_a_checkpoint_of_another_search(search, trainer, whole, refusal, strategy, space, message):
+    other, data = search(strategy, space)
+    before = {name: value.clone() for name, value in other.state_dict().items()}
+    assert refusal(lambda: trainer(EPOCHS).fit(other, data, ckpt_path=whole("darts").checkpoint)) == message
+    assert same(before, dict(other.state_dict()))  # nothing was loaded
+
+
+def test_a_checkpoint_of_other_cells(search, trainer, refusal, tmp_path):
+    """The same space by name, with other nodes or operations."""
+    strategy, data = search("darts", "darts")
+    fit = trainer(1, limit_train_batches=1)
+    fit.fit(strategy, data)
+    fit.save_checkpoint(tmp_path / "last.ckpt")
+    nodes, _ = search("darts", "darts", "space.nodes=2")
+    ops, _ = search("darts", "darts", "+space.ops=[none,skip_connect,sep_conv_3x3]")
+    for other, what in ((nodes, "edges"), (ops, "operations")):
+        message = refusal(lambda other=other: trainer(1).fit(other, data, ckpt_path=tmp_path / "last.ckpt"))
+        assert message.startswith(f"expected a checkpoint whose {what} is")
+
+
+def test_a_checkpoint_of_no_search(search, trainer, refusal, tmp_path):
+    strategy, data = search("darts", "nasbench201")
+    fit = trainer(1, limit_train_batches=1)
+    fit.fit(strategy, data)
+    path = tmp_path / "foreign.ckpt"
+    fit.save_checkpoint(path)
+    checkpoint = torch.load(path, weights_only=True)
+    del checkpoint["nas_lightning"]
+    torch.save(checkpoint, path)
+    message = refusal(lambda: trainer(1).fit(strategy, data, ckpt_path=path))
+    assert message.startswith("expected a checkpoint of a search, got")
