@@ -1,0 +1,42 @@
+"""What a search maximises where a table answers instead of a training run.
+
+A search may look at validation accuracies. One that looks at test accuracies is an oracle: it shows what a
+perfect judge would find and is no result of a search, so its objective says so in its name, which is what
+metrics and reports show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.genotype import Genotype
+
+
+@dataclass(frozen=True)
+class ValidationAccuracy:
+    """The validation accuracy after 200 or 12 epochs, in percent; reads no test accuracy."""
+
+    benchmark: TabularNasBench201
+    epochs: int = 200
+
+    def __post_init__(self) -> None:
+        self.benchmark.validation_column(epochs=self.epochs)  # raises where there is none
+
+    @property
+    def name(self) -> str:
+        return "valid_accuracy" if self.epochs == 200 else f"valid_accuracy_{self.epochs}_epochs"
+
+    def __call__(self, genotype: Genotype) -> float:
+        return self.benchmark.valid_accuracy(genotype, epochs=self.epochs)
+
+
+@dataclass(frozen=True)
+class OracleAccuracy:
+    """The final test accuracy, in percent, which no search could know."""
+
+    benchmark: TabularNasBench201
+    name: str = "oracle_test_accuracy"
+
+    def __call__(self, genotype: Genotype) -> float:
+        return self.benchmark.column(self.benchmark.dataset, genotype)
