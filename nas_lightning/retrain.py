@@ -19,17 +19,13 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
-from torchmetrics import Metric
-from torchmetrics.classification import MulticlassAccuracy
 
 from nas_lightning.errors import InputError
 from nas_lightning.optim import Schedule, build_optimizer, build_scheduler
+from nas_lightning.scores import PADDING, Scores
 
 if TYPE_CHECKING:
     from nas_lightning.spaces.network import Network
-
-PADDING = -1
-"""The label of the images that only fill up the last evaluation batch: they count in no metric."""
 
 
 class Retrain(pl.LightningModule):
@@ -37,8 +33,7 @@ class Retrain(pl.LightningModule):
 
     Logged once an epoch: `train_loss` (what is minimised, auxiliary loss included), `train_accuracy`, `lr`,
     `val_loss`, `val_accuracy`; at the end `test_loss`, `test_accuracy`, `test_error`. Evaluation adds
-    `…_accuracy_top5` where there are more than five classes. After a restart in the middle of an epoch,
-    that epoch's training metrics cover its remaining batches.
+    `…_accuracy_top5` where there are more than five classes.
 
     Args:
         network: a derived network; with an auxiliary head, its loss joins in.
@@ -131,12 +126,18 @@ class Retrain(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         self.train_scores.log(self, "train")
 
+    def on_validation_epoch_start(self) -> None:
+        self.val_scores.reset()
+
     def on_validation_epoch_end(self) -> None:
         self.val_scores.log(self, "val")
 
+    def on_test_epoch_start(self) -> None:
+        self.test_scores.reset()
+
     def on_test_epoch_end(self) -> None:
         self.test_scores.log(self, "test")
-        self.log("test_error", 1 - self.test_scores.accuracy.compute(), sync_dist=True)
+        self.log("test_error", 1 - self.test_scores.accuracy.compute())
 
     def _evaluate(self, batch: tuple[Tensor, Tensor], scores: Scores) -> None:
         x, y = batch
@@ -149,6 +150,7 @@ class Retrain(pl.LightningModule):
         self._set_drop_path()  # a restart in the middle of an epoch does not start one
 
     def on_train_epoch_start(self) -> None:
+        self.train_scores.reset()
         self._set_drop_path()
         self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"])
 
@@ -209,55 +211,6 @@ class Retrain(pl.LightningModule):
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Done after each step: Lightning would keep the old gradients in memory through the forward pass."""
-
-
-class Scores(nn.Module):
-    """Loss and accuracy over an epoch, exact for any number of processes and any sizes of batches."""
-
-    def __init__(self, num_classes: int, top5: bool = False) -> None:
-        super().__init__()
-        self.loss = MeanLoss()
-        self.accuracy = _accuracy(num_classes, 1)
-        self.top5 = _accuracy(num_classes, 5) if top5 else None
-
-    def update(self, total: Tensor, logits: Tensor, y: Tensor, images: int | Tensor) -> None:
-        """`total` is the sum of the losses of `images` images."""
-        self.loss.update(total, images)
-        self.accuracy.update(logits, y)
-        if self.top5 is not None:
-            self.top5.update(logits, y)
-
-    def log(self, module: pl.LightningModule, stage: str) -> None:
-        """Have Lightning compute and reset the metrics of the epoch that ends."""
-        module.log_dict({f"{stage}_loss": self.loss, f"{stage}_accuracy": self.accuracy}, prog_bar=True)
-        if self.top5 is not None:
-            module.log(f"{stage}_accuracy_top5", self.top5)
-
-
-class MeanLoss(Metric):
-    """Σ loss / Σ images. torchmetrics' own mean either hides a diverged loss or leaves its weights out."""
-
-    total: Tensor
-    images: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("images", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
-
-    def update(self, total: Tensor, images: int | Tensor) -> None:
-        self.total += total
-        self.images += images
-
-    def compute(self) -> Tensor:
-        return self.total / self.images
-
-
-def _accuracy(num_classes: int, top_k: int) -> MulticlassAccuracy:
-    # validation would wait for the device at each step
-    return MulticlassAccuracy(
-        num_classes, top_k=top_k, average="micro", ignore_index=PADDING, validate_args=False
-    )
 
 
 Logits = Callable[["Network", Tensor], tuple[Tensor, Tensor | None]]

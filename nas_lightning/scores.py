@@ -1,0 +1,79 @@
+"""Loss and accuracy of an epoch, exact for any processes, any sizes of batches, and across a restart."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAccuracy
+
+PADDING = -1
+"""The label of images that only fill up a batch: they count in no metric."""
+
+
+class Scores(nn.Module):
+    """What an epoch has come to so far.
+
+    It is part of the module's state, so that an epoch that was interrupted goes on with what it had; with
+    several processes the first one's part is saved. Call `reset` where an epoch starts, not where it ends: a
+    checkpoint may be taken in between.
+    """
+
+    def __init__(self, num_classes: int, top5: bool = False) -> None:
+        super().__init__()
+        self.loss = MeanLoss()
+        self.accuracy = _accuracy(num_classes, 1)
+        self.top5 = _accuracy(num_classes, 5) if top5 else None
+        for metric in self._metrics():
+            metric.persistent(True)
+
+    def _metrics(self) -> list[Metric]:
+        found: list[Metric] = [self.loss, self.accuracy]
+        return found if self.top5 is None else [*found, self.top5]
+
+    def reset(self) -> None:
+        """Forget the last epoch."""
+        for metric in self._metrics():
+            metric.reset()
+
+    def update(self, total: Tensor, logits: Tensor, y: Tensor, images: int | Tensor) -> None:
+        """`total` is the sum of the losses of `images` images."""
+        self.loss.update(total, images)
+        self.accuracy.update(logits, y)
+        if self.top5 is not None:
+            self.top5.update(logits, y)
+
+    def log(self, module: pl.LightningModule, stage: str) -> None:
+        """Log the epoch that ends, over all processes."""
+        if self.loss.images:
+            values = {f"{stage}_loss": self.loss.compute(), f"{stage}_accuracy": self.accuracy.compute()}
+            module.log_dict(values, prog_bar=True)
+            if self.top5 is not None:
+                module.log(f"{stage}_accuracy_top5", self.top5.compute())
+
+
+class MeanLoss(Metric):
+    """Σ loss / Σ images. torchmetrics' own mean either hides a diverged loss or leaves its weights out."""
+
+    total: Tensor
+    images: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("images", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, total: Tensor, images: int | Tensor) -> None:
+        self.total += total
+        self.images += images
+
+    def compute(self) -> Tensor:
+        return self.total / self.images
+
+
+def _accuracy(num_classes: int, top_k: int) -> MulticlassAccuracy:
+    # validation would wait for the device at each step
+    return MulticlassAccuracy(
+        num_classes, top_k=top_k, average="micro", ignore_index=PADDING, validate_args=False
+    )
