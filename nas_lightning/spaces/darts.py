@@ -197,7 +197,7 @@ _strides: dict[str, Callable[[int], int]] = {
 
 
 class DartsCell(nn.Module):
-    """Brings the two inputs to one width and resolution, then runs the graph (DARTS, section 3.1)."""
+    """Brings two rectified inputs to one width and resolution, then runs the graph (DARTS, section 3.1)."""
 
     def __init__(
         self,
@@ -216,8 +216,8 @@ class DartsCell(nn.Module):
         self.pre1 = conv_norm(c_in[1], c, 1, 1, norm)
         self.graph = graph
 
-    def forward(self, s0: Tensor, s1: Tensor, plan: Plan | None) -> Tensor:
-        nodes = self.graph([self.pre0(F.relu(s0)), self.pre1(F.relu(s1))], plan)
+    def forward(self, r0: Tensor, r1: Tensor, plan: Plan | None) -> Tensor:
+        nodes = self.graph([self.pre0(r0), self.pre1(r1)], plan)
         return torch.cat([nodes[node] for node in self.output], dim=1)
 
 
@@ -269,12 +269,15 @@ class DartsBackbone(Backbone):
             self.kinds.append(kind)
 
     def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
-        s0 = s1 = self.stem[0](x)
+        state = self.stem[0](x)
+        r0 = r1 = F.relu(state)  # once for the two cells that read it
         if len(self.stem) == 2:
-            s1 = self.stem[1](s0)
-        for kind, cell in zip(self.kinds, self.cells, strict=True):
-            s0, s1 = s1, cell(s0, s1, None if plans is None else plans[kind])
-            yield s1
+            r1 = F.relu(self.stem[1](state))
+        for index, (kind, cell) in enumerate(zip(self.kinds, self.cells, strict=True)):
+            if index:
+                r0, r1 = r1, F.relu(state)
+            state = cell(r0, r1, None if plans is None else plans[kind])
+            yield state
 
 
 def imagenet_stem(in_channels: int, channels: int, norm: Norm) -> nn.ModuleList:
