@@ -1,0 +1,209 @@
+"""Pools: the same bits whatever the processes, the order and the interruptions."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+
+from nas_lightning.metrics import Flops, GradNorm, NTKTrace, Params, initialise, score
+from nas_lightning.metrics.pool import score_pool, seed_of
+from nas_lightning.spaces import DartsSpace, NasBench201
+
+SPACE = NasBench201()
+NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)
+METRICS = {"norm": GradNorm(), "trace": NTKTrace(), "params": Params()}
+
+
+def sample(count, space=SPACE):
+    generator = torch.Generator().manual_seed(1)
+    return [space.sample(generator) for _ in range(count)]
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(4, 1, 8, 8, generator=generator), torch.tensor([0, 1, 2, 0])
+
+
+@pytest.fixture
+def run(batch):
+    """`run(genotypes, …)`: scores of the small networks."""
+
+    def scores(genotypes, metrics=METRICS, network=NETWORK, batch=batch, **options):
+        return score_pool(SPACE, network, genotypes, batch, metrics, progress=False, **options)
+
+    return scores
+
+
+def test_against_a_plain_loop(run, batch):
+    genotypes = sample(4)
+    expected = []
+    for genotype in genotypes:
+        network = NETWORK(genotype)
+        seed = seed_of(7, SPACE.notation(genotype))
+        initialise(network, "kaiming", torch.Generator().manual_seed(seed))
+        expected.append(score(network, batch, METRICS))
+    assert run(genotypes, seed=7, scheme="kaiming") == expected
+    assert run(genotypes, seed=8, scheme="kaiming") != expected
+    assert run(genotypes, seed=7) != expected
+
+
+def test_seeds_are_stable():
+    """What `sha256("0 a")` begins with, as `sha256sum` prints it."""
+    digest = subprocess.run(["sha256sum"], input=b"0 a", capture_output=True, check=True).stdout
+    assert seed_of(0, "a") == int(digest[:16], 16) >> 1
+
+
+def test_the_order_and_the_company_do_not_matter(run):
+    genotypes = sample(5)
+    scores = run(genotypes)
+    assert run(genotypes[::-1]) == scores[::-1]
+    assert run(genotypes[2:3]) == scores[2:3]
+    assert run([genotypes[0], genotypes[1], genotypes[0]]) == [scores[0], scores[1], scores[0]]
+    assert run([]) == []
+
+
+def test_the_surroundings_are_left_alone(run):
+    torch.manual_seed(3)
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    one = run(sample(2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+    torch.manual_seed(4)
+    assert run(sample(2)) == one
+
+
+def test_processes_give_the_same_bits(run, tmp_path):
+    genotypes = sample(6)
+    alone = run(genotypes)
+    assert run(genotypes, workers=2, path=tmp_path / "pool.csv") == alone
+    assert run(genotypes, path=tmp_path / "pool.csv") == alone  # read, not scored
+    assert len((tmp_path / "pool.csv").read_text().splitlines()) == 1 + len(set(genotypes))
+
+
+def test_a_pool_goes_on_where_it_stopped(run, tmp_path):
+    genotypes, path = sample(6), tmp_path / "new" / "pool.csv"
+    whole = run(genotypes)
+    seen = []
+
+    def counted(genotype):
+        seen.append(genotype)
+        return NETWORK(genotype)
+
+    assert run(genotypes[:4], path=path, network=counted) == whole[:4]
+    seen.clear()
+    content = path.read_bytes()
+    path.write_bytes(content[:-5])  # killed while it wrote the fourth
+    assert run(genotypes, path=path, network=counted) == whole
+    assert seen[1:] == genotypes[3:]  # the first is the example that settings are taken from
+    assert path.read_bytes().startswith(content)
+    for size in (3, 0):  # killed while it wrote the header
+        path.write_bytes(content[:size])
+        assert run(genotypes[:2], path=path) == whole[:2]
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_a_file_to_go_on_from(run, tmp_path):
+    path = tmp_path / "pool.csv"
+    code = f"""
+import sys; sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
+import torch
+torch.set_num_threads(1)
+from test_pool import METRICS, NETWORK, SPACE, sample
+from nas_lightning.metrics.pool import score_pool
+batch = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
+print("ready", flush=True)
+score_pool(SPACE, NETWORK, sample(2000), batch, METRICS, path={str(path)!r}, progress=False)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    while not path.is_file() or path.read_bytes().count(b"\n") < 4:
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    genotypes = sample(2000)
+    done = path.read_bytes().count(b"\n") - 1
+    pool = genotypes[: done + 2]
+    assert run(pool, path=path) == run(pool)
+
+
+def test_infinities_survive_the_file(run, tmp_path):
+    none = SPACE.parse("|none~0|+|none~0|none~1|+|none~0|none~1|none~2|")
+    path = tmp_path / "pool.csv"
+    for _ in range(2):
+        (scores,) = run([none], path=path)
+        assert scores["norm"] == -math.inf
+        assert scores["params"] > 0
+
+
+def test_notations_with_commas(batch, tmp_path):
+    space = DartsSpace(nodes=1)
+    network = partial(space.network, in_channels=1, num_classes=3, channels=2, cells=2)
+    genotypes, path = sample(2, space), tmp_path / "pool.csv"
+    for _ in range(2):
+        scores = score_pool(space, network, genotypes, batch, {"flops": Flops()}, path=path, progress=False)
+        assert len(scores) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"scheme": "xavier"}, "scheme"),
+        ({"metrics": {**METRICS, "norm": GradNorm(per_layer=False)}}, "metrics"),
+        ({"metrics": {"params": Params()}}, "metrics"),
+        ({"network": partial(NETWORK, channels=4)}, "network"),
+        ({"batch": (torch.zeros(2, 1, 8, 8), torch.tensor([0, 1]))}, "batch"),
+    ],
+)
+def test_another_way_of_scoring_is_refused(run, refusal, tmp_path, options, key):
+    path = tmp_path / "pool.csv"
+    run(sample(1), path=path)
+    content = path.read_bytes()
+    assert refusal(lambda: run(sample(2), path=path, **options)).startswith(f"expected {key} ")
+    assert path.read_bytes() == content
+
+
+def test_files_that_are_wrong(run, refusal, tmp_path):
+    path, facts = tmp_path / "pool.csv", tmp_path / "pool.csv.json"
+    run(sample(2), path=path)
+    content, settings = path.read_text(), facts.read_text()
+    wrong = ["a,b\n", content + "x,1\n", content + "x,1,2,three\n", content + "\n", content + "x,1,2,3,4\n"]
+    for text in wrong:
+        path.write_text(text)
+        assert refusal(lambda: run(sample(2), path=path))
+        assert path.read_text() == text
+    path.write_bytes(b"\xff\xfe\n")
+    assert refusal(lambda: run(sample(2), path=path))
+    path.write_text(content)
+    for text in ("", "[]", "{", json.dumps({**json.loads(settings), "seed": "0"})):
+        facts.write_text(text)
+        assert refusal(lambda: run(sample(2), path=path))
+    facts.unlink()
+    assert "expected the pool's settings" in refusal(lambda: run(sample(2), path=path))
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"threads": 0}, {"backend": "rays"}, {"metrics": {}}])
+def test_impossible_options(run, refusal, options):
+    assert refusal(lambda: run(sample(1), **options))
+
+
+def test_ray(run, refusal):
+    """Where it is installed the same bits, otherwise one line."""
+    try:
+        import ray
+    except ModuleNotFoundError:
+        assert "expected the package ray" in refusal(lambda: run(sample(1), backend="ray"))
+        return
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        assert run(sample(3), backend="ray") == run(sample(3))
+    finally:
+        ray.shutdown()
