@@ -157,13 +157,16 @@ class WeightSharing(Strategy):
                 where="trainer.precision",
             )
 
-    def on_train_start(self) -> None:
-        self.enter_epoch()  # a restart after some batches, or after all, does not start the epoch
+    # Not `on_train_epoch_start`: a restart after some batches of an epoch, or after all, does not call it.
 
-    def on_train_epoch_start(self) -> None:
-        for scores in self.epoch_scores.values():
-            scores.reset()
+    def on_train_start(self) -> None:
         self.enter_epoch()
+
+    def on_train_batch_start(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
+        if batch_idx == 0:
+            for scores in self.epoch_scores.values():
+                scores.reset()
+            self.enter_epoch()
 
     def enter_epoch(self) -> None:
         """Set what follows from the number of the epoch."""
