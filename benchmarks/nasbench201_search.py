@@ -57,9 +57,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--cells", type=int, default=1, help="cells per stage")
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument(
-        "--arch-lr", type=float, default=3e-3, help="ten times the papers', for a tenth of the steps"
+        "--arch-lr", type=float, default=6e-3, help="raised, because the run is short"
     )
     parser.add_argument(
         "--set", nargs="*", default=[], help="further settings, such as strategy.threshold=0.2"
