@@ -51,18 +51,19 @@ class Snip(Metric):
 
 @dataclass(frozen=True)
 class Grasp(Metric):
-    """|θᵀ H g|, H the Hessian of the batch's mean loss (equation 7.3).
+    """|θᵀ H g|, H the Hessian of the batch's mean loss (equation 7.3), θ the weights.
 
-    H and g are those of the whole batch, as in the public code, where the equation has a sample's. `signed`
-    keeps GraSP's sign, Σ −θ ⊙ (H g) (Wang et al. 2020, arXiv:2002.07376, equation 8).
+    As in the public code, H and g are those of the whole batch, where the equation has a sample's, and of the
+    weights of convolutions and linear layers, without biases and batch norms, whose share would hide theirs.
+    `signed` keeps GraSP's sign, Σ −θ ⊙ (H g) (Wang et al. 2020, arXiv:2002.07376, equation 8).
     """
 
     signed: bool = False
     needs: ClassVar[Needs] = Needs.HESSIAN
 
     def compute(self, passes: Passes) -> Tensor:
-        pairs = zip(passes.parameters, passes.hessian_gradient, strict=True)
-        product = _total([(p.detach().double() * hg.double()).sum() for p, hg in pairs])
+        pairs = passes.hessian_gradient
+        product = _total([(weight.detach().double() * hg.double()).sum() for weight, hg in pairs])
         return -product if self.signed else product.abs()
 
 

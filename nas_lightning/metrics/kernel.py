@@ -17,7 +17,7 @@ With batch statistics the outputs of a batch depend on each other's inputs, and 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
@@ -184,16 +184,17 @@ class _Sum:
         if all(type(call.layer) is nn.Linear and name == "weight" for call, name in reached):
             self.kernel += self._linear([call for call, _ in reached])
         else:
-            rows = self._rows(*reached[0])
-            for call, name in reached[1:]:
-                rows += self._rows(call, name)
-            self.kernel += gram(rows)
+            for blocks in zip(*(self._blocks(call, name) for call, name in reached), strict=True):
+                rows = blocks[0]
+                for block in blocks[1:]:
+                    rows += block
+                self.kernel += gram(rows)
 
-    def _rows(self, call: Call, name: str) -> Tensor:
-        """(m·passes, parameters), sample by sample."""
+    def _blocks(self, call: Call, name: str) -> Iterator[Tensor]:
+        """(m·passes, columns) each, sample by sample."""
         rule = RULES[type(call.layer)][name]
-        rows = [rule(call.layer, call.input, dz) for dz in self._passes(call)]
-        return rows[0] if len(rows) == 1 else torch.stack(rows, dim=1).flatten(0, 1)
+        for rows in zip(*(rule(call.layer, call.input, dz) for dz in self._passes(call)), strict=True):
+            yield rows[0] if len(rows) == 1 else torch.stack(rows, dim=1).flatten(0, 1)
 
     def _passes(self, call: Call) -> list[Tensor]:
         received = self.gradients[id(call)]

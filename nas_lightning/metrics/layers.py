@@ -7,17 +7,19 @@ A new type of layer is one function here and one line in `RULES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
-Rule = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""(layer, input, gradient of the output) → (m, parameters): one row per sample."""
+Rule = Callable[[nn.Module, Tensor, Tensor], Iterator[Tensor]]
+"""(layer, input, gradient of the output) → one row per sample, in blocks of columns: each (m, columns)."""
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+_BLOCK = 2**23  # entries of a block: what bounds the memory for the widest layers
 
 
 def positions(x: Tensor) -> Tensor:
@@ -25,34 +27,31 @@ def positions(x: Tensor) -> Tensor:
     return x.reshape(len(x), -1, x.shape[-1])
 
 
-def _linear_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Tensor:
+def _linear_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     # G_i = Σ_t B_it A_itᵀ
-    return torch.bmm(positions(dz).transpose(1, 2), positions(x)).flatten(1)
+    yield torch.bmm(positions(dz).transpose(1, 2), positions(x)).flatten(1)
 
 
-def _linear_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Tensor:
-    return positions(dz).sum(dim=1)
+def _linear_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
+    yield positions(dz).sum(dim=1)
 
 
-def _conv2d_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Tensor:
+def _conv2d_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     # A batch of m convolutions is one convolution whose groups are the samples: the gradient of its weight
     # holds every sample's, for the price of the batch's.
     assert isinstance(layer, nn.Conv2d)
-    m, padding = len(x), layer.padding
+    m, groups, padding = len(x), len(x) * layer.groups, layer.padding
     if isinstance(padding, str) or layer.padding_mode != "zeros":
         x, padding = _padded(layer, x), (0, 0)
-    x, dz = (t.reshape(1, -1, *t.shape[2:]) for t in (x, dz))  # (1, m·c, h, w)
-    shape = torch.Size((m * layer.out_channels, *layer.weight.shape[1:]))
-    gradient = conv2d_weight(
-        x,
-        shape,
-        dz,
-        layer.stride,
-        padding,
-        layer.dilation,
-        m * layer.groups,
-    )
-    return gradient.reshape(m, -1)
+    x = x.reshape(1, -1, *x.shape[2:])  # (1, m·c, h, w)
+    channels = layer.out_channels
+    if layer.groups == 1:  # a group's channels stay together
+        channels = max(1, _BLOCK // (m * layer.weight[0].numel()))
+    for block in dz.split(channels, dim=1):
+        shape = torch.Size((m * block.shape[1], *layer.weight.shape[1:]))
+        block = block.reshape(1, -1, *block.shape[2:])
+        gradient = conv2d_weight(x, shape, block, layer.stride, padding, layer.dilation, groups)
+        yield gradient.reshape(m, -1)
 
 
 def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
@@ -68,21 +67,21 @@ def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
     return F.pad(x, border, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
 
 
-def _conv2d_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Tensor:
-    return dz.sum(dim=(2, 3))
+def _conv2d_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
+    yield dz.sum(dim=(2, 3))
 
 
-def _norm_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Tensor:
+def _norm_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     # G_i = Σ_t B_it ⊙ x̂_it, x̂ the normalised input
     assert isinstance(layer, BATCH_NORMS)
     batch = layer.training or layer.running_mean is None
     statistics = (None, None) if batch else (layer.running_mean, layer.running_var)
     normalised = F.batch_norm(x, *statistics, training=batch, eps=layer.eps)
-    return (dz * normalised).flatten(2).sum(dim=2) if dz.dim() > 2 else dz * normalised
+    yield (dz * normalised).flatten(2).sum(dim=2) if dz.dim() > 2 else dz * normalised
 
 
-def _norm_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Tensor:
-    return dz.flatten(2).sum(dim=2) if dz.dim() > 2 else dz
+def _norm_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
+    yield dz.flatten(2).sum(dim=2) if dz.dim() > 2 else dz
 
 
 _NORM: Mapping[str, Rule] = {"weight": _norm_weight, "bias": _norm_bias}

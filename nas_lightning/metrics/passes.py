@@ -116,13 +116,20 @@ class Passes:
         return self._loss_pass[1]
 
     @cached_property
-    def hessian_gradient(self) -> list[Tensor]:
-        """H ∇_θ of the loss, H its Hessian, by a backward pass through the backward pass; needs `HESSIAN`."""
+    def hessian_gradient(self) -> list[tuple[Tensor, Tensor]]:
+        """(θ, H ∇_θ of the loss) for each θ that is a weight, H the Hessian in the weights; needs `HESSIAN`.
+
+        Weights are parameters of two dimensions and more. By a backward pass through the backward pass.
+        """
         assert Needs.HESSIAN in self.needs, "expected a metric that declares Needs.HESSIAN"
         # H g = ½ ∇‖g‖²
-        square = torch.stack([(gradient**2).sum() for gradient in self._loss_pass[0]]).sum()
-        products = torch.autograd.grad(square / 2, self.parameters, retain_graph=True, materialize_grads=True)
-        return list(products)
+        pairs = [(p, g) for p, g in zip(self.parameters, self._loss_pass[0], strict=True) if p.dim() > 1]
+        if not pairs:
+            raise InputError("expected a network with weights to train", got="biases and scales only")
+        weights, gradients = zip(*pairs, strict=True)
+        square = torch.stack([(gradient**2).sum() for gradient in gradients]).sum()
+        products = torch.autograd.grad(square / 2, weights, retain_graph=True, materialize_grads=True)
+        return list(zip(weights, products, strict=True))
 
     @cached_property
     def input_gradient(self) -> Tensor:

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics import GradNorm, Metric, NTKCondition, initialise, score
+from nas_lightning.metrics import GradNorm, Grasp, Metric, NTKCondition, initialise, score
 from nas_lightning.spaces import NasBench201
 
 CONFIGS = sorted((Path(__file__).parents[2] / "conf" / "metric").glob("*.yaml"))
@@ -114,6 +114,9 @@ def test_wrong_use_is_refused(images):
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
     with pytest.raises(InputError, match="at least one metric"):
         score(network, images, {})
+    network[1].weight.requires_grad_(False)
+    with pytest.raises(InputError, match="weights to train"):
+        Grasp()(network, images)
     with pytest.raises(InputError, match="parameters to train"):
         GradNorm()(network.requires_grad_(False), images)
     with pytest.raises(InputError, match=r"logits \(m, classes\)"):
