@@ -163,7 +163,7 @@ class Nasi(Strategy):
         if not self.fixed_batch:
             return self.replaced(batch, self.generator)
         if self._batch is None:
-            x, y = self.data.train_batches(1, self.seed)[0]
+            x, y = self.data.train_batches(self.trainer.world_size, self.seed)[self.global_rank]
             fixed = x.to(self.device, batch[0].dtype), y.to(self.device)
             self._batch = self.replaced(fixed, torch.Generator().manual_seed(self.seed))
         return self._batch
