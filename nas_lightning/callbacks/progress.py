@@ -27,6 +27,7 @@ class SearchProgressBar(TQDMProgressBar):
     def __init__(self, refresh_rate: int = 1) -> None:
         super().__init__(refresh_rate)
         self.live = sys.stdout.isatty()
+        self._ended = ""  # the epoch whose line is due
 
     @property
     def is_enabled(self) -> bool:
@@ -39,15 +40,24 @@ class SearchProgressBar(TQDMProgressBar):
         return dict(by_side(trainer.callback_metrics))
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *args: Any) -> None:
+        self._print_line(trainer)
         super().on_train_epoch_start(trainer, *args)
         self.train_progress_bar.set_description(_epoch(trainer))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_train_epoch_end(trainer, pl_module)
-        values = by_side(trainer.callback_metrics)
-        if not self.live and trainer.is_global_zero and self._enabled:
-            sides = [f"{side} {value}" for side, value in values.items()]
-            print("   ".join([_epoch(trainer), *sides]), flush=True)
+        self._ended = _epoch(trainer)  # what modules log in this hook of theirs comes later
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_train_end(trainer, pl_module)
+        self._print_line(trainer)
+
+    def _print_line(self, trainer: pl.Trainer) -> None:
+        """The line of the epoch that ended, now that all its values are there."""
+        sides = [f"{side} {value}" for side, value in by_side(trainer.callback_metrics).items()]
+        if self._ended and sides and not self.live and trainer.is_global_zero and self._enabled:
+            print("   ".join([self._ended, *sides]), flush=True)
+        self._ended = ""
 
 
 def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:

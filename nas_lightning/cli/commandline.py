@@ -19,6 +19,7 @@ from hydra._internal.utils import get_args_parser
 
 from nas_lightning.cli.composition import check
 from nas_lightning.cli.help import help_text
+from nas_lightning.cli.output import reserve
 from nas_lightning.cli.resume import continued, own_folders, run_to_resume
 from nas_lightning.errors import InputError
 
@@ -41,8 +42,11 @@ def prepare(name: str, argv: Sequence[str]) -> list[str]:
     overrides = [_written_out(name, override, arguments.multirun) for override in arguments.overrides]
     run = run_to_resume(overrides)
     if run is None:
-        check(name, overrides, folders, sweep=arguments.multirun, new_run=not arguments.cfg)
-        return [*flags, *overrides]
+        config = check(name, overrides, folders, sweep=arguments.multirun)
+        if arguments.cfg:
+            return [*flags, *overrides]
+        output = reserve(config, overrides, sweep=arguments.multirun)
+        return [*flags, *overrides, f"hydra.{_mode(arguments.multirun)}.dir={quoted(str(output))}"]
     if arguments.multirun:
         raise InputError("expected one run to go on with, without -m", got=str(run), where="resume")
     if not folders:
@@ -50,7 +54,7 @@ def prepare(name: str, argv: Sequence[str]) -> list[str]:
         _make_importable(folders)
         flags += [part for folder in folders for part in ("--config-dir", str(folder))]
     overrides = continued(name, run, overrides, folders)
-    check(name, overrides, folders, sweep=False, new_run=False)
+    check(name, overrides, folders, sweep=False)
     return [*flags, *overrides, f"hydra.run.dir={quoted(str(run))}", CHILD]
 
 
@@ -84,8 +88,12 @@ def _written_out(name: str, override: str, multirun: bool) -> str:
     if name == "train" and override.startswith("network."):
         return f"++{override}"
     if override.startswith("run="):
-        return f"hydra.{'sweep' if multirun else 'run'}.dir={override.removeprefix('run=')}"
+        return f"hydra.{_mode(multirun)}.dir={override.removeprefix('run=')}"
     return override
+
+
+def _mode(multirun: bool) -> str:
+    return "sweep" if multirun else "run"
 
 
 def quoted(text: str) -> str:

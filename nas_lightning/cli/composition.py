@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -22,11 +22,14 @@ from nas_lightning.errors import InputError, near_match
 
 WHERE = "the command line"
 MOST_COMBINATIONS = 200  # of a sweep's groups that are composed beforehand
-FAILURES = (HydraException, OmegaConfBaseException)
+FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 
-def check(name: str, lines: Sequence[str], folders: Sequence[Path], *, sweep: bool, new_run: bool) -> None:
-    """Raise for what does not compose: in a sweep, with each combination of its groups."""
+def check(name: str, lines: Sequence[str], folders: Sequence[Path], *, sweep: bool) -> DictConfig:
+    """Raise for what does not compose: in a sweep, with each combination of its groups.
+
+    Returns the configuration, in a sweep that of the last combination.
+    """
     overrides = parse(lines)
     for override in overrides:
         if override.is_sweep_override() and not sweep:
@@ -36,12 +39,14 @@ def check(name: str, lines: Sequence[str], folders: Sequence[Path], *, sweep: bo
         chosen = [a for a, b in zip(combination, lines, strict=True) if a != b]
         config = composed(name, combination, folders, " with ".join([WHERE, *chosen]))
         _check_values(config)
-        if new_run:
-            _check_output(config, "hydra.sweep.dir" if sweep else "hydra.run.dir")
+    return config
 
 
 def parse(lines: Sequence[str]) -> list[Override]:
     """The overrides as Hydra understands them."""
+    nameless = [line for line in lines if line.startswith("=")]
+    if nameless:
+        raise InputError("expected settings as key=value", got=nameless[0], where=WHERE)
     try:
         return OverridesParser.create().parse_overrides(list(lines))
     except HydraException as error:
@@ -95,8 +100,9 @@ def _check_group(override: Override, folders: Sequence[Path]) -> None:
         return
     for choice in _choices(override):
         if choice not in ("null", *known[group]):
+            article = "an" if group[0] in "aeiou" else "a"
             raise InputError(
-                f"expected a {group} ({near_match(choice, known[group])})", got=choice, where=WHERE
+                f"expected {article} {group} ({near_match(choice, known[group])})", got=choice, where=WHERE
             )
 
 
@@ -144,7 +150,8 @@ def _suggestion(config: DictConfig, key: str) -> str:
     parent, _, leaf = key.rpartition(".")
     siblings = [name for name in names if name.rpartition(".")[0] == parent]
     candidates = siblings if parent and siblings else names
-    leaves = {name.rpartition(".")[2]: name for name in reversed(candidates)}
+    outermost_last = sorted(candidates, key=lambda name: -name.count("."))
+    leaves = {name.rpartition(".")[2]: name for name in outermost_last}
     if near := get_close_matches(leaf, leaves, 1):
         return f"did you mean {leaves[near[0]]!r}?"
     if near := get_close_matches(key, names, 1, cutoff=0.75):
@@ -177,15 +184,6 @@ def _check_values(config: DictConfig) -> None:
             raise InputError(f"expected a whole number of at least {least}", got=value, where=key)
 
 
-def _check_output(config: DictConfig, key: str) -> None:
-    """The folder that is going to be written: it can be, and nobody's earlier run is in it."""
-    folder = Path(str(OmegaConf.select(config, key)))
-    if (folder / ".hydra").exists():
-        raise InputError("expected a new folder, or resume=FOLDER to go on", got=str(folder), where="run")
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise InputError("expected a folder that can be written", got=str(folder), where="run")
-
-
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".")
+    text = str(error) if isinstance(error, yaml.YAMLError) else str(error).strip().splitlines()[0]
+    return " ".join(text.split()).rstrip(".")

@@ -66,8 +66,9 @@ def training_command(cfg: DictConfig) -> str:
     return shlex.join([*words, *_dataset(cfg)])
 
 
-def resume_command(name: str, cfg: DictConfig) -> str:
+def resume_command(cfg: DictConfig) -> str:
     """What goes on with this run, ready to be typed."""
+    name = "search" if "strategy" in cfg else "train"
     return shlex.join([*_program(name), f"resume={_value(shown(cfg.run))}"])
 
 

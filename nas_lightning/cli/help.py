@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -46,6 +47,11 @@ def config_folder() -> Path:
 
 def groups(folders: Iterable[Path] = ()) -> dict[str, dict[str, str]]:
     """Options and their one line, by group; nested options are named with slashes."""
+    return _groups(tuple(folders))
+
+
+@cache
+def _groups(folders: tuple[Path, ...]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for folder in (config_folder(), *folders):
         for path in sorted(folder.glob("*/**/*.yaml")):
@@ -64,7 +70,7 @@ def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path:
 
 def description(path: Path) -> str:
     """The first comment of a yaml that is no instruction to Hydra."""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("#") and not line.startswith("# @"):
             return line.lstrip("# ").strip()
     return ""

@@ -12,6 +12,7 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from nas_lightning.cli.help import groups
 from nas_lightning.cli.resume import CHECKPOINT
@@ -34,11 +35,14 @@ def make_trainer(cfg: DictConfig) -> pl.Trainer:
     """The trainer with the callbacks and loggers that the configuration names."""
     callbacks = [make(item) for item in (cfg.callbacks or {}).values() if item is not None]
     loggers = [make(item) for item in (cfg.logger or {}).values() if item is not None]
-    return make(cfg.trainer, callbacks=callbacks, logger=loggers or False)
+    try:
+        return make(cfg.trainer, callbacks=callbacks, logger=loggers or False)
+    except (ValueError, MisconfigurationException) as error:
+        raise InputError(f"expected a trainer that runs here: {error}", where="trainer") from None
 
 
-def checkpoint(cfg: DictConfig) -> str | None:
-    """Where a resumed run goes on; None starts anew."""
+def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
+    """Where a resumed run of the module goes on; None starts anew."""
     path = Path(cfg.run) / CHECKPOINT
     if cfg.resume is None or not path.is_file():
         return None
@@ -46,13 +50,11 @@ def checkpoint(cfg: DictConfig) -> str | None:
         stored = torch.load(path, map_location="meta", weights_only=True, mmap=True)
     except Exception as error:  # torch raises whatever the bytes lead it to
         raise InputError(f"expected a checkpoint: {str(error).splitlines()[0]}", where=path) from None
-    missing = {"state_dict", "loops", "optimizer_states"} - set(stored)
-    if missing:
-        raise InputError("expected a checkpoint of a run", got=f"none of its {min(missing)}", where=path)
-    epochs = stored["epoch"] + 1
-    if epochs > cfg.trainer.max_epochs:
-        reason = f"expected at least the {epochs} epochs that the run already has"
-        raise InputError(reason, got=cfg.trainer.max_epochs, where="trainer.max_epochs")
+    parts = {"pytorch-lightning_version", "state_dict", "loops", "optimizer_states"}
+    if not isinstance(stored, dict) or not parts <= set(stored):
+        raise InputError("expected a checkpoint of a run", got="another file", where=path)
+    if _shapes(stored["state_dict"]) != _shapes(module.state_dict()):
+        raise InputError("expected a checkpoint of this network", got="one of another", where=path)
     return str(path)
 
 
@@ -68,6 +70,10 @@ def metrics(trainer: pl.Trainer) -> dict[str, float]:
     """The last metrics, without the weight of every edge."""
     found = trainer.callback_metrics.items()
     return {name: round(float(value), 6) for name, value in found if not name.startswith("weights/")}
+
+
+def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in state.items()}
 
 
 def option(name: str) -> DictConfig:

@@ -1,7 +1,6 @@
 """`resume=DIR` goes on with the run in that folder: its settings, what is typed besides, the same folder.
 
-The folder's `.hydra` is left as it is until the job has found everything in order; then it is told what was
-typed besides, so that a second stop is resumed with the same settings.
+What decides the result must be what it was; the folder's `.hydra` stays as it is.
 """
 
 from __future__ import annotations
@@ -18,9 +17,12 @@ from nas_lightning.cli.composition import composed
 from nas_lightning.errors import InputError
 
 CHECKPOINT = "checkpoints/last.ckpt"
-KEPT = ("space", "supernet", "genotype", "network", "dataset", "search_data", "strategy", "retrain", "seed")
-"""What a resumed run shares with the stopped one; trainer, callbacks and loggers may be others."""
-MOVABLE = ("root", "download", "num_workers", "in_memory", "eval_batch_size")
+KEPT = (
+    *("space", "supernet", "genotype", "network", "dataset", "search_data"),
+    *("strategy", "derivation", "retrain", "seed", "trainer.max_epochs"),
+)
+"""What a resumed run shares with the stopped one: schedules, for instance, follow the number of epochs."""
+MOVABLE = (".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size")
 """What may differ all the same: where the data set is and how it is read."""
 
 
@@ -51,11 +53,6 @@ def own_folders(run: Path) -> list[Path]:
     return [Path(source["path"]) for source in sources if source["provider"] == "command-line"]
 
 
-def stored_overrides(lines: Sequence[str]) -> str:
-    """The content of `.hydra/overrides.yaml` for a run that was started with these lines."""
-    return yaml.safe_dump([line for line in lines if not line.startswith("resume=")], allow_unicode=True)
-
-
 def _load(file: Path, run: Path) -> Any:
     try:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -73,17 +70,15 @@ def _whole(file: Path) -> bool:
 
 
 def _check_same(before: dict[str, Any], now: DictConfig) -> None:
-    old = dict(_leaves({key: before[key] for key in KEPT if key in before}))
-    plain = {key: OmegaConf.to_container(now[key]) if OmegaConf.is_config(now[key]) else now[key]
-             for key in KEPT if key in now}  # fmt: skip
-    new = dict(_leaves(plain))
+    old, new = (dict(_leaves(tree)) for tree in (before, OmegaConf.to_container(now)))
     for key in sorted({*old, *new}, key=lambda key: (not key.endswith("_target_"), key)):
-        if key.rpartition(".")[2] not in MOVABLE and old.get(key) != new.get(key):
+        kept = f"{key}.".startswith(tuple(f"{name}." for name in KEPT)) and not key.endswith(MOVABLE)
+        if kept and old.get(key) != new.get(key):
             expected = f"expected {key}={old.get(key)}, as the run that goes on has it"
             raise InputError(expected, got=new.get(key, "nothing"), where="resume")
 
 
-def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, f"{prefix}{key}.")

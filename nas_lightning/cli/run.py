@@ -21,6 +21,8 @@ from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from nas_lightning.cli import search_job, train_job
+from nas_lightning.cli.ending import resume_command
+from nas_lightning.cli.resume import CHECKPOINT
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.errors import InputError
 
@@ -39,6 +41,10 @@ def run_job(cfg: DictConfig) -> float | None:
     sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     try:
         facts = _work(cfg)
+    except (KeyboardInterrupt, SystemExit):  # Lightning turns the first into the second
+        if (Path(cfg.run) / CHECKPOINT).is_file():
+            print(f"\nStopped. Go on with:\n  {resume_command(cfg)}")
+        raise
     except Exception as error:
         message = _user_error(error)
         if message is None and not sweep:
@@ -67,7 +73,7 @@ def _user_error(error: Exception) -> str | None:
     if isinstance(cause, InputError):
         return str(cause)
     if isinstance(cause, (MisconfigurationException, OmegaConfBaseException, InstantiationException)):
-        return " ".join(str(cause).split())
+        return f"expected settings that fit together: {' '.join(str(cause).split())}"
     if isinstance(cause, TypeError) and ("keyword argument" in str(cause) or "required" in str(cause)):
         return f"expected the settings that it takes: {cause}"
     return None

@@ -35,6 +35,9 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     def network(genotype: Genotype) -> nn.Module:
         return space.network(genotype, **sizes, **derived)
 
+    any_genotype = space.sample(torch.Generator().manual_seed(0))
+    with torch.device("meta"):
+        network(any_genotype)  # finds sizes that cannot be now, not after the search
     parts: dict[str, Callable[[], Any]] = {
         "space": lambda: space,
         "supernet": lambda: space.supernet(**sizes, **supernet),
@@ -44,7 +47,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     strategy = build(cfg.strategy, parts)
     data.setup()  # finds what is wrong with the images before the run is announced
     trainer = make_trainer(cfg)
-    start = checkpoint(cfg)
+    start = checkpoint(cfg, strategy)
     announce(f"Searching {space.name} with {type(strategy).__name__} on {data.name}", cfg)
     trainer.fit(strategy, data, ckpt_path=start)
     genotypes = strategy.derive() if not cfg.derivation else make(cfg.derivation)(strategy, data)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 from hydra.errors import InstantiationException
 from hydra.utils import get_object
@@ -19,6 +19,7 @@ from omegaconf import DictConfig, ListConfig
 from nas_lightning.errors import InputError, near_match
 
 _SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
+_SEQUENCES = (list, tuple, Sequence)
 _KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
     bool: ("true or false", (bool,)),
     int: ("a whole number", (int,)),
@@ -31,6 +32,10 @@ _KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
 
 def check_targets(config: DictConfig) -> None:
     """Raise for the first setting that its target does not take."""
+    for group in ("callbacks", "logger"):
+        for name, item in (config.get(group) or {}).items():
+            if item is not None and "_target_" not in item:
+                raise InputError("expected a _target_, the class that it stands for", where=f"{group}.{name}")
     for where, node in _nodes(config, ""):
         known = arguments(locate(node["_target_"], where))
         for key, value in node.items_ex(resolve=True):
@@ -64,27 +69,37 @@ def arguments(target: Callable[..., Any]) -> dict[str, Any] | None:
     """
     chain = [target]
     if isinstance(target, type):
-        chain = [vars(ancestor)["__init__"] for ancestor in target.__mro__ if "__init__" in vars(ancestor)]
+        ancestors = target.__mro__[:-1]  # `object` takes nothing
+        chain = [vars(ancestor)["__init__"] for ancestor in ancestors if "__init__" in vars(ancestor)]
     known: dict[str, Any] = {}
     for function in chain:
         found, passes_on = _signature(function)
         known = {**found, **known}
         if not passes_on:
             return known
-    return None
+    return known if isinstance(target, type) else None
 
 
 def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
     """Arguments with their annotations, and whether there can be others."""
-    try:
-        hints = get_type_hints(function)
-    except NameError:  # annotations that are imported for type checkers only
-        hints = {}
     parameters = inspect.signature(function).parameters.values()
+    scope = getattr(inspect.unwrap(function), "__globals__", {})
     named = {
-        p.name: hints.get(p.name, Any) for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        p.name: _evaluated(p.annotation, scope)
+        for p in parameters
+        if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
     }
     return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _evaluated(annotation: Any, scope: dict[str, Any]) -> Any:
+    """An annotation that may be text; Any where its names are imported for type checkers only."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+    try:
+        return eval(annotation, scope) if isinstance(annotation, str) else annotation
+    except NameError:
+        return Any
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -100,7 +115,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in _KINDS:
         kinds = _KINDS[hint][1]
         return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-    if get_origin(hint) in (list, tuple):
+    if get_origin(hint) in _SEQUENCES:
         return isinstance(value, ListConfig)
     return True  # what else there is, its owner judges
 
@@ -113,7 +128,7 @@ def _said(hint: Any) -> str:
         return "one of " + ", ".join(str(option) for option in get_args(hint))
     if hint in _KINDS:
         return _KINDS[hint][0]
-    return "a list" if get_origin(hint) in (list, tuple) else str(hint)
+    return "a list" if get_origin(hint) in _SEQUENCES else str(hint)
 
 
 def _nodes(config: DictConfig, where: str) -> Iterator[tuple[str, DictConfig]]:

@@ -27,7 +27,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     module = make(cfg.retrain, network=network, num_classes=data.num_classes)
     data.setup("fit")
     trainer = make_trainer(cfg)
-    size, start = cost(network, data.image), checkpoint(cfg)
+    size, start = cost(network, data.image), checkpoint(cfg, module)
     announce(f"Training a network of {space.name} on {data.name}: {size}", cfg)
     trainer.fit(module, data, ckpt_path=start)
     trained = metrics(trainer)

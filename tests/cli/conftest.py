@@ -1,0 +1,115 @@
+"""The entry scripts, called as a user calls them but in this process, on runs of a second."""
+
+import logging
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from PIL import Image
+
+from nas_lightning import cli
+
+TINY_DATA = (
+    "dataset=fake",
+    "dataset.shape=[1,8,8]",
+    "dataset.train_size=32",
+    "dataset.test_size=16",
+    "dataset.batch_size=8",
+)
+TINY_SEARCH = (
+    *TINY_DATA,
+    "space=nasbench201",
+    "supernet.channels=4",
+    "supernet.cells=1",
+    "network.channels=4",
+    "network.cells=1",
+)
+TINY_NETWORK = ("network.channels=4", "network.cells=1")
+CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_3x3~1|+|skip_connect~0|none~1|skip_connect~2|"
+
+
+class Outcome(NamedTuple):
+    """What a user sees of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+@contextmanager
+def process_state() -> Iterator[None]:
+    """A process of its own would start with these, and end with them."""
+    argv, path, handlers = sys.argv[:], sys.path[:], logging.root.handlers[:]
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        for handler in {*logging.root.handlers} - {*handlers}:
+            handler.close()
+        sys.argv[:], sys.path[:], logging.root.handlers[:] = argv, path, handlers
+        GlobalHydra.instance().clear()
+
+
+def run_script(name: str, *argv: str) -> int:
+    """The exit code of `python <name>.py <argv>`; its message goes to stderr, as Python sends it."""
+    with process_state():
+        sys.argv[:] = [f"{name}.py", *argv]
+        try:
+            getattr(cli, name)()
+        except SystemExit as end:
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+                return 1
+            return end.code or 0
+        return 0
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys) -> Callable[..., Outcome]:
+    """`command("search", "strategy=darts", …)` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, *argv: str) -> Outcome:
+        capsys.readouterr()
+        code = run_script(name, *argv)
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> Path:
+    """A folder with a finished search in `searched` and a finished training run in `trained`."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        quick = ("trainer.max_epochs=1", "callbacks.history.figures=false")
+        assert run_script("search", *TINY_SEARCH, *quick, "strategy=darts", "run=searched") == 0
+        train = ("genotype=file", "genotype.path=searched", *TINY_DATA, *TINY_NETWORK)
+        assert run_script("train", *train, "trainer.max_epochs=1", "run=trained") == 0
+    return folder
+
+
+@pytest.fixture
+def runs(finished, command, tmp_path) -> Path:
+    """A copy of `finished` that the commands find under `searched` and `trained`."""
+    for name in ("searched", "trained"):
+        shutil.copytree(finished / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def images(tmp_path) -> Path:
+    """Nine images in three folders."""
+    for number, name in enumerate(("cat", "dog", "owl")):
+        for index in range(3):
+            path = tmp_path / "images" / name / f"{index}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (80 * number, 20 * index, 0)).save(path)
+    return tmp_path / "images"

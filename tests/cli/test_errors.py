@@ -1,0 +1,310 @@
+"""Mistakes: one line on stderr, an exit code, no training, and nothing that was there is changed."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK, TINY_SEARCH
+
+SEARCH = (*TINY_SEARCH, "trainer.max_epochs=1")
+TRAIN = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1")
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def refused(command, tmp_path):
+    """`refused("search", …)`: the message, without `error: `."""
+
+    def run(name, *argv):
+        before = contents(tmp_path)
+        code, out, err = command(name, *argv)
+        assert code == 1, out
+        lines = err.splitlines()
+        assert len(lines) == 1, err
+        assert lines[0].startswith("error: expected"), err
+        assert "epoch 1/" not in out
+        after = contents(tmp_path)
+        assert {path: after.get(path) for path in before} == before
+        return lines[0]
+
+    return run
+
+
+GROUPS = [
+    ("strategy=dart", "did you mean 'darts'?), got 'dart'"),
+    ("space=dart", "did you mean 'darts'?"),
+    ("dataset=cifar", "did you mean 'cifar10'?"),
+    ("dataset=my/photos", "expected a dataset (choose from cifar10"),
+    ("experiment=nothing", "expected an experiment"),
+    ("derivation=perturb", "did you mean 'perturbation'?"),
+    ("logger=wandbb", "did you mean 'wandb'?"),
+    ("trainer=gpu", "expected a trainer"),
+    ("launcher=joblob", "did you mean 'joblib'?"),
+    ("callbacks=serach", "did you mean 'search'?"),
+]
+SETTINGS = [
+    ("strategy.lrr=1", "did you mean 'strategy.lr'?"),
+    ("lr=0.1", "did you mean 'strategy.lr'?"),
+    ("epochs=3", "did you mean 'trainer.max_epochs'?"),
+    ("batch_size=3", "did you mean 'dataset.batch_size'?"),
+    ("supernet.chanels=3", "did you mean 'supernet.channels'?"),
+    ("callbacks.collapse.treshold=0.3", "did you mean 'callbacks.collapse.threshold'?"),
+    ("strategy.order=2", "expected a setting that exists"),
+    ("hydra.run.dirr=x", "did you mean 'hydra.run.dir'?"),
+    ("seeds=1", "did you mean 'seed'?"),
+    ("+foo=1", "got 'foo'"),
+    ("+strategy.foo=1", "expected a setting of strategy"),
+    ("+strategy.larning_rate=1", "expected a setting of strategy"),
+    ("+trainer.max_epoch=1", "did you mean 'max_epochs'?"),
+    ("+supernet.stem=cifar", "expected a setting of supernet"),
+    ("+space.nodes=4", "expected a setting of space"),
+    ("+callbacks.mine.threshold=1", "expected a _target_"),
+    ("~strategy.lrr", "strategy.lrr"),
+    ("strategy.lr=${nothing}", "nothing"),
+]
+SYNTAX = [
+    ("strategy", "the command line"),
+    ("=3", "the command line"),
+    ("strategy.lr=[1,2", "the command line"),
+    ("strategy={lr: 1}", "expected a strategy"),
+    ("--epochs=3", "--epochs=3"),
+    ("strategy=darts,gdas", "-m for a sweep"),
+    ("--config-dir=missing", "expected a folder of configurations, got 'missing'"),
+]
+VALUES = [
+    ("seed=abc", "expected a whole number of at least 0, got 'abc' (in seed)"),
+    ("seed=-1", "(in seed)"),
+    ("seed=1.5", "(in seed)"),
+    ("seed=null", "(in seed)"),
+    ("trainer.max_epochs=-1", "(in trainer.max_epochs)"),
+    ("trainer.max_epochs=1.5", "(in trainer.max_epochs)"),
+    ("trainer.max_epochs=many", "(in trainer.max_epochs)"),
+    ("trainer.max_epochs=0", "(in trainer.max_epochs)"),
+    ("trainer.precision=17", "expected one of"),
+    ("trainer.accelerator=abacus", "abacus"),
+    ("trainer.devices=0", "devices"),
+    ("strategy.lr=abc", "expected a number, got 'abc' (in strategy.lr)"),
+    ("strategy.lr=-1", "expected a learning rate above 0"),
+    ("strategy.lr=true", "expected a number, got True (in strategy.lr)"),
+    ("strategy.tau_end=0", "tau_end"),
+    ("strategy.active_ops=9", "strategy.active_ops"),
+    ("strategy.accumulate_grad_batches=0", "accumulate_grad_batches"),
+    ("strategy.compile=true", "compile"),
+    ("supernet.channels=0", "channel"),
+    ("supernet.channels=2.5", "expected a whole number, got 2.5 (in supernet.channels)"),
+    ("supernet.cells=0", "cell"),
+    ("supernet.partial=3", "partial"),
+    ("network.channels=0", "channel"),
+    ("network.cells=none", "(in network.cells)"),
+    ("network.auxiliary=maybe", "expected true or false"),
+    ("dataset.batch_size=0", "batch_size"),
+    ("dataset.batch_size=999", "at most"),
+    ("dataset.batch_size=20", "at most"),  # half of 32 images are for the weights
+    ("dataset.val_fraction=1.5", "val_fraction"),
+    ("dataset.subset=0", "subset"),
+    ("dataset.shape=[8,8]", "shape"),
+    ("dataset.shape=8", "shape"),
+    ("dataset.num_classes=1", "classes"),
+    ("search_data.train_fraction=0", "train_fraction"),
+    ("search_data.train_fraction=half", "search_data.train_fraction"),
+    ("callbacks.collapse.threshold=2", "threshold"),
+    ("callbacks.within_epochs.every_n_steps=0", "every_n_steps"),
+]
+
+
+@pytest.mark.parametrize(("argument", "message"), GROUPS + SETTINGS + SYNTAX + VALUES)
+def test_a_search_says_what_is_wrong(refused, argument, message):
+    assert message in refused("search", *SEARCH, argument)
+
+
+TRAINING = [
+    ((), "expected an architecture: genotype=file genotype.path="),
+    (("genotype=darts_v3",), "did you mean 'darts_v2'?"),
+    (("genotype=file",), "genotype.path"),
+    (("genotype=file", "genotype.path=nowhere"), "expected a run's folder or a genotype file, got 'nowhere'"),
+    (("genotype=file", "genotype.path=."), "expected a run's folder or a genotype file"),
+    (("genotype=nasbench201_best", "network.chanels=4"), "did you mean 'channels'?), got 'chanels'"),
+    (("genotype=nasbench201_best", "network.stem=cifar"), "expected a setting of network"),
+    (("genotype=nasbench201_best", "network.channels=0"), "channel"),
+    (("genotype=nasbench201_best", "network.channels=wide"), "(in network.channels)"),
+    (("genotype=darts_v2", "network.stem=mnist"), "expected one of cifar, imagenet, got 'mnist'"),
+    (("genotype=nasbench201_best", "retrain.lr=abc"), "(in retrain.lr)"),
+    (("genotype=nasbench201_best", "retrain.lr=0"), "learning rate above 0"),
+    (("genotype=nasbench201_best", "retrain.schedule=stairs"), "cosine, linear"),
+    (("genotype=nasbench201_best", "retrain.drop_path=2"), "retrain.drop_path"),
+    (("genotype=nasbench201_best", "retrain.opt=momentun"), "did you mean 'momentum'?"),
+    (("genotype=nasbench201_best", "retrain.warmup_epochs=3"), "warm-up"),
+    (("genotype=nasbench201_best", "trainer.max_epochs=0"), "max_epochs"),
+    (("genotype=nasbench201_best", "strategy=darts"), "strategy"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), TRAINING)
+def test_training_says_what_is_wrong(refused, arguments, message):
+    assert message in refused("train", *TRAIN, *arguments)
+
+
+GOOD = {"space": "nasbench201", "cells": {}}
+FILES = [
+    ("", "expected JSON"),
+    ("{", "expected JSON"),
+    ("[]", "expected a genotype"),
+    ('{"genotypes": []}', "at least one genotype"),
+    ('{"genotypes": 3}', "at least one genotype"),
+    ('{"space": "nasbench201"}', "expected a genotype"),
+    (json.dumps(GOOD), "at least one cell"),
+    (
+        json.dumps({**GOOD, "cells": {"cell": {"edges": [["a", 0, 1]], "inputs": 1, "output": [1]}}}),
+        "six edges",
+    ),
+    (
+        json.dumps({"space": "dart", "cells": {"c": {"edges": [["a", 0, 1]], "inputs": 1, "output": [1]}}}),
+        "darts",
+    ),
+    (
+        json.dumps({**GOOD, "cells": {"cell": {"edges": [["a", 2, 1]], "inputs": 1, "output": [1]}}}),
+        "an edge",
+    ),
+    ("\0\1\2", "expected JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FILES)
+def test_a_damaged_genotype_file(refused, tmp_path, text, message):
+    (tmp_path / "genotype.json").write_text(text)
+    for path in ("genotype.json", "."):  # the file, and its folder
+        assert message in refused("train", *TRAIN, "genotype=file", f"genotype.path={path}")
+
+
+@pytest.mark.parametrize("index", ["5", "-1", "one", "0.5"])
+def test_an_index_that_is_none(refused, runs, index):
+    message = refused("train", *TRAIN, "genotype=file", "genotype.path=searched", f"genotype.index={index}")
+    assert "genotype.index" in message
+
+
+def test_images_that_are_not_there(refused, tmp_path, images):
+    folder = ("space=nasbench201", "dataset=image_folder", "trainer.max_epochs=1", "dataset.batch_size=2")
+    assert "dataset.root=" in refused("search", *folder)
+    assert "nothing there" in refused("search", *folder, "dataset.root=missing")
+    (tmp_path / "empty").mkdir()
+    assert "expected images" in refused("search", *folder, "dataset.root=empty")
+    (tmp_path / "single").mkdir()
+    (images / "cat").rename(tmp_path / "single" / "cat")
+    assert "at least 2 classes" in refused("search", *folder, "dataset.root=single")
+    assert "num_classes=2" in refused("search", *folder, f"dataset.root={images}", "dataset.num_classes=7")
+    for broken in (images / "dog").iterdir():
+        broken.write_bytes(b"no image")
+    assert "dog" in refused("search", *folder, f"dataset.root={images}")
+    assert "cifar10" in refused("search", "dataset=cifar10", "dataset.root=missing", "trainer.max_epochs=1")
+
+
+RESUMED = [
+    (("resume=missing",), "expected the folder of an earlier run, got 'missing'"),
+    (("resume=trained",), "expected the folder of a run of search.py"),
+    (("resume=searched", "space=darts"), "expected space._target_=nas_lightning.spaces.NasBench201"),
+    (("resume=searched", "strategy=gdas"), "expected strategy._target_="),
+    (("resume=searched", "strategy.lr=0.5"), "expected strategy.lr=0.025"),
+    (("resume=searched", "supernet.channels=8"), "expected supernet.channels=4"),
+    (("resume=searched", "dataset.batch_size=4"), "expected dataset.batch_size=8"),
+    (("resume=searched", "seed=1"), "expected seed=0"),
+    (("resume=searched", "trainer.max_epochs=9"), "expected trainer.max_epochs=1"),
+    (("resume=searched", "trainer.max_epoch=9"), "did you mean 'trainer.max_epochs'?"),
+    (("-m", "resume=searched"), "without -m"),
+    (("run=searched", *SEARCH), "expected a new folder, or resume=FOLDER"),
+    (("run=searched/genotype.json/below", *SEARCH), "expected a folder that can be written"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), RESUMED)
+def test_an_earlier_run_stays_as_it_is(refused, runs, arguments, message):
+    assert message in refused("search", *arguments)
+
+
+def test_a_run_of_the_other_script(refused, runs):
+    assert "expected the folder of a run of train.py" in refused("train", "resume=searched")
+    assert "expected network.channels=4" in refused("train", "resume=trained", "network.channels=8")
+
+
+def zipped(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", "b")
+
+
+def bit_flipped(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-2000]),
+    "one bit": bit_flipped,
+    "another archive": zipped,
+    "another file of torch": lambda path: torch.save({"a": torch.zeros(2)}, path),
+    "another model": lambda path: torch.save(
+        {"state_dict": {}, "loops": {}, "optimizer_states": [], "pytorch-lightning_version": "2.6"}, path
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint(refused, runs, damage):
+    DAMAGE[damage](runs / "searched" / "checkpoints" / "last.ckpt")
+    assert "checkpoint" in refused("search", "resume=searched")
+
+
+USERS = {
+    "no.such.module.Class": "can be imported",
+    "nas_lightning.strategies.Dart": "can be imported",
+    "Darts": "can be imported",
+}
+
+
+@pytest.mark.parametrize("target", USERS)
+def test_a_users_yaml_that_names_nothing(refused, tmp_path, target):
+    (tmp_path / "mine" / "strategy").mkdir(parents=True)
+    (tmp_path / "mine" / "strategy" / "own.yaml").write_text(f"# Mine\n_target_: {target}\n")
+    assert USERS[target] in refused("search", *SEARCH, "strategy=own", "--config-dir", "mine")
+
+
+def test_a_users_yaml_that_is_none(refused, tmp_path):
+    (tmp_path / "mine" / "strategy").mkdir(parents=True)
+    (tmp_path / "mine" / "strategy" / "own.yaml").write_text("_target_: [")
+    refused("search", *SEARCH, "strategy=own", "--config-dir", "mine")
+    assert "did you mean 'own'?" in refused("search", *SEARCH, "strategy=owm", "--config-dir", "mine")
+
+
+SWEEPS = [
+    (("strategy=darts,dart",), "did you mean 'darts'?"),
+    (("strategy=darts,random", "strategy.order=2"), "with strategy=random"),
+    (("seed=1,2", "strategy.lrr=1,2"), "did you mean 'strategy.lr'?"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), SWEEPS)
+def test_a_sweep_is_checked_before_its_first_job(refused, tmp_path, arguments, message):
+    assert message in refused("search", "-m", *SEARCH, *arguments, "run=sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_launcher_that_is_not_installed(refused):
+    pytest.importorskip("hydra")
+    try:
+        import hydra_plugins.hydra_submitit_launcher  # noqa: F401
+    except ImportError:
+        message = refused("search", "-m", *SEARCH, "seed=0,1", "launcher=slurm")
+        assert "pip install hydra-submitit-launcher" in message
+
+
+def test_the_cell_that_the_tests_train_is_one(command):
+    """So that the refusals above are for what they are about."""
+    from nas_lightning.spaces import NasBench201
+
+    assert NasBench201().notation(NasBench201().parse(CELL)) == CELL
