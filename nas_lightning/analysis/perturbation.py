@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.analysis.shared_weights import Batch, judge
+from nas_lightning.analysis.shared_weights import Batch, beside, judge
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.ops import NONE
@@ -47,8 +47,8 @@ class Perturbation:
         groups = strategy.space.groups.items()
         equal = {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in groups}
         weights = {name: scores.get(name, matrix).clone() for name, matrix in equal.items()}
-        train = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
-        valid = data.valid_batches(self.valid_batches)
+        train = beside(strategy.supernet, data.train_batches(max(1, self.tune_batches))[: self.tune_batches])
+        valid = beside(strategy.supernet, data.valid_batches(self.valid_batches))
         selection = Selection(strategy.space, strategy.supernet, weights, train, valid, self.tune_lr)
         return [selection.run(torch.Generator().manual_seed(self.seed))]
 

@@ -28,6 +28,12 @@ class Judgement(NamedTuple):
     accuracy: float
 
 
+def beside(module: nn.Module, batches: Iterable[Batch]) -> list[Batch]:
+    """The batches on the device of the module's parameters, the images in their precision."""
+    parameter = next(module.parameters())
+    return [(x.to(parameter), y.to(parameter.device)) for x, y in batches]
+
+
 @torch.no_grad()
 def judge(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgement:
     """Loss and accuracy of the supernet with these architecture weights."""

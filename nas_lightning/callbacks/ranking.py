@@ -12,7 +12,7 @@ import time
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.analysis.shared_weights import judge_genotype, kendall_tau, log_likelihood
+from nas_lightning.analysis.shared_weights import beside, judge_genotype, kendall_tau, log_likelihood
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.strategies.bilevel import Bilevel
@@ -44,9 +44,7 @@ class SharedWeightRanking(pl.Callback):
         start = time.process_time()
         generator = torch.Generator().manual_seed(self.seed)
         drawn = [strategy.space.sample(generator) for _ in range(self.architectures)]
-        batches = [
-            (x.to(strategy.device), y.to(strategy.device)) for x, y in data.valid_batches(self.valid_batches)
-        ]
+        batches = beside(strategy.supernet, data.valid_batches(self.valid_batches))
         scores = strategy.scores()
         by_score = [log_likelihood(strategy.space, scores, genotype) for genotype in drawn]
         by_loss = [judge_genotype(strategy.space, strategy.supernet, g, batches).loss for g in drawn]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nas_lightning.analysis.shared_weights import judge_genotype
+from nas_lightning.analysis.shared_weights import beside, judge_genotype
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
@@ -26,7 +26,7 @@ class RandomWS(WeightSharing):
         supernet: its supernet.
         data: where the validation images come from.
         candidates: architectures judged when a genotype is derived.
-        valid_batches: batches that each of them is judged on.
+        valid_batches: batches that each of them is judged on, of all processes together.
         seed: of all that is drawn.
         **weight_sharing: see `WeightSharing`.
     """
@@ -61,8 +61,7 @@ class RandomWS(WeightSharing):
     def _judged(self, generator: torch.Generator) -> list[Genotype]:
         """Distinct candidates, the smallest validation loss first; the same whenever the step is the same."""
         drawn = list(dict.fromkeys(self.space.sample(generator) for _ in range(self.candidates)))
-        batches = [
-            (x.to(self.device), y.to(self.device)) for x, y in self.data.valid_batches(self.valid_batches)
-        ]
+        count = self.valid_batches * self.trainer.world_size  # the images that one process would judge on
+        batches = beside(self.supernet, self.data.valid_batches(count))
         losses = {g: judge_genotype(self.space, self.supernet, g, batches).loss for g in drawn}
         return sorted(drawn, key=lambda genotype: losses[genotype])[:1]

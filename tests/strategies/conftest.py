@@ -8,14 +8,16 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from hydra import compose, initialize_config_module
-from omegaconf import DictConfig
+from hydra.utils import get_class
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from nas_lightning.cli.parts import make
 from nas_lightning.cli.search_job import build
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.strategies import Strategy
+from nas_lightning.strategies import RandomSearch, Strategy
+from nas_lightning.strategies.weight_sharing import WeightSharing
 
 CONF = Path(__file__).parents[2] / "conf"
 STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("[!_]*.yaml"))
@@ -23,6 +25,8 @@ SPACES = sorted(path.stem for path in (CONF / "space").glob("[!_]*.yaml"))
 SMALL = {
     "darts": ["supernet.cells=3", "supernet.stem_multiplier=1", "space.nodes=1"],
     "nasbench201": ["supernet.cells=1"],
+    "random_ws": ["strategy.candidates=10"],
+    "nasi": ["strategy.nu_samples=5"],
 }
 
 LIGHTNING_SAYS = (
@@ -39,18 +43,26 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.filterwarnings(message))
 
 
+def class_of(strategy: str) -> type[Strategy]:
+    loaded = OmegaConf.load(CONF / "strategy" / f"{strategy}.yaml")
+    return get_class(loaded.get("_target_") or loaded.strategy._target_)
+
+
 def pytest_generate_tests(metafunc):
-    """A test that asks for `strategy_name` or `space_name` runs for each that a yaml names."""
-    for name, choices in (("strategy_name", STRATEGIES), ("space_name", SPACES)):
-        if name in metafunc.fixturenames:
-            metafunc.parametrize(name, choices)
+    """A test runs for each of the names that it asks for and a yaml has."""
+    choices = {
+        "strategy_name": STRATEGIES,
+        "sharing_name": [name for name in STRATEGIES if issubclass(class_of(name), WeightSharing)],
+        "fitted_name": [name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch)],
+        "space_name": SPACES,
+    }
+    for name in choices.keys() & set(metafunc.fixturenames):
+        metafunc.parametrize(name, choices[name])
 
 
 def composed(strategy: str, space: str, *overrides: str) -> tuple[Strategy, SearchData]:
     """What `search.py strategy=… space=…` would fit, small and from seed 0."""
-    sizes = ["dataset.train_size=24", "dataset.test_size=4", "dataset.batch_size=4", "supernet.channels=4"]
-    chosen = [f"strategy={strategy}", f"space={space}", "dataset=fake"]
-    cfg = config((*chosen, *sizes, *SMALL[space], "run=.", *overrides))
+    cfg = config(strategy, space, *overrides)
     pl.seed_everything(0, verbose=False)
     data = make(cfg.search_data, data=make(cfg.dataset))
     its_space = make(cfg.space)
@@ -65,9 +77,16 @@ def composed(strategy: str, space: str, *overrides: str) -> tuple[Strategy, Sear
 
 
 @cache
-def config(overrides: tuple[str, ...]) -> DictConfig:
+def config(strategy: str, space: str, *overrides: str) -> DictConfig:
+    sizes = ["dataset.train_size=24", "dataset.test_size=4", "dataset.batch_size=4", "supernet.channels=4"]
+    chosen = [f"strategy={strategy}", f"space={space}", "dataset=fake", "run=."]
     with initialize_config_module("nas_lightning.conf", version_base=None):
-        return compose("search", list(overrides))
+        return compose("search", [*chosen, *sizes, *SMALL[space], *SMALL.get(strategy, []), *overrides])
+
+
+def at_most(epochs: int, strategy: str) -> int:
+    """None for a strategy that fits nothing, as its yaml says."""
+    return min(epochs, config(strategy, "nasbench201").trainer.max_epochs)
 
 
 def quiet_trainer(epochs: int, *callbacks: pl.Callback, **options) -> pl.Trainer:
@@ -91,6 +110,12 @@ def without_norms(network: nn.Module) -> nn.Module:
             if isinstance(child, nn.BatchNorm2d):
                 setattr(module, name, nn.Identity())
     return network
+
+
+@pytest.fixture(scope="session")
+def epochs() -> Callable[[int, str], int]:
+    """`epochs(most, strategy)`: how long to fit it."""
+    return at_most
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,6 @@ from nas_lightning.callbacks import RNGState
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
 EPOCHS, BATCHES = 3, 3
-TRAINED = ["darts", "fair_darts", "gaea", "gdas", "pc_darts", "pr_darts", "random_ws"]
-SECOND_ORDER = "darts strategy.order=2"
 
 
 class StopError(Exception):
@@ -110,30 +108,37 @@ def whole(search, trainer, tmp_path_factory):
     return get
 
 
-def test_the_list_is_complete(pytestconfig):
-    names = {path.stem for path in (pytestconfig.rootpath / "conf" / "strategy").glob("[!_]*.yaml")}
-    assert names == {*TRAINED, "random"}  # which trains nothing
-
-
-@pytest.mark.parametrize("name", [*TRAINED, SECOND_ORDER])
-def test_after_an_epoch(name, search, trainer, whole, tmp_path):
-    stopped = Run(search, trainer, name, tmp_path, StopAfter(2 * BATCHES - 1))
+def after_an_epoch(name, search, trainer, whole, folder):
+    stopped = Run(search, trainer, name, folder, StopAfter(2 * BATCHES - 1))
     assert not stopped.finished
-    resumed = Run(search, trainer, name, tmp_path, resume=stopped.checkpoint)
+    resumed = Run(search, trainer, name, folder, resume=stopped.checkpoint)
     assert not differing(whole(name).result(), resumed.result())
     assert set(resumed.metrics.of) == {1, 2}
     assert {**stopped.metrics.of, **resumed.metrics.of} == whole(name).metrics.of
 
 
-@pytest.mark.parametrize("name", [*TRAINED, SECOND_ORDER])
-def test_within_an_epoch(name, search, trainer, whole, tmp_path):
+def within_an_epoch(name, search, trainer, whole, folder):
     """At a batch that depends on the strategy; the checkpoint is that of the batch before."""
     batches = 2 + zlib.crc32(name.encode()) % (EPOCHS * BATCHES - 2)
-    stopped = Run(search, trainer, name, tmp_path, StopAfter(batches), every_step=True)
+    stopped = Run(search, trainer, name, folder, StopAfter(batches), every_step=True)
     assert not stopped.finished
-    resumed = Run(search, trainer, name, tmp_path, resume=stopped.checkpoint, every_step=True)
+    resumed = Run(search, trainer, name, folder, resume=stopped.checkpoint, every_step=True)
     assert not differing(whole(name).result(), resumed.result())
     assert {**stopped.metrics.of, **resumed.metrics.of} == whole(name).metrics.of
+
+
+@pytest.mark.parametrize("broken_off", [after_an_epoch, within_an_epoch])
+def test_every_strategy(broken_off, fitted_name, search, trainer, whole, tmp_path):
+    broken_off(fitted_name, search, trainer, whole, tmp_path)
+
+
+@pytest.mark.parametrize("broken_off", [after_an_epoch, within_an_epoch])
+@pytest.mark.parametrize(
+    "name",
+    ["darts strategy.order=2", "gaea strategy.single_level=true", "darts strategy.accumulate_grad_batches=2"],
+)
+def test_other_ways_to_step(broken_off, name, search, trainer, whole, tmp_path):
+    broken_off(name, search, trainer, whole, tmp_path)
 
 
 @pytest.mark.parametrize("batches", [2, 3, 4, 5])
@@ -154,14 +159,13 @@ def test_the_comparison_can_fail(search, trainer, whole, tmp_path):
     assert "parameters" in differing(whole("gdas").result(), resumed.result())
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_a_finished_search_derives_the_same_again(name, search, trainer, whole):
+def test_a_finished_search_derives_the_same_again(fitted_name, search, trainer, whole):
     """Resumed after its last epoch it trains no further, and its scores are those of its end."""
-    checkpoint = whole(name).checkpoint
-    again = Run(search, trainer, name, checkpoint.parent, resume=checkpoint)
+    checkpoint = whole(fitted_name).checkpoint
+    again = Run(search, trainer, fitted_name, checkpoint.parent, resume=checkpoint)
     assert again.metrics.of == {}
-    assert not differing(whole(name).result(), again.result())
-    assert same(dict(whole(name).strategy.scores()), dict(again.strategy.scores()))
+    assert not differing(whole(fitted_name).result(), again.result())
+    assert same(dict(whole(fitted_name).strategy.scores()), dict(again.strategy.scores()))
 
 
 @pytest.mark.parametrize(

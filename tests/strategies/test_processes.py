@@ -1,0 +1,118 @@
+"""Two processes with batches of b search as one does with 2b, whatever the strategy."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+WHO = [(1, 0), (2, 0), (2, 1)]  # world and rank
+STRATEGIES = Path(__file__).parents[2] / "conf" / "strategy"
+FAST = [
+    "darts nasbench201",
+    "darts nasbench201 strategy.order=2",
+    "pr_darts nasbench201 strategy.arch_lr=0.02",
+    "random_ws nasbench201",
+]
+OTHERS = {path.stem for path in STRATEGIES.glob("[!_]*.yaml")} - {"darts", "pr_darts", "random_ws", "random"}
+SLOW = [
+    *(f"{name} nasbench201" for name in sorted(OTHERS)),  # all but `random`, which has no steps to share
+    "darts darts",
+    "darts nasbench201 strategy.order=2 strategy.clip=0.05",
+    "darts nasbench201 strategy.accumulate_grad_batches=2",
+    "gaea nasbench201 strategy.single_level=true search_data.train_fraction=1",
+    "gdas darts strategy.arch_lr=0.02",
+    "pr_darts darts strategy.arch_lr=0.02",
+]
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """`results(searches)`: for each {(world, rank): what the process came to}; fitted once."""
+    found = {}
+
+    def get(searches):
+        if tuple(searches) not in found:
+            folder = tmp_path_factory.mktemp("processes")
+            fit(folder, searches)
+            found[tuple(searches)] = [
+                {who: torch.load(folder / "{}_{}_{}".format(number, *who)) for who in WHO}
+                for number in range(len(searches))
+            ]
+        return found[tuple(searches)]
+
+    return get
+
+
+def fit(folder, searches):
+    """One process alone and two together, side by side."""
+    command = [sys.executable, str(Path(__file__).with_name("fit_as_process.py")), str(folder), *searches]
+    port = str(free_port())
+    running = []
+    for world, rank in WHO:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if world > 1:  # as torchrun would
+            environment |= {
+                "TORCHELASTIC_RUN_ID": "test",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "GROUP_RANK": "0",
+                "WORLD_SIZE": str(world),
+                "LOCAL_WORLD_SIZE": str(world),
+            }
+        running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    errors = [process.communicate(timeout=300)[1] for process in running]
+    failed = [error for process, error in zip(running, errors, strict=True) if process.returncode]
+    assert not failed, failed[0][-2000:]
+
+
+@pytest.fixture(
+    params=[
+        *(pytest.param((FAST, number), id=search) for number, search in enumerate(FAST)),
+        *(
+            pytest.param((SLOW, number), id=search, marks=pytest.mark.slow)
+            for number, search in enumerate(SLOW)
+        ),
+    ]
+)
+def result(request, results):
+    searches, number = request.param
+    return results(searches)[number]
+
+
+def test_both_ranks_hold_the_same_bits(result):
+    one, two = result[2, 0], result[2, 1]
+    assert all(torch.equal(value, two["weights"][name]) for name, value in one["weights"].items())
+    assert all(torch.equal(value, two["scores"][name]) for name, value in one["scores"].items())
+    assert one["genotypes"] == two["genotypes"]
+    assert one["metrics"] == two["metrics"]
+    assert torch.equal(one["generator"], two["generator"])
+
+
+def test_two_processes_equal_one(result):
+    one, two = result[1, 0], result[2, 0]
+    for name, value in one["weights"].items():
+        torch.testing.assert_close(
+            two["weights"][name], value, rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
+    assert one["genotypes"] == two["genotypes"]
+    assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
+
+
+def test_what_the_processes_shared_moved(result):
+    """Equality would say nothing of parameters that stayed where they were."""
+    one = result[1, 0]
+    arch = [name for name in one["weights"] if name.startswith("arch.")]
+    for name in arch or ["supernet.head.bias"]:
+        assert float((one["weights"][name] - one["start"][name]).abs().max()) > 1e-4, name
