@@ -25,7 +25,15 @@ from nas_lightning.data import Cifar10, SearchData
 from nas_lightning.spaces import NasBench201
 
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
-STRATEGIES = ("darts", "pr_darts", "gdas", "pc_darts", "gaea", "random_ws", "random")
+EPOCHS = {  # of the papers and of NAS-Bench-201's own runs; --scale makes them short in the same proportions
+    "darts": 50,
+    "pr_darts": 200,
+    "gdas": 250,
+    "pc_darts": 50,
+    "gaea": 50,
+    "random_ws": 100,
+    "random": 0,
+}
 
 
 def main() -> None:
@@ -51,16 +59,14 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES))
+    parser.add_argument("--strategies", nargs="+", default=list(EPOCHS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--scale", type=float, default=0.2, help="share of the papers' epochs")
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--cells", type=int, default=1, help="cells per stage")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument(
-        "--arch-lr", type=float, default=6e-3, help="raised, because the run is short"
-    )
+    parser.add_argument("--arch-lr", type=float, default=6e-3, help="raised, because the run is short")
     parser.add_argument(
         "--set", nargs="*", default=[], help="further settings, such as strategy.threshold=0.2"
     )
@@ -69,7 +75,10 @@ def parse() -> argparse.Namespace:
 
 
 def search(name: str, seed: int, options: argparse.Namespace) -> dict:
+    epochs = round(options.scale * EPOCHS[name])
     settings = [f"strategy={name}", f"seed={seed}", "run=outputs", *options.set]
+    if name == "pc_darts":
+        settings.append(f"strategy.warmup_epochs={round(0.3 * epochs)}")  # 15 of 50
     if name not in ("random", "random_ws", "gaea"):
         settings.append(f"strategy.arch_lr={options.arch_lr}")
     with initialize_config_module("nas_lightning.conf", version_base="1.3"):
@@ -89,7 +98,7 @@ def search(name: str, seed: int, options: argparse.Namespace) -> dict:
     }
     strategy = build(cfg.strategy, parts)
     trainer = pl.Trainer(
-        max_epochs=0 if name == "random" else options.epochs,
+        max_epochs=epochs,
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,
