@@ -1,0 +1,96 @@
+"""What the documentation tells people to type is typed here: on smaller networks, for one epoch."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.cli.conftest import run_script
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "CONTRIBUTING.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
+SMALL = {
+    "search": (
+        *("supernet.channels=4", "supernet.cells=1", "network.channels=4", "network.cells=1"),
+        *("trainer.max_epochs=1", "callbacks.history.figures=false"),
+    ),
+    "train": ("network.channels=4", "network.cells=1", "trainer.max_epochs=1"),
+}
+ELSEWHERE = ("cifar10", "-m", "resume=", "logger=", "experiment=", "derivation=", "ddp", "--help")
+"""Commands with these words need data, devices or time; other tests run their like."""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+
+
+def commands() -> list[tuple[str, str]]:
+    lines = [
+        (page.name, line) for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()
+    ]
+    return sorted(
+        {(name, line) for name, line in lines if line.startswith(("python search.py", "python train.py"))}
+    )
+
+
+def short(words: list[str], run: Path) -> list[str]:
+    name = words[1].removesuffix(".py")
+    given = [word.replace("outputs/search/<run>", "searched") for word in words[2:]]
+    subset = [] if any("root=" in word for word in given) else ["dataset.subset=64"]
+    added = [word for word in SMALL[name] if not any(g.startswith(word.split("=")[0]) for g in given)]
+    return [*given, *added, *subset, "dataset.batch_size=16", f"run={run}"]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A folder with what the pages speak of: a search's run, a user's images and a user's own parts."""
+    folder = tmp_path_factory.mktemp("docs")
+    for number, name in enumerate(("cats", "dogs")):
+        for index in range(40):
+            path = folder / "my_images" / name / f"{index}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 32), (100 * number, 5 * index, 0)).save(path)
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for target, _, content in re.findall(r"`(my_\w+/[\w/]+\.\w+)`[^\n]*\n\n```(\w+)\n(.*?)```", text, re.S):
+        (folder / target).parent.mkdir(parents=True, exist_ok=True)
+        (folder / target).write_text(content, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        search = ["python", "search.py", "space=nasbench201"]
+        assert run_script("search", *short(search, folder / "searched")) == 0
+        yield folder
+    for name in [name for name in sys.modules if name.startswith("my_nas")]:
+        del sys.modules[name]
+
+
+def test_the_pages_were_found():
+    assert len(PAGES) >= 7
+    assert len(commands()) >= 8
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_commands_run(page, line, workplace, tmp_path, capsys):
+    if any(word in line for word in ELSEWHERE):
+        pytest.skip("needs more than a moment; its like is run by another test")
+    code = run_script(*_named(short(shlex.split(line), tmp_path), line))
+    assert code == 0, capsys.readouterr().err
+    assert (tmp_path / "genotype.json").is_file()
+
+
+def _named(words: list[str], line: str) -> list[str]:
+    return ["search" if "search.py" in line else "train", *words]
+
+
+@pytest.mark.filterwarnings("ignore:The number of training batches")  # advice about runs as short as these
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_run(page, workplace, capsys):
+    for code in blocks(page, "python"):
+        exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
