@@ -22,12 +22,11 @@ from nas_lightning.strategies.weight_sharing import WeightSharing
 CONF = Path(__file__).parents[2] / "conf"
 STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("[!_]*.yaml"))
 SPACES = sorted(path.stem for path in (CONF / "space").glob("[!_]*.yaml"))
-SMALL = {
+SMALL_SPACE = {
     "darts": ["supernet.cells=3", "supernet.stem_multiplier=1", "space.nodes=1"],
     "nasbench201": ["supernet.cells=1"],
-    "random_ws": ["strategy.candidates=10"],
-    "nasi": ["strategy.nu_samples=5"],
 }
+SMALL_STRATEGY = {"random_ws": ["strategy.candidates=10"], "nasi": ["strategy.nu_samples=5"]}
 
 LIGHTNING_SAYS = (
     "ignore:.*LeafSpec.*:FutureWarning",
@@ -81,7 +80,9 @@ def config(strategy: str, space: str, *overrides: str) -> DictConfig:
     sizes = ["dataset.train_size=24", "dataset.test_size=4", "dataset.batch_size=4", "supernet.channels=4"]
     chosen = [f"strategy={strategy}", f"space={space}", "dataset=fake", "run=."]
     with initialize_config_module("nas_lightning.conf", version_base=None):
-        return compose("search", [*chosen, *sizes, *SMALL[space], *SMALL.get(strategy, []), *overrides])
+        return compose(
+            "search", [*chosen, *sizes, *SMALL_SPACE[space], *SMALL_STRATEGY.get(strategy, []), *overrides]
+        )
 
 
 def at_most(epochs: int, strategy: str) -> int:
