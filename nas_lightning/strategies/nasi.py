@@ -5,6 +5,7 @@
 t(A), at the initial weights θ, stands for the trace norm of the neural tangent kernel. One step from α₀ = 0
 along the mean gradient, by straight-through Gumbel samples (17, 18), gives the distribution whose mode is the
 architecture. The gradient of t is a gradient through a gradient: a second backward pass through the supernet.
+t follows accuracies in supernets as deep as the networks only: with a cell a stage its order says nothing.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Nasi(Strategy):
         xi: length of the step.
         computed: `all` operations of an edge enter the gradient by α; with `sampled` only the one that
             was drawn is computed, which costs what one path costs and leaves the others to the softmax.
+            In the default supernet of `darts` a step of `all` needs 0.23 GB an image, four times as much.
         fixed_batch: one mini-batch for all steps (as equation 12) instead of a fresh one each (algorithm 1).
         labels: `random` ones show that the search needs none (section 4.1).
         inputs: `gaussian` noise shows that it needs no images (section 4.2).
