@@ -67,7 +67,8 @@ class GenotypeHistory(pl.Callback):
             if trainer.is_global_zero:
                 folder = self.path.parent / FIGURES
                 save_genotypes(genotypes, folder)
-                save_weights(read_history(self.path), folder)
+                if self.path.is_file():  # not after a search of no epochs
+                    save_weights(read_history(self.path), folder)
 
 
 def _line(entry: Mapping[str, Any]) -> str:

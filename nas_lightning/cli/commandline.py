@@ -81,14 +81,16 @@ def _parse(argv: Sequence[str]) -> Namespace:
         raise InputError(f"expected settings as key=value: {message}", where="the command line")
 
     parser.error = fail  # type: ignore[method-assign]  # by itself it prints pages
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)  # flags may stand between settings
 
 
 def _written_out(name: str, override: str, multirun: bool) -> str:
     if name == "train" and override.startswith("network."):
         return f"++{override}"
     if override.startswith("run="):
-        return f"hydra.{_mode(multirun)}.dir={override.removeprefix('run=')}"
+        folder = override.removeprefix("run=")
+        literal = folder if folder.startswith(("'", '"', "${")) else quoted(folder)
+        return f"hydra.{_mode(multirun)}.dir={literal}"
     return override
 
 

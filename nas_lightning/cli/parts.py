@@ -18,6 +18,7 @@ from nas_lightning.cli.help import groups
 from nas_lightning.cli.resume import CHECKPOINT
 from nas_lightning.cli.targets import arguments, check_value
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.tracking import METRICS_FILE, read_metrics
 
 _FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
 """What a network depends on besides its sizes."""
@@ -66,10 +67,18 @@ def sizes_of(build: Callable[..., Any], sizes: Mapping[str, Any], where: str) ->
     return dict(sizes)
 
 
-def metrics(trainer: pl.Trainer) -> dict[str, float]:
-    """The last metrics, without the weight of every edge."""
-    found = trainer.callback_metrics.items()
-    return {name: round(float(value), 6) for name, value in found if not name.startswith("weights/")}
+def metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
+    """The last metrics, without the weight of every edge.
+
+    A run that was killed after its last epoch trains no more when it is resumed, and has them from its file.
+    """
+    path = run / METRICS_FILE
+    stored = {
+        name: value for row in (read_metrics(path) if path.is_file() else []) for name, value in row.items()
+    }
+    found = {**stored, **{name: float(value) for name, value in trainer.callback_metrics.items()}}
+    left_out = ("weights/", "step", "epoch")
+    return {name: round(value, 6) for name, value in found.items() if not name.startswith(left_out)}
 
 
 def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:

@@ -80,7 +80,7 @@ def _conclude(
         "versions": {"nas_lightning": __version__, "torch": torch.__version__},
         "params": size.params,
         "macs": size.macs,
-        "metrics": metrics(trainer),
+        "metrics": metrics(trainer, Path(cfg.run)),
         "notation": [strategy.space.notation(genotype) for genotype in genotypes],
     }
     if trainer.is_global_zero:

@@ -30,7 +30,6 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     size, start = cost(network, data.image), checkpoint(cfg, module)
     announce(f"Training a network of {space.name} on {data.name}: {size}", cfg)
     trainer.fit(module, data, ckpt_path=start)
-    trained = metrics(trainer)
     trainer.test(module, data, verbose=False)
     facts = {
         "space": space.name,
@@ -39,7 +38,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         "versions": {"nas_lightning": __version__, "torch": torch.__version__},
         "params": size.params,
         "macs": size.macs,
-        "metrics": {**trained, **metrics(trainer)},
+        "metrics": metrics(trainer, Path(cfg.run)),
         "notation": [space.notation(genotype)],
     }
     if trainer.is_global_zero:

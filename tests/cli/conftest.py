@@ -1,7 +1,9 @@
 """The entry scripts, called as a user calls them but in this process, on runs of a second."""
 
 import logging
+import os
 import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from PIL import Image
 
 from nas_lightning import cli
 
+REPOSITORY = Path(__file__).parents[2]
 TINY_DATA = (
     "dataset=fake",
     "dataset.shape=[1,8,8]",
@@ -59,7 +62,7 @@ def process_state() -> Iterator[None]:
 def run_script(name: str, *argv: str) -> int:
     """The exit code of `python <name>.py <argv>`; its message goes to stderr, as Python sends it."""
     with process_state():
-        sys.argv[:] = [f"{name}.py", *argv]
+        sys.argv[:] = [str(REPOSITORY / f"{name}.py"), *argv]
         try:
             getattr(cli, name)()
         except SystemExit as end:
@@ -68,6 +71,14 @@ def run_script(name: str, *argv: str) -> int:
                 return 1
             return end.code or 0
         return 0
+
+
+def run_process(name: str, *argv: str, **options) -> subprocess.Popen:
+    """The same as a process of its own, on one thread, which the results' last bits depend on."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, str(REPOSITORY / f"{name}.py"), *argv]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(words, env=environment, **{**pipes, **options})
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""SIGKILL at any moment, then `resume=`: what comes out is what the run that was never killed comes to."""
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cli.conftest import TINY_DATA, TINY_NETWORK, TINY_SEARCH, run_process
+
+EPOCHS = 12
+SEARCH = (*TINY_SEARCH, f"trainer.max_epochs={EPOCHS}", "callbacks.history.figures=false")
+TRAIN = (*TINY_DATA, *TINY_NETWORK, f"trainer.max_epochs={EPOCHS}", "genotype=nasbench201_best")
+KEPT = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers")
+OURS = ("nas_lightning", "nas_lightning_rng")  # a strategy's generator, and everybody's random numbers
+
+
+def killed(name: str, *argv: str, folder: Path, run: str) -> bool:
+    """Start the command, kill it a random moment after its first checkpoint; False: it was done by then."""
+    process = run_process(name, *argv, f"run={run}", cwd=folder)
+    checkpoint = folder / run / "checkpoints" / "last.ckpt"
+    while not checkpoint.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    time.sleep(random.SystemRandom().uniform(0, 1))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
+def assert_same(a, b, where="checkpoint"):
+    """Bit for bit, however deep."""
+    if isinstance(a, torch.Tensor):
+        assert torch.equal(a, b), where
+    elif isinstance(a, dict):
+        assert list(a) == list(b), where
+        for key in a:
+            assert_same(a[key], b[key], f"{where}[{key!r}]")
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), where
+        for number, pair in enumerate(zip(a, b, strict=True)):
+            assert_same(*pair, f"{where}[{number}]")
+    else:
+        assert a == b, where
+
+
+def assert_same_run(one: Path, other: Path, files: tuple[str, ...]) -> None:
+    first, second = (torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (one, other))
+    for key in (*KEPT, *OURS):
+        assert (key in first) == (key in second)
+        if key in first:
+            assert_same(first[key], second[key], key)
+    for file in files:
+        assert (one / file).read_bytes() == (other / file).read_bytes(), file
+
+
+def check(command, folder: Path, name: str, argv: tuple[str, ...], files: tuple[str, ...]) -> None:
+    assert command(name, *argv, "run=whole").code == 0
+    cut_off = killed(name, *argv, folder=folder, run="stopped")
+    rows = (folder / "stopped" / "metrics.csv").read_text().splitlines()
+    code, out, err = command(name, "resume=stopped")
+    assert (code, err) == (0, "")
+    if cut_off and len(rows) < EPOCHS:
+        assert f"epoch {EPOCHS}/{EPOCHS}" in out  # and it had something to do
+        assert f"epoch  1/{EPOCHS}" not in out  # but did not start anew
+    assert_same_run(folder / "whole", folder / "stopped", files)
+
+
+FOUND = ("metrics.csv", "history.jsonl", "genotype.json")
+
+
+@pytest.mark.parametrize("strategy", ["pr_darts"])
+def test_a_search(command, tmp_path, strategy):
+    check(command, tmp_path, "search", (*SEARCH, f"strategy={strategy}"), FOUND)
+
+
+def test_training(command, tmp_path):
+    check(command, tmp_path, "train", TRAIN, ("metrics.csv", "genotype.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["darts", "gdas", "pc_darts", "gaea", "fair_darts", "random_ws"])
+def test_the_other_strategies(command, tmp_path, strategy):
+    check(command, tmp_path, "search", (*SEARCH, f"strategy={strategy}"), FOUND)
+
+
+@pytest.mark.slow
+def test_second_order(command, tmp_path):
+    check(command, tmp_path, "search", (*SEARCH, "strategy=darts", "strategy.order=2"), FOUND)
+
+
+@pytest.mark.slow
+def test_killed_again_and_again(command, tmp_path):
+    argv = (*SEARCH, "strategy=gdas")
+    assert command("search", *argv, "run=whole").code == 0
+    killed("search", *argv, folder=tmp_path, run="stopped")
+    for _ in range(3):
+        process = run_process("search", "resume=stopped", cwd=tmp_path)
+        time.sleep(random.SystemRandom().uniform(4, 9))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert command("search", "resume=stopped").code == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped", FOUND)

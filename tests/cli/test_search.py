@@ -1,0 +1,324 @@
+"""`search.py` from the first word to the last: what it prints, writes, returns and proposes."""
+
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from hydra.experimental.callback import Callback
+
+from nas_lightning.cli.help import config_folder, description, groups
+from nas_lightning.genotype import read_genotypes
+from nas_lightning.spaces import NasBench201
+from tests.cli.conftest import REPOSITORY, TINY_SEARCH, run_process
+
+QUICK = (*TINY_SEARCH, "trainer.max_epochs=2")
+
+
+def following(out: str) -> list[str]:
+    """The words of the command that a search proposes."""
+    return shlex.split(out.split("Train it:\n")[1])
+
+
+class Spy(Callback):
+    """Sees what a job returns to Hydra."""
+
+    returned: list = []  # noqa: RUF012
+
+    def on_job_end(self, config, job_return, **kwargs):
+        self.returned.append(job_return.return_value)
+
+
+def test_a_search_leaves_everything_in_its_folder(command, tmp_path):
+    code, out, err = command("search", *QUICK, "strategy=darts", "run=my run", "seed=3")
+    assert (code, err) == (0, "")
+    run = tmp_path / "my run"
+    made = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    assert made >= {
+        *(".hydra/config.yaml", ".hydra/overrides.yaml", "checkpoints/last.ckpt", "genotype.json"),
+        *("history.jsonl", "metrics.csv", "report.html", "summary.json", "search.log"),
+        *("figures/genotype.png", "figures/genotype.svg", "figures/weights_cell.png"),
+    }
+    assert not [name for name in made if "partial" in name]
+
+    facts = json.loads((run / "genotype.json").read_text())
+    (genotype,) = read_genotypes(run)
+    network = NasBench201().network(genotype, in_channels=1, num_classes=4, channels=4, cells=1)
+    assert facts["params"] == sum(p.numel() for p in network.parameters())
+    assert (facts["strategy"], facts["space"], facts["dataset"], facts["seed"]) == (
+        "Darts",
+        "nasbench201",
+        "fake",
+        3,
+    )
+    assert NasBench201().parse(facts["notation"][0]) == genotype
+    assert set(facts["versions"]) >= {"nas_lightning", "torch"}
+    rows = list(csv.DictReader((run / "metrics.csv").read_text().splitlines()))
+    last = [row["valid_accuracy"] for row in rows if row["valid_accuracy"]][-1]
+    assert facts["metrics"]["valid_accuracy"] == pytest.approx(float(last), abs=1e-6)
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert history[-1]["genotypes"] == [genotype.to_dict()]
+    assert str(genotype) in out
+    assert json.loads((run / "summary.json").read_text())["overrides"] == [
+        *(line for line in QUICK),
+        "strategy=darts",
+        "seed=3",
+    ]
+
+
+def test_the_screen_has_the_run_and_nothing_else(command, tmp_path):
+    _, out, err = command("search", *QUICK, "strategy=darts")
+    assert err == ""
+    lines = [line for line in out.splitlines() if line]
+    assert lines[0].startswith("Searching nasbench201 with Darts on fake, 2 epochs, seed 0 → outputs/search/")
+    assert [line[:9] for line in lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
+    assert lines[3].startswith("cell: ")
+    assert "parameters" in lines[4]
+    assert lines[5].startswith("train_accuracy")
+    for line, name in zip(lines[6:9], ("genotype.json", "genotype.png", "report.html"), strict=True):
+        path = Path(line.split()[1])
+        assert not path.is_absolute()
+        assert path.name == name
+        assert path.is_file()
+    assert lines[9] == "Train it:"
+    assert len(lines) == 11
+
+
+def test_the_command_that_it_proposes_runs(command, tmp_path):
+    _, out, _ = command("search", *QUICK, "strategy=random", "run=a folder, with (signs)")
+    words = [*following(out), "trainer.max_epochs=1", "network.channels=4", "network.cells=1"]
+    run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "on fake" in run.stdout
+    (trained,) = (tmp_path / "outputs" / "train").iterdir()
+    assert read_genotypes(trained) == read_genotypes(tmp_path / "a folder, with (signs)")
+    stored = json.loads((trained / "summary.json").read_text())["overrides"]
+    assert {"dataset=fake", "dataset.shape=[1,8,8]", "dataset.train_size=32"} <= set(stored)
+
+
+def test_the_command_has_the_images_that_an_experiment_chose(command, tmp_path, images):
+    experiment = tmp_path / "mine" / "experiment" / "cats.yaml"
+    experiment.parent.mkdir(parents=True)
+    experiment.write_text(
+        dedent(f"""\
+        # @package _global_
+        # Cats, dogs and owls
+        defaults:
+          - override /dataset: image_folder
+        dataset:
+          root: {images}
+          batch_size: 2
+        """)
+    )
+    quick = ("space=nasbench201", "supernet.channels=2", "supernet.cells=1", "network.channels=2")
+    argv = (*quick, "strategy=random", "--config-dir", "mine", "experiment=cats", "network.cells=1")
+    code, out, err = command("search", *argv)
+    assert code == 0, err
+    words = following(out)
+    assert words[2:4] == ["--config-dir", "mine"]
+    assert "dataset=image_folder" in words
+    assert f"dataset.root={images}" in words
+    assert not any("batch_size" in word for word in words)  # a search's, not the training's
+
+
+def test_the_objective_goes_back_to_hydra(command, tmp_path):
+    Spy.returned.clear()
+    spy = f"+hydra.callbacks.spy._target_={Spy.__module__}.Spy"
+    assert command("search", *QUICK, "strategy=darts", "run=a", "objective=valid_loss", spy).code == 0
+    facts = json.loads((tmp_path / "a" / "genotype.json").read_text())
+    assert Spy.returned == [facts["metrics"]["valid_loss"]]
+
+
+def test_the_same_seed_twice(command, tmp_path):
+    for name in ("one", "two"):
+        assert command("search", *QUICK, "strategy=pr_darts", f"run={name}").code == 0
+    for file in ("metrics.csv", "history.jsonl", "genotype.json"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_two_runs_in_the_same_second(command, tmp_path):
+    fixed = ("strategy=random", *TINY_SEARCH, "callbacks.history.figures=false")
+    for _ in range(3):
+        assert command("search", *fixed).code == 0
+    assert len(list((tmp_path / "outputs" / "search").iterdir())) == 3
+
+
+# Sweeps
+
+
+def test_a_sweep_ends_with_a_table(command, tmp_path):
+    argv = ("-m", *QUICK, "strategy=darts,random", "seed=0,1", "run=sweep", "callbacks.history.figures=false")
+    code, out, err = command("search", *argv)
+    assert (code, err) == (0, "")
+    table = (tmp_path / "sweep" / "table.md").read_text()
+    assert table in out
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    assert [row[1] for row in rows[2:]] == [
+        *("strategy=darts seed=0", "strategy=darts seed=1"),
+        *("strategy=random seed=0", "strategy=random seed=1"),
+    ]
+    for number, row in enumerate(rows[2:]):
+        facts = json.loads((tmp_path / "sweep" / str(number) / "genotype.json").read_text())
+        cells = dict(zip(rows[0], row, strict=True))
+        assert cells["parameters"] == f"{facts['params']:,}"
+        accuracy = facts["metrics"].get("valid_accuracy")
+        assert cells["valid_accuracy"] == ("" if accuracy is None else f"{accuracy:.4f}")
+
+
+def test_a_job_that_fails_leaves_the_others_going(command, tmp_path):
+    argv = (
+        "-m",
+        *QUICK,
+        "strategy=darts",
+        "strategy.lr=-1,0.1",
+        "run=sweep",
+        "callbacks.history.figures=false",
+    )
+    code, _, err = command("search", *argv)
+    assert code == 1
+    assert err == "error: expected a learning rate above 0, got -1\n"
+    table = (tmp_path / "sweep" / "table.md").read_text().splitlines()
+    assert "expected a learning rate above 0" in table[2]
+    assert "strategy.lr=0.1" in table[3]
+    assert (tmp_path / "sweep" / "1" / "genotype.json").is_file()
+
+
+def test_a_job_that_breaks_keeps_its_traceback(command, tmp_path, users):
+    users("broken", "raise RuntimeError('out of\\nmemory')")
+    argv = ("-m", *QUICK, "strategy=broken,random", "--config-dir", "mine", "run=sweep")
+    code, _, err = command("search", *argv)
+    assert code == 1
+    assert err.startswith("error: RuntimeError: out of memory (see ")
+    assert "Traceback" in (tmp_path / "sweep" / "0" / "error.txt").read_text()
+    assert (tmp_path / "sweep" / "1" / "genotype.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_sweep_side_by_side(tmp_path):
+    argv = (
+        "-m",
+        *QUICK,
+        "strategy=random",
+        "seed=0,1",
+        "run=sweep",
+        "launcher=joblib",
+        "hydra.launcher.n_jobs=2",
+    )
+    run = run_process("search", *argv, cwd=tmp_path)
+    out, err = run.communicate()
+    assert run.returncode == 0, err
+    assert (tmp_path / "sweep" / "table.md").read_text() in out
+    assert len(list((tmp_path / "sweep").glob("*/genotype.json"))) == 2
+
+
+# What users bring
+
+
+@pytest.fixture
+def users(tmp_path):
+    """`users(name, line)`: a strategy of the user's own, in their module, with a yaml in mine/strategy."""
+
+    def write(name: str, line: str) -> None:
+        (tmp_path / "mine" / "strategy").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / "strategy" / f"{name}.yaml").write_text(
+            f"# {name}: one of my own\n_target_: own_{name}.Own\nlength: 3\nseed: ${{seed}}\n"
+        )
+        (tmp_path / f"own_{name}.py").write_text(
+            dedent(f"""\
+            from nas_lightning.strategies import Strategy
+
+            class Own(Strategy):
+                def __init__(self, space, *, length: int = 1, seed: int = 0):
+                    super().__init__(space, seed)
+                    self.length = length
+
+                def derive(self):
+                    {line}
+
+                def training_step(self, *args):
+                    return None
+
+                def configure_optimizers(self):
+                    return None
+            """)
+        )
+
+    return write
+
+
+def test_a_users_strategy(command, tmp_path, users):
+    users("mine", "return [self.space.sample(self.generator) for _ in range(self.length)]")
+    argv = (*TINY_SEARCH, "trainer.max_epochs=0", "strategy=mine", "--config-dir", "mine", "run=a")
+    code, out, err = command("search", *argv)
+    assert (code, err) == (0, "")
+    assert "with Own" in out
+    assert len(read_genotypes(tmp_path / "a")) == 3
+    assert "mine: one of my own" in command("search", "--help", "--config-dir", "mine").out
+
+
+def test_the_installed_command_works_anywhere(tmp_path, users):
+    users("mine", "return [self.space.sample(self.generator)]")
+    script = Path(sys.executable).with_name("nas-search")
+    argv = [script, *TINY_SEARCH, "trainer.max_epochs=0", "strategy=mine", "--config-dir=mine", "run=a"]
+    run = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "nas-train --config-dir mine genotype=file genotype.path=a dataset=fake" in run.stdout
+
+
+# Help
+
+
+def test_help_names_every_option_with_its_line(command):
+    for name in ("search", "train"):
+        code, out, err = command(name, "--help")
+        assert (code, err) == (0, "")
+        assert f"python {name}.py" in out
+    for group in ("strategy", "space", "dataset", "experiment", "launcher", "logger"):
+        for option, line in groups()[group].items():
+            if not option.startswith("retrain/"):
+                assert option in command("search", "--help").out
+                assert line, f"{group}/{option}.yaml has no line"
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys; sys.argv = ['search.py', '--help']\nfrom nas_lightning.cli import search\n"
+    code += (
+        "try: search()\nexcept SystemExit: print(*{'torch', 'pytorch_lightning', 'timm'} & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == ""
+
+
+def test_cfg_prints_and_writes_nothing(command, tmp_path):
+    code, out, _ = command("search", *QUICK, "--cfg", "job")
+    assert code == 0
+    assert "max_epochs: 2" in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_descriptions_are_sentences_of_one_line():
+    lines = [description(path) for path in config_folder().glob("*/**/*.yaml")]
+    assert len(lines) > 40
+    assert all(line and len(line) < 140 for line in lines)
+
+
+@pytest.mark.slow
+def test_control_c_says_how_to_go_on(tmp_path):
+    import signal
+    import time
+
+    run = run_process(
+        "search", *TINY_SEARCH, "trainer.max_epochs=5000", "strategy=gdas", "run=a", cwd=tmp_path
+    )
+    while not (tmp_path / "a" / "checkpoints" / "last.ckpt").exists():
+        assert run.poll() is None
+        time.sleep(0.1)
+    os.kill(run.pid, signal.SIGINT)
+    out, _ = run.communicate()
+    assert run.returncode == 1
+    assert shlex.split(out.split("Go on with:\n")[1])[1:] == [str(REPOSITORY / "search.py"), "resume=a"]

@@ -1,0 +1,111 @@
+"""`train.py` from the first word to the last."""
+
+import json
+
+import pytest
+
+from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
+from nas_lightning.retrain import Retrain
+from nas_lightning.spaces import DartsSpace, NasBench201
+from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK
+
+import torch  # isort: skip
+
+QUICK = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=2")
+
+
+def facts(run):
+    return json.loads((run / "genotype.json").read_text())
+
+
+def test_a_training_run_leaves_everything_in_its_folder(runs, command):
+    code, out, err = command("train", *QUICK, "genotype=file", "genotype.path=searched", "run=a")
+    assert (code, err) == (0, "")
+    run = runs / "a"
+    made = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    assert made >= {
+        *(".hydra/config.yaml", "checkpoints/last.ckpt", "genotype.json", "metrics.csv", "report.html"),
+        *("summary.json", "train.log", "figures/genotype.png"),
+    }
+    assert read_genotypes(run) == read_genotypes(runs / "searched")
+    assert "test_accuracy" in out
+    assert "epoch 2/2   train " in out
+    for line in ("genotype  a/genotype.json", "picture   a/figures/genotype.png", "report    a/report.html"):
+        assert line in out.splitlines()
+
+
+def test_the_checkpoint_is_the_network_that_was_tested(runs, command):
+    """The numbers in the summary come from the weights in the folder."""
+    from nas_lightning.data import Fake
+
+    assert command("train", *QUICK, "genotype=file", "genotype.path=searched", "run=a").code == 0
+    (genotype,) = read_genotypes(runs / "a")
+    network = NasBench201().network(genotype, in_channels=1, num_classes=4, channels=4, cells=1)
+    assert facts(runs / "a")["params"] == sum(p.numel() for p in network.parameters())
+    module = Retrain(network, 4)
+    stored = torch.load(runs / "a" / "checkpoints" / "last.ckpt", weights_only=True)
+    module.load_state_dict(stored["state_dict"])
+    data = Fake(shape=(1, 8, 8), train_size=32, test_size=16, batch_size=8)
+    correct = 0
+    with torch.no_grad():
+        for x, y in data.test_dataloader():
+            correct += int((module.network.eval()(x).argmax(1) == y).sum())
+    assert facts(runs / "a")["metrics"]["test_accuracy"] == correct / 16
+
+
+def test_one_of_several_architectures(tmp_path, command):
+    random = torch.Generator().manual_seed(0)
+    found = [NasBench201().sample(random) for _ in range(3)]
+    write_genotypes(tmp_path / "pool.json", found)
+    argv = (*QUICK, "trainer.max_epochs=1", "genotype=file", "genotype.path=pool.json", "genotype.index=2")
+    assert command("train", *argv, "run=a").code == 0
+    assert read_genotypes(tmp_path / "a") == [found[2]]
+
+
+def test_a_bare_genotype(tmp_path, command):
+    genotype = NasBench201().parse(CELL)
+    (tmp_path / "cell.json").write_text(json.dumps(genotype.to_dict()))
+    argv = (*QUICK, "trainer.max_epochs=1", "genotype=file", "genotype.path=cell.json", "run=a")
+    assert command("train", *argv).code == 0
+    assert facts(tmp_path / "a")["notation"] == [CELL]
+
+
+@pytest.mark.parametrize(("name", "space"), [("darts_v2", DartsSpace()), ("nasbench201_best", NasBench201())])
+def test_a_published_architecture_of_the_size_that_was_typed(tmp_path, command, name, space):
+    argv = (*QUICK, "trainer.max_epochs=1", f"genotype={name}", "network.dropout=0.1", "run=a")
+    code, _, err = command("train", *argv)
+    assert code == 0, err
+    (genotype,) = read_genotypes(tmp_path / "a")
+    assert isinstance(genotype, Genotype)
+    auxiliary = name == "darts_v2"  # which its space has by default
+    sizes = {"in_channels": 1, "num_classes": 4, "channels": 4, "cells": 1, "auxiliary": auxiliary}
+    network = space.network(genotype, **sizes)
+    assert facts(tmp_path / "a")["params"] == sum(p.numel() for p in network.parameters())
+
+
+def test_images_set_aside_pick_the_best_epoch(tmp_path, command):
+    argv = (*QUICK, "genotype=nasbench201_best", "dataset.val_fraction=0.25", "run=a")
+    code, out, _ = command("train", *argv)
+    assert code == 0
+    assert "val " in out
+    assert (tmp_path / "a" / "checkpoints" / "best.ckpt").is_file()
+
+
+def test_a_sweep_over_sizes(tmp_path, command):
+    argv = ("-m", *TINY_DATA, "trainer.max_epochs=1", "genotype=nasbench201_best", "network.cells=1")
+    code, _, err = command("train", *argv, "network.channels=2,4", "run=sweep")
+    assert (code, err) == (0, "")
+    table = (tmp_path / "sweep" / "table.md").read_text().splitlines()
+    assert [line.split("|")[2].strip() for line in table[2:]] == ["network.channels=2", "network.channels=4"]
+    assert "test_accuracy" in table[0]
+
+
+def test_a_run_that_was_killed_after_its_last_epoch(runs, command):
+    for name, run in (("train", runs / "trained"), ("search", runs / "searched")):
+        files = ("genotype.json", "metrics.csv")
+        before = [(run / file).read_bytes() for file in files]
+        (run / "genotype.json").unlink()
+        (run / "summary.json").unlink()
+        code, _, err = command(name, f"resume={run}")
+        assert (code, err) == (0, "")
+        assert [(run / file).read_bytes() for file in files] == before

@@ -1,0 +1,70 @@
+"""Checkpoints are whole or not there, and those within an epoch lead to the same result."""
+
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from nas_lightning.callbacks import RNGState
+from nas_lightning.checkpoints import AtomicCheckpoints, StepCheckpoint
+from nas_lightning.data import Fake, SearchData
+from nas_lightning.spaces import NasBench201
+from nas_lightning.strategies import Gdas
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Checkpoint directory .* exists", "ignore:.*LeafSpec.*:FutureWarning"
+)
+
+
+def search(folder: Path, *callbacks: pl.Callback, resume: Path | None = None) -> dict[str, torch.Tensor]:
+    """Two epochs of four steps; the state at their end."""
+    torch.manual_seed(1)
+    space = NasBench201()
+    strategy = Gdas(space, space.supernet(in_channels=1, num_classes=4, channels=2, cells=1), seed=5)
+    data = SearchData(Fake(shape=(1, 8, 8), train_size=64, test_size=8, batch_size=8))
+    trainer = pl.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        default_root_dir=folder,
+        callbacks=[RNGState(), *callbacks],
+        plugins=[AtomicCheckpoints()],
+    )
+    trainer.fit(strategy, data, ckpt_path=resume)
+    assert trainer.global_step == 8
+    return {**strategy.state_dict(), "generator": strategy.generator.get_state()}
+
+
+@pytest.mark.parametrize("every", [3, 5])  # saved last within the second epoch
+def test_going_on_within_an_epoch_comes_to_the_same(tmp_path, every):
+    path = tmp_path / "last.ckpt"
+    whole = search(tmp_path, StepCheckpoint(path, every_n_steps=every))
+    assert torch.load(path, weights_only=True)["global_step"] == {3: 6, 5: 5}[every]
+    resumed = search(tmp_path, resume=path)
+    assert whole.keys() == resumed.keys()
+    for name, value in whole.items():
+        assert torch.equal(value, resumed[name]), name
+
+
+def test_without_a_number_nothing_is_saved(tmp_path):
+    search(tmp_path, StepCheckpoint(tmp_path / "last.ckpt"))
+    assert not (tmp_path / "last.ckpt").exists()
+
+
+def test_a_save_that_breaks_off_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "deeper" / "last.ckpt"
+    writer = AtomicCheckpoints()
+    writer.save_checkpoint({"value": torch.ones(2)}, path)
+
+    def broken_off(content, file):
+        Path(file).write_bytes(b"half a")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", broken_off)
+    with pytest.raises(KeyboardInterrupt):
+        writer.save_checkpoint({"value": torch.zeros(2)}, path)
+    assert torch.equal(writer.load_checkpoint(path)["value"], torch.ones(2))
