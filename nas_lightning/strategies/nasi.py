@@ -5,7 +5,8 @@
 t(A), at the initial weights θ, stands for the trace norm of the neural tangent kernel. One step from α₀ = 0
 along the mean gradient, by straight-through Gumbel samples (17, 18), gives the distribution whose mode is the
 architecture. The gradient of t is a gradient through a gradient: a second backward pass through the supernet.
-t follows accuracies in supernets as deep as the networks only: with a cell a stage its order says nothing.
+t needs supernets as deep as the networks: its rank correlation with the accuracies of random NAS-Bench-201
+cells on CIFAR-10 images was 0.49 with five cells a stage and 0.03 with one (8 channels, 200 and 300 cells).
 """
 
 from __future__ import annotations
