@@ -45,12 +45,12 @@ class ImageData(pl.LightningDataModule, ABC):
     def __init__(
         self,
         *,
-        batch_size: int,
-        eval_batch_size: int | None,
         augment: Augment,
-        val_fraction: float,
-        seed: int,
-        subset: int | None,
+        batch_size: int = 64,
+        eval_batch_size: int | None = None,
+        val_fraction: float = 0.0,
+        seed: int = 0,
+        subset: int | None = None,
     ) -> None:
         super().__init__()
         _check("batch_size", batch_size, 1)
@@ -201,11 +201,6 @@ class ImageData(pl.LightningDataModule, ABC):
     def train_batches(self, count: int, seed: int = 0, batch_size: int | None = None) -> list[Batch]:
         """`count` fixed batches of training images without augmentation, the same on every process."""
         return plain_batches(self.batches(self.train, batch_size=batch_size), count, seed)
-
-
-def standard_augment(augment: bool, *, crop_padding: int, flip: bool, cutout: int) -> Augment:
-    """The usual crop and mirror images if `augment`; cutout is a choice of its own."""
-    return Augment(crop_padding, flip, cutout) if augment else Augment(cutout=cutout)
 
 
 def _check(name: str, value: int, least: int) -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from nas_lightning.data.base import Contents, ImageData, standard_augment
+from nas_lightning.data.base import Contents
 from nas_lightning.data.files import FileSamples, Fit
 from nas_lightning.data.image_folder import found_parts
 from nas_lightning.data.listing import Listing
 from nas_lightning.data.missing import fetch, missing
 from nas_lightning.data.pickles import read_batches, read_pickle
 from nas_lightning.data.samples import TensorSamples
+from nas_lightning.data.standard import StandardData
 from nas_lightning.errors import InputError
 
 IMAGE = (3, 32, 32)
 
 
-class Cifar(ImageData):
+class Cifar(StandardData):
     """`root` has the published Python batches, or train and test as class folders (or .tar files of them)."""
 
     size: int
@@ -28,28 +30,8 @@ class Cifar(ImageData):
     labels: str
     meta: tuple[str, str]
 
-    def __init__(
-        self,
-        *,
-        root: str = "data",
-        download: bool = False,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        augment: bool = True,
-        crop_padding: int = 4,
-        cutout: int = 0,
-        val_fraction: float = 0.0,
-        seed: int = 0,
-        subset: int | None = None,
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            augment=standard_augment(augment, crop_padding=crop_padding, flip=True, cutout=cutout),
-            val_fraction=val_fraction,
-            seed=seed,
-            subset=subset,
-        )
+    def __init__(self, *, root: str = "data", download: bool = False, **image_data: Any) -> None:
+        super().__init__(**image_data)
         self.root, self.download = Path(root), download
 
     def fetch(self) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from sklearn.datasets import load_digits
 
 from nas_lightning.data.augment import statistics
-from nas_lightning.data.base import Contents, ImageData, standard_augment
+from nas_lightning.data.base import Contents
 from nas_lightning.data.order import CONTENT, generator, stratified_split
 from nas_lightning.data.samples import TensorSamples
+from nas_lightning.data.standard import StandardData
 
 
-class Digits(ImageData):
+class Digits(StandardData):
     """1,438 training and 359 test images; the split is the same whatever the seed.
 
     >>> data = Digits()
@@ -19,28 +22,11 @@ class Digits(ImageData):
     ((1, 8, 8), 10, 1438, 359)
     """
 
+    mirrors = False
     name = "digits"
 
-    def __init__(
-        self,
-        *,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        augment: bool = True,
-        crop_padding: int = 1,
-        cutout: int = 0,
-        val_fraction: float = 0.0,
-        seed: int = 0,
-        subset: int | None = None,
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            augment=standard_augment(augment, crop_padding=crop_padding, flip=False, cutout=cutout),
-            val_fraction=val_fraction,
-            seed=seed,
-            subset=subset,
-        )
+    def __init__(self, *, crop_padding: int = 1, **image_data: Any) -> None:
+        super().__init__(crop_padding=crop_padding, **image_data)
 
     def load(self) -> Contents:
         found = load_digits()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from nas_lightning.data.augment import statistics
-from nas_lightning.data.base import Contents, ImageData, standard_augment
+from nas_lightning.data.base import Contents
 from nas_lightning.data.order import CONTENT, generator
 from nas_lightning.data.samples import TensorSamples
+from nas_lightning.data.standard import StandardData
 from nas_lightning.errors import InputError
 
 
-class Fake(ImageData):
+class Fake(StandardData):
     """Each class is a random image; a sample is its class's image plus noise of `noise` times its spread.
 
     The images are the same whatever the seed.
@@ -23,6 +25,7 @@ class Fake(ImageData):
     ((3, 16, 16), 4, 64)
     """
 
+    mirrors = False
     name = "fake"
 
     def __init__(
@@ -34,22 +37,10 @@ class Fake(ImageData):
         test_size: int = 64,
         noise: float = 1.0,
         batch_size: int = 16,
-        eval_batch_size: int | None = None,
-        augment: bool = True,
         crop_padding: int = 1,
-        cutout: int = 0,
-        val_fraction: float = 0.0,
-        seed: int = 0,
-        subset: int | None = None,
+        **image_data: Any,
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            augment=standard_augment(augment, crop_padding=crop_padding, flip=False, cutout=cutout),
-            val_fraction=val_fraction,
-            seed=seed,
-            subset=subset,
-        )
+        super().__init__(batch_size=batch_size, crop_padding=crop_padding, **image_data)
         if len(shape) != 3 or min(shape) < 1:
             raise InputError("expected shape as (channels, height, width)", got=tuple(shape))
         if min(train_size, test_size) < num_classes:

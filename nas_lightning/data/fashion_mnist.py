@@ -6,14 +6,16 @@ import gzip
 import math
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.data.base import Contents, ImageData, standard_augment
+from nas_lightning.data.base import Contents
 from nas_lightning.data.missing import fetch, missing
 from nas_lightning.data.samples import TensorSamples
+from nas_lightning.data.standard import StandardData
 from nas_lightning.errors import InputError
 
 MEAN, STD = (0.2860,), (0.3530,)
@@ -31,33 +33,13 @@ CLASSES = (
 )
 
 
-class FashionMnist(ImageData):
+class FashionMnist(StandardData):
     """`root`, or FashionMNIST/raw in it, has the four published files, compressed or not."""
 
     name = "fashion_mnist"
 
-    def __init__(
-        self,
-        *,
-        root: str = "data",
-        download: bool = False,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        augment: bool = True,
-        crop_padding: int = 4,
-        cutout: int = 0,
-        val_fraction: float = 0.0,
-        seed: int = 0,
-        subset: int | None = None,
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            augment=standard_augment(augment, crop_padding=crop_padding, flip=True, cutout=cutout),
-            val_fraction=val_fraction,
-            seed=seed,
-            subset=subset,
-        )
+    def __init__(self, *, root: str = "data", download: bool = False, **image_data: Any) -> None:
+        super().__init__(**image_data)
         self.root, self.download = Path(root), download
 
     def fetch(self) -> None:

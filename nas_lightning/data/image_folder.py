@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from nas_lightning.data.base import Contents, ImageData, standard_augment
+from nas_lightning.data.base import Contents
 from nas_lightning.data.files import FileSamples, Fit, InMemory, decode
 from nas_lightning.data.listing import Listing, find_images, find_parts
 from nas_lightning.data.order import CONTENT, generator, stratified_split
+from nas_lightning.data.standard import StandardData
 from nas_lightning.errors import InputError
 
 # Of ImageNet, which stand in where a set's own are not known
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class ImageFolder(ImageData):
+class ImageFolder(StandardData):
     """Images in `root`, read in colour.
 
     A root with train/ and test/ (or val/), as folders or .tar files, has its parts; of any other, the share
@@ -34,24 +36,11 @@ class ImageFolder(ImageData):
         test_fraction: float = 0.2,
         in_memory: InMemory = "auto",
         num_workers: int = 0,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        augment: bool = True,
-        crop_padding: int = 4,
         flip: bool = True,
-        cutout: int = 0,
-        val_fraction: float = 0.0,
-        seed: int = 0,
-        subset: int | None = None,
+        **image_data: Any,
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            augment=standard_augment(augment, crop_padding=crop_padding, flip=flip, cutout=cutout),
-            val_fraction=val_fraction,
-            seed=seed,
-            subset=subset,
-        )
+        self.mirrors = flip
+        super().__init__(**image_data)
         if image_size is not None and image_size < 1:
             raise InputError("expected image_size of at least 1", got=image_size)
         self.root, self.image_size, self.declared = root, image_size, num_classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from nas_lightning.data.augment import Augment
 from nas_lightning.data.base import Contents, ImageData
@@ -30,21 +31,11 @@ class ImageNet(ImageData):
         color_jitter: float = 0.4,
         num_workers: int = 4,
         batch_size: int = 128,
-        eval_batch_size: int | None = None,
         augment: bool = True,
         cutout: int = 0,
-        val_fraction: float = 0.0,
-        seed: int = 0,
-        subset: int | None = None,
+        **image_data: Any,
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            augment=Augment(cutout=cutout),
-            val_fraction=val_fraction,
-            seed=seed,
-            subset=subset,
-        )
+        super().__init__(batch_size=batch_size, augment=Augment(cutout=cutout), **image_data)
         if image_size < 1:
             raise InputError("expected image_size of at least 1", got=image_size)
         self.root, self.image_size, self.workers = Path(root), image_size, num_workers

@@ -6,11 +6,13 @@ The form in which NAS-Bench-201 (arXiv:2001.00326, section 2.2) uses the downsam
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from nas_lightning.data.base import Contents, ImageData, standard_augment
+from nas_lightning.data.base import Contents
 from nas_lightning.data.missing import missing
 from nas_lightning.data.pickles import read_batches
 from nas_lightning.data.samples import TensorSamples
+from nas_lightning.data.standard import StandardData
 from nas_lightning.errors import InputError
 
 IMAGE = (3, 16, 16)
@@ -21,7 +23,7 @@ TEST_FILE = "val_data"
 FOLDERS = ("", "Imagenet16_train", "Imagenet16_val")  # the published archives unpack into the latter two
 
 
-class ImageNet16(ImageData):
+class ImageNet16(StandardData):
     """`root` has the eleven published files, train_data_batch_1 … 10 and val_data, which is the test part."""
 
     name = "imagenet16"
@@ -31,23 +33,10 @@ class ImageNet16(ImageData):
         *,
         root: str = "data/imagenet16",
         num_classes: int = 120,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        augment: bool = True,
         crop_padding: int = 2,
-        cutout: int = 0,
-        val_fraction: float = 0.0,
-        seed: int = 0,
-        subset: int | None = None,
+        **image_data: Any,
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            augment=standard_augment(augment, crop_padding=crop_padding, flip=True, cutout=cutout),
-            val_fraction=val_fraction,
-            seed=seed,
-            subset=subset,
-        )
+        super().__init__(crop_padding=crop_padding, **image_data)
         if not 2 <= num_classes <= 1000:
             raise InputError("expected 2 ≤ num_classes ≤ 1000", got=num_classes)
         self.root, self.first = Path(root), num_classes

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from nas_lightning.data.base import Contents, ImageData, standard_augment
+from nas_lightning.data.base import Contents
 from nas_lightning.data.files import FileSamples, Fit, InMemory
 from nas_lightning.data.listing import ImageFile, Listing
 from nas_lightning.data.missing import fetch, missing
+from nas_lightning.data.standard import StandardData
 from nas_lightning.errors import InputError
 
 URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -18,7 +20,7 @@ MEAN, STD = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
 IMAGE = (3, 64, 64)
 
 
-class TinyImageNet(ImageData):
+class TinyImageNet(StandardData):
     """`root`, or tiny-imagenet-200 in it, has train/ and val/ as published; val is the test part."""
 
     name = "tiny_imagenet"
@@ -30,23 +32,9 @@ class TinyImageNet(ImageData):
         download: bool = False,
         in_memory: InMemory = "auto",
         num_workers: int = 0,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        augment: bool = True,
-        crop_padding: int = 4,
-        cutout: int = 0,
-        val_fraction: float = 0.0,
-        seed: int = 0,
-        subset: int | None = None,
+        **image_data: Any,
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            augment=standard_augment(augment, crop_padding=crop_padding, flip=True, cutout=cutout),
-            val_fraction=val_fraction,
-            seed=seed,
-            subset=subset,
-        )
+        super().__init__(**image_data)
         self.root, self.download = Path(root), download
         self.keep, self.workers = in_memory, num_workers
 
