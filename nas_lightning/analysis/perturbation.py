@@ -2,8 +2,8 @@
 
 The weight of an operation says little about what it does for the supernet, so operations are judged by
 what their removal costs (section 4): edge by edge, in random order, the operation without which validation
-accuracy falls most is kept and the edge becomes discrete; then, node by node, the edges without which it falls
-most. It starts from the strategy's scores, as weights; a strategy without starts from equal ones.
+accuracy falls most is kept and the edge becomes discrete; then, node by node, the edges without which it
+falls most. It starts from the strategy's scores, as weights; a strategy without starts from equal ones.
 """
 
 from __future__ import annotations
