@@ -1,8 +1,8 @@
 """How far the architecture parameters' order agrees with that of the shared weights, during a search.
 
 Roberts et al. 2022 ask when the order of the parameters is that of the losses with shared weights; here both
-are measured: architectures are drawn, ordered by their likelihood under the parameters and by their validation
-loss with the supernet's weights, and Kendall's τ between the two orders is logged.
+are measured: architectures are drawn, ordered by their likelihood under the parameters and by their
+validation loss with the supernet's weights, and Kendall's τ between the two orders is logged.
 """
 
 from __future__ import annotations

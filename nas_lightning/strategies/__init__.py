@@ -6,6 +6,7 @@ from nas_lightning.strategies.darts import Darts
 from nas_lightning.strategies.fair_darts import FairDarts
 from nas_lightning.strategies.gaea import Gaea
 from nas_lightning.strategies.gdas import Gdas
+from nas_lightning.strategies.nasi import Nasi
 from nas_lightning.strategies.pc_darts import PCDarts
 from nas_lightning.strategies.pr_darts import PRDarts
 from nas_lightning.strategies.random_search import RandomSearch
@@ -17,6 +18,7 @@ __all__ = [
     "FairDarts",
     "Gaea",
     "Gdas",
+    "Nasi",
     "PCDarts",
     "PRDarts",
     "RandomSearch",

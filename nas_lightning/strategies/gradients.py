@@ -4,7 +4,8 @@ A bilevel step differentiates two losses with respect to two sets of parameters,
 most of one set unused. DistributedDataParallel expects one backward pass that reaches every parameter; asked
 to look for the unused ones it walks the graph at every step. Here each gradient is taken with
 `autograd.grad`, for the parameters that it is wanted for and no others, and averaged explicitly, in one
-message per data type. What a process does not reach must be the same on all of them, which a shared generator ensures.
+message per data type. What a process does not reach must be the same on all of them, which a shared
+generator ensures.
 """
 
 from __future__ import annotations
