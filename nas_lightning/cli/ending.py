@@ -36,7 +36,12 @@ def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following
     numbers = headline(facts["metrics"])
     lines = ["", *genotypes, "", f"{facts['params']:,} parameters, {facts['macs']:,} multiply-adds"]
     if numbers:
-        lines.append(", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
+        lines.append(
+            ", ".join(
+                f"{name} {value:{',' if isinstance(value, int) else '.4g'}}"
+                for name, value in numbers.items()
+            )
+        )
     if HydraConfig.get().mode == RunMode.MULTIRUN:  # whose table comes at the end
         lines.append("")
     else:
@@ -49,8 +54,12 @@ def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following
 
 
 def headline(metrics: dict[str, float]) -> dict[str, float]:
-    """Losses and accuracies, which is what a reader looks for first."""
-    return {name: value for name, value in sorted(metrics.items()) if name.endswith(("_loss", "_accuracy"))}
+    """Losses, accuracies and ranks, which is what a reader looks for first."""
+    return {
+        name: value
+        for name, value in sorted(metrics.items())
+        if name.endswith(("_loss", "_accuracy", "_rank"))
+    }
 
 
 def shown(path: str | Path) -> str:

@@ -13,7 +13,7 @@ from hydra.utils import get_class
 from omegaconf import DictConfig
 from torch import nn
 
-from nas_lightning.analysis.cost import cost
+from nas_lightning.analysis.cost import Cost, cost
 from nas_lightning.cli.ending import announce, finish, training_command
 from nas_lightning.cli.parts import checkpoint, make, make_trainer, metrics, sizes_of
 from nas_lightning.data import SearchData
@@ -29,6 +29,9 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     space: SearchSpace = make(cfg.space)
     supernet = sizes_of(space.supernet, cfg.supernet, "supernet")
     derived = sizes_of(space.network, cfg.network, "network")
+    benchmark = make(cfg.benchmark) if cfg.benchmark else None
+    if benchmark is not None:
+        benchmark.check_space(space)
     data: SearchData = make(cfg.search_data, data=make(cfg.dataset))
     sizes = {"in_channels": data.image[0], "num_classes": data.num_classes}
 
@@ -51,7 +54,8 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     announce(f"Searching {space.name} with {type(strategy).__name__} on {data.name}", cfg)
     trainer.fit(strategy, data, ckpt_path=start)
     genotypes = strategy.derive() if not cfg.derivation else make(cfg.derivation)(strategy, data)
-    return _conclude(cfg, trainer, strategy, data, network, genotypes)
+    known = benchmark.describe(genotypes[0]) if benchmark is not None else {}
+    return _conclude(cfg, trainer, strategy, data, cost(network(genotypes[0]), data.image), genotypes, known)
 
 
 def build(cfg: DictConfig, parts: Mapping[str, Callable[[], Any]]) -> Strategy:
@@ -68,10 +72,10 @@ def _conclude(
     trainer: pl.Trainer,
     strategy: Strategy,
     data: SearchData,
-    network: Callable[[Genotype], nn.Module],
+    size: Cost,
     genotypes: list[Genotype],
+    known: Mapping[str, float],
 ) -> dict[str, Any]:
-    size = cost(network(genotypes[0]), data.image)
     facts = {
         "strategy": type(strategy).__name__,
         "space": strategy.space.name,
@@ -80,7 +84,7 @@ def _conclude(
         "versions": {"nas_lightning": __version__, "torch": torch.__version__},
         "params": size.params,
         "macs": size.macs,
-        "metrics": metrics(trainer, Path(cfg.run)),
+        "metrics": {**metrics(trainer, Path(cfg.run)), **known},
         "notation": [strategy.space.notation(genotype) for genotype in genotypes],
     }
     if trainer.is_global_zero:

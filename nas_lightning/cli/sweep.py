@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from nas_lightning.cli.run import SUMMARY
 
-COLUMNS = ("valid_accuracy", "valid_loss", "val_accuracy", "test_accuracy", "true_accuracy")
+COLUMNS = ("valid_accuracy", "valid_loss", "val_accuracy", "test_accuracy", "true_accuracy", "true_rank")
 
 
 class SweepTable(Callback):
@@ -48,10 +48,16 @@ def rows(jobs: Sequence[dict[str, Any]]) -> list[list[str]]:
         if "error" in job:
             table.append([str(number), settings, job["error"], *[""] * (len(header) - 3)])
             continue
-        values = [f"{job['metrics'][name]:.4f}" if name in job["metrics"] else "" for name in metrics]
+        values = [_number(job["metrics"].get(name)) for name in metrics]
         sizes = [f"{job['params']:,}", f"{job['macs']:,}", f"{job['seconds']:.0f}"]
         table.append([str(number), settings, *values, *sizes])
     return table
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def render(table: Sequence[Sequence[str]]) -> str:

@@ -1,0 +1,217 @@
+"""The configurations: each composes, each option is an argument of its target, each argument an option."""
+
+import configparser
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_module
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+
+from nas_lightning.cli.help import config_folder, description
+from nas_lightning.cli.targets import arguments, check_targets
+from nas_lightning.genotype import read_genotypes
+from tests.cli.conftest import REPOSITORY
+
+FILES = sorted(path.relative_to(config_folder()) for path in config_folder().rglob("*.yaml"))
+OPTIONS = [path for path in FILES if len(path.parts) > 1 and not path.name.startswith("_")]
+EXPERIMENTS = [
+    path.with_suffix("").relative_to("experiment") for path in OPTIONS if path.parts[0] == "experiment"
+]
+SEARCHES = [str(name) for name in EXPERIMENTS if name.parts[0] != "retrain"]
+TRAININGS = [str(name) for name in EXPERIMENTS if name.parts[0] == "retrain"]
+FOR_TRAINING = ("genotype", "retrain")
+PARTS = {"space", "supernet", "network", "data", "num_classes", "params"}
+"""Arguments that the scripts hand over."""
+
+
+def composed(name, *overrides):
+    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+        return compose(name, list(overrides))
+
+
+def with_option(path: Path) -> DictConfig:
+    """The configuration of the script that the option is for, with it chosen."""
+    group, name = path.parts[0], "/".join(path.with_suffix("").parts[1:])
+    training = group in FOR_TRAINING or name.startswith("retrain/") or name == "train"
+    return composed("train" if training else "search", f"{group}={name}")
+
+
+def targets(config, where=""):
+    if isinstance(config, DictConfig):
+        if "_target_" in config:
+            yield where, config
+        for key in config:
+            value = config._get_node(key)
+            yield from targets(value, f"{where}.{key}" if where else str(key))
+
+
+def test_there_are_as_many_as_there_were():
+    assert len(FILES) > 70
+    assert len(SEARCHES) >= 16
+    assert len(TRAININGS) >= 10
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_the_first_comment_says_what_it_is(path):
+    line = description(config_folder() / path)
+    assert 10 < len(line) < 140
+    assert not line.endswith(".")
+
+
+CHOSEN = [path for path in OPTIONS if path.parts[0] != "metric" and path.name != "slurm.yaml"]
+"""All that a script can be told to take, but for a launcher whose plugin is not installed."""
+
+
+@pytest.mark.parametrize("path", CHOSEN, ids=str)
+def test_every_option_composes_and_fits_its_targets(path):
+    config = with_option(path)
+    OmegaConf.set_readonly(config, False)
+    config.run = "somewhere"  # known only in a run
+    for key in OmegaConf.missing_keys(config):
+        OmegaConf.update(config, key, "somewhere")
+    check_targets(config)
+
+
+@pytest.mark.parametrize("path", [path for path in OPTIONS if path.parts[0] == "metric"], ids=str)
+def test_every_metrics_options_are_its_fields(path):
+    config = OmegaConf.load(config_folder() / path)
+    fields = dataclasses.fields(get_object(config._target_))
+    assert set(config) - {"_target_"} == {field.name for field in fields}
+
+
+def own_arguments(target) -> set[str]:
+    """What can be given to one of our classes or functions, without what it passes on to Lightning's."""
+    chain = [target]
+    if isinstance(target, type):
+        ours = [c for c in target.__mro__ if c.__module__.startswith("nas_lightning")]
+        chain = [vars(ancestor)["__init__"] for ancestor in ours if "__init__" in vars(ancestor)]
+    parameters = [p for function in chain for p in inspect.signature(function).parameters.values()]
+    return {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} - {"self"}
+
+
+@pytest.mark.parametrize("path", CHOSEN, ids=str)
+def test_every_argument_of_ours_is_an_option(path):
+    for where, node in targets(with_option(path)):
+        if node._target_.startswith("nas_lightning."):
+            known = own_arguments(get_object(node._target_))
+            missing = known - set(node) - PARTS - NOT_OFFERED.get(node._target_, set())
+            assert not missing, f"{where}: {sorted(missing)}"
+
+
+NOT_OFFERED = {
+    "nas_lightning.spaces.DartsSpace": {"ops"},  # a tuple of names: a space of its own
+    "nas_lightning.data.SearchData": {"batch_size"},  # that of the data set
+    "nas_lightning.callbacks.SearchProgressBar": {"refresh_rate"},
+    "nas_lightning.strategies.Gaea": {"arch_betas", "arch_weight_decay"},  # of an optimiser that it has not
+}
+
+
+@pytest.mark.parametrize("path", [p for p in OPTIONS if p.parts[0] == "space"], ids=str)
+def test_the_sizes_of_a_space_are_those_of_its_networks(path):
+    config = OmegaConf.load(config_folder() / path)
+    space = get_object(config.space._target_)
+    for method, sizes in ((space.supernet, config.supernet), (space.network, config.network)):
+        known = set(arguments(method)) - {"self", "genotype", "in_channels", "num_classes", "norm"}
+        assert set(sizes) == known
+    defaults = inspect.signature(space.supernet).parameters
+    assert all(defaults[key].default == value for key, value in config.supernet.items())
+
+
+@pytest.mark.parametrize("path", [p for p in OPTIONS if p.parts[0] == "genotype"], ids=str)
+def test_every_genotype_is_one_of_its_space(path):
+    chosen = yaml.safe_load((config_folder() / path).read_text())
+    if path.name != "file.yaml":
+        config = composed("search", f"space={chosen['space']}")
+        space = get_object(config.space._target_)()
+        space.check(space.parse(chosen))
+
+
+# Experiments
+
+
+@pytest.mark.parametrize("name", SEARCHES + TRAININGS)
+def test_an_experiments_header_has_its_paper_and_its_command(name):
+    lines = (config_folder() / "experiment" / f"{name}.yaml").read_text().splitlines()
+    header = [line for line in lines if line.startswith("#")]
+    assert header[0] == "# @package _global_"
+    if not name.startswith("tiny/"):
+        assert re.search(r"arXiv:\d{4}\.\d{5}|Shu 2022", header[1])
+    script = "train" if name.startswith("retrain/") else "search"
+    assert header[-1].startswith(f"#   python {script}.py ")
+    assert f"experiment={name}" in header[-1].split()
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCHES if not name.startswith("tiny/")])
+def test_a_recipe_and_its_tiny_twin_differ_in_size_only(name):
+    full, tiny = composed("search", f"experiment={name}"), composed("search", f"experiment=tiny/{name}")
+    assert full.strategy._target_ == tiny.strategy._target_
+    same = {key for key in full.strategy if key not in ("warmup_epochs",)}
+    assert {key: full.strategy[key] for key in same} == {key: tiny.strategy[key] for key in same}
+    assert full.dataset._target_.endswith("Cifar10")
+    assert tiny.dataset._target_.endswith("Digits")
+    assert full.search_data == tiny.search_data
+    assert full.supernet.partial == tiny.supernet.partial
+    assert (full.supernet.channels, full.supernet.cells) == (16, 8)
+    assert tiny.trainer.max_epochs < full.trainer.max_epochs
+
+
+PAPERS = {  # epochs, batch size of a device, channels, cells, learning rate, drop path, auxiliary weight
+    "retrain/darts_cifar10": (600, 96, 36, 20, 0.025, 0.2, 0.4),
+    "retrain/hnas_cifar100": (600, 96, 36, 20, 0.035, 0.3, 0.6),
+    "retrain/pr_darts_cifar10": (600, 128, 36, 20, 0.025, 0.2, 0.4),
+    "retrain/pr_darts_cifar100": (600, 128, 36, 20, 0.025, 0.4, 0.4),
+    "retrain/topology_cifar10": (600, 80, 36, 20, 0.025, 0.2, 0.4),
+    "retrain/topology_tiny_imagenet": (300, 80, 36, 20, 0.025, 0.2, 0.4),
+    "retrain/nasi_imagenet": (250, 128, 46, 14, 0.5, 0.0, 0.4),
+    "retrain/nesbs_imagenet": (250, 128, 44, 14, 0.5, 0.0, 0.4),
+    "retrain/pr_darts_imagenet": (250, 128, 48, 14, 0.5, 0.0, 0.4),
+    "retrain/hnas_imagenet": (250, 128, 46, 14, 0.7, 0.0, 0.4),
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_the_papers_settings_arrive(name):
+    config = composed("train", f"experiment={name}")
+    network, retrain = config.network, config.retrain
+    assert PAPERS[name] == (
+        *(config.trainer.max_epochs, config.dataset.batch_size, network.channels, network.cells),
+        *(retrain.lr, retrain.drop_path, retrain.auxiliary_weight),
+    )
+    if name.endswith("_imagenet") and "tiny" not in name:
+        assert config.trainer.devices * config.dataset.batch_size == 1024
+        assert (retrain.warmup_epochs, retrain.label_smoothing, network.stem) == (5, 0.1, "imagenet")
+        assert (retrain.weight_decay, retrain.schedule) == (3e-5, "cosine" if "hnas" in name else "linear")
+    else:
+        assert (config.dataset.cutout, retrain.weight_decay) == (16, 3e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name.startswith("tiny/")])
+def test_every_recipe_runs(tmp_path, monkeypatch, name):
+    """One epoch of a few steps, on less than the tiny twin has."""
+    from tests.cli.conftest import run_script
+
+    monkeypatch.chdir(tmp_path)
+    small = ("supernet.channels=4", "supernet.cells=1", "network.channels=4", "network.cells=2")
+    less = ("dataset.subset=64", "dataset.batch_size=16", "callbacks.history.figures=false")
+    assert run_script("search", f"experiment={name}", *small, *less, "trainer.max_epochs=1", "run=a") == 0
+    assert read_genotypes(tmp_path / "a")
+
+
+# The package
+
+
+def test_every_package_is_installed():
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    listed = set(setup["options"]["packages"].split())
+    folders = {file.parent for file in (REPOSITORY / "nas_lightning").rglob("*.py")}
+    assert {str(folder.relative_to(REPOSITORY)).replace("/", ".") for folder in folders} <= listed
+    assert "nas_lightning.conf" in listed
+    patterns = setup["options.package_data"]["nas_lightning.conf"].replace(",", " ").split()
+    found = {file for pattern in patterns for file in config_folder().glob(pattern)}
+    assert found == set(config_folder().rglob("*.yaml"))
