@@ -45,14 +45,15 @@ def main() -> None:
         weights = {name: torch.softmax(beta, dim=-1) for name, beta in arch.items()}
         return {name: w.detach() for name, w in weights.items()} if detach else weights
 
-    def weight_step(net, weights):
-        loss = F.cross_entropy(net(x, weights), y)
-        gradients(loss, list(net.parameters()))
+    lists = {net: list(net.parameters()) for net in (supernet, plain, network)}
+
+    def weight_step(net, *weights):
+        gradients(F.cross_entropy(net(x, *weights), y), lists[net])
 
     def arch_loss():
         return F.cross_entropy(supernet(x, soft(detach=False)), y)
 
-    parameters = list(supernet.parameters())
+    parameters = lists[supernet]
     step = VirtualStep(0.025, 0.9, 3e-4, 5.0, [torch.zeros_like(p) for p in parameters])
     names = ("plain weight step", "our weight step", "our unrolled step", "single path", "discrete network")
     works = {
@@ -60,7 +61,7 @@ def main() -> None:
         names[1]: lambda: weight_step(supernet, soft()),
         names[2]: lambda: unrolled_gradients(arch_loss, arch_loss, parameters, list(arch.values()), step),
         names[3]: lambda: weight_step(supernet, path),
-        names[4]: lambda: gradients(F.cross_entropy(network(x), y), list(network.parameters())),
+        names[4]: lambda: weight_step(network),
     }
     seconds = medians(works, options.rounds)
     report(seconds)
