@@ -118,8 +118,6 @@ def test_the_sizes_of_a_space_are_those_of_its_networks(path):
     for method, sizes in ((space.supernet, config.supernet), (space.network, config.network)):
         known = set(arguments(method)) - {"self", "genotype", "in_channels", "num_classes", "norm"}
         assert set(sizes) == known
-    defaults = inspect.signature(space.supernet).parameters
-    assert all(defaults[key].default == value for key, value in config.supernet.items())
 
 
 @pytest.mark.parametrize("path", [p for p in OPTIONS if p.parts[0] == "genotype"], ids=str)
