@@ -10,7 +10,7 @@ genotype is derived from (`scores`) and, where it differs, what its architecture
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from nas_lightning.optim import build_optimizer
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.gradients import Gradients, accumulate, gradients
-from nas_lightning.strategies.weight_sharing import Batch, WeightSharing
+from nas_lightning.strategies.weight_sharing import SearchBatch, WeightSharing
 
 
 class Bilevel(WeightSharing):
@@ -71,27 +71,24 @@ class Bilevel(WeightSharing):
         """What is added to the validation loss in an architecture step."""
         return None
 
-    def arch_gradients(self, batch: Mapping[str, Batch]) -> Gradients:
+    def arch_gradients(self, batch: SearchBatch) -> Gradients:
         """∇_β of what an architecture step descends: here, to first order, L_val(w, β) + regulariser."""
         loss = self.loss("valid", batch["valid"], self.relax())
         extra = self.regulariser()
         return gradients(loss if extra is None else loss + extra, self.arch_list)
 
-    def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
-        due = self.due(batch_idx)
+    def step(self, batches: Sequence[SearchBatch]) -> None:
         if self.current_epoch >= self.warmup_epochs:
-            self.arch_step(self.arch_gradients(batch), due)
-        self.weight_step(batch, due)
+            for batch in batches:
+                accumulate(self.arch_list, self.arch_gradients(batch), 1 / len(batches))
+            self.arch_descend()
+        self.weight_step(batches)
 
-    def arch_step(self, grads: Gradients, due: bool) -> None:
-        """Add a gradient for β; where `due`, descend what came together."""
-        accumulate(self.arch_list, grads, 1 / self.accumulate_grad_batches)
-        if due:
-            optimizer = self.stepper(
-                1
-            ).optimizer  # unwrapped, so that Lightning counts the weights' steps only
-            optimizer.step()
-            optimizer.zero_grad()
+    def arch_descend(self) -> None:
+        """One step of the architecture's optimiser on the gradients that came together."""
+        optimizer = self.stepper(1).optimizer  # unwrapped, so that Lightning counts the weights' steps only
+        optimizer.step()
+        optimizer.zero_grad()
 
     def configure_optimizers(self) -> list[Optimizer]:
         return [*super().configure_optimizers(), self.arch_optimizer()]

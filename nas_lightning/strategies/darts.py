@@ -18,7 +18,7 @@ from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.bilevel import Bilevel
 from nas_lightning.strategies.gradients import Gradients
 from nas_lightning.strategies.unrolled import VirtualStep, unrolled_gradients
-from nas_lightning.strategies.weight_sharing import Batch, Relaxed
+from nas_lightning.strategies.weight_sharing import Relaxed, SearchBatch
 
 
 class Darts(Bilevel):
@@ -27,7 +27,8 @@ class Darts(Bilevel):
     Args:
         space: the search space.
         supernet: its supernet.
-        order: 1 differentiates L_val(w, β), 2 differentiates L_val(w'(β), β) through a step of w.
+        order: 1 differentiates L_val(w, β), 2 differentiates L_val(w'(β), β) through a step of w; where batches
+            are accumulated, through a step on each.
         **bilevel: see `Bilevel`.
 
     >>> from nas_lightning.spaces import NasBench201
@@ -49,7 +50,7 @@ class Darts(Bilevel):
     def scores(self) -> Mapping[str, Tensor]:
         return {name: torch.softmax(beta.detach(), dim=-1) for name, beta in self.arch.items()}
 
-    def arch_gradients(self, batch: Mapping[str, Batch]) -> Gradients:
+    def arch_gradients(self, batch: SearchBatch) -> Gradients:
         if self.order == 1:
             return super().arch_gradients(batch)
         optimizer = self.stepper(0).optimizer

@@ -9,7 +9,7 @@ which keeps them on the simplex and favours sparse ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,9 @@ from torch.optim import Optimizer
 
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.bilevel import Batch, Bilevel
+from nas_lightning.strategies.bilevel import Bilevel
 from nas_lightning.strategies.gradients import accumulate, gradients
-from nas_lightning.strategies.weight_sharing import Relaxed
+from nas_lightning.strategies.weight_sharing import Relaxed, SearchBatch
 
 
 class Gaea(Bilevel):
@@ -65,16 +65,15 @@ class Gaea(Bilevel):
     def scores(self) -> Mapping[str, Tensor]:
         return {name: alpha.detach() for name, alpha in self.arch.items()}
 
-    def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
+    def step(self, batches: Sequence[SearchBatch]) -> None:
         if not self.single_level or self.current_epoch < self.warmup_epochs:
-            return super().training_step(batch, batch_idx)
-        due = self.due(batch_idx)
-        loss = self.loss("train", batch["train"], self.relax())
-        grads = gradients(loss, [*self.arch_list, *self.weight_list])
-        self.arch_step(grads[: len(self.arch_list)], due)
-        accumulate(self.weight_list, grads[len(self.arch_list) :], 1 / self.accumulate_grad_batches)
-        if due:
-            self.descend()
+            return super().step(batches)
+        for batch in batches:
+            loss = self.loss("train", batch["train"], self.relax())
+            grads = gradients(loss, [*self.arch_list, *self.weight_list])
+            accumulate([*self.arch_list, *self.weight_list], grads, 1 / len(batches))
+        self.arch_descend()
+        self.descend()
 
     def arch_optimizer(self) -> Optimizer:
         return ExponentiatedGradient(self.arch_list, lr=self.arch_lr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,6 +23,7 @@ from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.gradients import accumulate, gradients
 
 Batch = tuple[Tensor, Tensor]  # images (b, c, h, w), labels (b,)
+SearchBatch = Mapping[str, Batch]  # "train", "valid"
 PRECISIONS = ("bf16-mixed", "32-true", "64-true")
 
 
@@ -47,7 +48,7 @@ class WeightSharing(Strategy):
         momentum: of the SGD.
         weight_decay: of the weights.
         clip: largest norm of their gradient.
-        accumulate_grad_batches: batches per step.
+        accumulate_grad_batches: batches that make one step together, as one large batch would.
         compile: let `torch.compile` translate the supernet.
         seed: of everything that the strategy draws.
     """
@@ -84,6 +85,7 @@ class WeightSharing(Strategy):
         self.lr, self.lr_min, self.momentum = lr, lr_min, momentum
         self.weight_decay, self.clip = weight_decay, clip
         self.accumulate_grad_batches = accumulate_grad_batches
+        self.waiting: list[SearchBatch] = []
         if compile:
             self.supernet.compile()
 
@@ -95,21 +97,24 @@ class WeightSharing(Strategy):
         """What a strategy has to say at the end of an epoch."""
         return {}
 
-    def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
-        self.weight_step(batch, self.due(batch_idx))
+    def training_step(self, batch: SearchBatch, batch_idx: int) -> None:
+        self.waiting.append(batch)
+        if len(self.waiting) == self.accumulate_grad_batches or self.trainer.is_last_batch:
+            batches, self.waiting = self.waiting, []
+            self.step(batches)
 
-    def due(self, batch_idx: int) -> bool:
-        """Whether the gradients of enough batches have come together for a step."""
-        return self.trainer.is_last_batch or (batch_idx + 1) % self.accumulate_grad_batches == 0
+    def step(self, batches: Sequence[SearchBatch]) -> None:
+        """One step on batches that count as one."""
+        self.weight_step(batches)
 
-    def weight_step(self, batch: Mapping[str, Batch], due: bool) -> None:
-        """Add the gradient of L_train(w, β) for w; where `due`, clip and descend it."""
-        with torch.no_grad():
-            relaxed = self.relax()
-        loss = self.loss("train", batch["train"], relaxed)
-        accumulate(self.weight_list, gradients(loss, self.weight_list), 1 / self.accumulate_grad_batches)
-        if due:
-            self.descend()
+    def weight_step(self, batches: Sequence[SearchBatch]) -> None:
+        """Clip and descend the gradient of L_train(w, β) for w."""
+        for batch in batches:
+            with torch.no_grad():
+                relaxed = self.relax()
+            loss = self.loss("train", batch["train"], relaxed)
+            accumulate(self.weight_list, gradients(loss, self.weight_list), 1 / len(batches))
+        self.descend()
 
     def descend(self) -> None:
         """One step of the weights' optimiser on the gradients that came together."""
@@ -160,9 +165,10 @@ class WeightSharing(Strategy):
     # Not `on_train_epoch_start`: a restart after some batches of an epoch, or after all, does not call it.
 
     def on_train_start(self) -> None:
+        self.waiting = []
         self.enter_epoch()
 
-    def on_train_batch_start(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: SearchBatch, batch_idx: int) -> None:
         if batch_idx == 0:
             for scores in self.epoch_scores.values():
                 scores.reset()
