@@ -1,9 +1,9 @@
-"""What the first commands of the README are worth: the network they find against five random ones, trained alike.
+"""What the README's first commands are worth: the network they find against five random ones, trained alike.
 
     python -m benchmarks.digits [--seed 0] [--epochs 30]
 
-Runs `search.py`, then `train.py` on its result, then the same for five architectures of `strategy=random`, all on
-the embedded digits. Prints the difference of the test accuracies last (target: above 0).
+Runs `search.py`, then `train.py` on its result, then the same for five architectures of `strategy=random`,
+all on the embedded digits. Prints the difference of the test accuracies last (target: above 0).
 """
 
 from __future__ import annotations
