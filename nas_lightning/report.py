@@ -127,7 +127,8 @@ def _commands(run: Path, facts: Mapping[str, Any]) -> str:
     typed = [o for o in _overrides(run) if not o.startswith(("seed=", "resume=", "hydra."))]
     steps = {"The same from another start": [script, *typed, f"seed={facts.get('seed', 0) + 1}"]}
     if "strategy" in facts:
-        members = ["genotype.index=all"] if len(facts["genotypes"]) > 1 else []
+        numbers = ",".join(str(number) for number in range(len(facts["genotypes"])))
+        members = ["-m", f"genotype.index={numbers}"] if len(facts["genotypes"]) > 1 else []
         data = [override for override in typed if override.startswith("dataset")]
         train = ["train.py", "genotype=file", f"genotype.path={place}", *members, *data]
         steps = {"Train what was found": train, **steps}

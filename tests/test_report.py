@@ -193,7 +193,7 @@ def test_an_ensemble_shows_every_member(run):
     write_genotypes(run / "genotype.json", GENOTYPES, strategy="Nesbs", seed=0)
     page = Page(write_report(run))
     assert "Member 2" in page.text
-    assert "genotype.index=all" in page.text
+    assert "-m genotype.index=0,1" in page.text
     assert (run / "figures" / "genotype_2.svg").is_file()
     assert page.tags.count("svg") == 4
 

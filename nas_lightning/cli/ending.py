@@ -68,11 +68,12 @@ def shown(path: str | Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def training_command(cfg: DictConfig) -> str:
-    """What trains the architecture of this search on the same images, ready to be typed."""
+def training_command(cfg: DictConfig, count: int) -> str:
+    """What trains the architectures of this search on the same images, ready to be typed."""
     path = shown(cfg.run)
     words = [*_program("train"), *_config_dir(), "genotype=file", f"genotype.path={_value(path)}"]
-    return shlex.join([*words, *_dataset(cfg)])
+    several = ["-m", f"genotype.index={','.join(map(str, range(count)))}"] if count > 1 else []
+    return shlex.join([*words, *several, *_dataset(cfg)])
 
 
 def resume_command(cfg: DictConfig) -> str:

@@ -89,6 +89,7 @@ def _conclude(
     }
     if trainer.is_global_zero:
         write_genotypes(Path(cfg.run) / FILE_NAME, genotypes, **facts)
-        finish(Path(cfg.run), facts, [str(genotype) for genotype in genotypes], training_command(cfg))
+        found = [str(genotype) for genotype in genotypes]
+        finish(Path(cfg.run), facts, found, training_command(cfg, len(found)))
     publish(trainer.loggers, Path(cfg.run))
     return facts
