@@ -32,7 +32,7 @@ class FairDarts(Bilevel):
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
     >>> fair = FairDarts(space, space.supernet(in_channels=1, num_classes=2, channels=2, cells=1))
-    >>> round(float(fair.relax().weights["cell"].mean()), 2)
+    >>> round(float(fair.relax().weights["cell"].detach().mean()), 2)
     0.5
     """
 
