@@ -30,7 +30,7 @@ class PCDarts(Bilevel):
     >>> space = DartsSpace()
     >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=4, cells=1, partial=4)
     >>> weights = PCDarts(space, supernet).relax().weights["normal"]
-    >>> round(float(weights[:2].sum()), 4)  # the two edges into the first inner node
+    >>> round(weights[:2].sum().item(), 4)  # the two edges into the first inner node
     1.0
     """
 
