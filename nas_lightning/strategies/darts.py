@@ -27,8 +27,8 @@ class Darts(Bilevel):
     Args:
         space: the search space.
         supernet: its supernet.
-        order: 1 differentiates L_val(w, β), 2 differentiates L_val(w'(β), β) through a step of w; where batches
-            are accumulated, through a step on each.
+        order: 1 differentiates L_val(w, β), 2 differentiates L_val(w'(β), β) through a step of w; where
+            batches are accumulated, through a step on each.
         **bilevel: see `Bilevel`.
 
     >>> from nas_lightning.spaces import NasBench201
