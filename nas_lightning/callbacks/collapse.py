@@ -59,9 +59,9 @@ class CollapseWarning(pl.Callback):
 
     @rank_zero_only
     def _warn(self, share: float, epoch: int) -> None:
-        advice = "the search stops" if self.stop else "see callbacks.collapse.stop, or strategy=pr_darts"
+        advice = "the search stops" if self.stop else "callbacks.collapse.stop=true ends such a search"
         log.warning(
-            "The search is collapsing: %.0f %% of a cell's operations are skips after %d epochs; %s.",
+            "The search may be collapsing: %.0f %% of a cell's operations are skips after %d epochs; %s.",
             100 * share,
             epoch + 1,
             advice,
