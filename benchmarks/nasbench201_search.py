@@ -67,6 +67,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cells", type=int, default=1, help="cells per stage")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--arch-lr", type=float, default=6e-3, help="raised, because the run is short")
+    parser.add_argument("--tau", type=float, default=10.0, help="PR-DARTS' temperature at the start")
     parser.add_argument(
         "--set", nargs="*", default=[], help="further settings, such as strategy.threshold=0.2"
     )
@@ -77,6 +78,8 @@ def parse() -> argparse.Namespace:
 def search(name: str, seed: int, options: argparse.Namespace) -> dict:
     epochs = round(options.scale * EPOCHS[name])
     settings = [f"strategy={name}", f"seed={seed}", "run=outputs", *options.set]
+    if name == "pr_darts":
+        settings.append(f"strategy.tau_start={options.tau}")
     if name == "pc_darts":
         settings.append(f"strategy.warmup_epochs={round(0.3 * epochs)}")  # 15 of 50
     if name not in ("random", "random_ws", "gaea"):
