@@ -16,10 +16,12 @@ from torch.nn import functional as F
 
 from nas_lightning.analysis.shared_weights import Batch, beside, judge
 from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.ops import NONE
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.weight_sharing import WeightSharing
 
 Matrices = dict[str, Tensor]
@@ -40,6 +42,13 @@ class Perturbation:
     ) -> None:
         self.valid_batches, self.tune_batches = valid_batches, tune_batches
         self.tune_lr, self.seed = tune_lr, seed
+
+    def check(self, strategy: Strategy) -> None:
+        """Raise unless the strategy trains a supernet that can be perturbed."""
+        if not isinstance(strategy, WeightSharing):
+            raise InputError(
+                "expected a strategy that trains a supernet", got=type(strategy).__name__, where="derivation"
+            )
 
     def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
         """The selected genotype; the strategy's supernet is trained a little on the way."""

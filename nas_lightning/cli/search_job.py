@@ -48,12 +48,15 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         "data": lambda: data,
     }
     strategy = build(cfg.strategy, parts)
+    derivation = make(cfg.derivation) if cfg.derivation else None
+    if derivation is not None:
+        derivation.check(strategy)
     data.setup()  # finds what is wrong with the images before the run is announced
     trainer = make_trainer(cfg)
     start = checkpoint(cfg, strategy)
     announce(f"Searching {space.name} with {type(strategy).__name__} on {data.name}", cfg)
     trainer.fit(strategy, data, ckpt_path=start)
-    genotypes = strategy.derive() if not cfg.derivation else make(cfg.derivation)(strategy, data)
+    genotypes = strategy.derive() if derivation is None else derivation(strategy, data)
     known = benchmark.describe(genotypes[0]) if benchmark is not None else {}
     return _conclude(cfg, trainer, strategy, data, cost(network(genotypes[0]), data.image), genotypes, known)
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.bilevel import Bilevel
@@ -51,6 +52,8 @@ class Gaea(Bilevel):
         arch_lr: float = 0.1,
         **bilevel: Any,
     ) -> None:
+        if "arch_betas" in bilevel:
+            raise InputError("expected no arch_betas, for gradients without moments", where="strategy")
         super().__init__(space, supernet, arch_lr=arch_lr, arch_weight_decay=0.0, **bilevel)
         self.single_level = single_level
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from nas_lightning.errors import InputError
 from nas_lightning.strategies import Gaea
 from nas_lightning.strategies.gaea import ExponentiatedGradient, exponentiated_gradient
 
@@ -86,3 +87,8 @@ def test_warm_up_before_a_single_level(cell_space, supernet, data, trainer):
     gaea = Gaea(cell_space, supernet(cell_space), single_level=True, warmup_epochs=1)
     trainer(1).fit(gaea, data())
     assert gaea.arch["cell"].tolist() == torch.full((6, 5), 1 / 5).tolist()
+
+
+def test_adams_moments_are_refused(search):
+    with pytest.raises(InputError, match="no arch_betas"):
+        search("gaea", "nasbench201", "+strategy.arch_betas=[0.5,0.9]")
