@@ -61,13 +61,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--strategies", nargs="+", default=list(EPOCHS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=0.2, help="share of the papers' epochs")
+    parser.add_argument("--scale", type=float, default=0.1, help="share of the papers' epochs")
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--cells", type=int, default=1, help="cells per stage")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--arch-lr", type=float, default=6e-3, help="raised, because the run is short")
-    parser.add_argument("--tau", type=float, default=10.0, help="PR-DARTS' temperature at the start")
+    parser.add_argument("--tau", type=float, default=1.0, help="PR-DARTS' temperature at the start")
     parser.add_argument(
         "--set", nargs="*", default=[], help="further settings, such as strategy.threshold=0.2"
     )
