@@ -65,6 +65,10 @@ def architecture(cfg: DictConfig) -> tuple[Genotype, SearchSpace, dict[str, Any]
         genotype = found[chosen["index"]]
         config = space_config(genotype.space)
         space = make(config.space)
+        try:
+            space.check(genotype)
+        except InputError as error:
+            raise InputError(str(error), where=chosen["path"]) from None
     else:
         config = space_config(chosen["space"])
         space = make(config.space)

@@ -25,6 +25,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 
 NetworkFactory = Callable[[Genotype], nn.Module]
+PRECISIONS = ("bf16-mixed", "32-true", "64-true")
 _STAMP = "nas_lightning"  # our entry in a checkpoint
 
 
@@ -47,6 +48,16 @@ class Strategy(pl.LightningModule, ABC):
     def scores(self) -> Mapping[str, Tensor]:
         """What `derive` ranks by, (edges, ops) per group; empty for strategies that do not score edges."""
         return {}
+
+    def on_fit_start(self) -> None:
+        if (
+            self.trainer.precision not in PRECISIONS
+        ):  # float16 needs a loss scaling that wraps one backward pass
+            raise InputError(
+                f"expected a precision of {', '.join(PRECISIONS)}",
+                got=self.trainer.precision,
+                where="trainer.precision",
+            )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[_STAMP] = {**self._identity(), "generator": self.generator.get_state()}

@@ -30,7 +30,7 @@ from nas_lightning.spaces.supernet import Active, Supernet
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.gradients import average
 from nas_lightning.strategies.trace import parameters_without_biases, squared_norm, trace, trace_and_direction
-from nas_lightning.strategies.weight_sharing import PRECISIONS, Batch
+from nas_lightning.strategies.weight_sharing import Batch
 
 Labels = Literal["true", "random"]
 Inputs = Literal["true", "gaussian"]
@@ -196,14 +196,6 @@ class Nasi(Strategy):
                 "expected a number of epochs", got=self.trainer.max_epochs, where="trainer.max_epochs"
             )
         return SGD(self.arch_list, lr=self.xi / steps, maximize=True)
-
-    def on_fit_start(self) -> None:
-        if self.trainer.precision not in PRECISIONS:  # float16's squared gradients underflow
-            raise InputError(
-                f"expected a precision of {', '.join(PRECISIONS)}",
-                got=self.trainer.precision,
-                where="trainer.precision",
-            )
 
 
 def _check(positive: Mapping[str, float]) -> None:

@@ -24,7 +24,6 @@ from nas_lightning.strategies.gradients import accumulate, gradients
 
 Batch = tuple[Tensor, Tensor]  # images (b, c, h, w), labels (b,)
 SearchBatch = Mapping[str, Batch]  # "train", "valid"
-PRECISIONS = ("bf16-mixed", "32-true", "64-true")
 
 
 class Relaxed(NamedTuple):
@@ -153,14 +152,6 @@ class WeightSharing(Strategy):
         if epochs is None or epochs < 1:
             raise InputError("expected the number of epochs", got=epochs, where="trainer.max_epochs")
         return epochs
-
-    def on_fit_start(self) -> None:
-        if self.trainer.precision not in PRECISIONS:  # float16's loss scaling wraps a single backward pass
-            raise InputError(
-                f"expected a precision of {', '.join(PRECISIONS)}",
-                got=self.trainer.precision,
-                where="trainer.precision",
-            )
 
     # Not `on_train_epoch_start`: a restart after some batches of an epoch, or after all, does not call it.
 
