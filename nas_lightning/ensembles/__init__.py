@@ -1,0 +1,1 @@
+"""Ensembles of architectures: searched, selected, evaluated, attacked."""
