@@ -38,7 +38,8 @@ def with_option(path: Path) -> DictConfig:
     """The configuration of the script that the option is for, with it chosen."""
     group, name = path.parts[0], "/".join(path.with_suffix("").parts[1:])
     training = group in FOR_TRAINING or name.startswith("retrain/") or name == "train"
-    return composed("train" if training else "search", f"{group}={name}")
+    script = "analyze" if group == "study" else "train" if training else "search"
+    return composed(script, f"{group}={name}")
 
 
 def targets(config, where=""):

@@ -23,6 +23,11 @@ def train() -> None:
     _enter("train")
 
 
+def analyze() -> None:
+    """Entry of `analyze.py` and `nas-analyze`."""
+    _enter("analyze")
+
+
 def _enter(name: str) -> None:
     from nas_lightning.cli.commandline import prepare
 

@@ -17,6 +17,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cli.commandline import quoted
 from nas_lightning.cli.parts import option, own_folders
+from nas_lightning.cli.resume import script_of
 from nas_lightning.genotype import FILE_NAME
 from nas_lightning.report import write_report
 
@@ -78,8 +79,7 @@ def training_command(cfg: DictConfig, count: int) -> str:
 
 def resume_command(cfg: DictConfig) -> str:
     """What goes on with this run, ready to be typed."""
-    name = "search" if "strategy" in cfg else "train"
-    return shlex.join([*_program(name), f"resume={_value(shown(cfg.run))}"])
+    return shlex.join([*_program(script_of(cfg)), f"resume={_value(shown(cfg.run))}"])
 
 
 def _program(name: str) -> list[str]:

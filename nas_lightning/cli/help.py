@@ -23,18 +23,28 @@ _INTRODUCTION = {
   python train.py -m genotype=darts_v1,darts_v2 seed=0,1  a sweep: a folder a job, a table at the end
   python train.py resume=outputs/train/<run>              go on with a run that was stopped
 """,
+    "analyze": """Ask a question of many architectures: a study, which ends in tables and figures.
+
+  python analyze.py study=correlation benchmark.path=test_accuracy.csv
+  python analyze.py study=correlation benchmark.path=… dataset=cifar10 dataset.root=~/data study.cells=1000
+  python analyze.py resume=outputs/analyze/<run>          go on with a study that was stopped
+""",
 }
 _GROUPS = {
     "search": ("strategy", "space", "dataset", "experiment", "derivation", "benchmark"),
     "train": ("genotype", "dataset", "retrain", "experiment"),
+    "analyze": ("study", "space", "dataset", "benchmark"),
 }
-_SHARED = ("callbacks", "logger", "trainer", "launcher")
+_FITTED = ("callbacks", "logger", "trainer", "launcher")
+_SHARED = {"search": _FITTED, "train": _FITTED, "analyze": ("retrain", "trainer", "launcher")}
+_OFTEN = {
+    "trainer.max_epochs=50": "length of the run",
+    "logger=wandb": "track with Weights & Biases (WANDB_MODE=offline works)",
+}
 _ENDING = """Every setting can be given as key=value; --cfg job prints them all with their values. Often used:
 
   seed=1                       random seed
-  trainer.max_epochs=50        length of the run
-  dataset.batch_size=64        images per step
-  logger=wandb                 track with Weights & Biases (WANDB_MODE=offline works)
+{often}  dataset.batch_size=64        images per step
   run=DIR                      the folder that everything is written to
   --config-dir DIR             add your own configurations
 """
@@ -81,10 +91,11 @@ def help_text(name: str, folders: Iterable[Path] = ()) -> str:
     available = groups(folders)
     default = available["strategy"]["pr_darts"].split(":")[0]
     parts = [_INTRODUCTION[name].format(default=default)]
-    for group in (*_GROUPS[name], *_SHARED):
+    for group in (*_GROUPS[name], *_SHARED[name]):
         options = available.get(group, {})
         if options:
             width = max(len(option) for option in options)
             rows = [f"  {option:<{width}}  {line}" for option, line in options.items()]
             parts.append("\n".join([f"{group}=", *rows, ""]))
-    return "\n".join([*parts, _ENDING])
+    often = "" if name == "analyze" else "".join(f"  {key:<28} {what}\n" for key, what in _OFTEN.items())
+    return "\n".join([*parts, _ENDING.format(often=often)])

@@ -6,7 +6,7 @@ What decides the result must be what it was; the folder's `.hydra` stays as it i
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,17 @@ from nas_lightning.errors import InputError
 CHECKPOINT = "checkpoints/last.ckpt"
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data"),
-    *("strategy", "derivation", "retrain", "seed", "trainer.max_epochs"),
+    *("strategy", "derivation", "retrain", "study", "seed", "trainer.max_epochs"),
 )
 """What a resumed run shares with the stopped one: schedules, for instance, follow the number of epochs."""
-MOVABLE = (".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size")
-"""What may differ all the same: where the data set is and how it is read."""
+MOVABLE = (".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size", ".workers", ".cells")
+"""What may differ all the same: where the data set is and how it is read, how many share a study's work, and
+how many architectures it looks at."""
+
+
+def script_of(config: Mapping[str, Any]) -> str:
+    """The entry script of a composed configuration: only a search has a strategy, and training no space."""
+    return "search" if "strategy" in config else "analyze" if "space" in config else "train"
 
 
 def run_to_resume(typed: Sequence[str]) -> Path | None:
@@ -36,7 +42,7 @@ def continued(name: str, run: Path, typed: Sequence[str], folders: Sequence[Path
     """The overrides that go on with a run, or an `InputError` where it cannot be gone on with."""
     hydra = run / ".hydra"
     before, config = _load(hydra / "overrides.yaml", run), _load(hydra / "config.yaml", run)
-    if ("strategy" in config) != (name == "search"):
+    if script_of(config) != name:
         raise InputError(f"expected the folder of a run of {name}.py", got=str(run), where="resume")
     checkpoint = run / CHECKPOINT
     if checkpoint.exists() and not _whole(checkpoint):

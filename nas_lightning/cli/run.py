@@ -1,4 +1,4 @@
-"""One job: what a search and a training run have in common around the work itself."""
+"""One job: what searches, training runs and studies have in common around the work itself."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from nas_lightning.cli import search_job, train_job
+from nas_lightning.cli import search_job, study_job, train_job
 from nas_lightning.cli.ending import resume_command
-from nas_lightning.cli.resume import CHECKPOINT
+from nas_lightning.cli.resume import CHECKPOINT, script_of
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.errors import InputError
 
 SUMMARY = "summary.json"
 TRACEBACK = "error.txt"
+_JOBS = {"search": search_job.run, "train": train_job.run, "analyze": study_job.run}
 
 
 def run_job(cfg: DictConfig) -> float | None:
@@ -42,7 +43,7 @@ def run_job(cfg: DictConfig) -> float | None:
     try:
         facts = _work(cfg)
     except (KeyboardInterrupt, SystemExit):  # Lightning turns the first into the second
-        if (Path(cfg.run) / CHECKPOINT).is_file():
+        if (Path(cfg.run) / CHECKPOINT).is_file() or script_of(cfg) == "analyze":
             print(f"\nStopped. Go on with:\n  {resume_command(cfg)}")
         raise
     except Exception as error:
@@ -64,7 +65,7 @@ def _work(cfg: DictConfig) -> dict[str, Any]:
     OmegaConf.resolve(cfg.copy())  # raises for references to nothing
     check_targets(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    return search_job.run(cfg) if "strategy" in cfg else train_job.run(cfg)
+    return _JOBS[script_of(cfg)](cfg)
 
 
 def _user_error(error: Exception) -> str | None:

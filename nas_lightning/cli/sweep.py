@@ -12,8 +12,10 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from nas_lightning.cli.run import SUMMARY
+from nas_lightning.studies.tables import markdown
 
 COLUMNS = ("valid_accuracy", "valid_loss", "val_accuracy", "test_accuracy", "true_accuracy", "true_rank")
+SIZES = {"parameters": "params", "multiply-adds": "macs"}
 
 
 class SweepTable(Callback):
@@ -24,7 +26,7 @@ class SweepTable(Callback):
         jobs = [json.loads(path.read_text(encoding="utf-8")) for path in _by_number(folder)]
         if not jobs:
             sys.exit(f"error: expected the summary of at least one job, got none (in {folder})")
-        table = render(rows(jobs))
+        table = markdown(rows(jobs))
         (folder / "table.md").write_text(table + "\n", encoding="utf-8")
         print(f"\n{table}\n\n{folder / 'table.md'}")
         if any("error" in job for job in jobs):
@@ -41,7 +43,8 @@ def rows(jobs: Sequence[dict[str, Any]]) -> list[list[str]]:
     varied = sorted({o for job in jobs for o in job["overrides"]})
     shared = {o for o in varied if all(o in job["overrides"] for job in jobs)}
     metrics = [name for name in COLUMNS if any(name in job.get("metrics", {}) for job in jobs)]
-    header = ["job", "settings", *metrics, "parameters", "multiply-adds", "seconds"]
+    sizes = {name: key for name, key in SIZES.items() if any(key in job for job in jobs)}
+    header = ["job", "settings", *metrics, *sizes, "seconds"]
     table = [header]
     for number, job in enumerate(jobs):
         settings = " ".join(o for o in job["overrides"] if o not in shared) or "–"
@@ -49,8 +52,8 @@ def rows(jobs: Sequence[dict[str, Any]]) -> list[list[str]]:
             table.append([str(number), settings, job["error"], *[""] * (len(header) - 3)])
             continue
         values = [_number(job["metrics"].get(name)) for name in metrics]
-        sizes = [f"{job['params']:,}", f"{job['macs']:,}", f"{job['seconds']:.0f}"]
-        table.append([str(number), settings, *values, *sizes])
+        values += [_number(job.get(key)) for key in sizes.values()]
+        table.append([str(number), settings, *values, f"{job['seconds']:.0f}"])
     return table
 
 
@@ -58,13 +61,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-
-
-def render(table: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns."""
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in table
-    ]
-    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
-    return "\n".join(lines)

@@ -1,0 +1,97 @@
+"""What a study is: one class in one file, and one yaml in `conf/study`; nothing else has to know of it.
+
+The class is a `Study`. Its constructor takes the study's options, which are the keys of the yaml; its `run`
+names the parts that it wants of those in `PARTS`, and gets them. It returns `Findings`; the command writes
+them into the run's folder and shows the tables:
+
+    run(self, space, network, folder)            with whatever networks the user chose
+    run(self, benchmark=None)                    with a benchmark where the user named one
+    run(self, data, retrain, trainer, folder)    a study that trains
+
+What takes long goes to files in `folder` as it is computed, such as the pools of
+`nas_lightning.metrics.pool.score_pool`; a study that is called again with the same folder (`resume=DIR`)
+computes only what is missing, and ends in the same tables. A study whose files depend on more settings than
+its own options, which `resume=` keeps, refuses others, as `score_pool` does.
+
+The yaml begins with one line that `--help` shows, and has a comment `# Small: …`, the arguments with which
+the study takes seconds; `tests/studies/test_contract.py` runs it with these, twice, in a folder that has a
+table of NAS-Bench-201, `table.csv`. Where a study needs a part that is not there by default, its yaml asks
+for it: `override /benchmark: nasbench201`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas_lightning.errors import InputError
+from nas_lightning.studies.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PARTS: Mapping[str, str] = {
+    "space": "the search space",
+    "network": "genotype → its network; keywords change the sizes: network(genotype, channels=8)",
+    "supernet": "() → a supernet; keywords change its sizes",
+    "data": "the images, as `SearchData`",
+    "benchmark": "the tabular benchmark; without a default of None, the user must name one",
+    "retrain": "network → the LightningModule that trains it",
+    "trainer": "() → a trainer without loggers; keywords change it: trainer(max_epochs=3)",
+    "folder": "the run's folder",
+}
+"""What the command has for a study's `run`, by the name of its argument."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a study ends in.
+
+    Args:
+        tables: written to `tables/<name>.csv`, `.md` and `.tex`, and shown in this order.
+        figures: written to `figures/<name>.svg` and `.png`.
+        numbers: single numbers for the run's summary, by name.
+    """
+
+    tables: Sequence[Table]
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> list[Path]:
+        """The files that a reader opens: the Markdown of each table, the picture of each figure."""
+        from nas_lightning.plots.style import save
+
+        written = []
+        for table in self.tables:
+            path = folder / "tables" / f"{table.name}.md"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(table.markdown() + "\n", encoding="utf-8")
+            path.with_suffix(".csv").write_text(table.csv(), encoding="utf-8")
+            path.with_suffix(".tex").write_text(table.latex(), encoding="utf-8")
+            written.append(path)
+        for name, figure in self.figures.items():
+            written.append(save(figure, folder / "figures" / name)[1])
+        return written
+
+
+class Study(ABC):
+    """A question that is answered by tables and figures."""
+
+    @abstractmethod
+    def run(self, *parts: Any, **named: Any) -> Findings:
+        """The answer. A subclass names the parts that it wants as arguments; see `PARTS`."""
+
+    @classmethod
+    def wants(cls) -> dict[str, bool]:
+        """The parts that `run` names, and whether it cannot do without."""
+        named = list(inspect.signature(cls.run).parameters.values())[1:]
+        unknown = [parameter.name for parameter in named if parameter.name not in PARTS]
+        if unknown:
+            raise InputError(
+                f"expected parts of {', '.join(PARTS)}", got=unknown[0], where=f"{cls.__name__}.run"
+            )
+        return {parameter.name: parameter.default is parameter.empty for parameter in named}

@@ -1,0 +1,124 @@
+"""Tables that a study ends in: numbers with their standard errors, as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import NamedTuple
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error."""
+
+    value: float
+    error: float
+
+
+Cell = str | int | float | Estimate | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a header.
+
+    Args:
+        name: of its files.
+        title: what it shows, in one line.
+        columns: the header.
+        rows: one cell a column; None stays empty.
+        note: how it is to be read, where that is not plain.
+
+    >>> table = Table("t", "What was found", ("cell", "ρ"), [["a", Estimate(0.5, 0.02)], ["b", None]])
+    >>> print(table.markdown())
+    **What was found**
+    <BLANKLINE>
+    | cell | ρ             |
+    |------|---------------|
+    | a    | 0.500 ± 0.020 |
+    | b    |               |
+    >>> print(table.csv(), end="")
+    cell,ρ,ρ s.e.
+    a,0.5,0.02
+    b,,
+    """
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """The title, the table with aligned columns, the note."""
+        body = markdown([list(self.columns), *([shown(cell) for cell in row] for row in self.rows)])
+        return "\n\n".join(filter(None, [f"**{self.title}**", body, self.note]))
+
+    def csv(self) -> str:
+        """All digits; a column of estimates is followed by one of their standard errors."""
+        estimated = [any(isinstance(row[i], Estimate) for row in self.rows) for i in range(len(self.columns))]
+        text = StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        pairs = zip(self.columns, estimated, strict=True)
+        writer.writerow(
+            [name for column, e in pairs for name in ([column, f"{column} s.e."] if e else [column])]
+        )
+        for row in self.rows:
+            values: list[str | int | float | None] = []
+            for cell, pair in zip(row, estimated, strict=True):
+                found = cell if isinstance(cell, Estimate) else (cell, None)
+                values += found if pair else found[:1]
+            writer.writerow(values)
+        return text.getvalue()
+
+    def latex(self) -> str:
+        """A tabular between rules of the package booktabs."""
+        lines = [" & ".join(map(_escaped, self.columns)) + r" \\"]
+        lines += [" & ".join(_escaped(shown(cell)) for cell in row) + r" \\" for row in self.rows]
+        start = [rf"% {self.title}", rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\toprule"]
+        return "\n".join([*start, lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""])
+
+
+def shown(cell: Cell) -> str:
+    """A cell as a reader gets it.
+
+    >>> shown(Estimate(0.61234, 0.0211)), shown(1234), shown(0.000123456), shown(None)
+    ('0.612 ± 0.021', '1,234', '0.0001235', '')
+    """
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Estimate):
+        return f"{cell.value:.3f} ± {cell.error:.3f}"
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.4g}"
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with aligned columns; the first row is its header."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)
+
+
+_LATEX = {
+    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"±": r"$\pm$", "ρ": r"$\rho$", "τ": r"$\tau$", "κ": r"$\kappa$", "μ": r"$\mu$", "ν": r"$\nu$"},
+    **{
+        "√": r"$\surd$",
+        "−": "$-$",
+        "∞": r"$\infty$",
+        "λ": r"$\lambda$",
+        "×": r"$\times$",
+        "|": r"\textbar{}",
+    },
+}
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in text)
