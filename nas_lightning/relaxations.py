@@ -26,15 +26,20 @@ def gumbel(noise: Tensor) -> Tensor:
     return -torch.log(-torch.log(noise))
 
 
-def straight_through_gumbel(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
-    """One-hot of arg max softmax((β + G)/τ) forward, the gradient of that softmax backward: (edges, ops)."""
+def straight_through_gumbel(beta: Tensor, noise: Tensor, tau: float, draw: int = 1) -> Tensor:
+    """One-hot of arg max softmax((β + G)/τ) forward, the gradient of that softmax backward: (edges, ops).
+
+    The `draw` largest of a row are a sample of as many candidates without replacement (Kool et al. 2019,
+    arXiv:1903.06059, section 2.3).
+    """
     soft = torch.softmax((beta + gumbel(noise)) / tau, dim=-1)
-    return one_hot(soft) + soft - soft.detach()
+    return one_hot(soft, draw) + soft - soft.detach()
 
 
-def one_hot(scores: Tensor) -> Tensor:
-    """1 at the first largest score of each row, 0 elsewhere: (edges, ops)."""
-    return torch.zeros_like(scores).scatter(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
+def one_hot(scores: Tensor, count: int = 1) -> Tensor:
+    """1 at the `count` first largest scores of each row, 0 elsewhere: (edges, ops)."""
+    order = scores.argsort(dim=-1, descending=True, stable=True)
+    return torch.zeros_like(scores).scatter(-1, order[..., :count], 1.0)
 
 
 def hard_concrete(beta: Tensor, noise: Tensor, tau: float) -> Tensor:

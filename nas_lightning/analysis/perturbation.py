@@ -49,6 +49,12 @@ class Perturbation:
             raise InputError(
                 "expected a strategy that trains a supernet", got=type(strategy).__name__, where="derivation"
             )
+        if not all(group.on_edges for group in strategy.space.groups.values()):
+            raise InputError(
+                "expected a space that chooses operations on edges",
+                got=strategy.space.name,
+                where="derivation",
+            )
 
     def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
         """The selected genotype; the strategy's supernet is trained a little on the way."""

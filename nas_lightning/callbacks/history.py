@@ -51,7 +51,7 @@ class GenotypeHistory(pl.Callback):
         for name, scores in strategy.scores().items():
             group = strategy.space.groups[name]
             table = [[round(score, 6) for score in row] for row in scores.detach().tolist()]
-            groups[name] = {"edges": group.edges, "ops": group.ops, "scores": table}
+            groups[name] = {"edges": group.rows, "ops": group.ops, "scores": table}
         genotypes = [genotype.to_dict() for genotype in strategy.derive()]
         self._append({"epoch": trainer.current_epoch, "genotypes": genotypes, "groups": groups})
 

@@ -21,6 +21,8 @@ PANEL = (1.45, 1.1)
 def draw_weights(history: Sequence[Mapping[str, Any]], group: str) -> Figure:
     """The score of every operation on every edge of `group` over the epochs of a `history.jsonl`.
 
+    Where the decisions belong to nodes, a panel is a node, and its candidates operations or nodes.
+
     An entry holds {"epoch", "groups": {name: {"edges", "ops", "scores"}}} with scores of (edges, ops). The
     operation that leads on an edge in the end is drawn bold and named. Panels stand by target (rows) and
     source (columns) where the cell fills such a table, and otherwise in reading order.
@@ -31,8 +33,8 @@ def draw_weights(history: Sequence[Mapping[str, Any]], group: str) -> Figure:
             f"expected a history with scores of the group {group!r}", got=f"{len(history)} entries"
         )
     last = entries[-1]["groups"][group]
-    edges, ops = [(source, target) for source, target in last["edges"]], last["ops"]
-    inputs = min(target for _, target in edges)
+    edges, ops = [tuple(edge) for edge in last["edges"]], last["ops"]
+    inputs = min(target for *_, target in edges)
     rows, columns, places = _grid(edges)
     figure = Figure(figsize=(columns * PANEL[0] + 0.5, rows * PANEL[1] + 0.9), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
@@ -45,7 +47,7 @@ def draw_weights(history: Sequence[Mapping[str, Any]], group: str) -> Figure:
         axes = panels[place]
         below = (place[0] + 1, place[1])
         scores = [entry["groups"][group]["scores"][index] for entry in entries]  # (epochs, ops)
-        title = f"{node_name(edge[0], inputs)} → {node_name(edge[1], inputs)}"
+        title = " → ".join(node_name(node, inputs) for node in edge) if len(edge) == 2 else f"node {edge[0]}"
         _panel(axes, title, ops, epochs, scores, styles, labelled=(below not in places, place[1] == 0))
     _legend(figure, styles, columns)
     figure.suptitle(
@@ -54,11 +56,12 @@ def draw_weights(history: Sequence[Mapping[str, Any]], group: str) -> Figure:
     return figure
 
 
-def _grid(edges: Sequence[tuple[int, int]]) -> tuple[int, int, list[tuple[int, int]]]:
+def _grid(edges: Sequence[tuple[int, ...]]) -> tuple[int, int, list[tuple[int, int]]]:
     """Rows, columns and the place of every edge."""
-    targets = sorted({edge[1] for edge in edges})
+    targets = sorted({edge[-1] for edge in edges})
     sources = sorted({edge[0] for edge in edges})
-    if len(set(edges)) == len(edges) and 2 * len(edges) >= len(targets) * len(sources):
+    pairs = all(len(edge) == 2 for edge in edges)
+    if pairs and len(set(edges)) == len(edges) and 2 * len(edges) >= len(targets) * len(sources):
         return len(targets), len(sources), [(targets.index(e[1]), sources.index(e[0])) for e in edges]
     columns = math.ceil(math.sqrt(len(edges)))
     return math.ceil(len(edges) / columns), columns, [divmod(i, columns) for i in range(len(edges))]

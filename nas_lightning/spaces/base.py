@@ -1,8 +1,9 @@
 """What a search space is: its decisions, its networks and its notations.
 
-A space names *groups* of categorical decisions. A group is a matrix: one row per edge, one column per
-candidate operation. Strategies turn parameters into such matrices, supernets take them as an argument, and
-`discretise` turns their scores into a genotype. A new space is one file with one final subclass and a yaml.
+A space names *groups* of categorical decisions. A group is a matrix: one row per edge or node, one column per
+candidate: an operation, or a node to read from. Strategies turn parameters into such matrices, supernets take
+them as an argument, and `discretise` turns their scores into a genotype. A space without groups has no
+supernet. A new space is one file with one final subclass and a yaml.
 """
 
 from __future__ import annotations
@@ -24,10 +25,20 @@ from nas_lightning.spaces.supernet import Supernet
 
 @dataclass(frozen=True)
 class Group:
-    """Decisions of one kind: (source, target) of each row, the candidate operation of each column."""
+    """Decisions of one kind: a row for each, a column for each candidate.
 
-    edges: tuple[tuple[int, int], ...]
+    A row is an edge (source, target) or a node (node,); the candidates are operations, or the numbers of the
+    nodes that the row's node may read. A sampled path takes `draw` candidates of each row.
+
+    >>> Group(((0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3")).shape
+    (2, 2)
+    >>> Group(((3,),), ("0", "1", "2"), draw=2).on_edges
+    False
+    """
+
+    rows: tuple[tuple[int, ...], ...]
     ops: tuple[str, ...]
+    draw: int = 1
 
     def __post_init__(self) -> None:
         if len(set(self.ops)) != len(self.ops) or not real_ops(self):
@@ -36,7 +47,21 @@ class Group:
     @property
     def shape(self) -> tuple[int, int]:
         """(edges, ops)."""
-        return len(self.edges), len(self.ops)
+        return len(self.rows), len(self.ops)
+
+    @property
+    def on_edges(self) -> bool:
+        """Whether its decisions are operations on edges."""
+        return all(len(row) == 2 for row in self.rows)
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """(source, target) of each row; raises where the rows are nodes."""
+        if not self.on_edges:
+            raise InputError(
+                "expected a space that chooses operations on edges, such as darts", where="space"
+            )
+        return tuple((row[0], row[1]) for row in self.rows)
 
     def column(self, op: str) -> int:
         """The column of an operation, by its name."""
@@ -57,7 +82,12 @@ class SearchSpace(ABC):
     @property
     @abstractmethod
     def groups(self) -> Mapping[str, Group]:
-        """The decisions, by the name of their group."""
+        """The decisions, by the name of their group; none where there is no supernet."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The names of a genotype's cells: where decisions are operations on edges, a group for each."""
+        return tuple(self.groups)
 
     @abstractmethod
     def supernet(self, *, in_channels: int, num_classes: int, **size: Any) -> Supernet:
@@ -108,8 +138,8 @@ class SearchSpace(ABC):
         if genotype.space != self.name:
             raise InputError(f"expected a genotype of the space {self.name!r}", got=genotype.space)
         cells = {name for name, _ in genotype}
-        if cells != set(self.groups):
-            raise InputError(f"expected the cells {', '.join(self.groups)}", got=", ".join(sorted(cells)))
+        if cells != set(self.cells):
+            raise InputError(f"expected the cells {', '.join(self.cells)}", got=", ".join(sorted(cells)))
 
     def check_scores(self, scores: Mapping[str, Tensor]) -> None:
         """Raise unless there is one finite score for every decision and candidate."""

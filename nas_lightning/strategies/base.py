@@ -77,5 +77,5 @@ class Strategy(pl.LightningModule, ABC):
             "strategy": type(self).__name__,
             "space": self.space.name,
             "operations": {name: list(group.ops) for name, group in groups},
-            "edges": {name: [list(edge) for edge in group.edges] for name, group in groups},
+            "edges": {name: [list(row) for row in group.rows] for name, group in groups},
         }

@@ -28,7 +28,9 @@ class Gdas(Annealed):
 
     def relax(self) -> Relaxed:
         weights = {
-            name: straight_through_gumbel(beta, uniform_noise(beta, self.generator), self.tau)
+            name: straight_through_gumbel(
+                beta, uniform_noise(beta, self.generator), self.tau, self.space.groups[name].draw
+            )
             for name, beta in self.arch.items()
         }
         return Relaxed(weights, {name: matrix.detach() > 0.5 for name, matrix in weights.items()})

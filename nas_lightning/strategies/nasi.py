@@ -142,7 +142,9 @@ class Nasi(Strategy):
     def sample(self, alpha: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Active | None]:
         """One operation an edge, by straight-through Gumbel-softmax, and which operations to compute."""
         weights = {
-            name: straight_through_gumbel(matrix, uniform_noise(matrix, self.generator), self.tau)
+            name: straight_through_gumbel(
+                matrix, uniform_noise(matrix, self.generator), self.tau, self.space.groups[name].draw
+            )
             for name, matrix in alpha.items()
         }
         drawn = {name: matrix.detach() > 0.5 for name, matrix in weights.items()}

@@ -37,7 +37,7 @@ class PCDarts(Bilevel):
     def initial_parameters(self) -> dict[str, Tensor]:
         parameters = super().initial_parameters()
         for name, group in self.space.groups.items():
-            parameters[name + _EDGES] = 1e-3 * torch.randn(group.shape[0], generator=self.generator)
+            parameters[name + _EDGES] = 1e-3 * torch.randn(len(group.edges), generator=self.generator)
         return parameters
 
     def relax(self) -> Relaxed:

@@ -81,6 +81,12 @@ class PRDarts(Annealed):
             raise InputError(
                 f"expected 1 to {fewest} operations", got=active_ops, where="strategy.active_ops"
             )
+        if not all(group.on_edges and SKIP in group.ops for group in space.groups.values()):
+            raise InputError(
+                "expected a space that chooses skips and other operations on edges",
+                got=space.name,
+                where="space",
+            )
         self.lambda_skip, self.lambda_nonskip, self.lambda_path = lambda_skip, lambda_nonskip, lambda_path
         self.active_ops, self.path_sum = active_ops, path_sum
         self.pooling_group, self.threshold = pooling_group, threshold

@@ -186,7 +186,7 @@ class WeightSharing(Strategy):
     def _each_weight(self, name: str, weights: Tensor) -> dict[str, Tensor]:
         group = self.space.groups[name]
         return {
-            f"weights/{name}/{source}_{target}/{op}": weight
-            for (source, target), row in zip(group.edges, weights, strict=True)
+            f"weights/{name}/{'_'.join(map(str, place))}/{op}": weight
+            for place, row in zip(group.rows, weights, strict=True)
             for op, weight in zip(group.ops, row, strict=True)
         }

@@ -33,13 +33,31 @@ def load(file: Path) -> dict[str, Any]:
     return config
 
 
-SPACES = sorted((CONF / "space").glob("*.yaml"))
-
-
-@pytest.fixture(params=SPACES, ids=lambda file: file.stem)
-def named(request) -> Named:
-    config = load(request.param)
+def of_yaml(file: Path) -> Named:
+    config = load(file)
     return Named(hydra.utils.instantiate(config["space"]), config)
+
+
+SPACES = {file.stem: of_yaml(file) for file in sorted((CONF / "space").glob("*.yaml"))}
+WITH_SUPERNET = [name for name, named in SPACES.items() if named.space.groups]
+ON_EDGES = [name for name in WITH_SUPERNET if all(g.on_edges for g in SPACES[name].space.groups.values())]
+
+
+@pytest.fixture(params=SPACES)
+def named(request) -> Named:
+    return SPACES[request.param]
+
+
+@pytest.fixture(params=WITH_SUPERNET)
+def searchable(request) -> Named:
+    """A space with a supernet."""
+    return SPACES[request.param]
+
+
+@pytest.fixture(params=ON_EDGES)
+def on_edges(request) -> Named:
+    """A space that chooses operations on edges, so that a path of its supernet is a derived network."""
+    return SPACES[request.param]
 
 
 @pytest.fixture

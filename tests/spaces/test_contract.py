@@ -41,12 +41,13 @@ def test_hydra_places_the_options_at_the_top(name):
     assert "_target_" in config.space
 
 
-def test_it_has_a_name_and_groups(space):
+def test_it_has_a_name_cells_and_groups(space, generator):
     assert isinstance(space, SearchSpace)
-    assert space.groups
+    assert {name for name, _ in space.sample(generator)} == set(space.cells)
     for group in space.groups.values():
-        assert group.shape == (len(group.edges), len(group.ops))
-        assert len(set(group.edges)) == len(group.edges)
+        assert group.shape == (len(group.rows), len(group.ops))
+        assert len(set(group.rows)) == len(group.rows)
+        assert 1 <= group.draw < len(group.ops)
         assert [group.column(op) for op in group.ops] == list(range(len(group.ops)))
         with pytest.raises(InputError):
             group.column("no such operation")
@@ -61,18 +62,33 @@ def test_samples_repeat_with_the_seed(space):
     assert draw(1) != draw(2)
 
 
-def test_neighbours_differ_in_one_decision_and_know_each_other(space, generator):
+def test_a_space_without_groups_says_that_it_has_no_supernet(space, generator):
+    if not space.groups:
+        for call in (lambda: space.discretise({}), lambda: space.one_hot(space.sample(generator))):
+            with pytest.raises(InputError, match=r"^expected a space with a supernet"):
+                call()
+        with pytest.raises(InputError, match=r"^expected a space with a supernet"):
+            space.supernet(in_channels=3, num_classes=5)
+
+
+def test_neighbours_know_each_other(space, generator):
     for _ in range(3):
         genotype = space.sample(generator)
         near = space.neighbours(genotype)
         assert len(set(near)) == len(near) > 0
         assert genotype not in near
-        for other in near:
+        for other in near[:: max(1, len(near) // 5)]:
+            space.check(other)
+            assert genotype in space.neighbours(other)
+
+
+def test_neighbours_differ_in_one_edge(on_edges, generator):
+    space = on_edges.space
+    for _ in range(3):
+        genotype = space.sample(generator)
+        for other in space.neighbours(genotype):
             assert sum((decisions(genotype) - decisions(other)).values()) == 1
             assert sum((decisions(other) - decisions(genotype)).values()) == 1
-        for other in near[:: max(1, len(near) // 5)]:
-            assert genotype in space.neighbours(other)
-            assert space.discretise(space.one_hot(other)) == other
 
 
 def test_mutation_is_a_neighbour(space, generator):
@@ -95,21 +111,28 @@ def test_round_trips(space, generator, tmp_path):
     assert read_genotypes(write_genotypes(tmp_path / "genotype.json", genotypes)) == genotypes
 
 
-def test_one_hot_and_discretise_are_inverse(space, generator):
-    for _ in range(20):
-        genotype = space.sample(generator)
+def test_one_hot_and_discretise_are_inverse(searchable, generator):
+    space = searchable.space
+    samples = [space.sample(generator) for _ in range(20)]
+    for genotype in samples + space.neighbours(samples[0])[::7]:
         weights = space.one_hot(genotype)
         assert {name: tuple(w.shape) for name, w in weights.items()} == {
             name: group.shape for name, group in space.groups.items()
         }
-        assert sum(int(w.sum()) for w in weights.values()) == len(genotype.ops)
         assert all(set(w.flatten().tolist()) <= {0.0, 1.0} for w in weights.values())
         assert space.discretise(weights) == genotype
         noise = {name: w + 0.4 * torch.rand_like(w) for name, w in weights.items()}
         assert space.discretise(noise) == genotype
 
 
-def test_discretise_refuses_scores_that_do_not_fit(space):
+def test_one_hot_is_one_for_each_edge(on_edges, generator):
+    genotype = on_edges.space.sample(generator)
+    weights = on_edges.space.one_hot(genotype)
+    assert sum(int(w.sum()) for w in weights.values()) == len(genotype.ops)
+
+
+def test_discretise_refuses_scores_that_do_not_fit(searchable):
+    space = searchable.space
     good = {name: torch.zeros(group.shape) for name, group in space.groups.items()}
     name = next(iter(good))
     with pytest.raises(ValueError, match="expected scores of shape"):
@@ -136,21 +159,25 @@ def test_other_spaces_genotypes_are_refused(space, generator):
 def test_networks_train_at_any_size(named, generator, size, in_channels, num_classes):
     task = {"in_channels": in_channels, "num_classes": num_classes}
     space, x = named.space, torch.randn(2, in_channels, *size)
-    weights = {name: torch.rand(group.shape, requires_grad=True) for name, group in space.groups.items()}
-    supernet = space.supernet(**named.small("supernet", **task))
     network = space.network(space.sample(generator), **named.small("network", **task))
-    for module, logits in ((supernet, supernet(x, weights)), (network, network(x))):
-        assert logits.shape == (2, num_classes)
-        logits.square().sum().backward()
-        missing = [n for n, p in module.named_parameters() if p.grad is None and "auxiliary" not in n]
-        assert not missing
+    check_training(network, network(x), num_classes)
+    weights = {name: torch.rand(group.shape, requires_grad=True) for name, group in space.groups.items()}
+    if weights:
+        supernet = space.supernet(**named.small("supernet", **task))
+        check_training(supernet, supernet(x, weights), num_classes)
     assert all(w.grad is not None and bool(torch.isfinite(w.grad).all()) for w in weights.values())
 
 
+def check_training(module, logits, num_classes):
+    assert logits.shape == (2, num_classes)
+    logits.square().sum().backward()
+    assert not [n for n, p in module.named_parameters() if p.grad is None and "auxiliary" not in n]
+
+
 @pytest.mark.parametrize("size", [(16, 16), (15, 10)])
-def test_a_path_of_the_supernet_is_the_derived_network(named, generator, size):
+def test_a_path_of_the_supernet_is_the_derived_network(on_edges, generator, size):
     """With the same weights, in float64: the network inherits by loading the entries that it has."""
-    space = named.space
+    named, space = on_edges, on_edges.space
     shared = set(named.config["supernet"]) & set(named.config["network"])
     options = {name: value for name, value in named.small("supernet").items() if name in shared}
     task = {"in_channels": 3, "num_classes": 5}
@@ -165,10 +192,30 @@ def test_a_path_of_the_supernet_is_the_derived_network(named, generator, size):
         torch.testing.assert_close(supernet(x, space.one_hot(genotype)), network(x), rtol=1e-10, atol=1e-10)
 
 
-def test_a_supernet_stores_no_architecture(named):
+def test_what_has_no_weight_is_not_computed(searchable, generator):
+    """A path of exact ones, of the same as numbers, and of the same with a gradient for what is active."""
+    space, x = searchable.space, torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    supernet = space.supernet(**searchable.small("supernet")).double()
+    path = {name: w.double() for name, w in space.one_hot(space.sample(generator)).items()}
+    plain = supernet(x, path)
+    plain.sum().backward()
+    unused = {name for name, parameter in supernet.named_parameters() if parameter.grad is None}
+    assert unused
+    supernet.zero_grad()
+    learnt = {name: w.clone().requires_grad_() for name, w in path.items()}
+    chosen = supernet(x, learnt, {name: w > 0 for name, w in path.items()})
+    chosen.sum().backward()
+    assert unused == {name for name, parameter in supernet.named_parameters() if parameter.grad is None}
+    torch.testing.assert_close(plain, chosen)
+    torch.testing.assert_close(plain, supernet(x, learnt))
+    doubled = {name: 2.0 * w for name, w in path.items()}
+    assert not torch.allclose(plain, supernet(x, doubled))
+
+
+def test_a_supernet_stores_no_architecture(searchable):
     """Its parameters do not depend on the weights, and every one belongs to an operation or to the frame."""
-    space, x = named.space, torch.randn(2, 3, 16, 16)
-    supernet = space.supernet(**named.small("supernet"))
+    space, x = searchable.space, torch.randn(2, 3, 16, 16)
+    supernet = space.supernet(**searchable.small("supernet"))
     before = {key: value.clone() for key, value in supernet.named_parameters()}
     outputs = []
     for value in (0.1, 0.9):
@@ -181,7 +228,7 @@ def test_a_supernet_stores_no_architecture(named):
 
 @pytest.mark.parametrize("wrong", [{"num_classes": 1}, {"cells": 0}, {"channels": 0}])
 def test_impossible_sizes_are_refused(named, generator, wrong):
-    for what in ("supernet", "network"):
+    for what in ("supernet", "network") if named.space.groups else ("network",):
         if set(wrong) <= {*named.config[what], "num_classes"}:
             build = getattr(named.space, what)
             arguments = () if what == "supernet" else (named.space.sample(generator),)

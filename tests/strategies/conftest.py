@@ -12,8 +12,9 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from nas_lightning.cli.parts import make
+from nas_lightning.cli.parts import make, sizes_of
 from nas_lightning.cli.search_job import build
+from nas_lightning.cli.targets import arguments
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import RandomSearch, Strategy
@@ -23,9 +24,11 @@ CONF = Path(__file__).parents[2] / "conf"
 STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("[!_]*.yaml"))
 SPACES = sorted(path.stem for path in (CONF / "space").glob("[!_]*.yaml"))
 SMALL_SPACE = {
-    "darts": ["supernet.cells=3", "supernet.stem_multiplier=1", "space.nodes=1"],
-    "nasbench201": ["supernet.cells=1"],
+    "darts": ["supernet.channels=4", "supernet.cells=3", "supernet.stem_multiplier=1", "space.nodes=1"],
+    "nasbench201": ["supernet.channels=4", "supernet.cells=1"],
 }
+ON_EDGES_ONLY = {"pc_darts", "pr_darts"}
+"""Strategies that need operations on edges."""
 SMALL_STRATEGY = {"random_ws": ["strategy.candidates=10"], "nasi": ["strategy.nu_samples=5"]}
 
 LIGHTNING_SAYS = (
@@ -59,16 +62,25 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(name, choices[name])
 
 
+def fit_for(strategy: str, space: str) -> bool:
+    """Whether the strategy's assumptions hold in the space."""
+    groups = make(config(strategy, space).space).groups
+    if "supernet" in (arguments(class_of(strategy)) or {}) and not groups:
+        return False
+    return strategy not in ON_EDGES_ONLY or all(group.on_edges for group in groups.values())
+
+
 def composed(strategy: str, space: str, *overrides: str) -> tuple[Strategy, SearchData]:
     """What `search.py strategy=… space=…` would fit, small and from seed 0."""
     cfg = config(strategy, space, *overrides)
     pl.seed_everything(0, verbose=False)
     data = make(cfg.search_data, data=make(cfg.dataset))
     its_space = make(cfg.space)
+    supernet = sizes_of(its_space.supernet, cfg.supernet, "supernet")
     images = {"in_channels": data.image[0], "num_classes": data.num_classes}
     parts = {
         "space": lambda: its_space,
-        "supernet": lambda: its_space.supernet(**images, **cfg.supernet),
+        "supernet": lambda: its_space.supernet(**images, **supernet),
         "network": lambda: lambda genotype: its_space.network(genotype, **images, **cfg.network),
         "data": lambda: data,
     }
@@ -77,7 +89,7 @@ def composed(strategy: str, space: str, *overrides: str) -> tuple[Strategy, Sear
 
 @cache
 def config(strategy: str, space: str, *overrides: str) -> DictConfig:
-    sizes = ["dataset.train_size=24", "dataset.test_size=4", "dataset.batch_size=4", "supernet.channels=4"]
+    sizes = ["dataset.train_size=24", "dataset.test_size=4", "dataset.batch_size=4"]
     chosen = [f"strategy={strategy}", f"space={space}", "dataset=fake", "run=."]
     with initialize_config_module("nas_lightning.conf", version_base=None):
         return compose(
@@ -122,6 +134,12 @@ def epochs() -> Callable[[int, str], int]:
 @pytest.fixture(scope="session")
 def search() -> Callable[..., tuple[Strategy, SearchData]]:
     return composed
+
+
+@pytest.fixture(scope="session")
+def fits() -> Callable[[str, str], bool]:
+    """`fits(strategy, space)`"""
+    return fit_for
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,12 @@ def test_every_yaml_is_covered(pytestconfig, search):
     assert len(found) == len(names)
 
 
-def test_fits_and_derives_architectures_of_the_space(search, trainer, epochs, strategy_name, space_name):
+def test_fits_and_derives_architectures_of_the_space(
+    search, trainer, epochs, fits, refusal, strategy_name, space_name
+):
+    if not fits(strategy_name, space_name):
+        assert refusal(search, strategy_name, space_name)
+        return
     strategy, data = search(strategy_name, space_name)
     assert isinstance(strategy, Strategy)
     before = {name: value.clone() for name, value in strategy.state_dict().items()}
