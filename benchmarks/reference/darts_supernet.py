@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.ops import NONE, SEARCH_NORM, NeedsReLU, build_op
-from nas_lightning.spaces.darts import DartsBackbone, DartsCell
+from nas_lightning.spaces.darts_network import DartsBackbone, DartsCell
 from nas_lightning.spaces.supernet import Supernet
 
 

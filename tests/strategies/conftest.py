@@ -23,13 +23,37 @@ from nas_lightning.strategies.weight_sharing import WeightSharing
 CONF = Path(__file__).parents[2] / "conf"
 STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("[!_]*.yaml"))
 SPACES = sorted(path.stem for path in (CONF / "space").glob("[!_]*.yaml"))
+SMALL_NETWORK = ["network.channels=4", "network.cells=3"]
 SMALL_SPACE = {
-    "darts": ["supernet.channels=4", "supernet.cells=3", "supernet.stem_multiplier=1", "space.nodes=1"],
-    "nasbench201": ["supernet.channels=4", "supernet.cells=1"],
+    "darts": [
+        "supernet.channels=4",
+        "supernet.cells=3",
+        "supernet.stem_multiplier=1",
+        "space.nodes=1",
+        *SMALL_NETWORK,
+    ],
+    "darts_nasi": [
+        "supernet.channels=4",
+        "supernet.cells=3",
+        "supernet.stem_multiplier=1",
+        "space.nodes=2",
+        *SMALL_NETWORK,
+    ],
+    "nasbench201": ["supernet.channels=4", "supernet.cells=1", "network.channels=4", "network.cells=1"],
 }
 ON_EDGES_ONLY = {"pc_darts", "pr_darts"}
 """Strategies that need operations on edges."""
-SMALL_STRATEGY = {"random_ws": ["strategy.candidates=10"], "nasi": ["strategy.nu_samples=5"]}
+BLACK_BOX = ["strategy.pool=null", "strategy.epochs=1", "strategy.images=4"]
+POOL = [*BLACK_BOX, "strategy.pool_size=12"]
+SMALL_STRATEGY = {
+    "random_ws": ["strategy.candidates=10"],
+    "nasi": ["strategy.nu_samples=5"],
+    "hnas": POOL,
+    "eigen_nas": POOL,
+    "knas": POOL,
+    "metric_search": [*POOL, "strategy.pool_per_round=2"],
+    "evolution": [*BLACK_BOX, "strategy.population=3", "strategy.sample=2"],
+}
 
 LIGHTNING_SAYS = (
     "ignore:.*LeafSpec.*:FutureWarning",
@@ -83,6 +107,7 @@ def composed(strategy: str, space: str, *overrides: str) -> tuple[Strategy, Sear
         "supernet": lambda: its_space.supernet(**images, **supernet),
         "network": lambda: lambda genotype: its_space.network(genotype, **images, **cfg.network),
         "data": lambda: data,
+        "benchmark": lambda: None,
     }
     return build(cfg.strategy, parts), data
 
