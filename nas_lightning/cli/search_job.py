@@ -46,6 +46,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         "supernet": lambda: space.supernet(**sizes, **supernet),
         "network": lambda: network,
         "data": lambda: data,
+        "benchmark": lambda: benchmark,
     }
     strategy = build(cfg.strategy, parts)
     derivation = make(cfg.derivation) if cfg.derivation else None
