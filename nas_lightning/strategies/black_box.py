@@ -51,7 +51,6 @@ class BlackBox(Strategy):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: what architectures are scored by, all from one set of passes.
         images: of the weights' side that they are scored on; fewer where it has fewer.
         pool: a CSV file of scores that each is appended to as it comes, and that another search goes on with.
         workers: processes that score.
@@ -61,6 +60,9 @@ class BlackBox(Strategy):
         seed: of all that is drawn.
     """
 
+    metrics: Mapping[str, Metric]
+    """What architectures are scored by, all from one set of passes; a subclass' constructor says it."""
+
     def __init__(
         self,
         space: SearchSpace,
@@ -68,7 +70,6 @@ class BlackBox(Strategy):
         data: SearchData,
         benchmark: TabularNasBench201 | None = None,
         *,
-        metrics: Mapping[str, Metric],
         images: int = 64,
         pool: str | Path | None = None,
         workers: int = 1,
@@ -81,7 +82,7 @@ class BlackBox(Strategy):
         self.automatic_optimization = False
         at_least(2, images=images)
         at_least(1, workers=workers)
-        self.network, self.data, self.metrics = network, data, dict(metrics)
+        self.network, self.data = network, data
         self.images, self.pool, self.workers, self.seed = images, pool, workers, seed
         training = ShortTraining(space, self._on_device, data, epochs=epochs, lr=lr, seed=seed)
         self.objective = objective_of(evaluation, training, benchmark)

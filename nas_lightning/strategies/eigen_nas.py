@@ -43,5 +43,5 @@ class EigenNas(PoolSearch):
         coupled: bool = False,
         **pool: Any,
     ) -> None:
-        metrics = {"ntk_mean_diag": NTKMeanDiagonal(output, coupled)}
-        super().__init__(space, network, data, benchmark, metrics=metrics, **pool)
+        super().__init__(space, network, data, benchmark, **pool)
+        self.metrics = {"ntk_mean_diag": NTKMeanDiagonal(output, coupled)}

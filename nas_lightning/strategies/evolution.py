@@ -48,7 +48,8 @@ class Evolution(BlackBox):
         sample: int = 10,
         **black_box: Any,
     ) -> None:
-        super().__init__(space, network, data, benchmark, metrics=metrics or COMBINED, **black_box)
+        super().__init__(space, network, data, benchmark, **black_box)
+        self.metrics = COMBINED if metrics is None else metrics
         at_least(1, population=population, sample=sample)
         self.population, self.sample = population, sample
         self.history: list[str] = []  # notations; the population is its end

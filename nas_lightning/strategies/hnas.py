@@ -6,9 +6,9 @@ over a pool of architectures, M any metric at initialisation and κ the conditio
 kernel. A Gaussian process finds the μ and ν whose minimiser has the best validation accuracy (algorithm 7.1).
 
 Here M is in units of the pool's largest, so that √ν ∈ [0, 1] is all there is to aim at, and κ/M in units of
-the pool's median, so that neither term vanishes over μ = 10^c, c ∈ [−4, 1]. That is another scale of μ and ν, not
-another family of objectives. The public code (shuyao95/HNAS) searches the same box with a scale of M that its
-user finds by hand, and has t = 1/2. As there, the first rounds look at evenly spaced √ν with c in the middle.
+the pool's median, so that neither term vanishes over μ = 10^c, c ∈ [−4, 1]. That is another scale of μ and ν,
+not another family of objectives. The public code (shuyao95/HNAS) searches the same box with a scale of M that
+its user finds by hand, and has t = 1/2. As there, the first rounds look at evenly spaced √ν with c in the middle.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Hnas(PoolSearch):
         **pool: Any,
     ) -> None:
         _check(metric, condition, t, starts)
-        metrics = {"metric": metric, "condition": condition}
-        super().__init__(space, network, data, benchmark, metrics=metrics, **pool)
+        super().__init__(space, network, data, benchmark, **pool)
+        self.metrics = {"metric": metric, "condition": condition}
         if self.objective is None:
             raise InputError(
                 "expected an evaluation, training or table, which the Gaussian process learns from",

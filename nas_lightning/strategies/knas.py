@@ -42,5 +42,5 @@ class Knas(PoolSearch):
         coupled: bool = False,
         **pool: Any,
     ) -> None:
-        metrics = {"ntk_frobenius": NTKFrobenius(output, coupled)}
-        super().__init__(space, network, data, benchmark, metrics=metrics, **pool)
+        super().__init__(space, network, data, benchmark, **pool)
+        self.metrics = {"ntk_frobenius": NTKFrobenius(output, coupled)}

@@ -40,4 +40,5 @@ class MetricSearch(PoolSearch):
         metrics: Mapping[str, Metric] | None = None,
         **pool: Any,
     ) -> None:
-        super().__init__(space, network, data, benchmark, metrics=metrics or COMBINED, **pool)
+        super().__init__(space, network, data, benchmark, **pool)
+        self.metrics = COMBINED if metrics is None else metrics
