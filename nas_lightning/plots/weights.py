@@ -16,6 +16,7 @@ from nas_lightning.plots.style import INK, kind, node_name, pretty, tidy
 
 _STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 PANEL = (1.45, 1.1)
+WIDTH_OF_TITLE = 4.0
 
 
 def draw_weights(history: Sequence[Mapping[str, Any]], group: str) -> Figure:
@@ -36,7 +37,8 @@ def draw_weights(history: Sequence[Mapping[str, Any]], group: str) -> Figure:
     edges, ops = [tuple(edge) for edge in last["edges"]], last["ops"]
     inputs = min(target for *_, target in edges)
     rows, columns, places = _grid(edges)
-    figure = Figure(figsize=(columns * PANEL[0] + 0.5, rows * PANEL[1] + 0.9), layout="constrained")
+    width = max(columns * PANEL[0] + 0.5, WIDTH_OF_TITLE)
+    figure = Figure(figsize=(width, rows * PANEL[1] + 0.9), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     epochs = [entry["epoch"] + 1 for entry in entries]
     styles = dict(zip(ops, _line_styles(ops), strict=True))

@@ -3,8 +3,18 @@
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.darts import DartsSpace
 from nas_lightning.spaces.darts_nasi import DartsNasi
+from nas_lightning.spaces.nasbench101 import NasBench101
 from nas_lightning.spaces.nasbench201 import NasBench201
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.supernet import Supernet
 
-__all__ = ["DartsNasi", "DartsSpace", "Group", "NasBench201", "Network", "SearchSpace", "Supernet"]
+__all__ = [
+    "DartsNasi",
+    "DartsSpace",
+    "Group",
+    "NasBench101",
+    "NasBench201",
+    "Network",
+    "SearchSpace",
+    "Supernet",
+]

@@ -96,7 +96,7 @@ def test_mutation_is_a_neighbour(space, generator):
     near = set(space.neighbours(genotype))
     mutated = {space.mutate(genotype, generator) for _ in range(40)}
     assert mutated <= near
-    assert len(mutated) > 5
+    assert len(mutated) > min(5, len(near) - 1)
 
 
 def test_round_trips(space, generator, tmp_path):

@@ -39,6 +39,7 @@ SMALL_SPACE = {
         "space.nodes=2",
         *SMALL_NETWORK,
     ],
+    "nasbench101": ["network.channels=8", "network.cells=1"],
     "nasbench201": ["supernet.channels=4", "supernet.cells=1", "network.channels=4", "network.cells=1"],
 }
 ON_EDGES_ONLY = {"pc_darts", "pr_darts"}
