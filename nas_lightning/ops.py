@@ -131,6 +131,29 @@ def _conv_7x1_1x7(c: int, stride: int, norm: Norm) -> nn.Module:
     )
 
 
+def weighted(op: nn.Module, x: Tensor, weight: Tensor) -> Tensor:
+    """weight · op(x), for a scalar weight.
+
+    A batch norm without a scale of its own, at the end of the operation, takes the weight as its scale. That
+    saves a pass over the images, and the gradient of the weight needs no op(x) kept for it.
+
+    >>> op = build_op("nor_conv_1x1", 2, 1, SEARCH_NORM)
+    >>> x, weight = torch.randn(4, 2, 3, 3), torch.tensor(0.3)
+    >>> torch.allclose(weighted(op, x, weight), 0.3 * op(x))
+    True
+    """
+    if not isinstance(op, nn.Sequential):
+        return op(x) * weight
+    *layers, last = op
+    if not isinstance(last, nn.BatchNorm2d) or last.affine or last.track_running_stats:
+        return op(x) * weight
+    for layer in layers:
+        x = layer(x)
+    # repeated, not expanded: torch's kernel reads the scale as if it were contiguous
+    scale = weight.to(torch.promote_types(x.dtype, torch.float32)).repeat(last.num_features)
+    return F.batch_norm(x, None, None, scale, training=True, eps=last.eps)
+
+
 OpFactory = Callable[[int, int, Norm], nn.Module]
 
 NONE = "none"  # contributes nothing, so it is never built

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.ops import NONE, NeedsReLU, Norm, build_op
+from nas_lightning.ops import NONE, NeedsReLU, Norm, build_op, weighted
 
 
 class Plan(NamedTuple):
@@ -33,6 +33,7 @@ class EdgeOp(NamedTuple):
     row: int
     column: int
     key: str
+    shared: bool  # with the other edges that leave its source
 
 
 class CellGraph(nn.Module):
@@ -86,11 +87,12 @@ class CellGraph(nn.Module):
                     continue
                 op = build_op(name, channels // partial, self.strides[source], norm)
                 key = self._new_key(f"{source}_{target}_{name}")
-                if not op.state_dict():
+                stateless = not op.state_dict()
+                if stateless:
                     key = shared.setdefault((name, source), key)
                 if key not in self.ops:
                     self.ops[key] = op
-                self.edge_ops[target].append(EdgeOp(source, row, column, key))
+                self.edge_ops[target].append(EdgeOp(source, row, column, key, stateless))
 
     def _new_key(self, key: str) -> str:
         while key in self.ops:  # NASNet has an operation twice between the same two nodes
@@ -116,9 +118,13 @@ class _Run:
     def node(self, target: int) -> Tensor:
         total: Tensor | None = None
         for item in self.graph.edge_ops[target]:
-            if self.plan.active[item.row][item.column]:
-                weight = None if self.plan.weights is None else self.plan.weights[item.row][item.column]
+            if not self.plan.active[item.row][item.column]:
+                continue
+            weight = None if self.plan.weights is None else self.plan.weights[item.row][item.column]
+            if weight is None or item.shared:
                 total = _add(total, self.output(item), weight)
+            else:
+                total = _add(total, weighted(self.graph.ops[item.key], self.input(item), weight), None)
         if total is None:
             total = torch.zeros_like(self.strided(self.through(0), 0))
         if self.graph.partial == 1:
@@ -129,12 +135,16 @@ class _Run:
         """The operation's output, from an edge that shares it where there is one."""
         op = self.graph.ops[item.key]
         if item.key not in self.outputs:
-            relu = isinstance(op, NeedsReLU)
-            self.outputs[item.key] = op(self.relu(item.source) if relu else self.through(item.source))
+            self.outputs[item.key] = op(self.input(item))
         output = self.outputs[item.key]
         if self.graph.drop_path is None or isinstance(op, nn.Identity):
             return output
         return self.graph.drop_path(output)
+
+    def input(self, item: EdgeOp) -> Tensor:
+        """What the operation is computed on."""
+        relu = isinstance(self.graph.ops[item.key], NeedsReLU)
+        return self.relu(item.source) if relu else self.through(item.source)
 
     def through(self, source: int) -> Tensor:
         """The channels of a node that pass the operations."""

@@ -136,7 +136,8 @@ def test_only_active_operations_are_computed_and_get_gradients(partial):
 def count_calls(graph):
     calls = dict.fromkeys(graph.ops, 0)
     for key, op in graph.ops.items():
-        op.register_forward_hook(lambda *_, key=key: calls.__setitem__(key, calls[key] + 1))
+        first = op[0] if isinstance(op, torch.nn.Sequential) else op
+        first.register_forward_hook(lambda *_, key=key: calls.__setitem__(key, calls[key] + 1))
     return calls
 
 

@@ -13,7 +13,8 @@ def hooked(network):
     for graph in network.modules():
         if isinstance(graph, CellGraph):
             for key, op in graph.ops.items():
-                op.register_forward_hook(lambda *_, key=key, graph=graph: calls.append((id(graph), key)))
+                first = op[0] if isinstance(op, torch.nn.Sequential) else op
+                first.register_forward_hook(lambda *_, key=key, graph=graph: calls.append((id(graph), key)))
     return calls
 
 
