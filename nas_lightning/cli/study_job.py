@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import nn
 
@@ -26,7 +27,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     if cfg.get("study") is None:
         options = ", ".join(groups(own_folders())["study"])
         raise InputError(f"expected a study: study=<one of {options}> (--help says what each is)")
-    study: Study = make(cfg.study)
+    study: Study = instantiate(cfg.study, _convert_="all")  # lists and dictionaries as Python has them
     if not isinstance(study, Study):
         raise InputError("expected a subclass of Study", got=type(study).__name__, where="study._target_")
     name = HydraConfig.get().runtime.choices["study"]
@@ -97,11 +98,13 @@ def _sized(build: Callable[..., Any], shape: dict[str, int], sizes: dict[str, An
 
 def _tried(network: Callable[..., nn.Module], space: SearchSpace) -> Callable[..., nn.Module]:
     """The same; sizes that cannot be are found now, not after the study has begun."""
+    any_genotype = space.sample(torch.Generator().manual_seed(0))
     with torch.device("meta"):
-        network(space.sample(torch.Generator().manual_seed(0)))
+        network(any_genotype)
     return network
 
 
 def _show(findings: Findings, files: list[Path]) -> None:
-    lines = [text for table in findings.tables for text in ("", table.markdown())]
-    print("\n".join([*lines, "", *(shown(path) for path in files)]), flush=True)
+    tables = [table.markdown() for table in findings.tables if not table.long]
+    paths = "\n".join(shown(path) for path in files)
+    print("\n" + "\n\n".join([*tables, paths]), flush=True)

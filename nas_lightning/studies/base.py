@@ -16,7 +16,7 @@ its own options, which `resume=` keeps, refuses others, as `score_pool` does.
 The yaml begins with one line that `--help` shows, and has a comment `# Small: …`, the arguments with which
 the study takes seconds; `tests/studies/test_contract.py` runs it with these, twice, in a folder that has a
 table of NAS-Bench-201, `table.csv`. Where a study needs a part that is not there by default, its yaml asks
-for it: `override /benchmark: nasbench201`.
+for it: `# @package _global_`, and `override /benchmark: nasbench201` among its defaults.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Findings:
     """What a study ends in.
 
     Args:
-        tables: written to `tables/<name>.csv`, `.md` and `.tex`, and shown in this order.
+        tables: written to `tables/<name>.csv`, `.md` and `.tex`, and shown in this order, unless long.
         figures: written to `figures/<name>.svg` and `.png`.
         numbers: single numbers for the run's summary, by name.
     """

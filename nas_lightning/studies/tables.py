@@ -29,6 +29,7 @@ class Table:
         columns: the header.
         rows: one cell a column; None stays empty.
         note: how it is to be read, where that is not plain.
+        long: it is written, and on the screen there is only its path.
 
     >>> table = Table("t", "What was found", ("cell", "ρ"), [["a", Estimate(0.5, 0.02)], ["b", None]])
     >>> print(table.markdown())
@@ -49,6 +50,7 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
+    long: bool = False
 
     def markdown(self) -> str:
         """The title, the table with aligned columns, the note."""

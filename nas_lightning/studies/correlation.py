@@ -1,0 +1,183 @@
+"""How well training-free metrics order architectures: against the accuracies of a table (thesis, 7.5–7.6).
+
+Tables 7.1, 7.4, 7.5 and 7.12 of Y. Shu's thesis (2022; chapter 7 is HNAS, arXiv:2201.09785), on architectures
+drawn at random. Scores come from one batch of one data set; accuracies from every column that the table has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from math import isnan
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.data import SearchData
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.initialise import Scheme
+from nas_lightning.metrics.ranking import COMBINED, log_ranks
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.studies import figures
+from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, drawn
+from nas_lightning.studies.scenarios import Objective
+from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
+from nas_lightning.studies.tables import Cell, Estimate, Table
+
+_GRID = (
+    "Trade-off and both: μ and ν are the best of a grid on the same cells, as the authors report it. Held "
+    "out: they are chosen on one half of the cells, the correlation is that of the other half"
+)
+
+
+class Correlation(Study):
+    """Each metric alone, in HNAS' objective, and against the other metrics.
+
+    Args:
+        metrics: what is computed, by name; all are in the first table.
+        objective: those that are also put into HNAS' objective and compared in pairs.
+        kappa: the condition number among the metrics.
+        cells: architectures, drawn without repetition.
+        scheme: how their weights are drawn.
+        power: of F(x) = |x|^power in the objective.
+        splits: random halves that a held-out correlation is the mean of.
+        resamples: of the bootstrap.
+        workers: processes that score.
+        scores: the folder of the scores, which runs may share; None: `scores` in the run's own.
+        seed: of the architectures; their weights follow from their names.
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Mapping[str, Metric],
+        objective: Sequence[str],
+        kappa: str = "ntk_condition",
+        cells: int = 50,
+        scheme: Scheme = "lecun",
+        power: float = 2.0,
+        splits: int = 5,
+        resamples: int = 200,
+        workers: int = 1,
+        scores: str | Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_pool(metrics, [*objective, kappa], cells=cells, splits=splits, resamples=resamples)
+        self.metrics, self.objective, self.kappa = dict(metrics), list(objective), kappa
+        self.cells, self.scheme, self.power, self.splits = cells, scheme, power, splits
+        self.resamples, self.workers, self.seed = resamples, workers, seed
+        self.scores = None if scores is None else Path(scores)
+
+    def run(
+        self,
+        space: SearchSpace,
+        network: Callable[..., nn.Module],
+        data: SearchData,
+        benchmark: TabularNasBench201,
+        folder: Path,
+    ) -> Findings:
+        """Score the architectures on one batch, look their accuracies up, correlate."""
+        genotypes = drawn(space, self.cells, self.seed)
+        pool = Pool(space, genotypes, self.metrics, self.scores or folder / "scores", self.workers)
+        setting = Setting(network, data.train_batches(1)[0], self.scheme)
+        values = pool.score({"main": setting})["main"]
+        accuracies = accuracies_of(benchmark, genotypes)
+        target = benchmark.dataset
+        oriented = {name: metric.oriented(1) * values[name] for name, metric in self.metrics.items()}
+        what = f"{self.cells:,} cells scored on {data.name}"
+        ranked = {**oriented, **self._combined(values)}
+        return Findings(
+            tables=[
+                self._alone(ranked, accuracies, target, what),
+                *self._objective(values, accuracies, what),
+                self._pairs({name: oriented[name] for name in (*self.objective, self.kappa)}, what),
+            ],
+            figures={
+                "scatter": figures.scatter(ranked, accuracies[target], f"test accuracy on {target} (%)"),
+                "pairs": figures.matrix(
+                    list(ranked),
+                    [[spearman(a, b) for b in ranked.values()] for a in ranked.values()],
+                    "Spearman's ρ between metrics, larger is better",
+                ),
+            },
+            numbers={f"spearman/{name}": spearman(x, accuracies[target]) for name, x in ranked.items()},
+        )
+
+    def _combined(self, values: Mapping[str, Values]) -> dict[str, Values]:
+        """The ranking that the suite offers by default, where its metrics are among those computed."""
+        if any(self.metrics.get(name) != metric for name, metric in COMBINED.items()):
+            return {}
+        rows = [
+            dict(zip(COMBINED, row, strict=True))
+            for row in zip(*(values[name].tolist() for name in COMBINED), strict=True)
+        ]
+        return {"combined": np.array(log_ranks(rows))}
+
+    def _alone(
+        self, scores: Mapping[str, Values], accuracies: Mapping[str, Values], target: str, what: str
+    ) -> Table:
+        others = [name for name in accuracies if name != target]
+        rows = []
+        for name, x in scores.items():
+            found = [self._estimate(s, x, accuracies[target]) for s in (spearman, kendall, pearson)]
+            rows.append([name, *found, *(self._estimate(spearman, x, accuracies[other]) for other in others)])
+        return Table(
+            "metrics",
+            f"Metrics alone against test accuracy: {what}",
+            ["metric", *(f"{s} {target}" for s in ("ρ", "τ", "r")), *(f"ρ {other}" for other in others)],
+            rows,
+            "ρ Spearman, τ Kendall, r Pearson (of finite values), ± the standard error of the bootstrap",
+        )
+
+    def _objective(
+        self, values: Mapping[str, Values], accuracies: Mapping[str, Values], what: str
+    ) -> list[Table]:
+        kinds: dict[str, Statistic] = {"Spearman": spearman, "Kendall": kendall}
+        rows: dict[str, list[list[Cell]]] = {kind: [] for kind in kinds}
+        for metric in self.objective:
+            without = Objective(values[metric], None, self.power)
+            both = Objective(values[metric], values[self.kappa], self.power)
+            for column, accuracy in accuracies.items():
+                trade_off, chosen = without.best(accuracy), both.best(accuracy)
+                scenarios = (
+                    *(values[metric], without.scores(trade_off)),
+                    *(both.with_kappa(), both.scores(chosen)),
+                )
+                held_out = both.held_out(accuracy, list(kinds.values()), self.splits, self.seed)
+                mu, nu = both.raw(chosen)
+                for (kind, statistic), value in zip(kinds.items(), held_out, strict=True):
+                    found = [self._estimate(statistic, scores, accuracy) for scores in scenarios]
+                    error = found[-1].error if found[-1] is not None else None
+                    other = None if error is None or isnan(value) else Estimate(value, error)
+                    rows[kind].append([metric, column, *found, other, mu, nu**0.5])
+        columns = ["metric", "accuracy", "alone", "with trade-off", "with κ", "with both", "both, held out"]
+        return [
+            Table(
+                f"objective_{kind.lower()}",
+                f"HNAS' objective κ/M + μ|M² − ν|^{self.power:g} against test accuracy, {kind}: {what}",
+                [*columns, "μ", "√ν"],
+                rows[kind],
+                _GRID,
+                long=kind == "Kendall",
+            )
+            for kind in kinds
+        ]
+
+    def _pairs(self, scores: Mapping[str, Values], what: str) -> Table:
+        return Table(
+            "pairs",
+            f"Metrics against each other: {what}",
+            ["metric", "other", "Pearson", "Spearman", "Kendall"],
+            [
+                [a, b, *(self._estimate(s, scores[a], scores[b]) for s in (pearson, spearman, kendall))]
+                for a, b in combinations(scores, 2)
+            ],
+            "Signs are such that larger is better",
+            long=True,
+        )
+
+    def _estimate(self, statistic: Statistic, x: Values, y: Values) -> Estimate | None:
+        return estimate(statistic, x, y, resamples=self.resamples, seed=self.seed)

@@ -1,0 +1,216 @@
+"""How much correlations depend on what metrics are evaluated on (thesis, section 7.6; NASI, figure 6.1).
+
+Tables 7.6 (data sets), 7.9 (initialisation), 7.10 (batch size) and 7.11 (width) of Y. Shu's thesis (2022),
+and the label- and data-agnosticism of NASI (arXiv:2109.00817). As there, the parameters of HNAS' objective
+are chosen once, in the main setting; of batch size and width, the metric's and κ's are varied separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from torch import nn
+
+from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.data import ImageData, SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.initialise import Scheme
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.studies import figures
+from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, drawn
+from nas_lightning.studies.scenarios import Objective
+from nas_lightning.studies.settings import (
+    MAIN,
+    RANDOM,
+    Varied,
+    agnostic,
+    batch_sizes,
+    data_sets,
+    initialisations,
+    widths,
+)
+from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
+from nas_lightning.studies.tables import Cell, Estimate, Table
+
+_CHOSEN = "μ and ν: the best of a grid on these cells in the main setting, the same in all rows"
+_NASI = "t(A)"
+Scores = Mapping[str, Mapping[str, Values]]  # pool → metric → (n,)
+
+
+class CorrelationSettings(Study):
+    """The correlations over initialisations, batch sizes, widths, data sets, labels and inputs.
+
+    An empty list leaves its table out.
+
+    Args:
+        metrics: what is computed, by name.
+        objective: those whose correlations are shown.
+        kappa: the condition number among the metrics.
+        gradient: the norm of the whole gradient among them, whose square is NASI's t(A).
+        cells: architectures, drawn without repetition.
+        schemes: initialisations; the first is the main setting's.
+        batch_sizes: beside that of the data set, which is the main setting's.
+        channels: widths of the network.
+        others: further data sets, by name.
+        agnostic: whether to score with random labels, and with Gaussian inputs.
+        power, resamples, workers, scores, seed: as of `Correlation`.
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Mapping[str, Metric],
+        objective: Sequence[str],
+        kappa: str = "ntk_condition",
+        gradient: str = "grad_norm_whole",
+        cells: int = 20,
+        schemes: Sequence[Scheme] = ("lecun", "xavier", "kaiming"),
+        batch_sizes: Sequence[int] = (4, 8, 16, 32, 64),
+        channels: Sequence[int] = (4, 8, 16, 32),
+        others: Mapping[str, ImageData] | None = None,
+        agnostic: bool = True,
+        power: float = 2.0,
+        resamples: int = 200,
+        workers: int = 1,
+        scores: str | Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_pool(metrics, [*objective, kappa, gradient], cells=cells, resamples=resamples)
+        if not schemes:
+            raise InputError("expected at least the main initialisation", got="none", where="study.schemes")
+        if min(batch_sizes, default=2) < 2:
+            raise InputError("expected at least 2 images", got=min(batch_sizes), where="study.batch_sizes")
+        self.metrics, self.objective = dict(metrics), list(objective)
+        self.kappa, self.gradient, self.cells = kappa, gradient, cells
+        self.schemes, self.batch_sizes, self.channels = list(schemes), list(batch_sizes), list(channels)
+        self.others, self.agnostic = dict(others or {}), agnostic
+        self.power, self.resamples, self.workers, self.seed = power, resamples, workers, seed
+        self.scores = None if scores is None else Path(scores)
+
+    def run(
+        self,
+        space: SearchSpace,
+        network: Callable[..., nn.Module],
+        data: SearchData,
+        benchmark: TabularNasBench201,
+        folder: Path,
+    ) -> Findings:
+        """Score the architectures in each setting, correlate all of them with the same accuracies."""
+        genotypes = drawn(space, self.cells, self.seed)
+        main = Setting(network, data.train_batches(1)[0], self.schemes[0])
+        varied = [
+            initialisations(main, self.schemes),
+            batch_sizes(main, data, self.batch_sizes),
+            widths(main, network, self.channels, genotypes[0]),
+        ]
+        varied = [one for one in varied if len(one.pools) > 1]
+        settings = {MAIN: main} | {name: s for one in varied for name, s in one.settings.items()}
+        settings |= data_sets(main, network, self.others)
+        if self.agnostic:
+            settings |= agnostic(main, data.num_classes, self.seed)
+        pool = Pool(space, genotypes, self.metrics, self.scores or folder / "scores", self.workers)
+        scores, accuracies = pool.score(settings), accuracies_of(benchmark, genotypes)
+        accuracy, what = accuracies[benchmark.dataset], f"{self.cells:,} cells scored on {data.name}"
+        tables = [self._varied(one, scores, accuracy, s, what) for one in varied for s in (spearman, kendall)]
+        tables.append(self._by_data_set(scores, accuracies, data.name))
+        if self.agnostic:
+            tables.append(self._agnosticism(scores, what))
+        return Findings(tables, self._figures(varied, scores, accuracy))
+
+    def _varied(
+        self, one: Varied, scores: Scores, accuracy: Values, statistic: Statistic, what: str
+    ) -> Table:
+        rows: list[list[Cell]] = []
+        for metric_at, kappa_at in one.pairs():
+            pools = one.pools[metric_at], None if kappa_at is None else one.pools[kappa_at]
+            row = [self._estimate(name, scores, accuracy, statistic, *pools) for name in self.objective]
+            rows.append([metric_at, kappa_at or "alone", *row])
+        kind = "Spearman" if statistic is spearman else "Kendall"
+        return Table(
+            f"{one.title.replace(' ', '_')}_{kind.lower()}",
+            f"Correlation with test accuracy by {one.title}, {kind}: {what}",
+            ["metric at", "κ at", *self.objective],
+            rows,
+            _CHOSEN,
+            long=statistic is kendall,
+        )
+
+    def _by_data_set(self, scores: Scores, accuracies: Mapping[str, Values], own: str) -> Table:
+        pools = {own: MAIN, **{name: f"data_{name}" for name in self.others}}
+        return Table(
+            "data_sets",
+            f"Correlation by the data sets of scores and of accuracies, Spearman: {self.cells:,} cells",
+            ["images of", "accuracy on", "κ", *self.objective],
+            [
+                [
+                    *(images, column, "with both" if kappa else "alone"),
+                    *(
+                        self._estimate(name, scores, accuracy, spearman, pool, pool if kappa else None)
+                        for name in self.objective
+                    ),
+                ]
+                for kappa in (False, True)
+                for column, accuracy in accuracies.items()
+                for images, pool in pools.items()
+            ],
+            _CHOSEN,
+        )
+
+    def _estimate(
+        self, name: str, scores: Scores, accuracy: Values, statistic: Statistic, pool: str, kappa: str | None
+    ) -> Estimate | None:
+        """The correlation of a metric of one pool, alone or in the objective with κ of another."""
+        values = scores[pool][name]
+        if kappa is not None:
+            chosen = Objective(scores[MAIN][name], scores[MAIN][self.kappa], self.power).best(accuracy)
+            values = Objective(values, scores[kappa][self.kappa], self.power).scores(chosen)
+        return estimate(statistic, values, accuracy, resamples=self.resamples, seed=self.seed)
+
+    def _agnosticism(self, scores: Scores, what: str) -> Table:
+        kinds = {"Pearson": pearson, "Spearman": spearman, "Kendall": kendall}
+        true, *random = ({_NASI: self._t(scores[pool]), **scores[pool]} for pool in (MAIN, *RANDOM))
+        rows: list[list[Cell]] = [
+            [
+                name,
+                *(
+                    estimate(statistic, true[name], other[name], resamples=self.resamples, seed=self.seed)
+                    for other in random
+                    for statistic in kinds.values()
+                ),
+            ]
+            for name in true
+        ]
+        header = ["metric", *(f"{kind}, {pool.replace('_', ' ')}" for pool in RANDOM for kind in kinds)]
+        title = f"Scores with true images and labels against scores with random ones: {what}"
+        return Table(
+            "agnosticism", title, header, rows, f"t(A): the square of {self.gradient}, which NASI maximises"
+        )
+
+    def _t(self, scores: Mapping[str, Values]) -> Values:
+        """t(A) = ‖b⁻¹ Σ ∇L‖² (NASI, equation 7); −∞ stays the worst."""
+        norm = scores[self.gradient]
+        return norm * abs(norm)
+
+    def _figures(self, varied: Sequence[Varied], scores: Scores, accuracy: Values) -> dict[str, Figure]:
+        found = {}
+        if varied:
+            panels = {
+                one.title: {
+                    name: {
+                        label: self._estimate(name, scores, accuracy, spearman, pool, None)
+                        for label, pool in one.pools.items()
+                    }
+                    for name in self.objective
+                }
+                for one in varied
+            }
+            found["settings"] = figures.lines(panels, "Spearman's ρ of the metric alone with test accuracy")
+        if self.agnostic:
+            true, *random = (self._t(scores[pool]) for pool in (MAIN, *RANDOM))
+            points = {pool.replace("_", " "): (true, t) for pool, t in zip(RANDOM, random, strict=True)}
+            found["agnosticism"] = figures.against(points, "t(A), true images and labels", "t(A), random")
+        return found

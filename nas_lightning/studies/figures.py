@@ -1,0 +1,107 @@
+"""Pictures of correlations: scores against accuracies, matrices, and lines over settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nas_lightning.plots.style import FAINT, GREY, INK, tidy
+from nas_lightning.studies.statistics import Values, spearman
+from nas_lightning.studies.tables import Estimate
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_COLUMNS = 4
+
+
+def scatter(scores: Mapping[str, Values], accuracy: Values, label: str) -> Figure:
+    """One panel a metric: where its score stands among the others (in percent), against the accuracy."""
+    from scipy.stats import rankdata
+
+    figure, panels = _panels(list(scores), 2.1)
+    for (name, values), axes in zip(scores.items(), panels, strict=True):
+        place = 100 * (rankdata(values) - 0.5) / len(values)
+        axes.plot(place, accuracy, ".", color=_COLOURS[0], markersize=3, alpha=0.5, markeredgewidth=0)
+        _title(axes, f"{name}  ρ {spearman(values, accuracy):.2f}")
+    figure.supxlabel("place among the architectures (%; 100 is the largest score)", fontsize=8, color=INK)
+    figure.supylabel(label, fontsize=8, color=INK)
+    return figure
+
+
+def against(scores: Mapping[str, tuple[Values, Values]], x_label: str, y_label: str) -> Figure:
+    """One panel a name: the same score in two settings, on logarithmic axes."""
+    figure, panels = _panels(list(scores), 2.3)
+    for (name, (x, y)), axes in zip(scores.items(), panels, strict=True):
+        sound = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
+        axes.plot(x[sound], y[sound], ".", color=_COLOURS[0], markersize=4, alpha=0.6, markeredgewidth=0)
+        if sound.any():
+            axes.loglog()
+            ends = [min(x[sound].min(), y[sound].min()), max(x[sound].max(), y[sound].max())]
+            axes.plot(ends, ends, color=GREY, linewidth=0.8)
+        _title(axes, name)
+    figure.supxlabel(x_label, fontsize=8, color=INK)
+    figure.supylabel(y_label, fontsize=8, color=INK)
+    return figure
+
+
+def matrix(names: Sequence[str], values: Sequence[Sequence[float]], title: str) -> Figure:
+    """A correlation for every pair of names, as colours and numbers."""
+    size = 1.6 + 0.42 * len(names)
+    figure = Figure(figsize=(size, size), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(np.array(values, dtype=float), cmap="RdBu", vmin=-1, vmax=1)
+    for row, line in enumerate(values):
+        for column, value in enumerate(line):
+            text = "–" if np.isnan(value) else f"{value:.2f}".replace("0.", ".").replace("-", "−")
+            colour = "white" if abs(value) > 0.7 else INK
+            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
+    axes.set_xticks(range(len(names)), names, rotation=90)
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(colors=INK, labelsize=8, length=0)
+    for spine in axes.spines.values():
+        spine.set_color(FAINT)
+    _title(axes, title)
+    return figure
+
+
+def lines(panels: Mapping[str, Mapping[str, Mapping[str, Estimate | None]]], label: str) -> Figure:
+    """One panel a title, one line a metric, over settings: {title: {metric: {setting: estimate}}}."""
+    figure, axes_of = _panels(list(panels), 2.8)
+    for (title, series), axes in zip(panels.items(), axes_of, strict=True):
+        for number, (name, points) in enumerate(series.items()):
+            known = {setting: e for setting, e in points.items() if e is not None}
+            axes.errorbar(
+                list(known),
+                [e.value for e in known.values()],
+                yerr=[e.error for e in known.values()],
+                color=_COLOURS[number % len(_COLOURS)],
+                marker="o",
+                markersize=3,
+                linewidth=1.4,
+                elinewidth=0.8,
+                capsize=2,
+                label=name,
+            )
+        _title(axes, title)
+    axes_of[0].legend(frameon=False, fontsize=7, labelcolor=INK)
+    figure.supylabel(label, fontsize=8, color=INK)
+    return figure
+
+
+def _panels(names: Sequence[str], size: float) -> tuple[Figure, list[Axes]]:
+    """A figure with that many axes, four in a row."""
+    columns = min(_COLUMNS, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(1.15 * size * columns, size * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in panels[len(names) :]:
+        axes.remove()
+    for axes in panels[: len(names)]:
+        tidy(axes)
+    return figure, panels[: len(names)]
+
+
+def _title(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=9, fontweight="bold", color=INK)

@@ -1,0 +1,131 @@
+"""Pools that a study scores in several settings: one file each, and the time is said before it is spent."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.official import DATASETS
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.initialise import Scheme
+from nas_lightning.metrics.passes import Batch
+from nas_lightning.metrics.pool import score_pool
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.strategies.random_search import distinct
+from nas_lightning.studies.statistics import Values
+
+_FIRST = 5  # architectures that the rate is measured on
+
+
+def check_pool(metrics: Mapping[str, Metric], names: Sequence[str], *, cells: int, **counts: int) -> None:
+    """Raise for what a study of correlations cannot be: names that are no metrics, too few cells."""
+    for name in names:
+        if name not in metrics:
+            raise InputError(
+                f"expected one of the metrics ({near_match(name, metrics)})", got=name, where="study"
+            )
+    for key, value, least in (("cells", cells, 4), *((key, value, 1) for key, value in counts.items())):
+        if value < least:
+            raise InputError(f"expected at least {least}", got=value, where=f"study.{key}")
+
+
+def drawn(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:
+    """So many architectures of a space, each another; more of the same seed begin with the same."""
+    return distinct(space, cells, torch.Generator().manual_seed(seed))
+
+
+def accuracies_of(benchmark: TabularNasBench201, genotypes: Sequence[Genotype]) -> dict[str, Values]:
+    """{data set: (n,)}, the test accuracies in percent."""
+    return {name: np.array([benchmark.column(name, g) for g in genotypes]) for name in DATASETS}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What architectures are scored in."""
+
+    network: Callable[[Genotype], nn.Module]
+    batch: Batch
+    scheme: Scheme = "lecun"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Architectures and how they are scored, in whatever setting.
+
+    Args:
+        space: whose architectures they are.
+        genotypes: the architectures.
+        metrics: by name.
+        folder: of the files, `<setting>.csv`; what is in them is not scored again.
+        workers: processes that share the work.
+    """
+
+    space: SearchSpace
+    genotypes: Sequence[Genotype]
+    metrics: Mapping[str, Metric]
+    folder: Path
+    workers: int = 1
+
+    def score(self, settings: Mapping[str, Setting]) -> dict[str, dict[str, Values]]:
+        """{setting: {metric: (n,)}}, the values as the metrics give them."""
+        self._announce(settings)
+        return {name: self._score(name, setting, len(self.genotypes)) for name, setting in settings.items()}
+
+    def _score(self, name: str, setting: Setting, count: int) -> dict[str, Values]:
+        rows = score_pool(
+            self.space,
+            setting.network,
+            self.genotypes[:count],
+            setting.batch,
+            self.metrics,
+            path=self._file(name),
+            workers=self.workers,
+            scheme=setting.scheme,
+        )
+        return {metric: np.array([row[metric] for row in rows]) for metric in self.metrics}
+
+    def _announce(self, settings: Mapping[str, Setting]) -> None:
+        """Score the first architectures of each setting, and say how long the others take."""
+        todo, seconds = 0, 0.0
+        for name, setting in settings.items():
+            known = self._known(name)
+            new = [i for i, g in enumerate(self.genotypes) if self.space.notation(g) not in known]
+            first, rest = new[:_FIRST], new[_FIRST:]
+            start = time.monotonic()
+            self._score(name, setting, first[-1] + 1 if first else 0)  # refuses a file of other settings
+            todo += len(rest)
+            seconds += (time.monotonic() - start) / max(len(first), 1) * len(rest)
+        if todo:
+            what = f"{todo:,} more scores of {len(self.genotypes):,} architectures"
+            time_left = _spoken(seconds / self.workers)
+            print(f"{what}: about {time_left}; what is done stays, resume=DIR goes on", flush=True)
+
+    def _known(self, name: str) -> set[str]:
+        if not self._file(name).is_file():
+            return set()
+        with self._file(name).open(encoding="utf-8", newline="") as file:
+            return {row[0] for row in csv.reader(file) if row}
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.csv"
+
+
+def _spoken(seconds: float) -> str:
+    """A duration as one says it.
+
+    >>> _spoken(20), _spoken(200), _spoken(20000)
+    ('20 seconds', '3 minutes', '5.6 hours')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

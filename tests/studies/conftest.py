@@ -1,0 +1,25 @@
+"""What studies are tested with: the command in an empty folder, and a table of NAS-Bench-201."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nas_lightning.benchmarks.official import DATASETS
+from nas_lightning.benchmarks.tables import all_strings
+from tests.cli.conftest import command  # noqa: F401
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    """Accuracies that grow with the number of convolutions, and noise."""
+    random = torch.Generator().manual_seed(0)
+    lines = ["arch," + ",".join(DATASETS)]
+    for arch in sorted(all_strings()):
+        noise = torch.rand(len(DATASETS), generator=random)
+        lines.append(
+            ",".join([arch, *(f"{40 + 5 * arch.count('conv') + 20 * x:.3f}" for x in noise.tolist())])
+        )
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([*lines, ""]))
+    return path
