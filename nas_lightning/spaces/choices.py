@@ -10,20 +10,22 @@ from torch import Tensor
 from nas_lightning.spaces.graph import Plan
 
 
-def weighted_sum(plan: Plan, row: int, candidate: Callable[[int], Tensor], like: Tensor) -> Tensor:
-    """Σ_c w[row, c] · candidate(c) over the active candidates, of which alone something is computed.
+def weighted(plan: Plan, row: int, candidate: Callable[[int], Tensor]) -> dict[int, Tensor]:
+    """w[row, c] · candidate(c) by column c, for the active candidates; nothing is computed of the others."""
+    active = [column for column, chosen in enumerate(plan.active[row]) if chosen]
+    if plan.weights is None:
+        return {column: candidate(column) for column in active}
+    return {column: plan.weights[row][column] * candidate(column) for column in active}
 
-    Without an active candidate it is zero, in the shape of `like`.
+
+def weighted_sum(plan: Plan, row: int, candidate: Callable[[int], Tensor], like: Tensor) -> Tensor:
+    """Σ_c w[row, c] · candidate(c); without an active candidate zero, in the shape of `like`.
 
     >>> plan = Plan([[torch.tensor(0.5), torch.tensor(0.3)]], [[True, False]])
     >>> weighted_sum(plan, 0, lambda column: torch.ones(1) + column, torch.ones(1))
     tensor([0.5000])
     """
-    total: Tensor | None = None
-    for column, active in enumerate(plan.active[row]):
-        if active:
-            term = (
-                candidate(column) if plan.weights is None else plan.weights[row][column] * candidate(column)
-            )
-            total = term if total is None else total + term
-    return torch.zeros_like(like) if total is None else total
+    first, *others = weighted(plan, row, candidate).values() or [torch.zeros_like(like)]
+    for term in others:
+        first = first + term
+    return first

@@ -15,19 +15,15 @@ import torch
 from torch import Tensor
 
 from nas_lightning.errors import InputError
-from nas_lightning.genotype import Genotype, load_json
-from nas_lightning.ops import TRAIN_NORM, Norm
+from nas_lightning.genotype import Genotype
 from nas_lightning.spaces import modules101
-from nas_lightning.spaces.base import Group, SearchSpace, choose
-from nas_lightning.spaces.modules101 import INPUT, MOST_VERTICES, OPS, OUTPUT, Module
-from nas_lightning.spaces.network import Network
-from nas_lightning.spaces.network101 import ModuleBackbone
+from nas_lightning.spaces.base import Group, choose
+from nas_lightning.spaces.module_space import GENOTYPES, ModuleSpace, read_module
+from nas_lightning.spaces.modules101 import MOST_VERTICES, OPS
 from nas_lightning.spaces.supernet import Supernet
 
-_EXPECTED = 'expected "0110…:input,conv3x3-bn-relu,…,output" or JSON {"matrix": [[0, 1, …], …], "ops": […]}'
 
-
-class NasBench101(SearchSpace):
+class NasBench101(ModuleSpace):
     """One module for all places in the network.
 
     >>> space = NasBench101()
@@ -38,15 +34,11 @@ class NasBench101(SearchSpace):
     '010001000:input,maxpool3x3,output'
     """
 
-    name: ClassVar[str] = "nasbench101"
+    name: ClassVar[str] = GENOTYPES
 
     @property
     def groups(self) -> Mapping[str, Group]:
         return {}
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return ("cell",)
 
     def supernet(  # type: ignore[override]
         self, *, in_channels: int, num_classes: int
@@ -58,35 +50,6 @@ class NasBench101(SearchSpace):
 
     def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
         _no_supernet()
-
-    def network(  # type: ignore[override]
-        self,
-        genotype: Genotype,
-        *,
-        in_channels: int,
-        num_classes: int,
-        channels: int = 128,
-        cells: int = 3,
-        auxiliary: bool = False,
-        dropout: float = 0.0,
-        norm: Norm = TRAIN_NORM,
-    ) -> Network:
-        """`channels` are those of the stem and the first stack, `cells` are counted per stack."""
-        backbone = ModuleBackbone(self.module(genotype), norm, in_channels, channels, cells)
-        return Network(backbone, num_classes, auxiliary=auxiliary, dropout=dropout)
-
-    def module(self, genotype: Genotype) -> Module:
-        """The genotype's module, without vertices that are not between input and output."""
-        self.check(genotype)
-        return modules101.prune(modules101.from_cell(genotype["cell"]))
-
-    def hash(self, genotype: Genotype) -> str:
-        """The architecture's name in the public benchmark, the same for all orders of its vertices."""
-        return modules101.module_hash(self.module(genotype))
-
-    def check(self, genotype: Genotype) -> None:
-        super().check(genotype)
-        modules101.check(modules101.prune(modules101.from_cell(genotype["cell"])))
 
     def sample(self, generator: torch.Generator) -> Genotype:
         """As the public benchmark draws: matrices of 7 vertices and operations until one is valid.
@@ -112,51 +75,14 @@ class NasBench101(SearchSpace):
         """Another operation, an edge more or less, or a vertex of one edge in and one out more or less."""
         return [self.genotype(module) for module in modules101.variations(self.module(genotype))]
 
-    def genotype(self, module: Module) -> Genotype:
-        """A module as a genotype of this space."""
-        return Genotype(self.name, {"cell": modules101.to_cell(module)})
-
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
-        """The public benchmark's matrix and operations, as JSON or compact, or our own JSON; pruned."""
-        data = load_json(text, _EXPECTED) if isinstance(text, str) and text.lstrip().startswith("{") else text
-        if isinstance(data, Mapping) and "cells" in data:
-            genotype = Genotype.from_dict({"space": self.name, **data})
-            self.check(genotype)
-            return genotype
-        matrix, ops = _compact(data) if isinstance(data, str) else _parts(data)
-        module = modules101.prune(modules101.module_of(matrix, ops))
+        """The public benchmark's matrix and operations, compact or as JSON, or our own JSON; pruned."""
+        module = modules101.prune(read_module(text))
         modules101.check(module)
         return self.genotype(module)
-
-    def notation(self, genotype: Genotype) -> str:
-        """The matrix row by row and the operations, as the public benchmark's files have them."""
-        self.check(genotype)
-        module = modules101.from_cell(genotype["cell"])
-        digits = "".join(str(value) for row in module.matrix for value in row)
-        return f"{digits}:{','.join((INPUT, *module.ops, OUTPUT))}"
 
 
 def _no_supernet() -> NoReturn:
     raise InputError(
         "expected a space with a supernet, such as nasbench1shot1_s1", got="nasbench101", where="space"
     )
-
-
-def _compact(text: str) -> tuple[list[list[int]], list[str]]:
-    digits, _, ops = text.strip().partition(":")
-    size = int(len(digits) ** 0.5)
-    if not digits or set(digits) - {"0", "1"} or size * size != len(digits):
-        raise InputError(_EXPECTED, got=text)
-    rows = [[int(digit) for digit in digits[size * row : size * (row + 1)]] for row in range(size)]
-    return rows, [op.strip() for op in ops.split(",") if op.strip()]
-
-
-def _parts(data: object) -> tuple[list[list[int]], list[str]]:
-    if isinstance(data, Mapping):
-        matrix = data.get("matrix", data.get("module_adjacency"))
-        ops = data.get("ops", data.get("module_operations"))
-        rows = isinstance(matrix, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in matrix)
-        texts = isinstance(ops, (list, tuple)) and all(isinstance(op, str) for op in ops)
-        if rows and texts and all(type(value) is int for row in matrix for value in row):
-            return [list(row) for row in matrix], list(ops)
-    raise InputError(_EXPECTED, got=data)

@@ -40,6 +40,9 @@ SMALL_SPACE = {
         *SMALL_NETWORK,
     ],
     "nasbench101": ["network.channels=8", "network.cells=1"],
+    "nasbench1shot1_s1": ["supernet.channels=2", "network.channels=8", "network.cells=1"],
+    "nasbench1shot1_s2": ["supernet.channels=2", "network.channels=8", "network.cells=1"],
+    "nasbench1shot1_s3": ["supernet.channels=2", "network.channels=8", "network.cells=1"],
     "nasbench201": ["supernet.channels=4", "supernet.cells=1", "network.channels=4", "network.cells=1"],
 }
 ON_EDGES_ONLY = {"pc_darts", "pr_darts"}
@@ -49,6 +52,7 @@ POOL = [*BLACK_BOX, "strategy.pool_size=12"]
 SMALL_STRATEGY = {
     "random_ws": ["strategy.candidates=10"],
     "nasi": ["strategy.nu_samples=5"],
+    "nesbs": ["search_data.train_fraction=0.5", "strategy.svgd_steps=20"],
     "hnas": POOL,
     "eigen_nas": POOL,
     "knas": POOL,
