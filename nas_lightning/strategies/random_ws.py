@@ -6,11 +6,13 @@ the shared weights on validation images, and the best is returned.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from nas_lightning.analysis.shared_weights import beside, judge_genotype
+from nas_lightning.analysis.shared_weights import Judgement, beside, judge_genotype
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
@@ -46,22 +48,29 @@ class RandomWS(WeightSharing):
     ) -> None:
         super().__init__(space, supernet, seed=seed, **weight_sharing)
         self.data, self.candidates, self.valid_batches, self.seed = data, candidates, valid_batches, seed
-        self._derived: tuple[int, list[Genotype]] | None = None  # at which step
+        self._judged: tuple[int, Genotype, Judgement] | None = None  # at which step
 
     def relax(self) -> Relaxed:
         path = self.space.one_hot(self.space.sample(self.generator))
         return Relaxed({name: matrix.to(self.device) for name, matrix in path.items()})
 
     def derive(self) -> list[Genotype]:
-        step = self.trainer.global_step
-        if self._derived is None or self._derived[0] != step:
-            self._derived = step, self._judged(torch.Generator().manual_seed(1_000_003 * self.seed + step))
-        return self._derived[1]
+        return [self.best()[0]]
 
-    def _judged(self, generator: torch.Generator) -> list[Genotype]:
-        """Distinct candidates, the smallest validation loss first; the same whenever the step is the same."""
-        drawn = list(dict.fromkeys(self.space.sample(generator) for _ in range(self.candidates)))
+    def epoch_metrics(self) -> Mapping[str, float | Tensor]:
+        judgement = self.best()[1]
+        return {"valid_loss": judgement.loss, "valid_accuracy": judgement.accuracy}
+
+    def best(self) -> tuple[Genotype, Judgement]:
+        """The best of freshly drawn candidates by validation loss; the same whenever the step is the same."""
+        step = self.trainer.global_step
+        if self._judged is None or self._judged[0] != step:
+            self._judged = step, *self._judge(torch.Generator().manual_seed(1_000_003 * self.seed + step))
+        return self._judged[1:]
+
+    def _judge(self, generator: torch.Generator) -> tuple[Genotype, Judgement]:
+        drawn = dict.fromkeys(self.space.sample(generator) for _ in range(self.candidates))
         count = self.valid_batches * self.trainer.world_size  # the images that one process would judge on
         batches = beside(self.supernet, self.data.valid_batches(count))
-        losses = {g: judge_genotype(self.space, self.supernet, g, batches).loss for g in drawn}
-        return sorted(drawn, key=lambda genotype: losses[genotype])[:1]
+        judged = {g: judge_genotype(self.space, self.supernet, g, batches) for g in drawn}
+        return min(judged.items(), key=lambda item: item[1].loss)

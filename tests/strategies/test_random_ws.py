@@ -93,10 +93,17 @@ def test_deriving_is_a_function_of_weights_and_step(fitted, cell_space, data, tr
 
 def test_other_weights_are_judged_anew(fitted, trainer, data):
     """A result that is kept holds for its step only."""
-    before = fitted.derive()
+    _, before = fitted.best()
     with torch.no_grad():
         for weight in fitted.weight_list:
             weight.normal_(generator=torch.Generator().manual_seed(0))
-    assert fitted.derive() is before  # the same step
+    assert fitted.best()[1] is before  # the same step
     trainer(1).fit(fitted, data())
-    assert fitted.derive() is not before
+    assert fitted.best()[1] != before
+
+
+def test_the_best_candidate_is_what_a_sweep_is_told(fitted):
+    """The metric that a sweep maximises is the accuracy of what is derived."""
+    logged, judged = fitted.trainer.callback_metrics, fitted.best()[1]
+    assert float(logged["valid_accuracy"]) == pytest.approx(judged.accuracy)
+    assert float(logged["valid_loss"]) == pytest.approx(judged.loss)
