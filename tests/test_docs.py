@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from nas_lightning.benchmarks.tables import all_strings
 from tests.cli.conftest import run_script
 
 REPOSITORY = Path(__file__).parents[1]
@@ -22,6 +23,7 @@ SMALL = {
         *("trainer.max_epochs=1", "callbacks.history.figures=false"),
     ),
     "train": ("network.channels=4", "network.cells=1", "trainer.max_epochs=1"),
+    "analyze": ("network.channels=4", "network.cells=1", "study.cells=6"),
 }
 ELSEWHERE = ("cifar10", "-m", "resume=", "logger=", "experiment=", "derivation=", "ddp", "--help")
 """Commands with these words need data, devices or time; other tests run their like."""
@@ -35,9 +37,8 @@ def commands() -> list[tuple[str, str]]:
     lines = [
         (page.name, line) for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()
     ]
-    return sorted(
-        {(name, line) for name, line in lines if line.startswith(("python search.py", "python train.py"))}
-    )
+    scripts = tuple(f"python {name}.py" for name in SMALL)
+    return sorted({(name, line) for name, line in lines if line.startswith(scripts)})
 
 
 def short(words: list[str], run: Path) -> list[str]:
@@ -50,14 +51,17 @@ def short(words: list[str], run: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """A folder with what the pages speak of: a search's run, a user's images and a user's own parts."""
+    """A folder with what the pages speak of: a search's run, a table, a user's images and own parts."""
     folder = tmp_path_factory.mktemp("docs")
     for number, name in enumerate(("cats", "dogs")):
         for index in range(40):
             path = folder / "my_images" / name / f"{index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (40, 32), (100 * number, 5 * index, 0)).save(path)
-    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    accuracies = [f"{arch},{i / 200},{i / 250},{i / 400}" for i, arch in enumerate(sorted(all_strings()))]
+    table = "\n".join(["arch,cifar10,cifar100,imagenet16-120", *accuracies, ""])
+    (folder / "test_accuracy.csv").write_text(table, encoding="utf-8")
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for target, _, content in re.findall(r"`(my_\w+/[\w/]+\.\w+)`[^\n]*\n\n```(\w+)\n(.*?)```", text, re.S):
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
         (folder / target).write_text(content, encoding="utf-8")
@@ -80,13 +84,10 @@ def test_the_pages_were_found():
 def test_commands_run(page, line, workplace, tmp_path, capsys):
     if any(word in line for word in ELSEWHERE):
         pytest.skip("needs more than a moment; its like is run by another test")
-    code = run_script(*_named(short(shlex.split(line), tmp_path), line))
-    assert code == 0, capsys.readouterr().err
-    assert (tmp_path / "genotype.json").is_file()
-
-
-def _named(words: list[str], line: str) -> list[str]:
-    return ["search" if "search.py" in line else "train", *words]
+    words = shlex.split(line)
+    name = words[1].removesuffix(".py")
+    assert run_script(name, *short(words, tmp_path)) == 0, capsys.readouterr().err
+    assert (tmp_path / ("tables" if name == "analyze" else "genotype.json")).exists()
 
 
 @pytest.mark.filterwarnings("ignore:The number of training batches")  # advice about runs as short as these
