@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.genotype import Genotype
 
 
 @dataclass(frozen=True)
 class ValidationAccuracy:
-    """The validation accuracy after 200 or 12 epochs, in percent; reads no test accuracy."""
+    """The validation accuracy after all epochs or fewer, in percent; reads no test accuracy."""
 
-    benchmark: TabularNasBench201
-    epochs: int = 200
+    benchmark: TabularBenchmark
+    epochs: int | None = None
 
     def __post_init__(self) -> None:
         self.benchmark.validation_column(epochs=self.epochs)  # raises where there is none
 
     @property
     def name(self) -> str:
-        return "valid_accuracy" if self.epochs == 200 else f"valid_accuracy_{self.epochs}_epochs"
+        whole = self.epochs in (None, self.benchmark.epochs)
+        return "valid_accuracy" if whole else f"valid_accuracy_{self.epochs}_epochs"
 
     def __call__(self, genotype: Genotype) -> float:
         return self.benchmark.valid_accuracy(genotype, epochs=self.epochs)
@@ -35,20 +36,20 @@ class ValidationAccuracy:
 class OracleAccuracy:
     """The final test accuracy, in percent, which no search could know."""
 
-    benchmark: TabularNasBench201
+    benchmark: TabularBenchmark
     name: str = "oracle_test_accuracy"
 
     def __call__(self, genotype: Genotype) -> float:
         return self.benchmark.column(self.benchmark.dataset, genotype)
 
 
-def table_accuracy(benchmark: TabularNasBench201) -> ValidationAccuracy | OracleAccuracy:
-    """What a search reads of the table: 12 epochs' validation accuracy, else 200 epochs'.
+def table_accuracy(benchmark: TabularBenchmark) -> ValidationAccuracy | OracleAccuracy:
+    """What a search reads of the table: 12 epochs' validation accuracy, else all epochs'.
 
     A table that has test accuracies only makes the search an oracle, by whose name its numbers are shown.
     """
     known = benchmark.query(benchmark.best())
-    for epochs, column in ((12, known.valid_12), (200, known.valid)):
+    for epochs, column in ((12, known.valid_12), (benchmark.epochs, known.valid)):
         if column is not None and benchmark.dataset in column:
             return ValidationAccuracy(benchmark, epochs)
     return OracleAccuracy(benchmark)

@@ -8,18 +8,18 @@ megabyte. Both are pickles, which can run code when they are read: use files fro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from nas_lightning.benchmarks.files import Columns
 from nas_lightning.errors import InputError
 
 ARCH = "arch"
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
 OPTIONAL = tuple(f"{name}-{what}" for what in ("valid", "valid-12") for name in DATASETS)
-Columns = Mapping[str, list[Any]]
 
 _OFFICIAL_NAMES = {"cifar10": "cifar10", "cifar100": "cifar100", "imagenet16-120": "ImageNet16-120"}
 _VALID_NAMES = {**_OFFICIAL_NAMES, "cifar10": "cifar10-valid"}  # trained on one half, validated on the other

@@ -1,0 +1,129 @@
+"""What every tabular benchmark answers: genotype → accuracy when trained, validation apart from test."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+
+Table = Mapping[str, Mapping[str, float]]
+"""column → name of an architecture → accuracy"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one architecture reaches, in percent, by data set; None: not in this table."""
+
+    test: Mapping[str, float]
+    valid: Mapping[str, float] | None
+    valid_12: Mapping[str, float] | None  # after 12 epochs instead of all
+
+
+class TabularBenchmark(ABC):
+    """Accuracies of trained networks, in percent, by the name of an architecture.
+
+    Searches may ask for `valid_accuracy`, which never reads a test column. Whatever else reads accuracies
+    while it searches is an oracle; see `nas_lightning.benchmarks.objectives`.
+
+    Args:
+        table: a column of test accuracies for each data set, and `<data set>-valid` and `…-valid-<epochs>`.
+        dataset: what `describe` and defaults refer to.
+
+    """
+
+    title: ClassVar[str]
+    datasets: ClassVar[tuple[str, ...]]
+    epochs: ClassVar[int]
+    """Of the whole training."""
+    lengths: ClassVar[tuple[int, ...]]
+    """The numbers of epochs after which there can be validation accuracies."""
+    spaces: ClassVar[tuple[str, ...]]
+    """The names of the spaces whose architectures the table knows."""
+
+    def __init__(self, table: Table, dataset: str) -> None:
+        self.table, self.dataset = table, dataset
+
+    @abstractmethod
+    def key(self, genotype: Genotype) -> str:
+        """The name of an architecture in the table."""
+
+    @abstractmethod
+    def named(self, key: str) -> Genotype:
+        """The architecture of that name."""
+
+    def query(self, genotype: Genotype) -> Entry:
+        test = {name: self.column(name, genotype) for name in self.datasets}
+        return Entry(test, self._optional(genotype, "valid"), self._optional(genotype, "valid-12"))
+
+    def _optional(self, genotype: Genotype, what: str) -> dict[str, float] | None:
+        found = {name: f"{name}-{what}" for name in self.datasets if f"{name}-{what}" in self.table}
+        return {name: self.column(column, genotype) for name, column in found.items()} or None
+
+    def valid_accuracy(
+        self, genotype: Genotype, dataset: str | None = None, *, epochs: int | None = None
+    ) -> float:
+        """Validation accuracy in percent after so many epochs, by default all, from its own column."""
+        return self.column(self.validation_column(dataset, epochs), genotype)
+
+    def validation_column(self, dataset: str | None = None, epochs: int | None = None) -> str:
+        """The name of a validation column; raises where the table has none."""
+        epochs = self.epochs if epochs is None else epochs
+        if epochs not in self.lengths:
+            *others, last = map(str, self.lengths)
+            raise InputError(f"expected {', '.join(others)} or {last} epochs", got=epochs)
+        name = f"{self._dataset(dataset)}-valid" + ("" if epochs == self.epochs else f"-{epochs}")
+        if name not in self.table:
+            raise InputError(
+                f"expected a table with the column {name!r} (made from an official file by convert)",
+                got=", ".join(self.table),
+                where="benchmark.path",
+            )
+        return name
+
+    def column(self, name: str, genotype: Genotype) -> float:
+        """The value of a column for a genotype."""
+        return self.table[name][self.key(genotype)]
+
+    def rank(self, genotype: Genotype, dataset: str | None = None) -> int:
+        """1 for the best test accuracy; architectures that are equal share the better rank."""
+        name = self._dataset(dataset)
+        accuracy = self.column(name, genotype)
+        return 1 + sum(other > accuracy for other in self.table[name].values())
+
+    def best(self, dataset: str | None = None) -> Genotype:
+        """The architecture with the best test accuracy."""
+        column = self.table[self._dataset(dataset)]
+        return self.named(max(column, key=lambda key: column[key]))
+
+    def describe(self, genotype: Genotype) -> dict[str, float]:
+        """What a finished search is told of its result: test accuracy (as a share of 1) and rank."""
+        return {
+            "true_accuracy": self.column(self.dataset, genotype) / 100,
+            "true_rank": self.rank(genotype),
+        }
+
+    def check_space(self, space: SearchSpace) -> None:
+        """Raise unless the table knows the architectures of the space."""
+        if space.name not in self.spaces:
+            expected = " or ".join(f"space={name}" for name in self.spaces)
+            raise InputError(f"expected {expected}, which the benchmark is of", got=space.name)
+
+    def _dataset(self, dataset: str | None) -> str:
+        if dataset is not None:
+            self.check_dataset(dataset)
+        return dataset or self.dataset
+
+    @classmethod
+    def check_dataset(cls, dataset: str) -> None:
+        """Raise unless the benchmark has the data set."""
+        if dataset not in cls.datasets:
+            raise InputError(
+                f"expected a data set of {cls.title} ({near_match(dataset, cls.datasets)})",
+                got=dataset,
+                where="benchmark.dataset",
+            )
