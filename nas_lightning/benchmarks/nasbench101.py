@@ -1,0 +1,95 @@
+"""NAS-Bench-101 (Ying et al. 2019, arXiv:1902.09635) as a table: genotype → accuracy of the trained network.
+
+The official file is turned into a small table once, without TensorFlow:
+
+    python -m nas_lightning.benchmarks.nasbench101 convert nasbench_only108.tfrecord TARGET.parquet
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.benchmarks.files import READERS, Columns, percentages, require, run_convert, write_parquet
+from nas_lightning.benchmarks.official101 import DATASET, EPOCHS, HASH, LENGTHS, MODULE
+from nas_lightning.benchmarks.official101 import read as read_official
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.nasbench101 import NasBench101
+
+COMMAND = "python -m nas_lightning.benchmarks.nasbench101 convert"
+
+
+class TabularNasBench101(TabularBenchmark):
+    """CIFAR-10 accuracies after 108 epochs, means over three runs; after 4, 12 and 36 from the full file.
+
+    Args:
+        path: a table `.parquet` or `.csv` that `convert` made.
+
+    """
+
+    title = "NAS-Bench-101"
+    datasets = (DATASET,)
+    epochs, lengths = EPOCHS, LENGTHS
+    spaces = ("nasbench101", "nasbench1shot1")
+
+    def __init__(self, path: str | Path) -> None:
+        path = Path(path)
+        columns = _read(path)
+        require(columns, (HASH, MODULE, DATASET), path)
+        self.modules = dict(zip(columns[HASH], columns[MODULE], strict=True))
+        if len(self.modules) != len(columns[HASH]) or not self.modules:
+            raise InputError(
+                "expected each module once, and at least one", got=len(columns[HASH]), where=path
+            )
+        names = [name for name in columns if str(name).startswith(DATASET)]
+        values = {name: percentages(columns[name], name, path) for name in names}
+        super().__init__({n: dict(zip(columns[HASH], v, strict=True)) for n, v in values.items()}, DATASET)
+        self.space = NasBench101()
+
+    def key(self, genotype: Genotype) -> str:
+        name = self.space.hash(genotype)
+        if name not in self.modules:
+            raise InputError(
+                f"expected a module of the table's {len(self.modules):,}",
+                got=self.space.notation(genotype),
+                where="benchmark.path",
+            )
+        return name
+
+    def named(self, key: str) -> Genotype:
+        return self.space.parse(self.modules[key])
+
+
+def _read(path: Path) -> Columns:
+    if path.suffix not in READERS:
+        expected = (
+            f"expected a table .parquet or .csv; of an official file: {COMMAND} FILE.tfrecord TABLE.parquet"
+        )
+        raise InputError(expected, got=path.name, where="benchmark.path")
+    if not path.is_file():
+        raise InputError("expected a table of NAS-Bench-101", got=str(path), where="benchmark.path")
+    return READERS[path.suffix](path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command `convert`."""
+    run_convert(
+        "nas_lightning.benchmarks.nasbench101",
+        "nasbench_only108.tfrecord or nasbench_full.tfrecord",
+        _convert,
+        arguments,
+        {"--partial": "accept a file with fewer modules or runs than the benchmark has"},
+    )
+
+
+def _convert(options: Namespace) -> str:
+    columns = read_official(options.source, partial=options.partial)
+    write_parquet(columns, options.target)
+    return f"{len(columns[HASH]):,} modules, {', '.join(columns)}"
+
+
+if __name__ == "__main__":
+    main()
