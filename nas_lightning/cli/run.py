@@ -97,6 +97,6 @@ def _summarise(cfg: DictConfig, facts: dict[str, Any]) -> None:
 
 def _quieten() -> None:
     """Leave the screen to the run: advertisements and advice of the libraries go unsaid."""
-    for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric"):
+    for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "timm"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning|torchvision|torch.*scheduler")
