@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from nas_lightning.studies.correlation import Correlation
 from nas_lightning.studies.correlation_settings import CorrelationSettings
 from nas_lightning.studies.pools import Setting, accuracies_of, drawn
 from nas_lightning.studies.settings import batch_sizes, initialisations, widths
+from tests.cli.conftest import run_process
 
 TINY = ("benchmark.path=table.csv", "network.channels=4", "network.cells=1", "dataset.batch_size=8")
 FEW = (*TINY, "study=correlation", "study.cells=12", "study.resamples=10")
@@ -253,6 +256,30 @@ def test_widths_that_are_the_main_one_are_not_scored_twice():
     assert dict(found.pools) == {"4": "main", "8": "channels_8"}
     genotype = drawn(space, 1, 0)[0]
     assert str(found.settings["channels_8"].network(genotype)) == str(network(genotype, channels=8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_at_any_moment(table, tmp_path, stop):
+    argv = (*FEW, "study.objective=[grad_norm]", "study.cells=40")
+    process = run_process("analyze", *argv, "run=a", cwd=tmp_path)
+    file = tmp_path / "a" / "scores" / "main.csv"
+    while not file.exists() or file.read_bytes().count(b"\n") < 9:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(stop)
+    out, _ = process.communicate()
+    assert process.returncode != 0
+    if stop == signal.SIGINT:
+        assert "Go on with:" in out
+        assert "analyze.py resume=a" in out.splitlines()[-1]
+    assert not (tmp_path / "a" / "tables").exists()
+    for words in (["resume=a"], [*argv, "run=b"]):
+        again = run_process("analyze", *words, cwd=tmp_path)
+        out, err = again.communicate()
+        assert again.returncode == 0, err
+    for name in ("scores/main.csv", "tables/metrics.csv", "tables/pairs.md"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 @pytest.mark.slow
