@@ -29,6 +29,14 @@ class RandomSearch(Strategy):
     def derive(self) -> list[Genotype]:
         return self.found
 
+    def setup(self, stage: str) -> None:
+        if self.trainer.world_size > 1:
+            raise InputError(
+                "expected one process, for a search that trains nothing",
+                got=self.trainer.world_size,
+                where="trainer.devices",
+            )
+
     def training_step(self, *args: Any) -> None:
         """Nothing; Lightning fits no module without one."""
 

@@ -1,5 +1,7 @@
 """Architectures drawn uniformly."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from nas_lightning.errors import InputError
@@ -36,3 +38,11 @@ def test_more_than_a_space_has(monkeypatch):
 def test_none_at_all(count):
     with pytest.raises(InputError, match="expected at least one architecture"):
         RandomSearch(NasBench201(), count=count)
+
+
+def test_several_processes_have_nothing_to_share():
+    """DistributedDataParallel refuses a module without parameters; its reason is found before it is built."""
+    search = RandomSearch(NasBench201())
+    search.trainer = SimpleNamespace(world_size=2)
+    with pytest.raises(InputError, match="expected one process, for a search that trains nothing, got 2"):
+        search.setup("fit")
