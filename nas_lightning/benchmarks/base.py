@@ -29,11 +29,6 @@ class TabularBenchmark(ABC):
 
     Searches may ask for `valid_accuracy`, which never reads a test column. Whatever else reads accuracies
     while it searches is an oracle; see `nas_lightning.benchmarks.objectives`.
-
-    Args:
-        table: a column of test accuracies for each data set, and `<data set>-valid` and `…-valid-<epochs>`.
-        dataset: what `describe` and defaults refer to.
-
     """
 
     title: ClassVar[str]
@@ -44,9 +39,10 @@ class TabularBenchmark(ABC):
     """The numbers of epochs after which there can be validation accuracies."""
     spaces: ClassVar[tuple[str, ...]]
     """The names of the spaces whose architectures the table knows."""
-
-    def __init__(self, table: Table, dataset: str) -> None:
-        self.table, self.dataset = table, dataset
+    table: Table
+    """A column of test accuracies for each data set, and `<data set>-valid` and `…-valid-<epochs>`."""
+    dataset: str
+    """What `describe` and defaults refer to."""
 
     @abstractmethod
     def key(self, genotype: Genotype) -> str:

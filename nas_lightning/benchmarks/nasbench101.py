@@ -46,8 +46,8 @@ class TabularNasBench101(TabularBenchmark):
             )
         names = [name for name in columns if str(name).startswith(DATASET)]
         values = {name: percentages(columns[name], name, path) for name in names}
-        super().__init__({n: dict(zip(columns[HASH], v, strict=True)) for n, v in values.items()}, DATASET)
-        self.space = NasBench101()
+        self.table = {name: dict(zip(columns[HASH], value, strict=True)) for name, value in values.items()}
+        self.space, self.dataset = NasBench101(), DATASET
 
     def key(self, genotype: Genotype) -> str:
         name = self.space.hash(genotype)

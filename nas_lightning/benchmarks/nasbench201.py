@@ -34,8 +34,8 @@ class TabularNasBench201(TabularBenchmark):
 
     def __init__(self, path: str | Path, dataset: str = "cifar10") -> None:
         self.check_dataset(dataset)
-        super().__init__(read(path), dataset)
-        self.space = NasBench201()
+        self.space, self.dataset = NasBench201(), dataset
+        self.table = read(path)
 
     def key(self, genotype: Genotype) -> str:
         return self.space.notation(genotype)
