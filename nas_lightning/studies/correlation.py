@@ -89,6 +89,7 @@ class Correlation(Study):
         oriented = {name: metric.oriented(1) * values[name] for name, metric in self.metrics.items()}
         what = f"{self.cells:,} cells scored on {data.name}"
         ranked = {**oriented, **self._combined(values)}
+        alone = {f"spearman/{name}": spearman(x, accuracies[target]) for name, x in ranked.items()}
         return Findings(
             tables=[
                 self._alone(ranked, accuracies, target, what),
@@ -103,7 +104,7 @@ class Correlation(Study):
                     "Spearman's ρ between metrics, larger is better",
                 ),
             },
-            numbers={f"spearman/{name}": spearman(x, accuracies[target]) for name, x in ranked.items()},
+            numbers={name: value for name, value in alone.items() if not isnan(value)},
         )
 
     def _combined(self, values: Mapping[str, Values]) -> dict[str, Values]:
