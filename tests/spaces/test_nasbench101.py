@@ -1,11 +1,14 @@
 """NAS-Bench-101: published hashes, counts and sizes; pruning, neighbours and networks against brute force."""
 
 import json
-from itertools import combinations, product
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations, permutations, product
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 from torch.nn import functional as F
 
 from nas_lightning.genotype import Cell, Genotype
@@ -13,6 +16,7 @@ from nas_lightning.ops import SEARCH_NORM
 from nas_lightning.spaces import NasBench101
 from nas_lightning.spaces.modules101 import OPS, Module, module_hash, module_of, prune, vertex_channels
 from nas_lightning.spaces.network101 import ModuleCell
+from nas_lightning.spaces.sampling101 import labelings, whole_matrices
 
 SPACE = NasBench101()
 CONV3, CONV1, POOL = OPS
@@ -162,14 +166,41 @@ def test_vertices_that_lead_nowhere_are_pruned():
     assert set(SPACE.neighbours(loose)) == set(SPACE.neighbours(tight))
 
 
-def test_samples_are_valid_and_of_all_sizes(generator):
-    sizes = set()
-    for _ in range(500):
+@pytest.mark.parametrize(("vertices", "published"), [(2, 1), (3, 6), (4, 84), (5, 2441)])
+def test_every_module_is_drawn_as_often_as_any_other(vertices, published):
+    """Kept with probability 1/labelings, all its numberings together count 1; and there are no others."""
+    every = list(whole_modules(vertices))
+    assert sorted(whole_matrices(vertices)) == sorted({module.matrix for module in every})
+    shares = {}
+    for module in every:
+        name = module_hash(module)
+        shares[name] = shares.get(name, 0) + Fraction(1, labelings(module))
+    assert list(shares.values()) == [1] * published
+
+
+def test_the_largest_modules_are_counted_without_listing_them():
+    """4,793 matrices of 7 vertices: each in `labelings` numberings where operations are all unlike."""
+    assert len(whole_matrices(7)) == 4793
+    names = ("a", "b", "c", "d", "e")
+    for matrix in whole_matrices(7)[::500]:
+        orders = [
+            order
+            for order in permutations(range(1, 6))
+            if all(not matrix[a][b] for place, b in enumerate(order) for a in order[place + 1 :])
+        ]
+        assert labelings(Module(matrix, names)) == len(orders)
+
+
+def test_samples_have_the_published_shares_of_sizes(generator):
+    """359,082 and 62,010 of 423,624 modules have 7 and 6 vertices (section 2.1)."""
+    sizes = Counter()
+    for _ in range(1500):
         module = SPACE.module(SPACE.sample(generator))
-        sizes.add((len(module.matrix), module.edges))
         assert prune(module) == module
-    assert {vertices for vertices, _ in sizes} == {2, 3, 4, 5, 6, 7}
-    assert max(edges for _, edges in sizes) == 9
+        sizes[len(module.matrix)] += 1
+    expected = {7: 359_082, 6: 62_010, 5: 2441 + 84 + 6 + 1}
+    found = [sizes[7], sizes[6], 1500 - sizes[7] - sizes[6]]
+    assert chisquare(found, [1500 * share / 423_624 for share in expected.values()]).pvalue > 1e-3
 
 
 def test_neighbours_against_brute_force(generator):
