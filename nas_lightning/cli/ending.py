@@ -35,7 +35,9 @@ def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following
     """Write the report and print the end of the run."""
     report = write_report(run)
     numbers = headline(facts["metrics"])
-    lines = ["", *genotypes, "", f"{facts['params']:,} parameters, {facts['macs']:,} multiply-adds"]
+    of_first = " (the first architecture)" if len(genotypes) > 1 else ""
+    size = f"{facts['params']:,} parameters, {facts['macs']:,} multiply-adds{of_first}"
+    lines = ["", *_architectures(genotypes, facts["metrics"]), "", size]
     if numbers:
         lines.append(
             ", ".join(
@@ -52,6 +54,16 @@ def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following
         if following is not None:
             lines += ["", "Train it:", f"  {following}"]
     print("\n".join(lines), flush=True)
+
+
+def _architectures(genotypes: Sequence[str], metrics: dict[str, float]) -> Iterable[str]:
+    """Each architecture; several have numbers, and what was logged of them as `members/<number>/…`."""
+    for number, genotype in enumerate(genotypes, 1):
+        if len(genotypes) > 1:
+            own = {name: value for name, value in metrics.items() if name.startswith(f"members/{number}/")}
+            said = [f"{name.rpartition('/')[2]} {value:.4g}" for name, value in sorted(own.items())]
+            yield f"{number}.  {', '.join(said)}".rstrip()
+        yield genotype
 
 
 def headline(metrics: dict[str, float]) -> dict[str, float]:

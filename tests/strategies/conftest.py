@@ -52,7 +52,7 @@ POOL = [*BLACK_BOX, "strategy.pool_size=12"]
 SMALL_STRATEGY = {
     "random_ws": ["strategy.candidates=10"],
     "nasi": ["strategy.nu_samples=5"],
-    "nesbs": ["search_data.train_fraction=0.5", "strategy.svgd_steps=20"],
+    "nesbs": ["search_data.train_fraction=0.5", "strategy.svgd_steps=20", "~supernet.partial"],
     "hnas": POOL,
     "eigen_nas": POOL,
     "knas": POOL,
