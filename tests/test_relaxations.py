@@ -185,3 +185,25 @@ def test_linear_ends_exactly_where_it_should(epochs):
 
 def test_linear_of_a_single_epoch():
     assert linear(10.0, 0.1, 0, 1) == 10.0
+
+
+def test_several_draws_of_a_row_are_a_sample_without_replacement(generator):
+    """P(a, b) = p_a p_b/(1 − p_a) + p_b p_a/(1 − p_b), by counting; the gradient is the softmax'."""
+    beta = torch.tensor([[0.5, -1.0, 0.0, 1.0]])
+    p = torch.softmax(beta, dim=-1)[0].tolist()
+    expected = {
+        (a, b): p[a] * p[b] / (1 - p[a]) + p[b] * p[a] / (1 - p[b]) for a in range(4) for b in range(a + 1, 4)
+    }
+    draws = 20_000
+    noise = uniform_noise(torch.empty(draws, 4), generator)
+    sampled = straight_through_gumbel(beta.expand(draws, 4), noise, 1.0, 2)
+    assert sampled.sum(dim=1).round().unique().tolist() == [2.0]
+    for pair, probability in expected.items():
+        share = float((sampled[:, list(pair)] > 0.5).all(dim=1).double().mean())
+        assert within_chance(share, probability, draws)
+    one, two = (beta.clone().requires_grad_() for _ in range(2))
+    grads = [
+        torch.autograd.grad((straight_through_gumbel(b, noise[:1], 1.0, draw) * beta).sum(), b)[0]
+        for b, draw in ((one, 1), (two, 3))
+    ]
+    torch.testing.assert_close(*grads)
