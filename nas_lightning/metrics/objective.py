@@ -2,10 +2,10 @@
 
     κ(A)/M(A) + μ F(M²(A) − ν),    F(x) = |x|^power
 
-is minimised over architectures A; M is any metric for which larger is better, and positive. It is the bound of
-corollary 7.2 on the generalisation error: the first term falls as M grows, the second punishes what is away
-from √ν, where training and generalisation are in balance. The thesis has F(x) = |x|^{2t}, so `power` = 2 for
-t = 1; the authors' code has |x|.
+is minimised over architectures A; M is any metric for which larger is better, and positive. It is the bound
+of corollary 7.2 on the generalisation error: the first term falls as M grows, the second punishes what is
+away from √ν, where training and generalisation are in balance. The thesis has F(x) = |x|^{2t}, so `power` = 2
+for t = 1; the authors' code has |x|.
 """
 
 from __future__ import annotations

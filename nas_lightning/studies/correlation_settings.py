@@ -208,7 +208,7 @@ class CorrelationSettings(Study):
                 }
                 for one in varied
             }
-            found["settings"] = figures.lines(panels, "Spearman's ρ of the metric alone with test accuracy")
+            found["settings"] = figures.lines(panels, "Spearman's ρ of the metric alone")
         if self.agnostic:
             true, *random = (self._t(scores[pool]) for pool in (MAIN, *RANDOM))
             points = {pool.replace("_", " "): (true, t) for pool, t in zip(RANDOM, random, strict=True)}
