@@ -11,6 +11,11 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 from torch import Tensor
 
 _SIDES = ("train", "valid", "val")
+_OF_ROUNDS = {  # of searches without a supernet: metric, its name here, its format
+    "valid_accuracy_12_epochs": ("valid after 12 epochs", ".1%"),
+    "oracle_test_accuracy": ("oracle", ".1%"),
+    "scored": ("scored", ".0f"),
+}
 
 
 class SearchProgressBar(TQDMProgressBar):
@@ -61,10 +66,12 @@ class SearchProgressBar(TQDMProgressBar):
 
 
 def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:
-    """Loss and accuracy of every side that has them.
+    """Loss and accuracy of every side that has them, and what rounds of a search have.
 
     >>> by_side({"train_loss": 1.5321, "train_accuracy": 0.441, "valid_loss": 1.7})
     {'train': '1.532 44.1%', 'valid': '1.700'}
+    >>> by_side({"scored": 40.0, "oracle_test_accuracy": 0.9437})
+    {'oracle': '94.4%', 'scored': '40'}
     """
     shown = {}
     for side in _SIDES:
@@ -75,6 +82,9 @@ def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:
             parts.append(f"{float(metrics[f'{side}_accuracy']):.1%}")
         if parts:
             shown[side] = " ".join(parts)
+    for metric, (name, form) in _OF_ROUNDS.items():
+        if metric in metrics:
+            shown[name] = format(float(metrics[metric]), form)
     return shown
 
 

@@ -112,7 +112,7 @@ class BlackBox(Strategy):
         pairs = zip(notations, genotypes, strict=True)
         new = {notation: genotype for notation, genotype in pairs if notation not in self.scored}
         if new:
-            found = self._told(lambda: self._score(list(new.values())))
+            found = self._told(lambda: self.measure(list(new.values())))
             self.scored.update(zip(new, found, strict=True))
         return [self.scored[notation] for notation in notations]
 
@@ -141,7 +141,8 @@ class BlackBox(Strategy):
             values[self.objective.name] = max(self.evaluated.values()) / 100
         return values
 
-    def _score(self, genotypes: Sequence[Genotype]) -> list[Scores]:
+    def measure(self, genotypes: Sequence[Genotype]) -> list[Scores]:
+        """The metrics of architectures that are new to the search."""
         build = partial(_built, self.network, self.device)
         options: dict[str, Any] = {"path": self.pool, "workers": self.workers, "seed": self.seed}
         return score_pool(self.space, build, genotypes, self._batch(), self.metrics, **options)

@@ -5,10 +5,11 @@
 over a pool of architectures, M any metric at initialisation and κ the condition number of the neural tangent
 kernel. A Gaussian process finds the μ and ν whose minimiser has the best validation accuracy (algorithm 7.1).
 
-Here M is in units of the pool's largest, so that √ν ∈ [0, 1] is all there is to aim at, and κ/M in units of
-the pool's median, so that neither term vanishes over μ = 10^c, c ∈ [−4, 1]. That is another scale of μ and ν,
-not another family of objectives. The public code (shuyao95/HNAS) searches the same box with a scale of M that
-its user finds by hand, and has t = 1/2. As there, the first rounds look at evenly spaced √ν with c in the middle.
+What is proposed has no units, so that it means the same for every metric: √ν is the q-quantile of M in the
+pool, q ∈ [0, 1], and μ is 10^c times the value at which both terms have the same median there, c ∈ [−1, 4].
+The public code (shuyao95/HNAS) has √ν ∈ [0, scale], with a scale that its user finds by hand for each metric,
+and μ = 10^c, c ∈ [−4, 1]; for the kernel's trace, whose square is a thousand times κ/M, that is similar.
+Its F has t = 1/2. As there, the first rounds look at evenly spaced ν with c in the middle.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.base import NetworkFactory
 from nas_lightning.strategies.pool_search import PoolSearch
 
-BOX = {"log10_mu": (-4.0, 1.0), "root_nu": (0.0, 1.0)}
+BOX = {"log10_mu": (-1.0, 4.0), "quantile": (0.0, 1.0)}
 Proposal = tuple[dict[str, float], str]  # parameters, and the notation of what they chose
 
 
@@ -76,8 +77,9 @@ class Hnas(PoolSearch):
     def choose(self, number: int) -> Genotype:
         seen = [(parameters, self.evaluated[notation]) for parameters, notation in self.proposals]
         parameters = propose(seen, self.starts, seed_of(self.seed, f"round {number}"))
-        M, kappa = self._in_units()
-        mu, nu = 10 ** parameters["log10_mu"], parameters["root_nu"] ** 2
+        rows = [(row["metric"], row["condition"]) for row in self.scored.values()]
+        M, kappa = torch.tensor(rows, dtype=torch.float64).T
+        mu, nu = in_units(M, kappa, 10 ** parameters["log10_mu"], parameters["quantile"], self.t)
         values = -objective(M, kappa, mu, nu, self.t)
         genotype = self.first_new(dict(zip(self.scored, values.tolist(), strict=True)))
         self.proposals.append((parameters, self.space.notation(genotype)))
@@ -87,13 +89,6 @@ class Hnas(PoolSearch):
         values = super().play(number)
         parameters, _ = self.proposals[-1]
         return {**values, **parameters}
-
-    def _in_units(self) -> tuple[Tensor, Tensor]:
-        """M and κ of all that was scored; the units are those of the first round's pool."""
-        rows = torch.tensor([(row["metric"], row["condition"]) for row in self.scored.values()]).double()
-        M, kappa = rows.T
-        m0, k0 = units(M[: self.pool_size], kappa[: self.pool_size])
-        return M / m0, kappa / k0
 
     def memory(self) -> dict[str, Any]:
         return {"proposals": [[dict(parameters), notation] for parameters, notation in self.proposals]}
@@ -112,8 +107,8 @@ def objective(M: Tensor, kappa: Tensor, mu: float, nu: float, t: float = 1.0) ->
     return torch.where(_sound(M, kappa), values, torch.inf)
 
 
-def units(M: Tensor, kappa: Tensor) -> tuple[float, float]:
-    """What M and κ are divided by: then the largest M is 1 and the median of κ/M is 1."""
+def in_units(M: Tensor, kappa: Tensor, relative: float, quantile: float, t: float) -> tuple[float, float]:
+    """μ and ν for this pool: √ν is a quantile of M, and at `relative` = 1 both terms have the same median."""
     sound = _sound(M, kappa)
     if not bool(sound.any()):
         raise InputError(
@@ -121,8 +116,10 @@ def units(M: Tensor, kappa: Tensor) -> tuple[float, float]:
             got=f"none of {len(M)}",
             where="strategy.pool_size",
         )
-    m0 = float(M[sound].max())
-    return m0, float((kappa[sound] / (M[sound] / m0)).median())
+    M, kappa = M[sound], kappa[sound]
+    nu = float(torch.quantile(M, quantile)) ** 2
+    penalty = (M**2 - nu).abs() ** (2 * t)
+    return relative * float((kappa / M).median() / penalty.median().clamp_min(1e-300)), nu
 
 
 def _sound(M: Tensor, kappa: Tensor) -> Tensor:
@@ -130,10 +127,10 @@ def _sound(M: Tensor, kappa: Tensor) -> Tensor:
 
 
 def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed: int) -> dict[str, float]:
-    """log₁₀ μ and √ν after the rounds so far; the process is fitted to them anew, so it has no state."""
+    """c and q after the rounds so far; the process is fitted to them anew, so it has no state."""
     if len(seen) < starts:
         share = len(seen) / max(starts - 1, 1)
-        return {"log10_mu": sum(BOX["log10_mu"]) / 2, "root_nu": share}
+        return {"log10_mu": sum(BOX["log10_mu"]) / 2, "quantile": share}
     import optuna
     from optuna.distributions import FloatDistribution
     from optuna.trial import create_trial

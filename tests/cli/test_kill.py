@@ -81,7 +81,10 @@ def test_training(command, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["darts", "gdas", "pc_darts", "gaea", "fair_darts", "random_ws"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["darts", "gdas", "pc_darts", "gaea", "fair_darts", "random_ws", "hnas", "evolution", "metric_search"],
+)
 def test_the_other_strategies(command, tmp_path, strategy):
     check(command, tmp_path, "search", (*SEARCH, f"strategy={strategy}"), FOUND)
 
