@@ -20,7 +20,7 @@ import pytorch_lightning as pl
 import torch
 from hydra import compose, initialize_config_module
 
-from nas_lightning.cli.search_job import build
+from nas_lightning.cli.parts import build
 from nas_lightning.data import Cifar10, SearchData
 from nas_lightning.spaces import NasBench201
 

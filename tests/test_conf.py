@@ -107,6 +107,7 @@ def test_every_argument_of_ours_is_an_option(path):
 NOT_OFFERED = {
     "nas_lightning.spaces.DartsSpace": {"ops"},  # a tuple of names: a space of its own
     "nas_lightning.data.SearchData": {"batch_size"},  # that of the data set
+    "nas_lightning.metrics.NTKMonitor": {"batch"},  # for those who have tensors at hand
     "nas_lightning.callbacks.SearchProgressBar": {"refresh_rate"},
     "nas_lightning.strategies.Gaea": {"arch_betas", "arch_weight_decay"},  # of an optimiser that it has not
 }

@@ -1,10 +1,11 @@
 """What was typed, looked at before anything heavy is imported and before anything is written.
 
-Three things are shorthands, which become what Hydra understands:
+Four things are shorthands, which become what Hydra understands:
 
     run=DIR          the folder that the run is written to
     resume=DIR       what was typed for the run in that folder, and that folder again
     network.KEY=…    the sizes of a network, which are known only when its space is
+    trainer.KEY=…    any of the trainer's arguments, whether or not the configuration mentions it
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _parse(argv: Sequence[str]) -> Namespace:
 
 
 def _written_out(name: str, override: str, multirun: bool) -> str:
-    if name == "train" and override.startswith("network."):
+    if override.startswith("trainer.") or (name == "train" and override.startswith("network.")):
         return f"++{override}"
     if override.startswith("run="):
         folder = override.removeprefix("run=")

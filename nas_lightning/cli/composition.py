@@ -110,7 +110,8 @@ def _choices(override: Override) -> Iterable[str]:
     if override.is_sweep_override():
         return [str(choice) for choice in override.sweep_string_iterator()]
     value = override.value()
-    return ["null" if value is None else str(value)]
+    values = value if isinstance(value, list) else [value]  # callbacks=[search,ntk]
+    return ["null" if value is None else str(value) for value in values]
 
 
 # Single settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
@@ -32,9 +33,19 @@ def make(cfg: DictConfig, **parts: Any) -> Any:
     return instantiate(cfg, _partial_=True)(**parts)
 
 
-def make_trainer(cfg: DictConfig) -> pl.Trainer:
-    """The trainer with the callbacks and loggers that the configuration names."""
-    callbacks = [make(item) for item in (cfg.callbacks or {}).values() if item is not None]
+def build(cfg: DictConfig, parts: Mapping[str, Callable[[], Any]]) -> Any:
+    """The same for a class whose constructor names those of the parts that it wants."""
+    made = get_object(cfg._target_)
+    wanted: set[str] = set()
+    for owner in getattr(made, "__mro__", [made]):  # base classes take what subclasses pass on
+        if owner is made or "__init__" in vars(owner):
+            wanted |= set(inspect.signature(owner).parameters)
+    return make(cfg, **{name: part() for name, part in parts.items() if name in wanted and name not in cfg})
+
+
+def make_trainer(cfg: DictConfig, parts: Mapping[str, Callable[[], Any]] | None = None) -> pl.Trainer:
+    """The trainer with the callbacks and loggers that the configuration names; callbacks may name parts."""
+    callbacks = [build(item, parts or {}) for item in (cfg.callbacks or {}).values() if item is not None]
     loggers = [make(item) for item in (cfg.logger or {}).values() if item is not None]
     try:
         return make(cfg.trainer, callbacks=callbacks, logger=loggers or False)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra.utils import get_class
 from omegaconf import DictConfig
 from torch import nn
 
 from nas_lightning.analysis.cost import Cost, cost
 from nas_lightning.cli.ending import announce, finish, training_command
-from nas_lightning.cli.parts import checkpoint, make, make_trainer, metrics, sizes_of
+from nas_lightning.cli.parts import build, checkpoint, make, make_trainer, metrics, sizes_of
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import FILE_NAME, Genotype, write_genotypes
 from nas_lightning.spaces import SearchSpace
@@ -48,27 +46,18 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         "data": lambda: data,
         "benchmark": lambda: benchmark,
     }
-    strategy = build(cfg.strategy, parts)
+    strategy: Strategy = build(cfg.strategy, parts)
     derivation = make(cfg.derivation) if cfg.derivation else None
     if derivation is not None:
         derivation.check(strategy)
     data.setup()  # finds what is wrong with the images before the run is announced
-    trainer = make_trainer(cfg)
+    trainer = make_trainer(cfg, parts)
     start = checkpoint(cfg, strategy)
     announce(f"Searching {space.name} with {type(strategy).__name__} on {data.name}", cfg)
     trainer.fit(strategy, data, ckpt_path=start)
     genotypes = strategy.derive() if derivation is None else derivation(strategy, data)
     known = benchmark.describe(genotypes[0]) if benchmark is not None else {}
     return _conclude(cfg, trainer, strategy, data, cost(network(genotypes[0]), data.image), genotypes, known)
-
-
-def build(cfg: DictConfig, parts: Mapping[str, Callable[[], Any]]) -> Strategy:
-    """Instantiate a strategy with those of the parts that its constructor names."""
-    wanted: set[str] = set()
-    for ancestor in get_class(cfg._target_).__mro__:  # base classes take what subclasses pass on
-        if "__init__" in vars(ancestor):
-            wanted |= set(inspect.signature(ancestor).parameters)
-    return make(cfg, **{name: part() for name, part in parts.items() if name in wanted})
 
 
 def _conclude(

@@ -214,7 +214,7 @@ RESUMED = [
     (("resume=searched", "dataset.batch_size=4"), "expected dataset.batch_size=8"),
     (("resume=searched", "seed=1"), "expected seed=0"),
     (("resume=searched", "trainer.max_epochs=9"), "expected trainer.max_epochs=1"),
-    (("resume=searched", "trainer.max_epoch=9"), "did you mean 'trainer.max_epochs'?"),
+    (("resume=searched", "trainer.max_epoch=9"), "did you mean 'max_epochs'?"),
     (("-m", "resume=searched"), "without -m"),
     (("run=searched", *SEARCH), "expected a new folder, or resume=FOLDER"),
     (("run=searched/genotype.json/below", *SEARCH), "expected a folder that can be written"),

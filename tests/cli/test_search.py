@@ -170,6 +170,20 @@ def test_the_same_seed_twice(command, tmp_path):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
+def test_further_callbacks_by_name(command, tmp_path):
+    """They name the parts that they want, as strategies do; arguments of the trainer need no plus sign."""
+    argv = (*QUICK, "callbacks=[search,ntk,ranking]", "callbacks.ranking.every_n_epochs=1", "run=a")
+    assert command("search", *argv, "strategy=darts", "trainer.limit_train_batches=1").code == 0
+    logged = set((tmp_path / "a" / "metrics.csv").read_text().splitlines()[0].split(","))
+    assert {"ntk_trace", "ntk_condition", "ntk_lambda_min", "ranking/kendall_tau"} <= logged
+
+
+def test_a_callback_that_does_not_exist(command):
+    code, _, err = command("search", *QUICK, "callbacks=[search,nkt]")
+    assert code == 1
+    assert "expected a callbacks (did you mean 'ntk'?), got 'nkt'" in err
+
+
 def test_two_runs_in_the_same_second(command, tmp_path):
     fixed = ("strategy=random", *TINY_SEARCH, "callbacks.history.figures=false")
     for _ in range(3):

@@ -12,8 +12,7 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from nas_lightning.cli.parts import make, sizes_of
-from nas_lightning.cli.search_job import build
+from nas_lightning.cli.parts import build, make, sizes_of
 from nas_lightning.cli.targets import arguments
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace, NasBench201
