@@ -141,7 +141,7 @@ class DartsBackbone(Backbone):
                 r0, r1 = r1, F.relu(state)
             if self.pooled and kind == "reduce":
                 r0, r1 = (F.max_pool2d(x, 2, ceil_mode=True) for x in (r0, r1))
-            state = cell(r0, r1, None if plans is None else self.plan_of(plans, kind))
+            state = self.run(cell, r0, r1, None if plans is None else self.plan_of(plans, kind))
             yield state
 
 

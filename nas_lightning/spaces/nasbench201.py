@@ -201,7 +201,7 @@ class StagedBackbone(Backbone):
             if index:
                 x = self.blocks[index - 1](x)
             for cell in stage:  # type: ignore[attr-defined]
-                x = cell(x, None if plans is None else plans["cell"])
+                x = self.run(cell, x, None if plans is None else plans["cell"])
                 yield x
 
     def final(self, x: Tensor) -> Tensor:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.graph import Plan
@@ -23,10 +25,18 @@ class Backbone(nn.Module, ABC):
     """The cell whose output feeds an auxiliary head: the one at two thirds of the depth."""
     auxiliary_second_norm: bool = True
     """DARTS' ImageNet head leaves its second batch norm out."""
+    checkpointed: bool = False
+    """Whether the backward pass computes each cell anew instead of keeping what is inside."""
 
     @abstractmethod
     def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
         """The outputs of the cells in turn; `plans` says what each group computes, None: everything."""
+
+    def run(self, cell: nn.Module, *inputs: Any) -> Tensor:
+        """The output of a cell."""
+        if not (self.checkpointed and torch.is_grad_enabled()):
+            return cell(*inputs)
+        return checkpoint(cell, *inputs, use_reentrant=False, preserve_rng_state=False)
 
     def final(self, x: Tensor) -> Tensor:
         """What stands between the last cell and the pooling."""

@@ -100,5 +100,5 @@ class ChoiceBackbone(Backbone):
         for index, cell in enumerate(self.cells):
             if index and index % self.per_stack == 0:
                 x = F.max_pool2d(x, 2, ceil_mode=True)
-            x = cell(x, plans)
+            x = self.run(cell, x, plans)
             yield x if index < len(self.cells) - 1 else self.last(F.relu(x))

@@ -49,6 +49,7 @@ class WeightSharing(Strategy):
         clip: largest norm of their gradient.
         accumulate_grad_batches: batches that make one step together, as one large batch would.
         compile: let `torch.compile` translate the supernet.
+        checkpoint_cells: keep the outputs of cells only, and compute their insides anew for the backward pass.
         seed: of everything that the strategy draws.
     """
 
@@ -67,6 +68,7 @@ class WeightSharing(Strategy):
         clip: float = 5.0,
         accumulate_grad_batches: int = 1,
         compile: bool = False,
+        checkpoint_cells: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(space, seed)
@@ -85,6 +87,7 @@ class WeightSharing(Strategy):
         self.weight_decay, self.clip = weight_decay, clip
         self.accumulate_grad_batches = accumulate_grad_batches
         self.waiting: list[SearchBatch] = []
+        supernet.backbone.checkpointed = checkpoint_cells
         if compile:
             self.supernet.compile()
 

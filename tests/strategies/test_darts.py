@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
@@ -181,3 +182,23 @@ def test_logged_numbers(cell_space, supernet, data, trainer):
             assert float(logged[f"weights/cell/{source}_{target}/{op}"]) == float(scores[row, column])
     shares = [-sum(p * math.log(p) for p in row) / math.log(5) for row in scores.tolist()]
     assert float(logged["entropy/cell"]) == pytest.approx(sum(shares) / 6, rel=1e-6)
+
+
+@pytest.mark.parametrize("space_of", ["cell_space", "darts_space"])
+def test_cells_that_are_computed_again_change_no_bit(request, supernet, space_of, generator):
+    """`checkpoint_cells` keeps the outputs of cells only: less memory, the same gradients."""
+    space = request.getfixturevalue(space_of)
+    network = supernet(space).double()
+    x = torch.randn(4, 1, 8, 8, generator=generator, dtype=torch.float64)
+    found, kept = [], []
+    for again in (False, True):
+        strategy = Darts(space, network, checkpoint_cells=again).double()
+        for matrix in strategy.arch_list:
+            matrix.data.copy_(torch.linspace(-1, 1, matrix.numel()).view_as(matrix))
+        saved = []
+        with saved_tensors_hooks(lambda tensor, saved=saved: saved.append(tensor) or tensor, lambda t: t):
+            loss = F.cross_entropy(network(x, strategy.relax().weights), torch.arange(4) % 2)
+        kept.append(sum(tensor.numel() for tensor in saved))
+        found.append(torch.autograd.grad(loss, [*strategy.arch_list, *strategy.weight_list]))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert kept[1] < kept[0] / 2
