@@ -25,6 +25,8 @@ class Backbone(nn.Module, ABC):
     """The cell whose output feeds an auxiliary head: the one at two thirds of the depth."""
     auxiliary_second_norm: bool = True
     """DARTS' ImageNet head leaves its second batch norm out."""
+    head_bias: bool = True
+    """Whether the classifier adds a constant."""
     checkpointed: bool = False
     """Whether the backward pass computes each cell anew instead of keeping what is inside."""
 
@@ -88,7 +90,7 @@ class Network(nn.Module):
         check_classes(num_classes)
         self.backbone = backbone
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(backbone.widths[-1], num_classes)
+        self.head = nn.Linear(backbone.widths[-1], num_classes, bias=backbone.head_bias)
         self.auxiliary: AuxiliaryHead | None = None
         if auxiliary:
             width = backbone.widths[backbone.auxiliary_at]

@@ -35,7 +35,7 @@ class Supernet(nn.Module):
         super().__init__()
         check_classes(num_classes)
         self.backbone = backbone
-        self.head = nn.Linear(backbone.widths[-1], num_classes)
+        self.head = nn.Linear(backbone.widths[-1], num_classes, bias=backbone.head_bias)
         self.to(memory_format=torch.channels_last)
 
     def forward(self, x: Tensor, weights: Weights, active: Active | None = None) -> Tensor:

@@ -11,7 +11,10 @@ from omegaconf import OmegaConf
 from nas_lightning.spaces import SearchSpace
 
 CONF = Path(__file__).parents[2] / "conf"
-SMALL = {"channels": 4, "cells": 3}
+SMALL = {"channels": 4, "cells": 3, "width": 8}
+
+WITHOUT_PARAMETERS = {"mlp", "two_layer"}
+"""Spaces whose candidates have no parameters, so that all paths of the supernet share the same."""
 
 
 @dataclass(frozen=True)
