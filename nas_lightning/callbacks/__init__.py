@@ -2,6 +2,7 @@
 
 from nas_lightning.callbacks.best_checkpoint import BestCheckpoint
 from nas_lightning.callbacks.collapse import CollapseWarning
+from nas_lightning.callbacks.frozen import FrozenBackbone
 from nas_lightning.callbacks.history import GenotypeHistory
 from nas_lightning.callbacks.progress import SearchProgressBar
 from nas_lightning.callbacks.rewind import RewindMetrics
@@ -10,6 +11,7 @@ from nas_lightning.callbacks.rng import RNGState
 __all__ = [
     "BestCheckpoint",
     "CollapseWarning",
+    "FrozenBackbone",
     "GenotypeHistory",
     "RNGState",
     "RewindMetrics",

@@ -6,7 +6,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from nas_lightning.cli.commandline import quoted
 from nas_lightning.cli.parts import option, own_folders
 from nas_lightning.cli.resume import script_of
 from nas_lightning.genotype import FILE_NAME
+from nas_lightning.model_file import FILE_NAME as MODEL
 from nas_lightning.report import write_report
 
 _TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
@@ -31,8 +32,8 @@ def announce(what: str, cfg: DictConfig) -> None:
     print(f"{what}, {count} epoch{'s' * (count != 1)}, seed {cfg.seed} → {shown(cfg.run)}", flush=True)
 
 
-def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following: str | None) -> None:
-    """Write the report and print the end of the run."""
+def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following: Mapping[str, str]) -> None:
+    """Write the report and print the end of the run, with what to type next by what it is for."""
     report = write_report(run)
     numbers = headline(facts["metrics"])
     of_first = " (the first architecture)" if len(genotypes) > 1 else ""
@@ -51,8 +52,10 @@ def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following
         lines += ["", f"genotype  {shown(run / FILE_NAME)}"]
         lines += [f"picture   {shown(path)}" for path in sorted((run / "figures").glob("genotype*.png"))]
         lines.append(f"report    {shown(report)}")
-        if following is not None:
-            lines += ["", "Train it:", f"  {following}"]
+        if (run / MODEL).is_file():
+            lines.append(f"model     {shown(run / MODEL)}")
+        for purpose, command in following.items():
+            lines += ["", f"{purpose}:", f"  {command}"]
     print("\n".join(lines), flush=True)
 
 
@@ -89,6 +92,17 @@ def training_command(cfg: DictConfig, count: int) -> str:
     return shlex.join([*words, *several, *_dataset(cfg)])
 
 
+def uses(cfg: DictConfig) -> dict[str, str]:
+    """What is done with a trained network, ready to be typed."""
+    run = shown(cfg.run)
+    further = [*_program("train"), *_config_dir(), f"init={_value(run)}", "retrain=finetune"]
+    return {
+        "Use it in Python": f"network = nas_lightning.load({run!r})",
+        "Export it": shlex.join([_python(), "-m", "nas_lightning.export", run, f"{run}/model.onnx"]),
+        "Train it further on your own images": f"{shlex.join(further)} dataset=image_folder dataset.root=…",
+    }
+
+
 def resume_command(cfg: DictConfig) -> str:
     """What goes on with this run, ready to be typed."""
     return shlex.join([*_program(script_of(cfg)), f"resume={_value(shown(cfg.run))}"])
@@ -100,9 +114,13 @@ def _program(name: str) -> list[str]:
     if script.suffix != ".py":
         sister = script.with_name(f"nas-{name}")
         return [f"nas-{name}" if shutil.which(f"nas-{name}") == str(sister) else shown(sister)]
+    return [_python(), shown(script.with_name(f"{name}.py"))]
+
+
+def _python() -> str:
     found = shutil.which("python")
     same = found is not None and Path(found).absolute() == Path(sys.executable).absolute()
-    return ["python" if same else shown(sys.executable), shown(script.with_name(f"{name}.py"))]
+    return "python" if same else shown(sys.executable)
 
 
 def _config_dir() -> Iterable[str]:

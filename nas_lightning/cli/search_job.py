@@ -83,6 +83,6 @@ def _conclude(
     if trainer.is_global_zero:
         write_genotypes(Path(cfg.run) / FILE_NAME, genotypes, **facts)
         found = [str(genotype) for genotype in genotypes]
-        finish(Path(cfg.run), facts, found, training_command(cfg, len(found)))
+        finish(Path(cfg.run), facts, found, {"Train it": training_command(cfg, len(found))})
     publish(trainer.loggers, Path(cfg.run))
     return facts

@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.analysis.cost import cost
-from nas_lightning.cli.ending import announce, finish
+from nas_lightning.cli.ending import announce, finish, shown, uses
 from nas_lightning.cli.parts import checkpoint, make, make_trainer, metrics, sizes_of, space_config
+from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes, write_genotypes
-from nas_lightning.spaces import SearchSpace
+from nas_lightning.model_file import FILE_NAME as MODEL
+from nas_lightning.model_file import describe, description, inherit, write
+from nas_lightning.retrain import Retrain
+from nas_lightning.spaces import Network, SearchSpace
 from nas_lightning.tracking import publish
 from nas_lightning.version import __version__
+
+BEST = "checkpoints/best.ckpt"  # of runs that validate
+
+
+class Architecture(NamedTuple):
+    """What a network is built from, besides the images."""
+
+    genotype: Genotype
+    space: SearchSpace
+    sizes: dict[str, Any]
+    settings: dict[str, Any]  # of the space
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:
     """Train; returns what the run's summary says."""
-    genotype, space, sizes = architecture(cfg)
+    genotype, space, sizes, settings = architecture(cfg)
     sizes = sizes_of(space.network, sizes, "network")
     data = make(cfg.dataset)
     network = space.network(genotype, in_channels=data.image[0], num_classes=data.num_classes, **sizes)
+    known = description(space, genotype, sizes, data.image, data.classes, data.mean, data.std, settings)
+    known.check(network)
+    origin = start_from(cfg, network, data)
     module = make(cfg.retrain, network=network, num_classes=data.num_classes)
     data.setup("fit")
     trainer = make_trainer(cfg)
     size, start = cost(network, data.image), checkpoint(cfg, module)
-    announce(f"Training a network of {space.name} on {data.name}: {size}", cfg)
+    announce(f"Training a network of {space.name} on {data.name}: {size}{origin}", cfg)
     trainer.fit(module, data, ckpt_path=start)
+    use_best(module, Path(cfg.run) / BEST)
     trainer.test(module, data, verbose=False)
     facts = {
         "space": space.name,
@@ -43,13 +62,16 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     }
     if trainer.is_global_zero:
         write_genotypes(Path(cfg.run) / FILE_NAME, [genotype], **facts)
-        finish(Path(cfg.run), facts, [str(genotype)], None)
+        write(trained(module), Path(cfg.run) / MODEL, known)
+        finish(Path(cfg.run), facts, [str(genotype)], uses(cfg))
     publish(trainer.loggers, Path(cfg.run))
     return facts
 
 
-def architecture(cfg: DictConfig) -> tuple[Genotype, SearchSpace, dict[str, Any]]:
+def architecture(cfg: DictConfig) -> Architecture:
     """The genotype, its space, and the sizes of the network: the space's own, then the user's."""
+    if cfg.init is not None:
+        return _of_trained(cfg)
     if cfg.get("genotype") is None:
         raise InputError(
             "expected an architecture: genotype=file genotype.path=<run of search.py>, or a published one "
@@ -73,4 +95,44 @@ def architecture(cfg: DictConfig) -> tuple[Genotype, SearchSpace, dict[str, Any]
         config = space_config(chosen["space"])
         space = make(config.space)
         genotype = space.parse(chosen)
-    return genotype, space, {**config.network, **cfg.network}
+    settings = _plain(config.space)
+    del settings["_target_"]
+    return Architecture(genotype, space, {**_plain(config.network), **_plain(cfg.network)}, settings)
+
+
+def _of_trained(cfg: DictConfig) -> Architecture:
+    """The architecture of the network that training starts from."""
+    if cfg.get("genotype") is not None:
+        raise InputError("expected either init, which has an architecture, or a genotype", got="both")
+    known = describe(cfg.init)
+    settings = {name: value for name, value in known.space.items() if name != "_target_"}
+    sizes = {**known.sizes, **_plain(cfg.network)}
+    return Architecture(known.genotype, known.make_space(), sizes, settings)
+
+
+def start_from(cfg: DictConfig, network: Network, data: ImageData) -> str:
+    """Take over the weights that `init` names; returns what there is to say about it."""
+    if cfg.init is None:
+        return ""
+    channels = describe(cfg.init).image[0]
+    if channels != data.image[0]:
+        raise InputError(f"expected images of {channels} channels, as init has", got=data.image[0])
+    whole = inherit(network, cfg.init, data.classes)
+    return (
+        f", from {shown(cfg.init)}{'' if whole else f' with a new classifier of {data.num_classes} classes'}"
+    )
+
+
+def use_best(module: Retrain, path: Path) -> None:
+    """The weights of the best validation accuracy, in runs that validate; the last epoch's in others."""
+    if path.is_file():
+        module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
+
+
+def trained(module: Retrain) -> Network:
+    """The network with the weights that were tested, which are the averaged ones where they are kept."""
+    return module.network if module.average is None else module.average.module
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]

@@ -1,0 +1,40 @@
+"""A new classifier on an inherited network learns alone at first, before its errors disturb what is below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+
+from nas_lightning.errors import InputError
+
+
+class FrozenBackbone(pl.Callback):
+    """Keeps the backbone as it is in the first epochs: its weights and the statistics of its batch norms.
+
+    Its gradients are computed and thrown away, since processes exchange all gradients or wait for each other.
+
+    Args:
+        epochs: how many; 0: none.
+
+    """
+
+    def __init__(self, epochs: int = 0) -> None:
+        if epochs < 0:
+            raise InputError("expected a number of epochs", got=epochs, where="callbacks.frozen.epochs")
+        self.epochs = epochs
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
+        if self.epochs:
+            _backbone(pl_module).train(trainer.current_epoch >= self.epochs)
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
+    ) -> None:
+        if trainer.current_epoch < self.epochs:
+            for parameter in _backbone(pl_module).parameters():
+                parameter.grad = None
+
+
+def _backbone(module: Any) -> Any:
+    return module.network.backbone

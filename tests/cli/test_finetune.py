@@ -1,0 +1,129 @@
+"""What a training run ends with, and training that starts from it."""
+
+import json
+
+import pytest
+import torch
+
+import nas_lightning
+from nas_lightning.data import Fake
+from nas_lightning.model_file import describe
+from tests.cli.conftest import TINY_DATA, TINY_NETWORK
+
+QUICK = (*TINY_DATA, *TINY_NETWORK, "genotype=nasbench201_best")
+OTHERS = (*TINY_DATA, "dataset.num_classes=3", "retrain=finetune", "trainer.max_epochs=1")
+
+
+def state(run):
+    return nas_lightning.load(run).state_dict()
+
+
+def checkpoint(run, name, prefix="network."):
+    found = torch.load(run / "checkpoints" / name, weights_only=True)["state_dict"]
+    return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
+
+
+def same(one, other):
+    return {name for name, value in one.items() if name in other and torch.equal(value, other[name])}
+
+
+def accuracy(run):
+    """Of the network in the file, on the test images that the runs here have."""
+    data, network = Fake(shape=(1, 8, 8), train_size=32, test_size=16, batch_size=8), nas_lightning.load(run)
+    with torch.no_grad():
+        return sum(int((network(x).argmax(1) == y).sum()) for x, y in data.test_dataloader()) / 16
+
+
+def claimed(run):
+    return json.loads((run / "summary.json").read_text())["metrics"]["test_accuracy"]
+
+
+def test_the_last_epoch_where_nothing_is_validated(tmp_path, command):
+    code, out, err = command("train", *QUICK, "trainer.max_epochs=2", "run=a")
+    assert (code, err) == (0, "")
+    assert len(same(state("a"), checkpoint(tmp_path / "a", "last.ckpt"))) == len(state("a"))
+    assert accuracy("a") == claimed(tmp_path / "a")
+    for line in (
+        "model     a/model.safetensors",
+        "  network = nas_lightning.load('a')",
+        "-m nas_lightning.export a a/model.onnx",
+        "train.py init=a retrain=finetune dataset=image_folder dataset.root=…",
+    ):
+        assert line in out
+    known = describe("a")
+    data = Fake(shape=(1, 8, 8), train_size=32, test_size=16, batch_size=8)
+    assert (known.image, known.classes) == (data.image, data.classes)
+    assert (known.mean, known.std) == (data.mean, data.std)
+
+
+def test_the_best_epoch_where_it_is_known(tmp_path, command):
+    """At a learning rate that spoils the network, the first epoch is the best."""
+    spoilt = ("retrain.lr=0.5", "retrain.clip=null", "dataset.noise=0.1", "dataset.val_fraction=0.5")
+    argv = (*QUICK, *spoilt, "trainer.max_epochs=4", "seed=1", "run=a")
+    assert command("train", *argv).code == 0
+    found, best = state("a"), checkpoint(tmp_path / "a", "best.ckpt")
+    assert len(same(found, best)) == len(found)
+    assert len(same(found, checkpoint(tmp_path / "a", "last.ckpt"))) < len(found)
+    assert accuracy("a") == pytest.approx(claimed(tmp_path / "a"))
+
+
+def test_the_averaged_weights_where_they_are_kept(tmp_path, command):
+    argv = (*QUICK, "retrain.ema_decay=0.9", "trainer.max_epochs=1", "run=a")
+    assert command("train", *argv).code == 0
+    found = state("a")
+    assert len(same(found, checkpoint(tmp_path / "a", "last.ckpt", "average.module."))) == len(found)
+    assert len(same(found, checkpoint(tmp_path / "a", "last.ckpt"))) < len(found)
+    assert accuracy("a") == claimed(tmp_path / "a")
+
+
+def test_the_first_step_starts_from_the_inherited_weights(runs, command):
+    """With steps too small for float32 they are also what is left."""
+    still = ("retrain.lr=1e-30", "retrain.warmup_epochs=0", "network.auxiliary=true", "run=b")
+    code, out, err = command("train", "init=trained", *OTHERS, *still)
+    assert (code, err) == (0, "")
+    assert "from trained with a new classifier of 3 classes" in out
+    before, after = state("trained"), state("b")
+    moved = before.keys() - same(before, after)
+    assert {name for name in moved if "running" not in name and "tracked" not in name} == {
+        "head.weight",
+        "head.bias",
+    }
+    assert describe("b").genotype == describe("trained").genotype
+    assert describe("b").sizes == describe("trained").sizes
+
+
+def test_the_same_classes_keep_their_classifier(runs, command):
+    still = ("retrain.lr=1e-30", "retrain.warmup_epochs=0", "trainer.max_epochs=1", "run=b")
+    code, out, _ = command("train", "init=trained/model.safetensors", "retrain=finetune", *TINY_DATA, *still)
+    assert code == 0
+    assert "new classifier" not in out
+    assert {"head.weight", "head.bias"} <= same(state("trained"), state("b"))
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_frozen_backbone_stays_the_same(runs, command, epochs):
+    """For two epochs of two not a bit changes; for one of two it moves in the second."""
+    argv = (*OTHERS, "trainer.max_epochs=2", f"callbacks.frozen.epochs={epochs}", "run=b")
+    assert command("train", "init=trained", *argv).code == 0
+    before, after = state("trained"), state("b")
+    backbone = {name for name in before if name.startswith("backbone.")}
+    assert (backbone <= same(before, after)) == (epochs == 2)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("init=searched",), "expected the folder of a run of train.py, or its model.safetensors"),
+        (("init=nowhere",), "expected the folder of a run of train.py"),
+        (("init=trained", "genotype=darts_v2"), "expected either init, which has an architecture, or a"),
+        (("init=trained", "dataset.shape=[3,8,8]"), "expected images of 1 channels, as init has, got 3"),
+        (("init=trained", "network.channels=8"), "expected the same network"),
+        (("init=trained", "network.chanels=8"), "did you mean 'channels'"),
+        (("init=trained", "callbacks.frozen.epochs=-1"), "callbacks.frozen.epochs"),
+    ],
+)
+def test_what_cannot_be_started_from_is_one_line(runs, command, argv, message):
+    code, _, err = command("train", *OTHERS, *argv, "run=b")
+    assert code == 1
+    assert message in err
+    assert len(err.splitlines()) == 1
