@@ -1,0 +1,175 @@
+"""Trained networks that predict together: 1/n Σ_A softmax f_A(x) (Shu 2022, thesis, section 5.2).
+
+>>> members = [torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)]
+>>> ensemble, x = Ensemble(members).eval(), torch.randn(2, 4)
+>>> mean = (members[0](x).softmax(dim=1) + members[1](x).softmax(dim=1)) / 2
+>>> torch.allclose(ensemble.predict_proba(x), mean), torch.allclose(ensemble(x), mean.log(), atol=1e-6)
+(True, True)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from timm.layers import DropPath
+from torch import Tensor, nn
+
+from nas_lightning import model_file
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import load_json
+from nas_lightning.model_file import Description
+
+FILE_NAME = "ensemble.json"
+_FORMAT = 1
+_EXPECTED = f"expected a folder with an {FILE_NAME}, such as outputs/train/<run>/ensemble"
+
+
+class Ensemble(nn.Module):
+    """Networks whose class probabilities are averaged.
+
+    `load` gives one from the folder of an ensemble, `of_runs` one from runs of `train.py`.
+
+    Args:
+        members: networks from images to logits, (b, c, h, w) → (b, classes).
+        known: what each of them is, in their order; needed to save them.
+    """
+
+    def __init__(self, members: Iterable[nn.Module], known: Sequence[Description] = ()) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.known = tuple(known)
+        if not len(self.members):
+            raise InputError("expected at least one member", got="none")
+        _check_together(self.known)
+
+    def __len__(self) -> int:
+        """How many predictions are averaged."""
+        return len(self.members)
+
+    def member_logits(self, x: Tensor) -> Tensor:
+        """(b, c, h, w) → (members, b, classes)."""
+        return torch.stack([member(x) for member in self.members])
+
+    def member_probabilities(self, x: Tensor) -> Tensor:
+        """(b, c, h, w) → (members, b, classes)."""
+        return self.member_logits(x).softmax(dim=-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logarithms of the averaged probabilities, which serve as logits: (b, c, h, w) → (b, classes)."""
+        return self.member_logits(x).log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(self))
+
+    @torch.no_grad()
+    def predict_proba(self, x: Tensor) -> Tensor:
+        """The averaged probabilities: (b, c, h, w) → (b, classes)."""
+        return self(x).exp()
+
+    # Files
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a file for each member and one that names them, last."""
+        if len(self.known) != len(self.members):
+            got = f"{len(self.known)} of {len(self.members)}"
+            raise InputError("expected to know what each member is, to save it", got=got)
+        folder = Path(folder)
+        names = [f"member_{number}.safetensors" for number in range(1, len(self.members) + 1)]
+        for name, member, known in zip(names, self.members, self.known, strict=True):
+            known.check(member)
+            model_file.write(member, folder / name, known)
+        path, partial = folder / FILE_NAME, folder / f"{FILE_NAME}.partial"
+        content = {"format": _FORMAT, "members": names, "drop_path": self._passes()}
+        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+        return path
+
+    def _passes(self) -> dict[str, Any] | None:
+        return None
+
+    @classmethod
+    def of_runs(cls, runs: Iterable[str | Path], *, with_normalisation: bool = False) -> Ensemble:
+        """The networks that these runs trained, or that these files hold, in eval mode."""
+        paths = list(runs)
+        known = [model_file.describe(path) for path in paths]
+        members = [model_file.load(path, with_normalisation=with_normalisation) for path in paths]
+        return Ensemble(members, known).eval()
+
+    @classmethod
+    def load(cls, folder: str | Path, *, with_normalisation: bool = False) -> Ensemble:
+        """What `save` wrote, ready to be used: in eval mode, on the CPU.
+
+        The members take images normalised with the mean and std of `known`; `with_normalisation` puts that
+        before each, for images with values from 0 to 1.
+        """
+        folder = Path(folder)
+        folder = folder / "ensemble" if (folder / "ensemble" / FILE_NAME).is_file() else folder
+        if not (folder / FILE_NAME).is_file():
+            raise InputError(_EXPECTED, got=str(folder))
+        data = load_json((folder / FILE_NAME).read_text(encoding="utf-8"), where=folder / FILE_NAME)
+        if not isinstance(data, dict) or data.get("format") != _FORMAT or not data.get("members"):
+            raise InputError(f"expected an ensemble of format {_FORMAT}", got=data, where=folder / FILE_NAME)
+        found = cls.of_runs(
+            [folder / name for name in data["members"]], with_normalisation=with_normalisation
+        )
+        passes = data.get("drop_path")
+        if passes is None:
+            return found
+        return McDropPath(found.members[0], found.known, **passes).eval()
+
+
+class McDropPath(Ensemble):
+    """One network with several stochastic passes, paths dropped in each (the thesis' MC DropPath, table 5.2).
+
+    As Monte Carlo dropout (Gal & Ghahramani 2016, arXiv:1506.02142) with drop path in place of dropout; all
+    else is as in evaluation. Torch's random numbers decide what is dropped.
+
+    Args:
+        network: a network with drop path.
+        known: what it is, in a sequence of one; needed to save it.
+        rate: at which each operation is dropped from an image.
+        passes: predictions that are averaged.
+    """
+
+    def __init__(
+        self, network: nn.Module, known: Sequence[Description] = (), *, rate: float = 0.01, passes: int = 10
+    ) -> None:
+        super().__init__([network], known)
+        self.rate, self.passes = rate, passes
+        if not 0 < rate < 1:
+            raise InputError("expected a rate between 0 and 1", got=rate, where="ensemble.rate")
+        if passes < 1:
+            raise InputError("expected at least one pass", got=passes, where="ensemble.passes")
+        self._dropping = [module for module in self.modules() if isinstance(module, DropPath)]
+        if not self._dropping:
+            raise InputError("expected a network with drop path", got=type(network).__name__)
+        for module in self._dropping:
+            module.drop_prob = rate
+        self.train(self.training)
+
+    def __len__(self) -> int:
+        return self.passes
+
+    def train(self, mode: bool = True) -> McDropPath:
+        super().train(mode)
+        for module in self._dropping:
+            module.train()
+        return self
+
+    def member_logits(self, x: Tensor) -> Tensor:
+        return torch.stack([self.members[0](x) for _ in range(self.passes)])
+
+    def _passes(self) -> dict[str, Any]:
+        return {"rate": self.rate, "passes": self.passes}
+
+
+def _check_together(known: Sequence[Description]) -> None:
+    """Raise unless all members take the same images and tell the same classes apart."""
+    for number, other in enumerate(known[1:], 2):
+        for what in ("image", "classes", "mean", "std"):
+            if getattr(other, what) != getattr(known[0], what):
+                expected = f"expected members with the same {what}: {getattr(known[0], what)}"
+                raise InputError(expected, got=getattr(other, what), where=f"member {number}")

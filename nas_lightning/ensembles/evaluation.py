@@ -1,0 +1,135 @@
+"""What an ensemble is worth: its error, its calibration, and how its members differ.
+
+Every function takes the members' class probabilities, (members, images, classes), and the labels, (images,);
+the ensemble predicts their mean (Shu 2022, thesis, sections 5.2 and 5.4.4).
+
+>>> probabilities = torch.tensor([[[0.9, 0.1], [0.6, 0.4]], [[0.4, 0.6], [0.1, 0.9]]])
+>>> labels = torch.tensor([0, 1])
+>>> member_errors(probabilities, labels), ensemble_error(probabilities, labels)
+(tensor([0.5000, 0.5000]), tensor(0.))
+>>> disagreement(probabilities), oracle_error(probabilities, labels)
+(tensor(1.), tensor(0.))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from nas_lightning.ensembles.ensemble import Ensemble
+from nas_lightning.ensembles.selection import averaged_loss
+from nas_lightning.errors import InputError
+
+Batch = tuple[Tensor, Tensor]
+BINS = 15  # of the calibration error, as in Guo et al. 2017
+
+
+def member_errors(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The share of images that each member gets wrong: (members,). Their mean is the ATE."""
+    return (probabilities.argmax(dim=-1) != labels).to(torch.get_default_dtype()).mean(dim=1)
+
+
+def ensemble_error(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The share of images that the averaged prediction gets wrong: ()."""
+    return member_errors(probabilities.mean(dim=0, keepdim=True), labels)[0]
+
+
+def oracle_error(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The share of images that every member gets wrong, a bound for choosing a member per image: ()."""
+    wrong = probabilities.argmax(dim=-1) != labels
+    return wrong.all(dim=0).to(torch.get_default_dtype()).mean()
+
+
+def disagreement(probabilities: Tensor) -> Tensor:
+    """The PPD: the share of images on which two members predict different classes, mean over pairs: ().
+
+    Fort et al. 2019 (arXiv:1912.02757), not divided by the error. A single member agrees with itself.
+    """
+    predicted = probabilities.argmax(dim=-1)  # (members, images)
+    pairs = [(a != b).to(torch.get_default_dtype()).mean() for a, b in combinations(predicted, 2)]
+    return torch.stack(pairs).mean() if pairs else torch.zeros(())
+
+
+def brier_score(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """1/m Σ_x Σ_c (p_c(x) − [c = y])² of the averaged prediction (Brier 1950), from 0 to 2: ()."""
+    mean = probabilities.mean(dim=0)
+    return (mean - F.one_hot(labels, mean.shape[1])).square().sum(dim=1).mean()
+
+
+def calibration_error(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The expected calibration error of the averaged prediction (Guo et al. 2017, arXiv:1706.04599): ().
+
+    Σ_b |B_b|/m |accuracy(B_b) − confidence(B_b)| over 15 bins of equal width.
+    """
+    mean = probabilities.mean(dim=0)
+    return multiclass_calibration_error(mean, labels, mean.shape[1], n_bins=BINS, norm="l1")
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good a prediction is."""
+
+    error: float
+    nll: float
+    brier: float
+    calibration_error: float
+
+    @classmethod
+    def of(cls, probabilities: Tensor, labels: Tensor) -> Quality:
+        """Of the averaged prediction of some members."""
+        measures = (ensemble_error, averaged_loss, brier_score, calibration_error)
+        return cls(*(float(measure(probabilities, labels)) for measure in measures))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an ensemble is worth on some images.
+
+    Args:
+        probabilities: of the members, (members, images, classes).
+        labels: (images,).
+    """
+
+    probabilities: Tensor
+    labels: Tensor
+
+    @property
+    def members(self) -> list[Quality]:
+        """Each member alone."""
+        return [Quality.of(alone[None], self.labels) for alone in self.probabilities]
+
+    @property
+    def ensemble(self) -> Quality:
+        """All together."""
+        return Quality.of(self.probabilities, self.labels)
+
+    def numbers(self) -> Mapping[str, float]:
+        """The ensemble's numbers, and those that compare its members, by name."""
+        errors = member_errors(self.probabilities, self.labels)
+        return {
+            **vars(self.ensemble),
+            "ate": float(errors.mean()),
+            "best_member_error": float(errors.min()),
+            "ppd": float(disagreement(self.probabilities)),
+            "oracle_error": float(oracle_error(self.probabilities, self.labels)),
+        }
+
+
+@torch.no_grad()
+def evaluate(ensemble: Ensemble, batches: Iterable[Batch]) -> Evaluation:
+    """Let the ensemble predict all images of (x, y) batches, as they come to its members, in eval mode."""
+    parameter = next(ensemble.parameters())
+    was_training = ensemble.training
+    ensemble.eval()
+    found = [(ensemble.member_probabilities(x.to(parameter)).double().cpu(), y.cpu()) for x, y in batches]
+    ensemble.train(was_training)
+    if not found:
+        raise InputError("expected at least one batch", got="none")
+    probabilities, labels = zip(*found, strict=True)
+    return Evaluation(torch.cat(probabilities, dim=1), torch.cat(labels))
