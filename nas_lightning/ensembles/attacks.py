@@ -1,0 +1,228 @@
+"""Small changes to images that a network then misclassifies, and what an ensemble says to them.
+
+The attacks of Shu 2022 (thesis, sections 5.3.6 and 5.4.3) in its settings. A network here takes pixels,
+values from 0 to 1, and normalises them itself, as `Ensemble.load(…, with_normalisation=True)` does; so
+bounds and distances are those of pixels. An attack is called with a network, images and labels:
+
+>>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval()
+>>> x, y = torch.rand(3, 1, 2, 2), torch.tensor([0, 1, 0])
+>>> adversarial = Pgd(epsilon=0.1)(network, x, y)
+>>> bool(((adversarial - x).abs() <= 0.1001).all()), float(adversarial.min()) >= 0
+(True, True)
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.errors import InputError
+
+Network = Callable[[Tensor], Tensor]
+Batch = tuple[Tensor, Tensor]
+
+
+class Attack(ABC):
+    """From images (b, c, h, w) in [0, 1] and labels (b,) to images that the network gets wrong, if it can."""
+
+    @abstractmethod
+    def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """The changed images; where there is no success, whatever the attack ended at."""
+
+
+def loss_gradient(network: Network, x: Tensor, y: Tensor) -> Tensor:
+    """∇_x Σ L(f(x), y) with the cross-entropy."""
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(F.cross_entropy(network(x), y, reduction="sum"), x)[0]
+
+
+@dataclass(frozen=True)
+class Fgsm(Attack):
+    """x' = clip(x + ε sign ∇_x L) (Goodfellow et al. 2015, arXiv:1412.6572, section 4)."""
+
+    epsilon: float = 0.01
+
+    def __post_init__(self) -> None:
+        _positive(epsilon=self.epsilon)
+
+    def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return (x + self.epsilon * loss_gradient(network, x, y).sign()).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class Pgd(Attack):
+    """x ← Π(x + η sign ∇_x L), from a random start (Madry et al. 2018, arXiv:1706.06083, section 2.1).
+
+    Π projects on the L∞ ball of radius ε around the image and on [0, 1].
+    """
+
+    epsilon: float = 0.01
+    step: float = 0.008
+    steps: int = 40
+    random_start: bool = True
+
+    def __post_init__(self) -> None:
+        _positive(epsilon=self.epsilon, step=self.step, steps=self.steps)
+
+    def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        low, high = (x - self.epsilon).clamp_min(0), (x + self.epsilon).clamp_max(1)
+        found = x
+        if self.random_start:
+            found = low + (high - low) * torch.rand_like(x)
+        for _ in range(self.steps):
+            found = found + self.step * loss_gradient(network, found, y).sign()
+            found = found.clamp(low, high)
+        return found
+
+
+@dataclass(frozen=True)
+class CarliniWagner(Attack):
+    """The smallest L2 change that is misclassified (Carlini & Wagner 2017, arXiv:1608.04644, section VI-A).
+
+        min_w ‖x' − x‖² + c · max(f_y(x') − max_{j≠y} f_j(x'), −confidence),   x' = (tanh w + 1)/2
+
+    by Adam. For each image the search for c halves [constant_low, constant_high] on a logarithmic scale: down
+    after a success, up otherwise. Of all x' that were misclassified the nearest is returned; the image itself
+    where there was none.
+    """
+
+    confidence: float = 0.0
+    constant_low: float = 0.001
+    constant_high: float = 10.0
+    search_steps: int = 3
+    steps: int = 50
+    lr: float = 0.01
+
+    def __post_init__(self) -> None:
+        _positive(search_steps=self.search_steps, steps=self.steps, lr=self.lr)
+        _positive(constant_low=self.constant_low)
+        if self.confidence < 0 or self.constant_high <= self.constant_low:
+            raise InputError("expected confidence ≥ 0 and constant_high above constant_low", got=self)
+
+    def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        low, high = (x.new_full((len(x),), c) for c in (self.constant_low, self.constant_high))
+        nearest, distance = x.clone(), x.new_full((len(x),), torch.inf)
+        for _ in range(self.search_steps):
+            constant = (low * high).sqrt()
+            succeeded = torch.zeros_like(y, dtype=torch.bool)
+            for candidate, wrong in self._descend(network, x, y, constant):
+                away = (candidate - x).flatten(1).norm(dim=1)
+                better = wrong & (away < distance)
+                distance = torch.where(better, away, distance)
+                nearest = torch.where(better[:, None, None, None], candidate, nearest)
+                succeeded |= wrong
+            high = torch.where(succeeded, constant, high)
+            low = torch.where(succeeded, low, constant)
+        return nearest
+
+    def _descend(
+        self, network: Network, x: Tensor, y: Tensor, constant: Tensor
+    ) -> Iterable[tuple[Tensor, Tensor]]:
+        """The images of each step, and which of them are misclassified with the confidence asked for."""
+        w = torch.atanh((2 * x - 1) * (1 - 1e-6)).requires_grad_()
+        optimizer = torch.optim.Adam([w], lr=self.lr, betas=(0.9, 0.999))
+        for _ in range(self.steps):
+            changed = (w.tanh() + 1) / 2
+            margin = _margin(network(changed), y)
+            squares = (changed - x).square().flatten(1).sum(dim=1)
+            loss = squares + constant * margin.clamp_min(-self.confidence)
+            yield changed.detach(), (margin < 0) & (margin <= -self.confidence)
+            (w.grad,) = torch.autograd.grad(loss.sum(), w)
+            optimizer.step()
+
+
+def _margin(logits: Tensor, y: Tensor) -> Tensor:
+    """f_y − max_{j≠y} f_j, negative where the prediction is wrong: (b, classes), (b,) → (b,)."""
+    of_label = logits.gather(1, y[:, None])
+    others = logits.scatter(1, y[:, None], -torch.inf)
+    return of_label[:, 0] - others.max(dim=1).values
+
+
+@dataclass(frozen=True)
+class AutoAttack(Attack):
+    """The standard ensemble of attacks (Croce & Hein 2020, arXiv:2003.01690), by the package pyautoattack.
+
+    APGD-CE, targeted APGD-DLR and FAB for the nine likeliest other classes, Square with 5,000 queries: images
+    of ten classes or more, and hundreds of passes each. The norm is L∞; the thesis does not say its ε.
+    """
+
+    epsilon: float = 0.01
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _positive(epsilon=self.epsilon)
+        self._made(nn.Identity(), torch.device("cpu"))  # finds a missing package now
+
+    def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        with torch.no_grad():
+            classes = network(x[:1]).shape[1]
+        if classes < 10:
+            raise InputError("expected at least 10 classes for AutoAttack", got=classes)
+        return self._made(network, x.device).run_standard_evaluation(x, y, batch_size=len(x))[0]
+
+    def _made(self, network: nn.Module, device: torch.device) -> Any:
+        try:
+            from pyautoattack import AutoAttack as Standard
+        except ImportError:
+            raise InputError(
+                "expected the package pyautoattack: pip install 'nas-lightning[attacks]'", got="none"
+            ) from None
+        logging.getLogger("auto-attack").setLevel(logging.ERROR)
+        return Standard(network, norm="Linf", eps=self.epsilon, seed=self.seed, device=device)
+
+
+class Rounds(NamedTuple):
+    """Accuracies with each member attacked in turn, (members,) each."""
+
+    attack: Tensor
+    """Of the member that was attacked, on what was made for it."""
+    defence: Tensor
+    """Of all members together, on the same images."""
+
+
+def defence(members: Sequence[nn.Module], batches: Iterable[Batch], attack: Attack) -> Rounds:
+    """Attack one member in turn, defend with all (thesis, section 5.3.6); images in [0, 1]."""
+    batches = list(batches)
+    rounds = [defence_round(members, number, batches, attack) for number in range(len(members))]
+    attacked, defended = zip(*rounds, strict=True)
+    return Rounds(torch.tensor(attacked), torch.tensor(defended))
+
+
+def defence_round(
+    members: Sequence[nn.Module], number: int, batches: Iterable[Batch], attack: Attack
+) -> tuple[float, float]:
+    """Attack accuracy of member `number`, and defence accuracy of all, in eval mode."""
+    if len(members) < 2:
+        raise InputError("expected an ensemble of at least two networks", got=len(members))
+    parameter = next(members[0].parameters())
+    modes = [member.training for member in members]
+    frozen = [(p, p.requires_grad) for member in members for p in member.parameters()]
+    for member in members:
+        member.eval().requires_grad_(False)  # the gradient is that of the images alone
+    right, count = torch.zeros(2), 0
+    for x, y in batches:
+        x, y = x.to(parameter), y.to(parameter.device)
+        changed = attack(members[number], x, y)
+        with torch.no_grad():
+            p = torch.stack([member(changed).softmax(dim=1) for member in members])
+        right += torch.stack([(q.argmax(dim=1) == y).sum().cpu() for q in (p[number], p.mean(dim=0))])
+        count += len(y)
+    for member, mode in zip(members, modes, strict=True):
+        member.train(mode)
+    for p, flag in frozen:
+        p.requires_grad_(flag)
+    attacked, defended = (right / count).tolist()
+    return attacked, defended
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if value <= 0:
+            raise InputError("expected a number above 0", got=value, where=name)
