@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
@@ -38,16 +39,22 @@ SMALL_SPACE = {
         "space.nodes=2",
         *SMALL_NETWORK,
     ],
+    "mlp": ["space.layers=4", "supernet.width=8", "network.width=8"],
     "nasbench101": ["network.channels=8", "network.cells=1"],
     "nasbench1shot1_s1": ["supernet.channels=2", "network.channels=8", "network.cells=1"],
     "nasbench1shot1_s2": ["supernet.channels=2", "network.channels=8", "network.cells=1"],
     "nasbench1shot1_s3": ["supernet.channels=2", "network.channels=8", "network.cells=1"],
     "nasbench201": ["supernet.channels=4", "supernet.cells=1", "network.channels=4", "network.cells=1"],
+    "two_layer": ["supernet.width=8", "network.width=8"],
 }
 ON_EDGES_ONLY = {"pc_darts", "pr_darts"}
 """Strategies that need operations on edges."""
 BLACK_BOX = ["strategy.pool=null", "strategy.epochs=1", "strategy.images=4"]
 POOL = [*BLACK_BOX, "strategy.pool_size=12"]
+GROWING = [*POOL, "strategy.pool_per_round=2"]
+FEW = {"two_layer"}
+"""Spaces with fewer architectures than these pools."""
+SMALL_POOL = {"strategy.pool_size=12": "strategy.pool_size=3", GROWING[-1]: "strategy.pool_per_round=0"}
 SMALL_STRATEGY = {
     "random_ws": ["strategy.candidates=10"],
     "nasi": ["strategy.nu_samples=5"],
@@ -55,7 +62,7 @@ SMALL_STRATEGY = {
     "hnas": POOL,
     "eigen_nas": POOL,
     "knas": POOL,
-    "metric_search": [*POOL, "strategy.pool_per_round=2"],
+    "metric_search": GROWING,
     "evolution": [*BLACK_BOX, "strategy.population=3", "strategy.sample=2"],
 }
 
@@ -121,9 +128,10 @@ def config(strategy: str, space: str, *overrides: str) -> DictConfig:
     sizes = ["dataset.train_size=24", "dataset.test_size=4", "dataset.batch_size=4"]
     chosen = [f"strategy={strategy}", f"space={space}", "dataset=fake", "run=."]
     with initialize_config_module("nas_lightning.conf", version_base=None):
-        return compose(
-            "search", [*chosen, *sizes, *SMALL_SPACE[space], *SMALL_STRATEGY.get(strategy, []), *overrides]
-        )
+        small = [*SMALL_SPACE[space], *SMALL_STRATEGY.get(strategy, [])]
+        if space in FEW:
+            small = [SMALL_POOL.get(word, word) for word in small]
+        return compose("search", [*chosen, *sizes, *small, *overrides])
 
 
 def at_most(epochs: int, strategy: str) -> int:
@@ -169,6 +177,12 @@ def search() -> Callable[..., tuple[Strategy, SearchData]]:
 def fits() -> Callable[[str, str], bool]:
     """`fits(strategy, space)`"""
     return fit_for
+
+
+@pytest.fixture(scope="session")
+def sizes() -> Callable[[str], dict[str, Any]]:
+    """`sizes(space)`: of small networks."""
+    return lambda space: dict(config("random", space).network)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ def test_every_yaml_is_covered(pytestconfig, search):
 
 
 def test_fits_and_derives_architectures_of_the_space(
-    search, trainer, epochs, fits, refusal, strategy_name, space_name
+    search, sizes, trainer, epochs, fits, refusal, strategy_name, space_name
 ):
     if not fits(strategy_name, space_name):
         assert refusal(search, strategy_name, space_name)
@@ -34,7 +34,7 @@ def test_fits_and_derives_architectures_of_the_space(
     for genotype in genotypes:
         space.check(genotype)
         assert space.parse(space.notation(genotype)) == genotype
-        network = space.network(genotype, in_channels=3, num_classes=4, channels=4, cells=1)
+        network = space.network(genotype, in_channels=3, num_classes=4, **sizes(space_name))
         assert network(torch.zeros(2, 3, 8, 8)).shape == (2, 4)
     for name, matrix in strategy.scores().items():
         assert matrix.shape == space.groups[name].shape
