@@ -32,6 +32,8 @@ class Metric(ABC):
     needs: ClassVar[Needs] = Needs.NOTHING
     counts_only: ClassVar[bool] = False
     """Whether it only counts what is there, and so has a value for a degenerate network as well."""
+    layered_only: ClassVar[bool] = False
+    """Whether it is for networks of `mlp` and `two_layer` alone."""
 
     @abstractmethod
     def compute(self, passes: Passes) -> Tensor | float:

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Grasp, Metric, NTKCondition, initialise, score
-from nas_lightning.spaces import NasBench201
+from nas_lightning.spaces import Mlp, NasBench201
 
 CONFIGS = sorted((Path(__file__).parents[2] / "conf" / "metric").glob("*.yaml"))
-METRICS: dict[str, Metric] = {path.stem: instantiate(OmegaConf.load(path)) for path in CONFIGS}
+EVERY: dict[str, Metric] = {path.stem: instantiate(OmegaConf.load(path)) for path in CONFIGS}
+METRICS = {name: metric for name, metric in EVERY.items() if not metric.layered_only}
 
 
 def test_there_are_metrics():
     assert len(METRICS) >= 14
-    assert all(isinstance(metric, Metric) for metric in METRICS.values())
+    assert all(isinstance(metric, Metric) for metric in EVERY.values())
     assert all(path.read_text().startswith("# ") for path in CONFIGS)
 
 
@@ -41,6 +42,17 @@ def alike(a: object, b: object) -> bool:
     if isinstance(a, list):
         return isinstance(b, list) and len(a) == len(b) and all(map(alike, a, b))
     return a == b
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_networks_of_layers(name, generator, images):
+    """`mlp`'s, the only ones that some metrics are for."""
+    space = Mlp(layers=4)
+    network = space.network(space.sample(generator), in_channels=3, num_classes=5, width=8)
+    before = snapshot(network)
+    value = float(EVERY[name](network, images))
+    assert value == value
+    assert alike(before, snapshot(network))
 
 
 @pytest.mark.parametrize("name", METRICS)
