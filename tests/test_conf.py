@@ -24,7 +24,7 @@ EXPERIMENTS = [
 ]
 SEARCHES = [str(name) for name in EXPERIMENTS if name.parts[0] != "retrain"]
 TRAININGS = [str(name) for name in EXPERIMENTS if name.parts[0] == "retrain"]
-FOR_TRAINING = ("genotype", "retrain")
+FOR_TRAINING = ("genotype", "retrain", "ensemble")
 PARTS = {"space", "supernet", "network", "data", "benchmark", "num_classes", "params"}
 """Arguments that the scripts hand over."""
 

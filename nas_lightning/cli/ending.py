@@ -88,7 +88,7 @@ def training_command(cfg: DictConfig, count: int) -> str:
     """What trains the architectures of this search on the same images, ready to be typed."""
     path = shown(cfg.run)
     words = [*_program("train"), *_config_dir(), "genotype=file", f"genotype.path={_value(path)}"]
-    several = ["-m", f"genotype.index={','.join(map(str, range(count)))}"] if count > 1 else []
+    several = ["ensemble=all"] if count > 1 else []
     return shlex.join([*words, *several, *_dataset(cfg)])
 
 
@@ -101,6 +101,16 @@ def uses(cfg: DictConfig) -> dict[str, str]:
         "Export it": shlex.join([_python(), "-m", "nas_lightning.export", run, f"{run}/model.onnx"]),
         "Train it further on your own images": f"{shlex.join(further)} dataset=image_folder dataset.root=…",
     }
+
+
+def ensemble_uses(cfg: DictConfig, members: int) -> dict[str, str]:
+    """What is done with a trained ensemble of so many networks, ready to be typed."""
+    run = shown(cfg.run)
+    attack = [*_program("analyze"), *_config_dir(), "study=defence", f"study.ensemble={_value(run)}"]
+    use = {
+        "Use it in Python": f"from nas_lightning.ensembles import Ensemble; ensemble = Ensemble.load({run!r})"
+    }
+    return {**use, "Attack it": shlex.join([*attack, *_dataset(cfg)])} if members > 1 else use
 
 
 def resume_command(cfg: DictConfig) -> str:

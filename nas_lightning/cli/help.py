@@ -32,7 +32,7 @@ _INTRODUCTION = {
 }
 _GROUPS = {
     "search": ("strategy", "space", "dataset", "experiment", "derivation", "benchmark"),
-    "train": ("genotype", "dataset", "retrain", "experiment"),
+    "train": ("genotype", "ensemble", "dataset", "retrain", "experiment"),
     "analyze": ("study", "space", "dataset", "benchmark"),
 }
 _FITTED = ("callbacks", "logger", "trainer", "launcher")

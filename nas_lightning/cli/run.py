@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from nas_lightning.cli import search_job, study_job, train_job
+from nas_lightning.cli import ensemble_job, search_job, study_job, train_job
 from nas_lightning.cli.ending import resume_command
 from nas_lightning.cli.resume import CHECKPOINT, script_of
 from nas_lightning.cli.targets import check_targets
@@ -43,7 +43,7 @@ def run_job(cfg: DictConfig) -> float | None:
     try:
         facts = _work(cfg)
     except (KeyboardInterrupt, SystemExit):  # Lightning turns the first into the second
-        if (Path(cfg.run) / CHECKPOINT).is_file() or script_of(cfg) == "analyze":
+        if any(Path(cfg.run).glob(f"**/{CHECKPOINT}")) or script_of(cfg) == "analyze":
             print(f"\nStopped. Go on with:\n  {resume_command(cfg)}")
         raise
     except Exception as error:
@@ -65,7 +65,8 @@ def _work(cfg: DictConfig) -> dict[str, Any]:
     OmegaConf.resolve(cfg.copy())  # raises for references to nothing
     check_targets(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    return _JOBS[script_of(cfg)](cfg)
+    job = ensemble_job.run if cfg.get("ensemble") is not None else _JOBS[script_of(cfg)]
+    return job(cfg)
 
 
 def _user_error(error: Exception) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,8 +34,8 @@ class Architecture(NamedTuple):
     settings: dict[str, Any]  # of the space
 
 
-def run(cfg: DictConfig) -> dict[str, Any]:
-    """Train; returns what the run's summary says."""
+def run(cfg: DictConfig, end: Callable[..., None] = finish) -> dict[str, Any]:
+    """Train; returns what the run's summary says, which `end` shows."""
     genotype, space, sizes, settings = architecture(cfg)
     sizes = sizes_of(space.network, sizes, "network")
     data = make(cfg.dataset)
@@ -63,7 +64,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     if trainer.is_global_zero:
         write_genotypes(Path(cfg.run) / FILE_NAME, [genotype], **facts)
         write(trained(module), Path(cfg.run) / MODEL, known)
-        finish(Path(cfg.run), facts, [str(genotype)], uses(cfg))
+        end(Path(cfg.run), facts, [str(genotype)], uses(cfg))
     publish(trainer.loggers, Path(cfg.run))
     return facts
 

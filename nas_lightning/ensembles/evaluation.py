@@ -22,6 +22,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_calibration_error
 
+from nas_lightning.data.augment import normalise
+from nas_lightning.data.base import ImageData
+from nas_lightning.data.order import evaluation_draws
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.selection import averaged_loss
 from nas_lightning.errors import InputError
@@ -119,6 +122,13 @@ class Evaluation:
             "ppd": float(disagreement(self.probabilities)),
             "oracle_error": float(oracle_error(self.probabilities, self.labels)),
         }
+
+
+def every_test_batch(data: ImageData) -> list[Batch]:
+    """All test images of a data set, normalised, on whichever process this is."""
+    draws = evaluation_draws(len(data.test), data.eval_batch_size, 0, 1)
+    read = data.test.read(draws, random=False)
+    return [(normalise(x, data.mean, data.std), y) for x, y in read]
 
 
 @torch.no_grad()

@@ -1,0 +1,116 @@
+"""How the members of an ensemble differ, as pictures (Shu 2022, thesis, figure 5.4)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from timm.layers import DropPath
+from torch import Tensor
+
+from nas_lightning.ensembles.ensemble import Ensemble, McDropPath
+from nas_lightning.ensembles.evaluation import Batch, Evaluation, evaluate, member_errors
+from nas_lightning.plots.style import GREY, INK, tidy
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+RATE, PASSES = 0.2, 10  # of the map's stochastic predictions; thesis: each architecture ten times
+
+
+def errors(evaluation: Evaluation) -> Figure:
+    """The members' errors beside their mean and the ensemble's."""
+    alone = member_errors(evaluation.probabilities, evaluation.labels)
+    figure, axes = _axes()
+    axes.bar(range(1, len(alone) + 1), (100 * alone).tolist(), color=_COLOURS[0], width=0.6)
+    for value, label, colour in (
+        (float(alone.mean()), "mean of the members", GREY),
+        (evaluation.ensemble.error, "ensemble", _COLOURS[1]),
+    ):
+        axes.axhline(100 * value, color=colour, linewidth=1.4, label=f"{label} {100 * value:.2f} %")
+    axes.set_xticks(range(1, len(alone) + 1))
+    _label(axes, "member", "test error (%)")
+    return figure
+
+
+def agreement(evaluation: Evaluation) -> Figure:
+    """How many members are right about an image, and whether the ensemble then is."""
+    right = evaluation.probabilities.argmax(dim=-1) == evaluation.labels
+    together = evaluation.probabilities.mean(dim=0).argmax(dim=-1) == evaluation.labels
+    counts, members = right.sum(dim=0), len(right)
+    figure, axes = _axes()
+    below = torch.zeros(members + 1)
+    for label, chosen, colour in (("right", together, _COLOURS[0]), ("wrong", ~together, _COLOURS[1])):
+        images = torch.bincount(counts[chosen], minlength=members + 1)
+        axes.bar(
+            range(members + 1),
+            images.tolist(),
+            bottom=below.tolist(),
+            color=colour,
+            width=0.6,
+            label=f"the ensemble is {label}",
+        )
+        below += images
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_xticks(range(members + 1))
+    _label(axes, "members that are right", "test images")
+    return figure
+
+
+def prediction_map(ensemble: Ensemble, batches: Iterable[Batch], images: int = 500) -> Figure | None:
+    """t-SNE of what the members predict for the first images: each plain, and ten times with drop path.
+
+    van der Maaten & Hinton 2008. None where no member has drop path, or the passes do not differ.
+    """
+    first = list(_up_to(batches, images))
+    groups = [_predictions(ensemble, number, first) for number in range(len(ensemble.members))]
+    points = torch.cat(groups)
+    if len(points) < 5 or len(points.unique(dim=0)) < 5:
+        return None
+    from sklearn.manifold import TSNE
+
+    perplexity = min(10.0, (len(points) - 1) / 3)
+    places = TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(points.numpy())
+    figure, axes = _axes()
+    start = 0
+    for number, group in enumerate(groups):
+        x, y = places[start : start + len(group)].T
+        colour = _COLOURS[number % len(_COLOURS)]
+        axes.plot(x[1:], y[1:], "o", color=colour, markersize=4, alpha=0.6, label=f"member {number + 1}")
+        axes.plot(x[:1], y[:1], "*", color=colour, markersize=12, markeredgecolor="white")
+        start += len(group)
+    _label(axes, "t-SNE of predictions: ★ plain, ● with drop path", "")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return figure
+
+
+def _predictions(ensemble: Ensemble, number: int, batches: list[Batch]) -> Tensor:
+    """(1 + passes, images · classes) of a member, the plain ones first; one row without drop path."""
+    member = copy.deepcopy(ensemble.members[number])
+    found = [evaluate(Ensemble([member]), batches).probabilities]
+    if any(isinstance(module, DropPath) for module in member.modules()):
+        found.append(evaluate(McDropPath(member, rate=RATE, passes=PASSES), batches).probabilities)
+    return torch.cat(found).flatten(1).float()
+
+
+def _up_to(batches: Iterable[Batch], images: int) -> Iterable[Batch]:
+    for x, y in batches:
+        yield x[:images], y[:images]
+        images -= len(x)
+        if images <= 0:
+            return
+
+
+def _axes() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    return figure, axes
+
+
+def _label(axes: Axes, x: str, y: str) -> None:
+    axes.set_xlabel(x, fontsize=8, color=INK)
+    axes.set_ylabel(y, fontsize=8, color=INK)
+    axes.legend(frameon=False, fontsize=7, labelcolor=INK)

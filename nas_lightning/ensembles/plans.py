@@ -1,0 +1,124 @@
+"""Which networks an ensemble is made of: what is trained for it, and how what was trained is put together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nas_lightning.ensembles.ensemble import Ensemble, McDropPath
+from nas_lightning.errors import InputError
+from nas_lightning.model_file import FILE_NAME
+
+
+class Member(NamedTuple):
+    """A network to train."""
+
+    architecture: int
+    """Its number among those of the genotype file."""
+    further_seed: int
+    """What is added to the run's seed."""
+
+
+class Plan(ABC):
+    """What `ensemble=` chooses; a new one is one class and one yaml in `conf/ensemble`."""
+
+    trains = True
+    """Whether it has anything to train."""
+
+    @abstractmethod
+    def members(self, index: int, found: int) -> list[Member]:
+        """What to train, with the architecture that was chosen out of how many there are."""
+
+    def assemble(self, runs: Sequence[Path]) -> Ensemble:
+        """The ensemble of the networks that these runs trained."""
+        return Ensemble.of_runs(runs)
+
+
+class EveryArchitecture(Plan):
+    """Each architecture of a genotype file once, each with a seed of its own."""
+
+    def members(self, index: int, found: int) -> list[Member]:
+        if found < 2:
+            raise InputError(
+                "expected a file of several architectures, such as a run of strategy=nesbs, or ensemble=deep",
+                got=found,
+                where="genotype",
+            )
+        if index:
+            raise InputError(
+                "expected no genotype.index with ensemble=all, which takes each", got=index, where="genotype"
+            )
+        return [Member(i, i) for i in range(found)]
+
+
+class SeveralSeeds(Plan):
+    """One architecture, trained several times (Lakshminarayanan et al. 2017, arXiv:1612.01474).
+
+    Args:
+        count: networks, whose seeds are the run's and the following.
+    """
+
+    def __init__(self, count: int = 3) -> None:
+        if count < 2:
+            raise InputError("expected at least two networks", got=count, where="ensemble.count")
+        self.count = count
+
+    def members(self, index: int, found: int) -> list[Member]:
+        return [Member(index, number) for number in range(self.count)]
+
+
+class DropPathPasses(Plan):
+    """One network, several passes with paths dropped; see `McDropPath`.
+
+    Args:
+        rate: at which each operation is dropped from an image.
+        passes: predictions that are averaged.
+    """
+
+    def __init__(self, rate: float = 0.01, passes: int = 10) -> None:
+        if not 0 < rate < 1 or passes < 1:
+            raise InputError(
+                "expected 0 < rate < 1 and at least one pass", got=f"{rate}, {passes}", where="ensemble"
+            )
+        self.rate, self.passes = rate, passes
+
+    def members(self, index: int, found: int) -> list[Member]:
+        return [Member(index, 0)]
+
+    def assemble(self, runs: Sequence[Path]) -> Ensemble:
+        one = Ensemble.of_runs(runs)
+        return McDropPath(one.members[0], one.known, rate=self.rate, passes=self.passes).eval()
+
+
+class TrainedRuns(Plan):
+    """Networks that there are already.
+
+    Args:
+        runs: folders of runs of `train.py`, or of sweeps, whose runs are all taken.
+    """
+
+    trains = False
+
+    def __init__(self, runs: Sequence[str] | str) -> None:
+        given = [runs] if isinstance(runs, str) else list(runs)
+        self.runs = [run for folder in given for run in _runs_in(Path(folder))]
+        if len(self.runs) < 2:
+            raise InputError("expected at least two trained networks", got=given, where="ensemble.runs")
+
+    def members(self, index: int, found: int) -> list[Member]:
+        return []
+
+    def assemble(self, runs: Sequence[Path]) -> Ensemble:
+        return super().assemble([*runs, *self.runs])
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The folder, or those in it that have a trained network: a sweep's by their numbers."""
+    if folder.is_file() or (folder / FILE_NAME).is_file():
+        return [folder]
+    found = sorted(folder.glob(f"*/{FILE_NAME}"), key=lambda path: (len(path.parent.name), path.parent.name))
+    if not found:
+        raise InputError("expected a run of train.py, or a sweep", got=str(folder), where="ensemble.runs")
+    return [path.parent for path in found]

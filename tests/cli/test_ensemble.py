@@ -1,0 +1,151 @@
+"""`train.py ensemble=…`: members that are runs of their own, and an ensemble that is one object."""
+
+import csv
+import json
+
+import pytest
+import torch
+
+from nas_lightning import load
+from nas_lightning.data import Fake
+from nas_lightning.ensembles import Ensemble, McDropPath
+from nas_lightning.genotype import read_genotypes, write_genotypes
+from nas_lightning.retrain import Retrain
+from nas_lightning.spaces import NasBench201
+from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK
+
+QUICK = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1")
+OTHER = CELL.replace("none~0|nor", "skip_connect~0|nor")
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """Two architectures in a file."""
+    space = NasBench201()
+    return write_genotypes(tmp_path / "cells.json", [space.parse(CELL), space.parse(OTHER)])
+
+
+def batches():
+    return list(Fake(shape=(1, 8, 8), train_size=32, test_size=16, batch_size=8).test_dataloader())
+
+
+def test_every_architecture_of_a_file(tmp_path, command, cells):
+    argv = ("genotype=file", "genotype.path=cells.json", "ensemble=all", "run=a")
+    code, out, err = command("train", *QUICK, *argv)
+    assert (code, err) == (0, "")
+    run = tmp_path / "a"
+    assert read_genotypes(run) == read_genotypes(cells)
+    for number in (1, 2):
+        assert read_genotypes(run / f"member_{number}") == read_genotypes(cells)[number - 1 : number]
+    (x, y), *_ = batches()
+    ensemble = Ensemble.load(run)
+    members = [load(run / f"member_{number}") for number in (1, 2)]
+    mean = torch.stack([member(x).softmax(dim=1) for member in members]).mean(dim=0)
+    torch.testing.assert_close(ensemble.predict_proba(x), mean)
+
+    wrong = [float((load(run / f"member_{n}")(x).argmax(1) != y).float().mean()) for n in (1, 2)]
+    wrong.append(float((mean.argmax(1) != y).float().mean()))
+    rows = list(csv.DictReader((run / "tables" / "ensemble.csv").read_text().splitlines()))
+    assert [float(row["error"]) for row in rows] == pytest.approx(wrong)
+    metrics = json.loads((run / "summary.json").read_text())["metrics"]
+    assert metrics["test_accuracy"] == pytest.approx(1 - wrong[2])
+    assert metrics["ate"] == pytest.approx(sum(wrong[:2]) / 2)
+    assert (run / "tables" / "members.md").read_text() in out
+    for name in ("member_errors", "member_agreement", "prediction_map", "genotype_1"):
+        assert (run / "figures" / f"{name}.png").is_file(), name
+    assert "study=defence study.ensemble=a dataset=fake" in out
+    assert (run / "report.html").is_file()
+
+
+class Stopped(KeyboardInterrupt):
+    """A user's, in the middle of a member's training."""
+
+
+def test_a_stopped_run_goes_on_with_the_member_and_epoch_where_it_was(tmp_path, command, monkeypatch):
+    argv = (*QUICK, "trainer.max_epochs=2", "genotype=nasbench201_best", "ensemble=deep", "ensemble.count=2")
+    assert command("train", *argv, "run=whole").code == 0
+    begin = Retrain.on_train_epoch_start
+    epochs = []
+
+    def stop(module):
+        epochs.append(module.current_epoch)
+        if len(epochs) == 4:  # the second epoch of the second member
+            raise Stopped
+        begin(module)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Retrain, "on_train_epoch_start", stop)
+        code, out, _ = command("train", *argv, "run=a")
+    assert code != 0
+    assert "resume=a" in out
+    assert not (tmp_path / "a" / "ensemble").exists()
+
+    def note(module):
+        epochs.append(module.current_epoch)
+        begin(module)
+
+    del epochs[:]
+    with monkeypatch.context() as patch:
+        patch.setattr(Retrain, "on_train_epoch_start", note)
+        assert command("train", "resume=a").code == 0
+    assert epochs == [1]
+    for name in ("member_1.safetensors", "member_2.safetensors"):
+        same, other = (load(tmp_path / run / "ensemble" / name).state_dict() for run in ("a", "whole"))
+        assert all(torch.equal(same[key], other[key]) for key in other)
+    tables = [(tmp_path / run / "tables" / "ensemble.csv").read_text() for run in ("a", "whole")]
+    assert tables[0] == tables[1]
+    first, second = (load(tmp_path / "a" / f"member_{n}").state_dict() for n in (1, 2))
+    assert any(not torch.equal(first[name], second[name]) for name in first)  # seeds differ
+    assert command("train", "resume=a/member_2").code == 0  # a run like any other
+    assert "expected ensemble.count=2" in command("train", "resume=a", "ensemble.count=3").err
+
+
+def test_passes_of_one_network_and_runs_that_there_are(tmp_path, command):
+    argv = (*QUICK, "genotype=nasbench201_best", "ensemble=mc_drop_path", "ensemble.passes=4", "run=a")
+    code, out, err = command("train", *argv)
+    assert (code, err) == (0, "")
+    ensemble = Ensemble.load(tmp_path / "a")
+    assert isinstance(ensemble, McDropPath)
+    assert (ensemble.rate, ensemble.passes) == (0.01, 4)
+    assert "study=defence" not in out
+    assert len((tmp_path / "a" / "tables" / "ensemble.csv").read_text().splitlines()) == 1 + 4 + 1
+
+    assert command("train", *QUICK, "genotype=nasbench201_best", "seed=1", "run=sweep/0").code == 0
+    given = "ensemble.runs=[a/member_1,sweep]"
+    code, _, err = command("train", *TINY_DATA, "ensemble=runs", given, "run=b")
+    assert (code, err) == (0, "")
+    (x, _), *_ = batches()
+    mean = (load("a/member_1")(x).softmax(1) + load("sweep/0")(x).softmax(1)) / 2
+    torch.testing.assert_close(Ensemble.load("b").predict_proba(x), mean)
+    assert not list((tmp_path / "b").glob("member_*"))
+
+    code, _, err = command("train", "dataset=digits", "ensemble=runs", given)
+    assert code == 1
+    assert "expected images as the members were trained on" in err
+
+
+REFUSED = [
+    (("ensemble=all", "genotype=nasbench201_best"), "expected a file of several architectures"),
+    (("ensemble=all",), "expected a file of several architectures"),
+    (("ensemble=all", "genotype=file", "genotype.path=cells.json", "genotype.index=1"), "no genotype.index"),
+    (("ensemble=deep",), "expected an architecture"),
+    (("ensemble=deep", "ensemble.count=1", "genotype=nasbench201_best"), "at least two networks"),
+    (("ensemble=mc_drop_path", "ensemble.rate=0", "genotype=nasbench201_best"), "0 < rate < 1"),
+    (("ensemble=runs", "ensemble.runs=[nowhere]"), "expected a run of train.py, or a sweep, got 'nowhere'"),
+    (("ensemble=runs",), "expected a value, got 'none' (in ensemble.runs)"),
+    (("ensemble=al",), "did you mean 'all'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_mistakes_are_one_line(command, cells, arguments, message):
+    code, _, err = command("train", *QUICK, *arguments)
+    assert code == 1
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_help_lists_the_ways(command):
+    out = command("train", "--help").out
+    for name in ("all", "deep", "mc_drop_path", "runs"):
+        assert f"\n  {name} " in out
