@@ -238,14 +238,17 @@ def test_top_k_then_validation(search, oracle):
     assert SPACE.notation(module.derive()[0]) == max(top, key=convolutions)
 
 
-def test_a_pool_larger_than_the_space(search, refusal, monkeypatch):
+def test_a_pool_larger_than_the_space_is_the_space(search, monkeypatch):
     from nas_lightning.strategies import pool_search
 
-    monkeypatch.setattr(pool_search, "_REPEATS", 50)
-    space = DartsSpace(nodes=1, ops=["none", "skip_connect"])
+    monkeypatch.setattr(pool_search, "_REPEATS", 200)
+    space = DartsSpace(nodes=1, ops=["none", "skip_connect", "max_pool_3x3"])
     network = partial(space.network, in_channels=1, num_classes=3, channels=2, cells=3)
-    message = refusal(lambda: search(MetricSearch, 1, space=space, network=network, pool_size=2))
-    assert message.startswith("expected a pool that the space has: found 1 architectures, got 2")
+    options = {"space": space, "network": network, "metrics": {"flops": Flops()}}
+    module, _ = search(MetricSearch, 3, pool_size=100, pool_per_round=5, **options)
+    every = {space.sample(torch.Generator().manual_seed(seed)) for seed in range(2000)}
+    assert set(module.drawn) == every
+    assert len(module.scored) == len(every) < 100
 
 
 class Nothing(Metric):
