@@ -41,9 +41,14 @@ def commands() -> list[tuple[str, str]]:
     return sorted({(name, line) for name, line in lines if line.startswith(scripts)})
 
 
+def named(text: str) -> str:
+    """The runs that the pages speak of, where they are here."""
+    return text.replace("outputs/search/<run>", "searched").replace("outputs/train/<run>", "trained")
+
+
 def short(words: list[str], run: Path) -> list[str]:
     name = words[1].removesuffix(".py")
-    given = [word.replace("outputs/search/<run>", "searched") for word in words[2:]]
+    given = [named(word) for word in words[2:]]
     subset = [] if any("root=" in word for word in given) else ["dataset.subset=64"]
     added = [word for word in SMALL[name] if not any(g.startswith(word.split("=")[0]) for g in given)]
     return [*given, *added, *subset, "dataset.batch_size=16", f"run={run}"]
@@ -70,6 +75,9 @@ def workplace(tmp_path_factory):
         patch.syspath_prepend(str(folder))
         search = ["python", "search.py", "space=nasbench201"]
         assert run_script("search", *short(search, folder / "searched")) == 0
+        images = ["dataset=image_folder", "dataset.root=my_images", "dataset.image_size=32"]
+        train = ["python", "train.py", "genotype=file", "genotype.path=searched", *images]
+        assert run_script("train", *short(train, folder / "trained")) == 0
         yield folder
     for name in [name for name in sys.modules if name.startswith("my_nas")]:
         del sys.modules[name]
@@ -94,4 +102,4 @@ def test_commands_run(page, line, workplace, tmp_path, capsys):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_run(page, workplace, capsys):
     for code in blocks(page, "python"):
-        exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
+        exec(compile(named(code), page.name, "exec"), {"__name__": "__main__"})
