@@ -1,0 +1,45 @@
+"""The convergence rate of theorem 1 of PR-DARTS (arXiv:2006.16537), during a search."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+import torch
+
+from nas_lightning.analysis.convergence_rate import check, convergence_rate
+from nas_lightning.errors import InputError
+from nas_lightning.strategies.base import Strategy
+
+
+class ConvergenceRate(pl.Callback):
+    """Logs, for every group and epoch, λ of theorem 1 relative to that of equal shares, and what drives it.
+
+    `convergence_rate/<group>` is λ/λ₀, with λ₀ that of 1/ops for each operation; `…/skip_<group>` and
+    `…/conv_<group>` are the mean weights of skips on shared edges and of convolutions into the last node. The
+    weights are the scores that the strategy derives from, as shares of their edge, whatever their scale.
+    """
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        strategy = _scoring(pl_module)
+        for group in strategy.space.groups.values():
+            check(group)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        strategy = _scoring(pl_module)
+        found = {}
+        for name, scores in strategy.scores().items():
+            group = strategy.space.groups[name]
+            shares = scores / scores.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
+            rate = convergence_rate(shares, group)
+            equal = convergence_rate(torch.full_like(scores, 1 / len(group.ops)), group)
+            found[f"convergence_rate/{name}"] = rate.value / equal.value
+            found[f"convergence_rate/skip_{name}"] = rate.skip
+            found[f"convergence_rate/conv_{name}"] = rate.conv
+        pl_module.log_dict(found, sync_dist=True)  # equal on all processes
+
+
+def _scoring(module: pl.LightningModule) -> Strategy:
+    if not isinstance(module, Strategy) or not module.scores():
+        raise InputError(
+            "expected a strategy that scores operations", got=type(module).__name__, where="ConvergenceRate"
+        )
+    return module
