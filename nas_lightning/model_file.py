@@ -171,7 +171,7 @@ def write(network: nn.Module, path: str | Path, known: Description) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     weights = {name: value.detach().cpu().contiguous() for name, value in _weights(network).items()}
-    save_file(weights, partial, {"format": "pt", _KEY: known.to_json()})
+    save_file(weights, partial, {_KEY: known.to_json()})  # two keys would come in random order
     os.replace(partial, path)
     return path
 

@@ -78,7 +78,7 @@ def test_the_averaged_weights_where_they_are_kept(tmp_path, command):
 
 def test_the_first_step_starts_from_the_inherited_weights(runs, command):
     """With steps too small for float32 they are also what is left."""
-    still = ("retrain.lr=1e-30", "retrain.warmup_epochs=0", "network.auxiliary=true", "run=b")
+    still = ("retrain.lr=1e-30", "network.auxiliary=true", "run=b")
     code, out, err = command("train", "init=trained", *OTHERS, *still)
     assert (code, err) == (0, "")
     assert "from trained with a new classifier of 3 classes" in out
@@ -93,11 +93,20 @@ def test_the_first_step_starts_from_the_inherited_weights(runs, command):
 
 
 def test_the_same_classes_keep_their_classifier(runs, command):
-    still = ("retrain.lr=1e-30", "retrain.warmup_epochs=0", "trainer.max_epochs=1", "run=b")
+    still = ("retrain.lr=1e-30", "trainer.max_epochs=1", "run=b")
     code, out, _ = command("train", "init=trained/model.safetensors", "retrain=finetune", *TINY_DATA, *still)
     assert code == 0
     assert "new classifier" not in out
     assert {"head.weight", "head.bias"} <= same(state("trained"), state("b"))
+
+
+def test_a_finished_run_that_is_resumed_ends_with_the_same_network(runs, command):
+    assert command("train", "init=trained", *OTHERS, "dataset.val_fraction=0.25", "run=b").code == 0
+    before = (runs / "b" / "model.safetensors").read_bytes()
+    (runs / "b" / "model.safetensors").unlink()
+    code, _, err = command("train", "resume=b")
+    assert (code, err) == (0, "")
+    assert (runs / "b" / "model.safetensors").read_bytes() == before
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
