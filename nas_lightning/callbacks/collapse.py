@@ -48,7 +48,10 @@ class CollapseWarning(pl.Callback):
         self.warned = False
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        share = skip_share(cast("Strategy", pl_module).derive())
+        strategy = cast("Strategy", pl_module)
+        if not strategy.scores():  # whole architectures are compared; none of their operations takes over
+            return
+        share = skip_share(strategy.derive())
         pl_module.log("skip_share", share, sync_dist=True)  # equal on all processes
         self.epochs = self.epochs + 1 if share >= self.threshold else 0
         if self.epochs >= self.patience:

@@ -5,6 +5,8 @@ A strategy's constructor asks for the parts that it needs by name, and the entry
     space       the `SearchSpace`
     supernet    the space's supernet, for the data set's channels and classes
     network     a function genotype → derived network, for the data set's channels and classes
+    data        the images, as `SearchData`
+    benchmark   the tabular benchmark, None where the user named none
     seed        the run's seed
 
 A new strategy is one file with one final subclass, and one yaml.

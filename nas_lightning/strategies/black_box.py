@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.data.loaders import Batch, plain_batches
 from nas_lightning.errors import InputError
@@ -68,7 +68,7 @@ class BlackBox(Strategy):
         space: SearchSpace,
         network: NetworkFactory,
         data: SearchData,
-        benchmark: TabularNasBench201 | None = None,
+        benchmark: TabularBenchmark | None = None,
         *,
         images: int = 64,
         pool: str | Path | None = None,

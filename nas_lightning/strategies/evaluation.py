@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.objectives import table_accuracy
 from nas_lightning.data import SearchData
 from nas_lightning.data.augment import normalise
@@ -114,7 +114,7 @@ def beside(network: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def objective_of(
-    evaluation: Evaluation, training: ShortTraining, benchmark: TabularNasBench201 | None
+    evaluation: Evaluation, training: ShortTraining, benchmark: TabularBenchmark | None
 ) -> Objective | None:
     """What the option stands for; raises where the search has not what it needs."""
     if evaluation not in get_args(Evaluation):

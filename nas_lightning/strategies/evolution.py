@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
@@ -41,7 +41,7 @@ class Evolution(BlackBox):
         space: SearchSpace,
         network: NetworkFactory,
         data: SearchData,
-        benchmark: TabularNasBench201 | None = None,
+        benchmark: TabularBenchmark | None = None,
         *,
         metrics: Mapping[str, Metric] | None = None,
         population: int = 50,

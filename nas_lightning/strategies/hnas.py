@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.objective import trade_off
 from nas_lightning.metrics.pool import seed_of
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.base import NetworkFactory
@@ -54,7 +55,7 @@ class Hnas(PoolSearch):
         space: SearchSpace,
         network: NetworkFactory,
         data: SearchData,
-        benchmark: TabularNasBench201 | None = None,
+        benchmark: TabularBenchmark | None = None,
         *,
         metric: Metric,
         condition: Metric,
@@ -80,7 +81,7 @@ class Hnas(PoolSearch):
         rows = [(row["metric"], row["condition"]) for row in self.scored.values()]
         M, kappa = torch.tensor(rows, dtype=torch.float64).T
         mu, nu = in_units(M, kappa, 10 ** parameters["log10_mu"], parameters["quantile"], self.t)
-        values = -objective(M, kappa, mu, nu, self.t)
+        values = -trade_off(kappa, M, mu, nu, 2 * self.t)
         genotype = self.first_new(dict(zip(self.scored, values.tolist(), strict=True)))
         self.proposals.append((parameters, self.space.notation(genotype)))
         return genotype
@@ -95,16 +96,6 @@ class Hnas(PoolSearch):
 
     def remember(self, memory: Mapping[str, Any]) -> None:
         self.proposals = [(parameters, notation) for parameters, notation in memory["proposals"]]
-
-
-def objective(M: Tensor, kappa: Tensor, mu: float, nu: float, t: float = 1.0) -> Tensor:
-    """κ/M + μ |M² − ν|^{2t} (7.7) of each architecture; ∞ for a singular kernel and for M ≤ 0: (n,).
-
-    >>> objective(torch.tensor([2.0, 1.0, 0.0]), torch.tensor([6.0, torch.inf, 1.0]), mu=10.0, nu=1.0)
-    tensor([93., inf, inf])
-    """
-    values = kappa / M + mu * (M**2 - nu).abs() ** (2 * t)
-    return torch.where(_sound(M, kappa), values, torch.inf)
 
 
 def in_units(M: Tensor, kappa: Tensor, relative: float, quantile: float, t: float) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.kernel import Output
 from nas_lightning.metrics.ntk import NTKFrobenius
@@ -36,7 +36,7 @@ class Knas(PoolSearch):
         space: SearchSpace,
         network: NetworkFactory,
         data: SearchData,
-        benchmark: TabularNasBench201 | None = None,
+        benchmark: TabularBenchmark | None = None,
         *,
         output: Output = "true_class",
         coupled: bool = False,

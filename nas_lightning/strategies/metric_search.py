@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.ranking import COMBINED
@@ -35,7 +35,7 @@ class MetricSearch(PoolSearch):
         space: SearchSpace,
         network: NetworkFactory,
         data: SearchData,
-        benchmark: TabularNasBench201 | None = None,
+        benchmark: TabularBenchmark | None = None,
         *,
         metrics: Mapping[str, Metric] | None = None,
         **pool: Any,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -38,7 +38,7 @@ class PoolSearch(BlackBox):
         space: SearchSpace,
         network: NetworkFactory,
         data: SearchData,
-        benchmark: TabularNasBench201 | None = None,
+        benchmark: TabularBenchmark | None = None,
         *,
         pool_size: int = 100,
         pool_per_round: int = 0,

@@ -49,7 +49,7 @@ class WeightSharing(Strategy):
         clip: largest norm of their gradient.
         accumulate_grad_batches: batches that make one step together, as one large batch would.
         compile: let `torch.compile` translate the supernet.
-        checkpoint_cells: keep the outputs of cells only, and compute their insides anew for the backward pass.
+        checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
         seed: of everything that the strategy draws.
     """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.initialise import Scheme
@@ -76,7 +76,7 @@ class Correlation(Study):
         space: SearchSpace,
         network: Callable[..., nn.Module],
         data: SearchData,
-        benchmark: TabularNasBench201,
+        benchmark: TabularBenchmark,
         folder: Path,
     ) -> Findings:
         """Score the architectures on one batch, look their accuracies up, correlate."""

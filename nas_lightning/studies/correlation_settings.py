@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from torch import nn
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.base import Metric
@@ -96,7 +96,7 @@ class CorrelationSettings(Study):
         space: SearchSpace,
         network: Callable[..., nn.Module],
         data: SearchData,
-        benchmark: TabularNasBench201,
+        benchmark: TabularBenchmark,
         folder: Path,
     ) -> Findings:
         """Score the architectures in each setting, correlate all of them with the same accuracies."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.official import DATASETS
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
@@ -44,7 +44,7 @@ def drawn(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:
     return distinct(space, cells, torch.Generator().manual_seed(seed))
 
 
-def accuracies_of(benchmark: TabularNasBench201, genotypes: Sequence[Genotype]) -> dict[str, Values]:
+def accuracies_of(benchmark: TabularBenchmark, genotypes: Sequence[Genotype]) -> dict[str, Values]:
     """{data set: (n,)}, the test accuracies in percent."""
     return {name: np.array([benchmark.column(name, g) for g in genotypes]) for name in DATASETS}
 

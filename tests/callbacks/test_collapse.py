@@ -86,3 +86,13 @@ def test_share_reaches_the_metrics_file(tmp_path, tiny, trainer):
     assert torch.tensor(
         [float(row.split(",")[column]) for row in rows if row.split(",")[column]]
     ).tolist() == [0.5]
+
+
+def test_whole_architectures_that_are_compared_cannot_collapse(tmp_path, tiny, trainer, caplog):
+    callback, module = CollapseWarning(threshold=0.5, patience=1), leaning(tiny(), [6, 6])
+    module.scores = dict  # nothing is scored edge by edge
+    fit = trainer(tmp_path, 2, callback)
+    with caplog.at_level(logging.WARNING, "nas_lightning"):
+        fit.fit(module)
+    assert not warnings_of(caplog)
+    assert "skip_share" not in fit.callback_metrics

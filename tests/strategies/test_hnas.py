@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, NTKTrace, Params
+from nas_lightning.metrics.objective import trade_off
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Hnas
 from nas_lightning.strategies.evaluation import ShortTraining
-from nas_lightning.strategies.hnas import BOX, in_units, objective, propose
+from nas_lightning.strategies.hnas import BOX, in_units, propose
 
 SPACE = NasBench201()
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)
@@ -34,7 +35,7 @@ def test_the_objective_against_the_formula(t):
     kappa = tensor(10.0, 3.0, 900.0, 2.0, 2.0, 2.0, math.inf, math.inf)
     for mu, nu in ((1e-4, 0.0), (0.3, 4.0), (10.0, 30.0)):
         expected = [plain(m, k, mu, nu, t) for m, k in zip(M.tolist(), kappa.tolist(), strict=True)]
-        assert objective(M, kappa, mu, nu, t).tolist() == pytest.approx(expected)
+        assert trade_off(kappa, M, mu, nu, 2 * t).tolist() == pytest.approx(expected)
         assert expected[3:] == [math.inf] * 5
 
 
@@ -56,7 +57,7 @@ def test_what_is_chosen_does_not_depend_on_units(scale):
             orders = []
             for m, k in ((M, kappa), (scale * M, 7 * kappa)):
                 mu, nu = in_units(m, k, relative, quantile, 0.5)
-                orders.append(objective(m, k, mu, nu, 0.5).argsort().tolist())
+                orders.append(trade_off(k, m, mu, nu, 1.0).argsort().tolist())
             assert orders[0] == orders[1]
 
 
