@@ -25,7 +25,7 @@ from nas_lightning.data import ImageData
 from nas_lightning.data.loaders import Batch
 from nas_lightning.ensembles import figures
 from nas_lightning.ensembles.ensemble import Ensemble
-from nas_lightning.ensembles.evaluation import Evaluation, Quality, evaluate, every_test_batch
+from nas_lightning.ensembles.evaluation import Evaluation, Quality, check_images, evaluate, every_test_batch
 from nas_lightning.ensembles.plans import Member, Plan
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, read_genotypes, write_genotypes
@@ -109,7 +109,7 @@ def _conclude(cfg: DictConfig, plan: Plan, runs: Sequence[Path]) -> dict[str, An
     """Evaluate, write, show."""
     run, data = Path(cfg.run), make(cfg.dataset)
     ensemble = plan.assemble(runs)
-    _check_images(ensemble, data)
+    check_images(ensemble, data)
     ensemble.save(run / FOLDER)
     ensemble.to(make(cfg.trainer, logger=False).strategy.root_device)
     batches = every_test_batch(data)
@@ -126,18 +126,6 @@ def _conclude(cfg: DictConfig, plan: Plan, runs: Sequence[Path]) -> dict[str, An
         lines += ["", f"{purpose}:", f"  {command}"]
     print("\n".join(lines), flush=True)
     return facts
-
-
-def _check_images(ensemble: Ensemble, data: ImageData) -> None:
-    """Raise unless the images are those that the members take."""
-    known = ensemble.known[0]
-    for what in ("image", "classes", "mean", "std"):
-        if getattr(known, what) != tuple(getattr(data, what)):
-            raise InputError(
-                f"expected images as the members were trained on, with {what} {getattr(known, what)}",
-                got=getattr(data, what),
-                where="dataset",
-            )
 
 
 def _tables(evaluation: Evaluation, images: str) -> list[Table]:

@@ -17,7 +17,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +33,19 @@ Batch = tuple[Tensor, Tensor]
 class Attack(ABC):
     """From images (b, c, h, w) in [0, 1] and labels (b,) to images that the network gets wrong, if it can."""
 
+    package: ClassVar[str | None] = None
+    """What it needs that may not be installed."""
+
     @abstractmethod
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """The changed images; where there is no success, whatever the attack ended at."""
+
+    def check(self) -> None:
+        """Raise where its package is missing."""
+        if self.package is not None and find_spec(self.package) is None:
+            raise InputError(
+                f"expected the package {self.package}: pip install 'nas-lightning[attacks]'", got="none"
+            )
 
 
 def loss_gradient(network: Network, x: Tensor, y: Tensor) -> Tensor:
@@ -153,29 +164,25 @@ class AutoAttack(Attack):
     of ten classes or more, and hundreds of passes each. The norm is L∞; the thesis does not say its ε.
     """
 
+    package: ClassVar[str | None] = "pyautoattack"
+
     epsilon: float = 0.01
     seed: int = 0
 
     def __post_init__(self) -> None:
         _positive(epsilon=self.epsilon)
-        self._made(nn.Identity(), torch.device("cpu"))  # finds a missing package now
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        self.check()
+        from pyautoattack import AutoAttack as Standard
+
         with torch.no_grad():
             classes = network(x[:1]).shape[1]
         if classes < 10:
             raise InputError("expected at least 10 classes for AutoAttack", got=classes)
-        return self._made(network, x.device).run_standard_evaluation(x, y, batch_size=len(x))[0]
-
-    def _made(self, network: nn.Module, device: torch.device) -> Any:
-        try:
-            from pyautoattack import AutoAttack as Standard
-        except ImportError:
-            raise InputError(
-                "expected the package pyautoattack: pip install 'nas-lightning[attacks]'", got="none"
-            ) from None
         logging.getLogger("auto-attack").setLevel(logging.ERROR)
-        return Standard(network, norm="Linf", eps=self.epsilon, seed=self.seed, device=device)
+        made = Standard(network, norm="Linf", eps=self.epsilon, seed=self.seed, device=x.device)
+        return made.run_standard_evaluation(x, y, batch_size=len(x))[0]
 
 
 class Rounds(NamedTuple):

@@ -25,6 +25,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from nas_lightning.data.augment import normalise
 from nas_lightning.data.base import ImageData
 from nas_lightning.data.order import evaluation_draws
+from nas_lightning.data.samples import Samples
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.selection import averaged_loss
 from nas_lightning.errors import InputError
@@ -126,9 +127,33 @@ class Evaluation:
 
 def every_test_batch(data: ImageData) -> list[Batch]:
     """All test images of a data set, normalised, on whichever process this is."""
-    draws = evaluation_draws(len(data.test), data.eval_batch_size, 0, 1)
-    read = data.test.read(draws, random=False)
-    return [(normalise(x, data.mean, data.std), y) for x, y in read]
+    return _batches(data, data.test, data.mean, data.std)
+
+
+def pixel_batches(data: ImageData, images: int | None = None) -> list[Batch]:
+    """The first test images with values from 0 to 1, None: all."""
+    first = data.test if images is None else data.test.select(torch.arange(min(images, len(data.test))))
+    channels = data.image[0]
+    return _batches(data, first, (0.0,) * channels, (1.0,) * channels)
+
+
+def _batches(
+    data: ImageData, samples: Samples, mean: tuple[float, ...], std: tuple[float, ...]
+) -> list[Batch]:
+    draws = evaluation_draws(len(samples), data.eval_batch_size, 0, 1)
+    return [(normalise(x, mean, std), y) for x, y in samples.read(draws, random=False)]
+
+
+def check_images(ensemble: Ensemble, data: ImageData) -> None:
+    """Raise unless the images are those that the members take."""
+    known = ensemble.known[0]
+    for what in ("image", "classes", "mean", "std"):
+        if getattr(known, what) != tuple(getattr(data, what)):
+            raise InputError(
+                f"expected images as the members were trained on, with {what} {getattr(known, what)}",
+                got=getattr(data, what),
+                where="dataset",
+            )
 
 
 @torch.no_grad()

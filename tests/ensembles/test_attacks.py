@@ -169,7 +169,7 @@ def test_auto_attack_leaves_no_image_that_pgd_fools(generator):
 
 def test_auto_attack_says_what_it_needs(monkeypatch, refusal):
     monkeypatch.setitem(sys.modules, "pyautoattack", None)
-    assert "pip install 'nas-lightning[attacks]'" in refusal(AutoAttack)
+    assert "pip install 'nas-lightning[attacks]'" in refusal(AutoAttack().check)
 
 
 def test_auto_attack_needs_ten_classes(convolutional, refusal):

@@ -1,0 +1,147 @@
+"""What an ensemble is worth against an attacker who knows one of its members (Shu 2022, thesis, table 5.4).
+
+Each member is attacked in turn; the attacked images then go to it (attack accuracy) and to all (defence
+accuracy). The images are test images as pixels from 0 to 1; the networks normalise them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.data import ImageData, SearchData
+from nas_lightning.data.loaders import Batch
+from nas_lightning.ensembles.attacks import Attack, defence_round
+from nas_lightning.ensembles.ensemble import Ensemble
+from nas_lightning.ensembles.evaluation import check_images, pixel_batches
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.model_file import Normalise
+from nas_lightning.retrain import Retrain
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.pools import drawn
+from nas_lightning.studies.tables import Table
+from nas_lightning.studies.trained import train_networks
+
+ROUNDS_FILE = "rounds.json"
+
+
+class Defence(Study):
+    """Attack one member in turn, defend with all; mean and standard deviation over the rounds.
+
+    Args:
+        ensemble: the folder of a run of `train.py ensemble=…`; None: architectures drawn at random, trained
+            here with the study's `retrain`, `trainer` and `network`.
+        members: how many of these.
+        attacks: which of `settings`, in the table's order.
+        settings: the attacks, by name.
+        images: the first so many test images; None: all.
+        seed: of what is drawn.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, Attack],
+        attacks: Sequence[str],
+        ensemble: str | Path | None = None,
+        members: int = 3,
+        images: int | None = 1000,
+        seed: int = 0,
+    ) -> None:
+        for name in attacks:
+            if name not in settings:
+                expected = f"expected one of the attacks ({near_match(name, settings)})"
+                raise InputError(expected, got=name, where="study.attacks")
+            settings[name].check()
+        for key, value, least in (
+            ("members", members, 2),
+            ("images", images, 1),
+            ("attacks", len(attacks), 1),
+        ):
+            if value is not None and value < least:
+                raise InputError(f"expected at least {least}", got=value, where=f"study.{key}")
+        self.attacks = {name: settings[name] for name in attacks}
+        self.ensemble, self.count, self.images, self.seed = ensemble, members, images, seed
+
+    def run(
+        self,
+        space: SearchSpace,
+        network: Callable[..., nn.Module],
+        data: SearchData,
+        retrain: Callable[[nn.Module], Retrain],
+        trainer: Callable[..., pl.Trainer],
+        folder: Path,
+    ) -> Findings:
+        """Get the members, attack each of them in each way."""
+        if self.ensemble is not None:
+            found = Ensemble.load(self.ensemble, with_normalisation=True)
+            check_images(found, data.data)
+            members = list(found.members)
+            if len(members) < 2:
+                raise InputError("expected an ensemble of several networks", got=1, where="study.ensemble")
+        else:
+            genotypes = drawn(space, self.count, self.seed)
+            networks = train_networks(
+                genotypes, network, data, retrain, trainer, folder / "trained", self.seed
+            )
+            members = [with_normalisation(alone, data.data) for alone in networks]
+        device = trainer().strategy.root_device
+        batches = pixel_batches(data.data, self.images)
+        rounds = self._rounds([member.to(device) for member in members], batches, folder / ROUNDS_FILE)
+        return self._findings(rounds, sum(len(y) for _, y in batches), data.name)
+
+    def _rounds(
+        self, members: Sequence[nn.Module], batches: Sequence[Batch], path: Path
+    ) -> dict[str, Tensor]:
+        """{attack: (members, 2)}, attack and defence accuracy; what is in the file is not computed again."""
+        done = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        for name, attack in {"none": Unchanged(), **self.attacks}.items():
+            for number in range(len(members)):
+                key = f"{name}/{number + 1}"
+                if key in done:
+                    continue
+                torch.manual_seed(self.seed)
+                done[key] = defence_round(members, number, batches, attack)
+                attacked, defended = done[key]
+                print(
+                    f"{name}, member {number + 1}: {attacked:.1%} alone, {defended:.1%} together", flush=True
+                )
+                partial = path.with_suffix(".partial")
+                partial.write_text(json.dumps(done, indent=2) + "\n", encoding="utf-8")
+                os.replace(partial, path)
+        return {
+            name: torch.tensor([done[f"{name}/{number + 1}"] for number in range(len(members))])
+            for name in ("none", *self.attacks)
+        }
+
+    def _findings(self, rounds: Mapping[str, Tensor], images: int, data: str) -> Findings:
+        columns = ["attack", "attack accuracy", "± attack", "defence accuracy", "± defence"]
+        rows: list[list[str | float]] = []
+        numbers: dict[str, float] = {}
+        for name, found in rounds.items():
+            mean, deviation = found.mean(dim=0).tolist(), found.std(dim=0).tolist()
+            rows.append([name, mean[0], deviation[0], mean[1], deviation[1]])
+            numbers |= {f"{name}/attack_accuracy": mean[0], f"{name}/defence_accuracy": mean[1]}
+        members = len(rounds["none"])
+        title = f"One of {members} members attacked, all defending: {images:,} test images of {data}"
+        note = f"Mean ± standard deviation over {members} rounds, in each another member; none: clean images"
+        return Findings([Table("defence", title, columns, rows, note)], numbers=numbers)
+
+
+class Unchanged(Attack):
+    """No attack, for the accuracies on clean images."""
+
+    def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+def with_normalisation(network: nn.Module, data: ImageData) -> nn.Module:
+    """The network for pixels from 0 to 1."""
+    return nn.Sequential(Normalise(data.mean, data.std), network).eval()
