@@ -1,0 +1,213 @@
+"""Whether inherited weights tell good ensembles from bad ones (Shu 2022, thesis, section 5.5.1, table 5.6).
+
+Architectures are judged with a supernet's weights on validation images, then trained from scratch and judged
+on test images, alone and in every ensemble of so many of them. The correlations are over these ensembles,
+which share their members: the number of architectures, not of ensembles, says how far they can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from math import isnan
+from pathlib import Path
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.data import SearchData
+from nas_lightning.ensembles.ensemble import Ensemble
+from nas_lightning.ensembles.evaluation import ensemble_error, evaluate, every_test_batch
+from nas_lightning.ensembles.selection import InheritedWeights, averaged_loss
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.retrain import Retrain
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.random_ws import RandomWS
+from nas_lightning.studies import figures
+from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.pools import drawn
+from nas_lightning.studies.statistics import Values, pearson, spearman
+from nas_lightning.studies.tables import Cell, Table
+from nas_lightning.studies.trained import QUIET, keep, restore, train_networks
+
+MEASURES = {"error": ensemble_error, "loss": averaged_loss}
+
+
+class Inherited(Study):
+    """Estimated against true performance of architectures and of their ensembles.
+
+    The supernet is trained by one path drawn uniformly in each step; the networks by the study's `retrain`
+    and `trainer`, whose number of epochs is theirs.
+
+    Args:
+        architectures: that are trained, of diverse estimated losses.
+        pool: that are drawn and judged with inherited weights; those trained stand at even distances in
+            their order.
+        sizes: of the ensembles; 1: the architectures themselves.
+        supernet_epochs: of the supernet.
+        supernet_lr: the learning rate that falls to 0 in them.
+        top: the share of ensembles that Agreement-top looks at.
+        seed: of what is drawn.
+    """
+
+    def __init__(
+        self,
+        *,
+        architectures: int = 10,
+        pool: int = 100,
+        sizes: Sequence[int] = (1, 3, 5, 7),
+        supernet_epochs: int = 50,
+        supernet_lr: float = 0.1,
+        top: float = 0.3,
+        seed: int = 0,
+    ) -> None:
+        for key, value, least in (
+            ("architectures", architectures, 3),
+            ("pool", pool, architectures),
+            ("supernet_epochs", supernet_epochs, 1),
+        ):
+            if value < least:
+                raise InputError(f"expected at least {least}", got=value, where=f"study.{key}")
+        if not sizes or not all(0 < size < architectures for size in sizes) or len({*sizes}) != len(sizes):
+            raise InputError(
+                f"expected different sizes from 1 to {architectures - 1}",
+                got=list(sizes),
+                where="study.sizes",
+            )
+        if not 0 < top < 1:
+            raise InputError("expected a share between 0 and 1", got=top, where="study.top")
+        self.architectures, self.pool, self.sizes = architectures, pool, list(sizes)
+        self.supernet_epochs, self.supernet_lr = supernet_epochs, supernet_lr
+        self.top, self.seed = top, seed
+
+    def run(
+        self,
+        space: SearchSpace,
+        supernet: Callable[[], Supernet],
+        network: Callable[[Genotype], nn.Module],
+        data: SearchData,
+        retrain: Callable[[nn.Module], Retrain],
+        trainer: Callable[..., pl.Trainer],
+        folder: Path,
+    ) -> Findings:
+        """Train the supernet, choose, train what was chosen, correlate."""
+        judge = self._judge(space, supernet, data, trainer, folder / "supernet.pt")
+        chosen = self._choose(judge, space)
+        networks = train_networks(chosen, network, data, retrain, trainer, folder / "trained", self.seed)
+        true = evaluate(Ensemble(networks), every_test_batch(data.data))
+        estimated = torch.stack([judge.predict(genotype) for genotype in chosen]).cpu()
+        found = {
+            name: {
+                size: (
+                    over_subsets(measure, estimated, judge.labels.cpu(), size),
+                    over_subsets(measure, true.probabilities, true.labels, size),
+                )
+                for size in self.sizes
+            }
+            for name, measure in MEASURES.items()
+        }
+        return Findings(
+            [
+                *(self._table(name, pairs, data.name) for name, pairs in found.items()),
+                self._each(chosen, found),
+            ],
+            {
+                f"inherited_{name}": figures.against(
+                    {f"n = {size}": pair for size, pair in pairs.items()},
+                    f"estimated {name}, inherited weights",
+                    f"true {name}, trained from scratch",
+                )
+                for name, pairs in found.items()
+            },
+            {
+                f"spearman/{name}/{size}": rho
+                for name, pairs in found.items()
+                for size, pair in pairs.items()
+                if not isnan(rho := spearman(*pair))
+            },
+        )
+
+    def _judge(
+        self,
+        space: SearchSpace,
+        supernet: Callable[[], Supernet],
+        data: SearchData,
+        trainer: Callable[..., pl.Trainer],
+        path: Path,
+    ) -> InheritedWeights:
+        """The supernet, trained, with the validation images."""
+        pl.seed_everything(self.seed, workers=True, verbose=False)
+        shared = supernet()
+        if not path.is_file():
+            strategy = RandomWS(
+                space,
+                shared,
+                data,
+                candidates=1,
+                valid_batches=1,
+                lr=self.supernet_lr,
+                lr_min=0.0,
+                seed=self.seed,
+            )
+            trainer(**QUIET, max_epochs=self.supernet_epochs).fit(strategy, data)
+            keep(shared, path)
+            print("trained the supernet", flush=True)
+        restore(shared, path)
+        return InheritedWeights(space, shared, data.valid_batches(len(data.valid)))
+
+    def _choose(self, judge: InheritedWeights, space: SearchSpace) -> list[Genotype]:
+        """Architectures of the pool at even distances in the order of their estimated losses."""
+        pool = sorted(drawn(space, self.pool, self.seed), key=lambda genotype: judge.loss([genotype]))
+        places = np.linspace(0, len(pool) - 1, self.architectures).round().astype(int)
+        return [pool[place] for place in places]
+
+    def _table(self, name: str, pairs: dict[int, tuple[Values, Values]], data: str) -> Table:
+        statistics = {
+            "Spearman": spearman,
+            "Pearson": pearson,
+            f"Agreement-{self.top:.0%}": lambda x, y: agreement(x, y, self.top),
+        }
+        rows: list[list[Cell]] = [["ensembles", *(len(x) for x, _ in pairs.values())]]
+        for statistic, function in statistics.items():
+            values = [function(x, y) for x, y in pairs.values()]
+            rows.append([statistic, *(None if isnan(value) else value for value in values)])
+        return Table(
+            name,
+            f"Estimated against true {name}: {self.architectures} architectures on {data}",
+            ["", *(f"n = {size}" for size in pairs)],
+            rows,
+            f"Agreement: the share of the {self.top:.0%} truly best that are among those estimated best",
+        )
+
+    def _each(self, chosen: Sequence[Genotype], found: dict[str, dict[int, tuple[Values, Values]]]) -> Table:
+        """The numbers of the architectures themselves, where they were asked for."""
+        columns, values = ["architecture"], []
+        for name, pairs in found.items():
+            if 1 in pairs:
+                columns += [f"estimated {name}", f"true {name}"]
+                values += [part.tolist() for part in pairs[1]]
+        rows = [[str(genotype), *numbers] for genotype, *numbers in zip(chosen, *values, strict=True)]
+        return Table("architectures", "The architectures", columns, rows, long=True)
+
+
+def over_subsets(
+    measure: Callable[[Tensor, Tensor], Tensor], probabilities: Tensor, labels: Tensor, size: int
+) -> Values:
+    """The measure of every ensemble of `size` of the members, (members, images, classes) → (ensembles,)."""
+    subsets = combinations(range(len(probabilities)), size)
+    return np.array([float(measure(probabilities[list(subset)], labels)) for subset in subsets])
+
+
+def agreement(x: Values, y: Values, share: float) -> float:
+    """The share of the smallest values of x that are among the smallest of y; earlier ones first where equal.
+
+    >>> agreement(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 4.0, 2.0, 3.0]), 0.5)
+    0.5
+    """
+    count = max(1, round(share * len(x)))
+    first, second = (set(np.argsort(values, kind="stable")[:count].tolist()) for values in (x, y))
+    return len(first & second) / count
