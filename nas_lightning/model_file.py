@@ -188,7 +188,7 @@ def load(path: str | Path, *, with_normalisation: bool = False) -> nn.Module:
     `describe(path)`; `with_normalisation` puts that before it, for images with values from 0 to 1.
     """
     known, weights = _read(path, weights=True)
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
         network = known.network()
     _check_same(_shapes(network.state_dict()), _shapes(weights), path)
     network.load_state_dict(weights, assign=True)

@@ -60,6 +60,8 @@ def test_the_same_bits_come_back(tmp_path, name, auxiliary):
     assert torch.equal(again(x), network(x))
     assert not any(module.training for module in again.modules())
     assert all(parameter.requires_grad for parameter in again.parameters())
+    again.train().set_drop_path(0.5)  # it can be trained on
+    again(x).sum().backward()
     known = describe(path)
     assert (known.image, known.classes, known.mean, known.std) == ((3, 9, 9), CLASSES, MEAN, STD)
     assert known.genotype == make(space)[0]
