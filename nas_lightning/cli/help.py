@@ -22,6 +22,7 @@ _INTRODUCTION = {
   python train.py genotype=darts_v2 dataset=cifar10 dataset.root=~/data
   python train.py -m genotype=darts_v1,darts_v2 seed=0,1  a sweep: a folder a job, a table at the end
   python train.py resume=outputs/train/<run>              go on with a run that was stopped
+  python train.py init=outputs/train/<run> retrain=finetune dataset=image_folder dataset.root=~/my_images
 """,
     "analyze": """Ask a question of many architectures: a study, which ends in tables and figures.
 

@@ -19,7 +19,7 @@ from nas_lightning.errors import InputError
 CHECKPOINT = "checkpoints/last.ckpt"
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data"),
-    *("strategy", "derivation", "retrain", "ensemble", "study", "seed", "trainer.max_epochs"),
+    *("strategy", "derivation", "retrain", "init", "ensemble", "study", "seed", "trainer.max_epochs"),
 )
 """What a resumed run shares with the stopped one: schedules, for instance, follow the number of epochs."""
 MOVABLE = (".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size", ".workers", ".cells")
