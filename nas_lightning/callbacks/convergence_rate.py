@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 
 from nas_lightning.analysis.convergence_rate import check, convergence_rate
 from nas_lightning.errors import InputError
+from nas_lightning.spaces.base import Group, without_none
 from nas_lightning.strategies.base import Strategy
 
 
 class ConvergenceRate(pl.Callback):
     """Logs, for every group and epoch, λ of theorem 1 relative to that of equal shares, and what drives it.
 
-    `convergence_rate/<group>` is λ/λ₀, with λ₀ that of 1/ops for each operation; `…/skip_<group>` and
-    `…/conv_<group>` are the mean weights of skips on shared edges and of convolutions into the last node. The
-    weights are the scores that the strategy derives from, as shares of their edge, whatever their scale.
+    `convergence_rate/<group>` is λ/λ₀, with λ₀ that of equal shares; `…/skip_<group>` and `…/conv_<group>`
+    are the mean shares of skips on shared edges and of convolutions into the last node. Shares are those of the
+    scores that the strategy derives from, among the operations of an edge other than `none`, so that strategies
+    compare.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -28,13 +31,18 @@ class ConvergenceRate(pl.Callback):
         found = {}
         for name, scores in strategy.scores().items():
             group = strategy.space.groups[name]
-            shares = scores / scores.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
-            rate = convergence_rate(shares, group)
-            equal = convergence_rate(torch.full_like(scores, 1 / len(group.ops)), group)
+            rate = convergence_rate(_shares(scores, group), group)
+            equal = convergence_rate(_shares(torch.ones_like(scores), group), group)
             found[f"convergence_rate/{name}"] = rate.value / equal.value
             found[f"convergence_rate/skip_{name}"] = rate.skip
             found[f"convergence_rate/conv_{name}"] = rate.conv
         pl_module.log_dict(found, sync_dist=True)  # equal on all processes
+
+
+def _shares(scores: Tensor, group: Group) -> Tensor:
+    """Each operation's part of its edge, `none` aside: (edges, ops)."""
+    left = without_none(scores, group)
+    return left / left.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
 
 
 def _scoring(module: pl.LightningModule) -> Strategy:

@@ -1,0 +1,192 @@
+"""Depth and width of published cells; theorems 4.3 and 4.4 on linear ones (Y. Shu's thesis, 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nas_lightning.analysis.linear_cells import (
+    lipschitz,
+    narrowest_gradients,
+    products,
+    smoothness_bounds,
+    variance,
+    variance_bound,
+    widest_gradients,
+)
+from nas_lightning.analysis.topology import depth, width
+from nas_lightning.errors import InputError
+from nas_lightning.spaces import DartsSpace
+from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.tables import Cell, Table
+
+_SMOOTH = (
+    "‖change of ∂f̂/∂W⁽ⁱ⁾‖/‖change of W⁽ⁱ⁾‖ of the narrowest cell over L of the widest, median; as a share of "
+    "the bounds, the largest: above 1 a bound is broken. `printed` is theorem 4.3, `proved` what its proof "
+    "gives when nodes move as they do"
+)
+_SPREAD = (
+    "Variance of the gradient of the narrowest cell over that of the widest, median; as a share of the bound "
+    "of theorem 4.4, the largest, with σ of the widest cell with the same matrices, and with the same outputs"
+)
+
+
+class CellTopology(Study):
+    """Cells by their shape, and how much harder the narrowest is to train than the widest.
+
+    Args:
+        genotypes: published cells of DARTS' notation, by name.
+        nodes: n, intermediate nodes of the linear cells.
+        channels: c, of each node.
+        scales: of the matrices: their entries have the deviation scale/√c, so that λ is nearly 2 scale.
+        draws: of matrices, steps and data, for each scale.
+        samples: inputs of a draw.
+        seed: of all that is drawn.
+    """
+
+    def __init__(
+        self,
+        *,
+        genotypes: Mapping[str, Mapping[str, Any]],
+        nodes: int = 4,
+        channels: int = 8,
+        scales: Sequence[float] = (0.25, 0.5, 1.0, 2.0),
+        draws: int = 200,
+        samples: int = 16,
+        seed: int = 0,
+    ) -> None:
+        for name, value in {
+            "nodes": nodes,
+            "channels": channels,
+            "draws": draws,
+            "samples": samples - 1,
+        }.items():
+            if value < 1:
+                raise InputError("expected a larger number", got=value, where=f"study.{name}")
+        if not scales or min(scales) <= 0:
+            raise InputError("expected scales above 0", got=list(scales), where="study.scales")
+        space = DartsSpace()
+        self.genotypes = {name: space.parse(dict(given)) for name, given in genotypes.items()}
+        self.nodes, self.channels, self.scales = nodes, channels, list(scales)
+        self.draws, self.samples, self.seed = draws, samples, seed
+
+    def run(self) -> Findings:
+        """Measure the cells; draw linear ones and compare them with the bounds."""
+        shapes: list[list[Cell]] = [
+            [
+                name,
+                *(
+                    value
+                    for kind in ("normal", "reduce")
+                    for value in (float(width(g[kind])), depth(g[kind]))
+                ),
+            ]
+            for name, g in self.genotypes.items()
+        ]
+        smooth: list[list[Cell]] = []
+        spread: list[list[Cell]] = []
+        generator = torch.Generator().manual_seed(self.seed)
+        for scale in self.scales:
+            found = np.array([self.draw(scale, generator) for _ in range(self.draws)])  # (draws, blocks, 7)
+            for i in range(self.nodes):
+                norm, ratio, printed, proved, of_variance, naive, composed = found[:, i].T
+                smooth.append(
+                    [
+                        scale,
+                        i + 1,
+                        float(np.median(norm)),
+                        float(np.median(ratio)),
+                        *_worst(printed),
+                        *_worst(proved),
+                    ]
+                )
+                spread.append(
+                    [scale, i + 1, float(np.median(of_variance)), *_worst(naive), *_worst(composed)]
+                )
+        what = f"{self.draws} draws, n = {self.nodes}, c = {self.channels}"
+        columns = ["scale", "block"]
+        return Findings(
+            [
+                Table(
+                    "cells",
+                    "Width, in widths c of a node, and depth of cells",
+                    ["cell", "normal width", "normal depth", "reduce width", "reduce depth"],
+                    shapes,
+                ),
+                Table(
+                    "smoothness",
+                    f"Theorem 4.3: {what}",
+                    [
+                        *columns,
+                        "λ",
+                        "narrowest/widest",
+                        "of printed",
+                        "printed holds",
+                        "of proved",
+                        "proved holds",
+                    ],
+                    smooth,
+                    _SMOOTH,
+                ),
+                Table(
+                    "variance",
+                    f"Theorem 4.4: {what}",
+                    [
+                        *columns,
+                        "narrowest/widest",
+                        "of bound, same matrices",
+                        "holds",
+                        "of bound, same outputs",
+                        "it holds",
+                    ],
+                    spread,
+                    _SPREAD,
+                ),
+            ]
+        )
+
+    def draw(self, scale: float, generator: torch.Generator) -> list[list[float]]:
+        """The seven numbers of each block, for fresh matrices, data and a step of random length."""
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+        n, c = self.nodes, self.channels
+        W = [scale / c**0.5 * normal(c, c) for _ in range(n)]
+        x, t = normal(self.samples, c), normal(n, self.samples, c)
+        norms = [_norm(matrix) for matrix in W]
+        L, before = lipschitz(x), narrowest_gradients(W, x, t)
+        same = [variance(g) for g in widest_gradients(W, x, t)]
+        composed = [variance(g) for g in widest_gradients(products(W), x, t)]
+        rows = []
+        for i in range(n):
+            step = 10.0 ** float(torch.rand((), generator=generator) * 4 - 3) * normal(c, c)
+            moved = [matrix + step if j == i else matrix for j, matrix in enumerate(W)]
+            ratio = _norm((narrowest_gradients(moved, x, t)[i] - before[i]).mean(dim=0)) / _norm(step)
+            printed, proved = smoothness_bounds(norms, L, i)
+            spread = variance(before[i])
+            bounds = [variance_bound(norms, sigma, i) for sigma in (same, composed)]
+            rows.append(
+                [
+                    norms[i],
+                    ratio / L,
+                    ratio / printed,
+                    ratio / proved,
+                    spread / same[i],
+                    *(spread / b for b in bounds),
+                ]
+            )
+        return rows
+
+
+def _norm(matrix: Tensor) -> float:
+    return float(torch.linalg.matrix_norm(matrix, ord=2))
+
+
+def _worst(shares: Any) -> list[Cell]:
+    """The largest share of the bound, and in how many draws it holds, in percent."""
+    return [float(np.max(shares)), f"{100 * float(np.mean(shares <= 1 + 1e-9)):.0f} %"]

@@ -1,0 +1,104 @@
+"""λ_min of infinitely wide networks over depth, and theorem 1 (Zhu et al. 2022, arXiv:2209.07238, F.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from nas_lightning.analysis.ntk_bounds import bounds
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.metrics.infinite_ntk import infinite_ntk
+from nas_lightning.plots.activations import COLOURS
+from nas_lightning.plots.style import INK, tidy
+from nas_lightning.spaces.activations import ACTIVATIONS
+from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.tables import Cell, Table
+
+_NOTE = (
+    "λ_min of the kernel that wide networks approach, of lemma 1 to the letter (other where there are "
+    "skips), and the bounds of theorem 1, which asks for inputs in the order of d⁴; the lower one has an "
+    "unknown factor"
+)
+
+
+class InfiniteNTK(Study):
+    """Every activation, without skips and with all of them, at several depths; no network is built.
+
+    Args:
+        depths: L, the last layer included.
+        inputs: images, the first of the weights' side; each divided by its norm.
+        activations: of which each is in all layers.
+    """
+
+    def __init__(
+        self,
+        *,
+        depths: Sequence[int] = (3, 4, 5, 6, 8, 10),
+        inputs: int = 64,
+        activations: Sequence[str] = tuple(ACTIVATIONS),
+    ) -> None:
+        if not depths or min(depths) < 3:
+            raise InputError("expected depths of at least 3", got=list(depths), where="study.depths")
+        if inputs < 2:
+            raise InputError("expected at least two inputs", got=inputs, where="study.inputs")
+        self.depths, self.inputs, self.activations = sorted(depths), inputs, list(activations)
+
+    def run(self, data: SearchData) -> Findings:
+        """λ_min, exact, by lemma 1, and between its bounds."""
+        x = unit_vectors(data, self.inputs)
+        gram, d = x @ x.T, x.shape[1]
+        rows: list[list[Cell]] = []
+        lines: dict[tuple[str, bool], list[float]] = {}
+        for name in self.activations:
+            for skip in (False, True):
+                for L in self.depths:
+                    layers = [name] * (L - 1), [skip] * (L - 2)
+                    exact = infinite_ntk(gram, *layers).lambda_min
+                    lemma = infinite_ntk(gram, *layers, lemma=True).lambda_min
+                    found = bounds(*layers, len(x), d)
+                    rows.append([name, "all" if skip else "none", L, exact, lemma, *found])
+                    lines.setdefault((name, skip), []).append(exact)
+        what = f"{len(x)} images of {data.name}, d = {d}"
+        columns = ["activation", "skips", "L", "λ_min", "lemma 1", "lower bound × constant", "upper bound"]
+        return Findings(
+            [
+                Table(
+                    "lambda_min",
+                    f"Smallest eigenvalue of the infinitely wide kernel: {what}",
+                    columns,
+                    rows,
+                    _NOTE,
+                )
+            ],
+            {"lambda_min": _figure(self.depths, lines)},
+        )
+
+
+def unit_vectors(data: SearchData, count: int) -> Tensor:
+    """Different images as vectors of norm 1, in float64: (count, d)."""
+    batches = data.train_batches(-(-count // data.batch_size))
+    x = torch.cat([images for images, _ in batches]).flatten(1).double()
+    x = torch.unique(x / x.norm(dim=1, keepdim=True), dim=0)  # the same one twice, and λ_min is 0
+    if len(x) < count:
+        raise InputError(f"expected {count} different images", got=len(x), where="study.inputs")
+    return x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:count]]
+
+
+def _figure(depths: Sequence[int], lines: dict[tuple[str, bool], list[float]]) -> Figure:
+    figure = Figure(figsize=(7.2, 3.0), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, skip in zip(panels, (False, True), strict=True):
+        tidy(axes)
+        for (name, skips), values in lines.items():
+            if skips == skip:
+                axes.semilogy(depths, values, marker="o", markersize=3, color=COLOURS[name], label=name)
+        title = "a skip round each layer" if skip else "no skips"
+        axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
+        axes.set_xlabel("depth L", fontsize=8, color=INK)
+    panels[0].set_ylabel("λ_min", fontsize=8, color=INK)
+    panels[0].legend(frameon=False, fontsize=7, labelcolor=INK)
+    return figure

@@ -1,0 +1,210 @@
+"""When the largest α is the best activation (Roberts et al. 2022, theorem 1 and condition 6).
+
+Two-layer networks f(x) = vᵀ Σ_i α_i σ_i(W x) that label their own inputs, so that the data are realisable: W,
+v, α and x are drawn, and every pair of candidates is judged by its loss with the shared weights. Then α and W
+are also *found*, by GAEA's exponentiated gradient and Adam on such labels, which fits them only nearly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nas_lightning.analysis.alpha_order import Verdict, risk, verdicts
+from nas_lightning.analysis.shared_weights import kendall_tau
+from nas_lightning.errors import InputError
+from nas_lightning.spaces.activations import ACTIVATIONS
+from nas_lightning.strategies.gaea import exponentiated_gradient
+from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.tables import Cell, Estimate, Table
+
+_NOTE = (
+    "Condition 6 is met by every pair of two candidates, and is sufficient on realisable data: all pairs "
+    "that meet it must be ordered as α is. Found models leave an error, a share of the labels' variance"
+)
+
+
+class Model(NamedTuple):
+    """A mixture of activations with its weights."""
+
+    names: Sequence[str]
+    W: Tensor  # (k, d)
+    v: Tensor  # (k,)
+    alpha: Tensor  # (h,)
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """f_i(x) of each candidate: (n, d) → (h, n)."""
+        return torch.stack([ACTIVATIONS[name](x @ self.W.T) @ self.v for name in self.names])
+
+
+class TwoLayerOrder(Study):
+    """Verdicts on the order of α, and Kendall's τ between it and the order by loss.
+
+    Args:
+        candidates: h, for each of which models are drawn.
+        models: drawn for each h.
+        found: of them whose α and W are found again.
+        steps: of finding.
+        lr: of the weights' Adam.
+        arch_lr: η of the exponentiated gradient.
+        width: k, hidden units.
+        dimension: d of the inputs, which are standard normal.
+        samples: inputs.
+        seed: of all that is drawn.
+    """
+
+    def __init__(
+        self,
+        *,
+        candidates: Sequence[int] = (2, 3, 4, 5),
+        models: int = 100,
+        found: int = 5,
+        steps: int = 500,
+        lr: float = 0.02,
+        arch_lr: float = 0.1,
+        width: int = 16,
+        dimension: int = 8,
+        samples: int = 512,
+        seed: int = 0,
+    ) -> None:
+        if not candidates or not all(2 <= h <= len(ACTIVATIONS) for h in candidates):
+            expected = f"expected numbers of candidates from 2 to {len(ACTIVATIONS)}"
+            raise InputError(expected, got=list(candidates), where="study.candidates")
+        sizes = {"models": models, "width": width, "dimension": dimension, "samples": samples, "steps": steps}
+        for name, value in sizes.items():
+            if value < 1:
+                raise InputError("expected at least 1", got=value, where=f"study.{name}")
+        if not 0 <= found <= models:
+            raise InputError("expected no more than there are models", got=found, where="study.found")
+        self.candidates, self.models, self.found, self.steps = list(candidates), models, found, steps
+        self.lr, self.arch_lr = lr, arch_lr
+        self.width, self.dimension, self.samples, self.seed = width, dimension, samples, seed
+
+    def run(self) -> Findings:
+        """Judge all pairs of every model."""
+        generator = torch.Generator().manual_seed(self.seed)
+        summary: list[list[Cell]] = []
+        pairs: list[list[Cell]] = []
+        numbers = {}
+        for h in self.candidates:
+            drawn = [self.draw(h, generator) for _ in range(self.models)]
+            judged = [_judge(model, x, model.alpha @ model.outputs(x)) for model, x in drawn]
+            summary.append(["given", h, *_summary(judged)])
+            numbers[f"tau_{h}"] = float(np.mean([j.tau for j in judged]))
+            pairs += [[h, *row] for row in _rows(*drawn[0])]
+            again = []
+            for model, x in drawn[: self.found]:
+                y = model.alpha @ model.outputs(x)
+                again.append(_judge(self.find(model, x, y, generator), x, y))
+            if again:
+                summary.append(["found", h, *_summary(again)])
+        columns = ["α and W", "h", "models", "pairs", "condition 6", "of these ordered", "others"]
+        columns += ["others ordered", "Kendall's τ", "error"]
+        names = [
+            "h",
+            "better",
+            "worse",
+            "its loss",
+            "other's loss",
+            "its α",
+            "other's α",
+            "condition 6",
+            "ordered",
+        ]
+        what = f"k = {self.width}, d = {self.dimension}, {self.samples} inputs"
+        return Findings(
+            [
+                Table(
+                    "order",
+                    f"Order of α and order by loss: {what}",
+                    columns,
+                    summary,
+                    _NOTE,
+                ),
+                Table(
+                    "pairs", "Every pair of the first model of each h", names, pairs, "", long=len(pairs) > 12
+                ),
+            ],
+            numbers=numbers,
+        )
+
+    def draw(self, h: int, generator: torch.Generator) -> tuple[Model, Tensor]:
+        """A model, its α uniform on the simplex, and its inputs."""
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+        order = torch.randperm(len(ACTIVATIONS), generator=generator)[:h].tolist()
+        exponential = 1e-9 - torch.rand(h, dtype=torch.float64, generator=generator).clamp_min(1e-12).log()
+        W, v = normal(self.width, self.dimension), normal(self.width) / self.width**0.5
+        model = Model([list(ACTIVATIONS)[i] for i in order], W, v, exponential / exponential.sum())
+        return model, normal(self.samples, self.dimension)
+
+    def find(self, model: Model, x: Tensor, y: Tensor, generator: torch.Generator) -> Model:
+        """α, W and v found from the labels, from the simplex' middle and weights drawn anew."""
+        W = torch.randn(model.W.shape, dtype=torch.float64, generator=generator).requires_grad_()
+        v = (
+            torch.randn(model.v.shape, dtype=torch.float64, generator=generator) / len(model.v) ** 0.5
+        ).requires_grad_()
+        alpha = torch.full_like(model.alpha, 1 / len(model.alpha)).requires_grad_()
+        optimizer = torch.optim.Adam([W, v], lr=self.lr)
+        for _ in range(self.steps):
+            outputs = Model(model.names, W, v, alpha).outputs(x)
+            loss = 0.5 * (alpha @ outputs - y).square().mean()
+            optimizer.zero_grad()
+            (slope,) = torch.autograd.grad(loss, [alpha], retain_graph=True)
+            loss.backward(inputs=[W, v])
+            optimizer.step()
+            with torch.no_grad():
+                alpha.copy_(exponentiated_gradient(alpha, slope, self.arch_lr))
+        return Model(model.names, W.detach(), v.detach(), alpha.detach())
+
+
+class Judged(NamedTuple):
+    """What was found of one model."""
+
+    verdicts: list[Verdict]
+    tau: float
+    error: float
+
+
+def _judge(model: Model, x: Tensor, y: Tensor) -> Judged:
+    outputs = model.outputs(x)
+    tau = kendall_tau(model.alpha.tolist(), risk(outputs, y).tolist())
+    error = float((model.alpha @ outputs - y).square().mean() / y.var())
+    return Judged(verdicts(outputs, model.alpha, y), tau, error)
+
+
+def _summary(judged: Sequence[Judged]) -> list[Cell]:
+    every = [verdict for one in judged for verdict in one.verdicts]
+    met = [verdict for verdict in every if verdict.condition]
+    others = [verdict for verdict in every if not verdict.condition]
+    taus = np.array([one.tau for one in judged])
+    error = float(taus.std(ddof=1) / len(taus) ** 0.5) if len(taus) > 1 else 0.0
+    return [
+        *(len(judged), len(every), len(met), sum(v.ordered for v in met)),
+        *(len(others), sum(v.ordered for v in others)),
+        Estimate(float(taus.mean()), error),
+        float(np.mean([one.error for one in judged])),
+    ]
+
+
+def _rows(model: Model, x: Tensor) -> list[list[Cell]]:
+    y = model.alpha @ model.outputs(x)
+    losses, alpha = risk(model.outputs(x), y).tolist(), model.alpha.tolist()
+    return [
+        [
+            *(model.names[v.better], model.names[v.worse], losses[v.better], losses[v.worse]),
+            *(
+                alpha[v.better],
+                alpha[v.worse],
+                "met" if v.condition else "not met",
+                "yes" if v.ordered else "no",
+            ),
+        ]
+        for v in verdicts(model.outputs(x), model.alpha, y)
+    ]
