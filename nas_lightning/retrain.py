@@ -2,7 +2,8 @@
 
 SGD with a cosine schedule, a path dropped ever more often (arXiv:1605.07648, as in NASNet, arXiv:1707.07012,
 appendix A.7), and an auxiliary head whose loss is added with a weight. Label smoothing (arXiv:1512.00567,
-section 7), warm-up and a linear schedule are for ImageNet.
+section 7), warm-up and a linear schedule are for ImageNet. Mixup (arXiv:1710.09412), CutMix
+(arXiv:1905.04899), a running average of the weights and other optimisers are there for recipes of today.
 
 Nothing here looks at test data before the end: `trainer.fit`, then `trainer.test` once, on the last epoch's
 weights or, where a part of the training data was set aside, on those of the best validation accuracy.
@@ -10,22 +11,27 @@ weights or, where a part of the training data was set aside, on those of the bes
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities import rank_zero_only
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
 from nas_lightning.optim import Schedule, build_optimizer, build_scheduler
 from nas_lightning.scores import PADDING, Scores
 
 if TYPE_CHECKING:
     from nas_lightning.spaces.network import Network
+
+log = logging.getLogger(__name__)
 
 
 class Retrain(pl.LightningModule):
@@ -40,6 +46,8 @@ class Retrain(pl.LightningModule):
         num_classes: what the network tells apart.
         opt: timm's name of the optimiser; `momentum` is SGD with momentum.
         lr: learning rate of the first epoch, or of the one after the warm-up.
+        lr_batch: the number of images a step that `lr` is meant for; where all devices and accumulated steps
+            together have another, the rate is in proportion (arXiv:1706.02677, section 2.1). None: as it is.
         lr_min: what it decays towards.
         schedule: how: `cosine` or `linear`, stepped once an epoch.
         warmup_epochs: epochs of rising learning rate before it decays.
@@ -48,10 +56,13 @@ class Retrain(pl.LightningModule):
         weight_decay: on all parameters.
         clip: largest norm of the gradient of all parameters together; None: what the trainer says.
         label_smoothing: share of the target that is spread evenly over the classes, in training.
+        mixup: α of the Beta distribution that the shares of mixed images follow; 0: no images are mixed.
+        cutmix: the same for images with a rectangle of another; with both, each batch has one of the two.
         auxiliary_weight: weight of the auxiliary head's loss, where the network has that head.
         drop_path: the rate that the epochs approach in equal steps from 0.
         ema_decay: evaluate a running average of the weights that forgets at this rate; None: the weights.
-        compile: compile the training pass with `torch.compile`; costs tens of seconds at the start.
+        compile: compile the training pass with `torch.compile`; costs tens of seconds at the start, and again
+            where paths begin to be dropped.
 
     """
 
@@ -62,6 +73,7 @@ class Retrain(pl.LightningModule):
         *,
         opt: str = "momentum",
         lr: float = 0.025,
+        lr_batch: int | None = None,
         lr_min: float = 0.0,
         schedule: Schedule = "cosine",
         warmup_epochs: int = 0,
@@ -70,6 +82,8 @@ class Retrain(pl.LightningModule):
         weight_decay: float = 3e-4,
         clip: float | None = 5.0,
         label_smoothing: float = 0.0,
+        mixup: float = 0.0,
+        cutmix: float = 0.0,
         auxiliary_weight: float = 0.4,
         drop_path: float = 0.2,
         ema_decay: float | None = None,
@@ -85,16 +99,14 @@ class Retrain(pl.LightningModule):
             raise InputError("expected a decay between 0 and 1", got=ema_decay, where="retrain.ema_decay")
         if clip is not None and clip <= 0:
             raise InputError("expected a norm above 0, or null for no limit", got=clip, where="retrain.clip")
-        if compile and drop_path:
-            # the rate is a constant of the compiled code, which each epoch would compile again
-            raise InputError(
-                "expected drop_path=0 with compile=true", got=drop_path, where="retrain.drop_path"
-            )
+        if lr_batch is not None and lr_batch < 1:
+            raise InputError("expected at least one image, or null", got=lr_batch, where="retrain.lr_batch")
         self.save_hyperparameters(ignore=["network"])
         self.network = network
         self.average = None if ema_decay is None else _average(network, ema_decay)
         self.clip, self.drop_path = clip, drop_path
         self.label_smoothing, self.auxiliary_weight = label_smoothing, auxiliary_weight
+        self._mix = _mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
         self._logits: Logits = torch.compile(_logits) if compile else _logits
         self.train_scores = Scores(num_classes)
         self.val_scores = Scores(num_classes, top5=num_classes > 5)
@@ -106,11 +118,12 @@ class Retrain(pl.LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         x, y = batch
+        x, target = (x, y) if self._mix is None else self._mix(x, y)
         logits, auxiliary = self._logits(self.network, x)
         # L = L(f(x), y) + w · L(f_aux(x), y)
-        loss = F.cross_entropy(logits, y, label_smoothing=self.label_smoothing)
+        loss = F.cross_entropy(logits, target, label_smoothing=self.label_smoothing)
         if auxiliary is not None:
-            extra = F.cross_entropy(auxiliary, y, label_smoothing=self.label_smoothing)
+            extra = F.cross_entropy(auxiliary, target, label_smoothing=self.label_smoothing)
             loss = loss + self.auxiliary_weight * extra
         self.train_scores.update(loss.detach() * len(y), logits.detach(), y, len(y))
         return loss
@@ -145,14 +158,20 @@ class Retrain(pl.LightningModule):
         total = F.cross_entropy(logits, y, reduction="sum", ignore_index=PADDING)
         scores.update(total, logits, y, (y != PADDING).sum())
 
+    # A restart after some batches of an epoch, or after all, does not call `on_train_epoch_start`.
+
     def on_train_start(self) -> None:
         self.network.zero_grad()
-        self._set_drop_path()  # a restart in the middle of an epoch does not start one
+        self._set_drop_path()
 
     def on_train_epoch_start(self) -> None:
-        self.train_scores.reset()
         self._set_drop_path()
-        self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"])
+
+    def on_train_batch_start(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        if batch_idx == 0:
+            self.train_scores.reset()
+            rate = self.trainer.optimizers[0].param_groups[0]["lr"]
+            self.log("lr", rate, on_step=False, on_epoch=True)
 
     def _set_drop_path(self) -> None:
         # p(e) = p · e / E
@@ -171,7 +190,7 @@ class Retrain(pl.LightningModule):
         optimizer = build_optimizer(
             self.network.parameters(),
             chosen["opt"],
-            lr=chosen["lr"],
+            lr=self._lr(),
             weight_decay=chosen["weight_decay"],
             momentum=chosen["momentum"],
         )
@@ -184,6 +203,21 @@ class Retrain(pl.LightningModule):
             warmup_lr=chosen["warmup_lr"],
         )
         return [optimizer], [{"scheduler": scheduler, "interval": "epoch"}]
+
+    def _lr(self) -> float:
+        lr, reference = self.hparams["lr"], self.hparams["lr_batch"]
+        if reference is None:
+            return lr
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
+        if not isinstance(data, ImageData):
+            raise InputError(
+                "expected images as an ImageData with lr_batch", got=type(data).__name__, where="fit"
+            )
+        # η = η_ref · B / B_ref, of the global batch B
+        images = data.batch_size * self.trainer.world_size * self.trainer.accumulate_grad_batches
+        scaled = lr * images / reference
+        _say(f"learning rate {lr:g} × {images}/{reference} = {scaled:.4g} ({images} images a step)")
+        return scaled
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         scheduler.step(self.current_epoch + 1)
@@ -219,6 +253,28 @@ Logits = Callable[["Network", Tensor], tuple[Tensor, Tensor | None]]
 def _logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]:
     """The logits of the network and of its auxiliary head, where it has one."""
     return (network(x), None) if network.auxiliary is None else network.forward_auxiliary(x)
+
+
+@rank_zero_only
+def _say(line: str) -> None:
+    log.info(line)
+
+
+def _mixing(mixup: float, cutmix: float, num_classes: int) -> Callable[[Tensor, Tensor], list[Tensor]]:
+    """(b, c, h, w) images and (b,) labels → mixed images and (b, classes) targets; b must be even."""
+    from timm.data import Mixup  # a second to import, which only recipes that mix need
+
+    for name, alpha in [("mixup", mixup), ("cutmix", cutmix)]:
+        if alpha < 0:
+            raise InputError("expected an α of at least 0", got=alpha, where=f"retrain.{name}")
+    mix = Mixup(mixup, cutmix, label_smoothing=0.0, num_classes=num_classes)  # the loss smooths labels
+
+    def mixed(x: Tensor, y: Tensor) -> list[Tensor]:
+        if len(x) % 2:
+            raise InputError("expected an even dataset.batch_size to mix images", got=len(x))
+        return list(mix(x.clone(), y))  # timm mixes in place, and the loader may hand the batch out again
+
+    return mixed
 
 
 def _average(network: nn.Module, decay: float) -> ModelEmaV3:

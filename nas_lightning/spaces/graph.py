@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.ops import NONE, NeedsReLU, Norm, build_op, weighted
+from nas_lightning.spaces.drop_path import DropPath
 
 
 class Plan(NamedTuple):

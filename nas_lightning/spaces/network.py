@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
+from nas_lightning.spaces.drop_path import DropPath
 from nas_lightning.spaces.graph import Plan
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import torch
-from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.ops import Norm
+from nas_lightning.spaces.drop_path import DropPath
 from nas_lightning.spaces.graph import Plan
 from nas_lightning.spaces.modules101 import Module, vertex_channels
 from nas_lightning.spaces.network import Backbone
