@@ -25,7 +25,24 @@ SMALL = {
     "train": ("network.channels=4", "network.cells=1", "trainer.max_epochs=1"),
     "analyze": ("network.channels=4", "network.cells=1", "study.cells=6"),
 }
-ELSEWHERE = ("cifar10", "-m", "resume=", "logger=", "experiment=", "derivation=", "ddp", "--help")
+CELLS = ("supernet.channels", "supernet.cells", "network.channels", "network.cells")
+HAS_NOT = {
+    "space=mlp": CELLS,
+    **dict.fromkeys(("study=infinite_ntk", "study=two_layer", "study=cell_topology"), ("study.cells",)),
+    "study=activation_search": (*CELLS, "study.cells"),
+}
+"""Of the words above, those of options that a command does not have."""
+ELSEWHERE = (
+    "cifar10",
+    "fashion_mnist",
+    "-m",
+    "resume=",
+    "logger=",
+    "experiment=",
+    "derivation=",
+    "ddp",
+    "--help",
+)
 """Commands with these words need data, devices or time; other tests run their like."""
 
 
@@ -50,7 +67,12 @@ def short(words: list[str], run: Path) -> list[str]:
     name = words[1].removesuffix(".py")
     given = [named(word) for word in words[2:]]
     subset = [] if any("root=" in word for word in given) else ["dataset.subset=64"]
-    added = [word for word in SMALL[name] if not any(g.startswith(word.split("=")[0]) for g in given)]
+    without = [option for word in given for option in HAS_NOT.get(word, ())]
+    added = [
+        word
+        for word in SMALL[name]
+        if not any(known.startswith(word.split("=")[0]) for known in (*given, *without))
+    ]
     return [*given, *added, *subset, "dataset.batch_size=16", f"run={run}"]
 
 

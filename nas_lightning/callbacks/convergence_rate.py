@@ -16,8 +16,8 @@ class ConvergenceRate(pl.Callback):
     """Logs, for every group and epoch, λ of theorem 1 relative to that of equal shares, and what drives it.
 
     `convergence_rate/<group>` is λ/λ₀, with λ₀ that of equal shares; `…/skip_<group>` and `…/conv_<group>`
-    are the mean shares of skips on shared edges and of convolutions into the last node. Shares are those of the
-    scores that the strategy derives from, among the operations of an edge other than `none`, so that strategies
+    are the mean shares of skips on shared edges and of convolutions into the last node. Shares are those of
+    the scores that the strategy derives from, among an edge's operations other than `none`, so that strategies
     compare.
     """
 
