@@ -114,11 +114,13 @@ def draw(curves: dict[str, list[list[float]]]) -> Figure:
         epochs = range(1, len(runs[0]) + 1)
         mean = [statistics.mean(values) for values in zip(*runs, strict=True)]
         axes.plot(epochs, mean, color=colour, label=variant, linewidth=2)
-        low, high = ([f(values) for values in zip(*runs, strict=True)] for f in (min, max))
-        axes.fill_between(epochs, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set(xlabel="epoch", ylabel="share of skip connections", ylim=(0, 1))
+        for run in runs:
+            axes.plot(epochs, run, color=colour, linewidth=0.6, alpha=0.35)
+    axes.set(
+        xlabel="epoch", ylabel="share of skip connections", ylim=(0, 1.1), yticks=[0, 0.25, 0.5, 0.75, 1]
+    )
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper right", ncols=2)
     return figure
 
 
