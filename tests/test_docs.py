@@ -42,6 +42,8 @@ ELSEWHERE = (
     "derivation=",
     "ddp",
     "--help",
+    "ensemble=",
+    "study=inherited",
 )
 """Commands with these words need data, devices or time; other tests run their like."""
 
