@@ -1,6 +1,7 @@
-"""Eigen-NAS (Zhu et al. 2022, arXiv:2209.07238, section 5.2).
+"""Eigen-NAS, and KNAS beside it (Zhu et al. 2022, arXiv:2209.07238, section 5.2).
 
-    λ_min(K) ≤ (1/N) Σ_i K_ii
+    Eigen-NAS   (1/N) Σ_i K_ii ≥ λ_min(K)
+    KNAS        ‖K‖_F                            (Xu et al. 2021, arXiv:2111.13293, in the form of Zhu et al.)
 
 A large smallest eigenvalue of the neural tangent kernel K promises fast training and good generalisation; the
 mean diagonal bounds it at a cost of O(N). The k architectures with the largest are evaluated, the best is it.
@@ -8,18 +9,18 @@ mean diagonal bounds it at a cost of O(N). The k architectures with the largest 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.kernel import Output
-from nas_lightning.metrics.ntk import NTKMeanDiagonal
+from nas_lightning.metrics.ntk import NTKFrobenius, NTKMeanDiagonal
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.base import NetworkFactory
 from nas_lightning.strategies.pool_search import PoolSearch
 
 
-class EigenNas(PoolSearch):
+class KernelSearch(PoolSearch):
     """The length of the run is k: every round evaluates the next best of the pool.
 
     Args:
@@ -31,6 +32,11 @@ class EigenNas(PoolSearch):
         coupled: whether samples act on each other through batch norms.
         **pool: see `PoolSearch` and `BlackBox`.
     """
+
+    metric: ClassVar[type[NTKMeanDiagonal | NTKFrobenius]]
+    """What is read off the kernel."""
+    column: ClassVar[str]
+    """Its name in the pool's file."""
 
     def __init__(
         self,
@@ -44,4 +50,16 @@ class EigenNas(PoolSearch):
         **pool: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, **pool)
-        self.metrics = {"ntk_mean_diag": NTKMeanDiagonal(output, coupled)}
+        self.metrics = {self.column: self.metric(output, coupled)}
+
+
+class EigenNas(KernelSearch):
+    """By the mean diagonal."""
+
+    metric, column = NTKMeanDiagonal, "ntk_mean_diag"
+
+
+class Knas(KernelSearch):
+    """By the Frobenius norm."""
+
+    metric, column = NTKFrobenius, "ntk_frobenius"
