@@ -17,8 +17,8 @@ class ConvergenceRate(pl.Callback):
 
     `convergence_rate/<group>` is λ/λ₀, with λ₀ that of equal shares; `…/skip_<group>` and `…/conv_<group>`
     are the mean shares of skips on shared edges and of convolutions into the last node. Shares are those of
-    the scores that the strategy derives from, among an edge's operations other than `none`, so that strategies
-    compare.
+    the scores that the strategy derives from, among an edge's operations other than `none`: so strategies can
+    be compared.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
