@@ -40,18 +40,13 @@ def agreement(evaluation: Evaluation) -> Figure:
     together = evaluation.probabilities.mean(dim=0).argmax(dim=-1) == evaluation.labels
     counts, members = right.sum(dim=0), len(right)
     figure, axes = _axes()
-    below = torch.zeros(members + 1)
-    for label, chosen, colour in (("right", together, _COLOURS[0]), ("wrong", ~together, _COLOURS[1])):
+    for label, chosen, colour, aside in (  # side by side, for the axis is logarithmic
+        ("right", together, _COLOURS[0], -0.2),
+        ("wrong", ~together, _COLOURS[1], 0.2),
+    ):
         images = torch.bincount(counts[chosen], minlength=members + 1)
-        axes.bar(
-            range(members + 1),
-            images.tolist(),
-            bottom=below.tolist(),
-            color=colour,
-            width=0.6,
-            label=f"the ensemble is {label}",
-        )
-        below += images
+        places = [number + aside for number in range(members + 1)]
+        axes.bar(places, images.tolist(), color=colour, width=0.4, label=f"the ensemble is {label}")
     axes.set_yscale("symlog", linthresh=1)
     axes.set_xticks(range(members + 1))
     _label(axes, "members that are right", "test images")
