@@ -45,5 +45,5 @@ def draw_activations(shares: Mapping[str, NDArray[np.float64]], skips: NDArray[n
         axes.set_xlabel(label, fontsize=8, color=INK)
     left.set_xticks(np.arange(1, next(iter(shares.values())).shape[1] + 1))
     right.set_xticks(places)
-    left.legend(frameon=False, fontsize=7, labelcolor=INK, ncols=len(shares), loc="lower left")
+    figure.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=len(shares), loc="outside lower left")
     return figure
