@@ -16,6 +16,7 @@ import yaml
 from nas_lightning.callbacks.history import FIGURES, HISTORY_FILE, read_history
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, read_genotypes
+from nas_lightning.model_file import FILE_NAME as MODEL_FILE
 from nas_lightning.plots.curves import by_epoch
 from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
 from nas_lightning.tracking import METRICS_FILE, read_metrics
@@ -127,11 +128,17 @@ def _commands(run: Path, facts: Mapping[str, Any]) -> str:
     typed = [o for o in _overrides(run) if not o.startswith(("seed=", "resume=", "hydra."))]
     steps = {"The same from another start": [script, *typed, f"seed={facts.get('seed', 0) + 1}"]}
     if "strategy" in facts:
-        numbers = ",".join(str(number) for number in range(len(facts["genotypes"])))
-        members = ["-m", f"genotype.index={numbers}"] if len(facts["genotypes"]) > 1 else []
+        members = ["ensemble=all"] if len(facts["genotypes"]) > 1 else []
         data = [override for override in typed if override.startswith("dataset")]
         train = ["train.py", "genotype=file", f"genotype.path={place}", *members, *data]
         steps = {"Train what was found": train, **steps}
+    elif (run / MODEL_FILE).is_file():
+        own = ["train.py", f"init={place}", "retrain=finetune", "dataset=image_folder", "dataset.root=…"]
+        steps = {
+            "Export it": ["-m", "nas_lightning.export", place, f"{place}/model.onnx"],
+            "Train it further on your own images": own,
+            **steps,
+        }
     return _steps(steps)
 
 

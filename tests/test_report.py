@@ -193,7 +193,7 @@ def test_an_ensemble_shows_every_member(run):
     write_genotypes(run / "genotype.json", GENOTYPES, strategy="Nesbs", seed=0)
     page = Page(write_report(run))
     assert "Member 2" in page.text
-    assert "-m genotype.index=0,1" in page.text
+    assert "ensemble=all" in page.text
     assert (run / "figures" / "genotype_2.svg").is_file()
     assert page.tags.count("svg") == 4
 
@@ -245,3 +245,15 @@ def test_the_deepest_published_space_fits(run):
 
 def test_no_folder(tmp_path, refusal):
     assert "expected a run's folder" in refusal(write_report, tmp_path / "absent")
+
+
+def test_a_trained_network_says_what_to_do_with_it(run):
+    facts = json.loads((run / "genotype.json").read_text())
+    facts.pop("strategy", None)
+    (run / "genotype.json").write_text(json.dumps(facts))
+    (run / "history.jsonl").unlink(missing_ok=True)
+    assert "nas_lightning.export" not in Page(write_report(run)).text  # it has left no network
+    (run / "model.safetensors").touch()
+    text = Page(write_report(run)).text
+    assert "python -m nas_lightning.export" in text
+    assert "retrain=finetune" in text
