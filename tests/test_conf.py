@@ -163,36 +163,6 @@ def test_a_recipe_and_its_tiny_twin_differ_in_size_only(name):
     assert tiny.trainer.max_epochs < full.trainer.max_epochs
 
 
-PAPERS = {  # epochs, batch size of a device, channels, cells, learning rate, drop path, auxiliary weight
-    "retrain/darts_cifar10": (600, 96, 36, 20, 0.025, 0.2, 0.4),
-    "retrain/hnas_cifar100": (600, 96, 36, 20, 0.035, 0.3, 0.6),
-    "retrain/pr_darts_cifar10": (600, 128, 36, 20, 0.025, 0.2, 0.4),
-    "retrain/pr_darts_cifar100": (600, 128, 36, 20, 0.025, 0.4, 0.4),
-    "retrain/topology_cifar10": (600, 80, 36, 20, 0.025, 0.2, 0.4),
-    "retrain/topology_tiny_imagenet": (300, 80, 36, 20, 0.025, 0.2, 0.4),
-    "retrain/nasi_imagenet": (250, 128, 46, 14, 0.5, 0.0, 0.4),
-    "retrain/nesbs_imagenet": (250, 128, 44, 14, 0.5, 0.0, 0.4),
-    "retrain/pr_darts_imagenet": (250, 128, 48, 14, 0.5, 0.0, 0.4),
-    "retrain/hnas_imagenet": (250, 128, 46, 14, 0.7, 0.0, 0.4),
-}
-
-
-@pytest.mark.parametrize("name", TRAININGS)
-def test_the_papers_settings_arrive(name):
-    config = composed("train", f"experiment={name}")
-    network, retrain = config.network, config.retrain
-    assert PAPERS[name] == (
-        *(config.trainer.max_epochs, config.dataset.batch_size, network.channels, network.cells),
-        *(retrain.lr, retrain.drop_path, retrain.auxiliary_weight),
-    )
-    if name.endswith("_imagenet") and "tiny" not in name:
-        assert config.trainer.devices * config.dataset.batch_size == 1024
-        assert (retrain.warmup_epochs, retrain.label_smoothing, network.stem) == (5, 0.1, "imagenet")
-        assert (retrain.weight_decay, retrain.schedule) == (3e-5, "cosine" if "hnas" in name else "linear")
-    else:
-        assert (config.dataset.cutout, retrain.weight_decay) == (16, 3e-4)
-
-
 @pytest.mark.parametrize("name", [name for name in SEARCHES if name.startswith("tiny/")])
 def test_every_recipe_runs(tmp_path, monkeypatch, name):
     """One epoch of a few steps, on less than the tiny twin has."""

@@ -1,7 +1,7 @@
-"""Crop, flip, cutout and normalisation of whole batches, as pure functions of tensors on any device.
+"""Crop, flip, RandAugment, cutout, normalisation of whole batches: pure functions of tensors on any device.
 
-The random numbers are an argument: (batch, 5) integers from `Augment.parameters`, which draws them for the
-global batch, so that the share of a process does not depend on how many processes there are.
+The random numbers are an argument: (batch, 5 or more) integers from `Augment.parameters`, which draws
+them for the global batch, so that the share of a process does not depend on how many processes there are.
 """
 
 from __future__ import annotations
@@ -13,28 +13,40 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas_lightning.data.rand_augment import LARGEST, draw, rand_augment
+from nas_lightning.errors import InputError
+
 
 @dataclass(frozen=True)
 class Augment:
-    """What is done to a training batch: a random crop after padding, mirror images, an erased square."""
+    """What is done to a batch: a crop after padding, mirror images, RandAugment, an erased square."""
 
     crop_padding: int = 0
     flip: bool = False
     cutout: int = 0
+    rand_augment: int = 0
+    """Its magnitude; 0: none."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rand_augment <= LARGEST:
+            raise InputError(f"expected rand_augment from 0 to {LARGEST}", got=self.rand_augment)
 
     def parameters(self, count: int, height: int, width: int, random: torch.Generator) -> Tensor:
-        """(count, 5): crop offset y, x; mirrored or not; centre y, x of the erased square."""
+        """(count, 5): crop offset y, x; mirrored or not; centre y, x of the erased square; RandAugment's."""
         shift = 2 * self.crop_padding + 1
         highs = (shift, shift, 2, height, width)
-        return torch.stack([torch.randint(high, (count,), generator=random) for high in highs], dim=1)
+        columns = [torch.randint(high, (count,), generator=random) for high in highs]
+        return torch.stack([*columns, *(draw(count, random) if self.rand_augment else [])], dim=1)
 
     def __call__(self, x: Tensor, parameters: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
         """(b, c, h, w) bytes → normalised floats of the same shape."""
         if self.crop_padding or self.flip:
             mirrored = parameters[:, 2] if self.flip else torch.zeros_like(parameters[:, 2])
             x = crop_and_mirror(x, parameters[:, :2], mirrored, self.crop_padding)
+        if self.rand_augment:
+            x = rand_augment(x, parameters[:, 5:], self.rand_augment)
         x = normalise(x, mean, std)
-        return erase(x, parameters[:, 3:], self.cutout) if self.cutout else x
+        return erase(x, parameters[:, 3:5], self.cutout) if self.cutout else x
 
 
 def crop_and_mirror(x: Tensor, offsets: Tensor, mirrored: Tensor, padding: int) -> Tensor:

@@ -17,8 +17,8 @@ from nas_lightning.errors import InputError
 class ImageNet(ImageData):
     """`root` has train and val (or test), as class folders or as .tar files of them.
 
-    Images stay on disk. Training takes random crops of random size, mirrored or not, with changed colours;
-    evaluation the centre. Both are timm's transforms.
+    Images stay on disk. Training takes random crops of random size, mirrored or not, with changed colours or
+    RandAugment; evaluation the centre. All are timm's transforms.
     """
 
     name = "imagenet"
@@ -29,6 +29,7 @@ class ImageNet(ImageData):
         root: str = "data/imagenet",
         image_size: int = 224,
         color_jitter: float = 0.4,
+        rand_augment: int = 0,
         num_workers: int = 4,
         batch_size: int = 128,
         augment: bool = True,
@@ -40,6 +41,8 @@ class ImageNet(ImageData):
             raise InputError("expected image_size of at least 1", got=image_size)
         self.root, self.image_size, self.workers = Path(root), image_size, num_workers
         self.color_jitter, self.random_crops = color_jitter, augment
+        _ = Augment(rand_augment=rand_augment)  # raises for magnitudes that there are not
+        self.rand_augment = f"rand-m{rand_augment}-mstd0.5-inc1" if rand_augment else None
 
     def load(self) -> Contents:
         if not any(self.root.glob("train*")):
@@ -60,7 +63,11 @@ class ImageNet(ImageData):
         augmenting = None
         if self.random_crops:
             augmenting = create_transform(
-                size, is_training=True, color_jitter=self.color_jitter, use_prefetcher=True
+                size,
+                is_training=True,
+                color_jitter=self.color_jitter,  # which timm leaves out beside RandAugment
+                auto_augment=self.rand_augment,
+                use_prefetcher=True,
             )
         return FileSamples(
             part.files, part.labels, (3, size, size), plain=plain, augmenting=augmenting, workers=self.workers

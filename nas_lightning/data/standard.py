@@ -1,4 +1,4 @@
-"""Data sets with the usual augmentation of small images: a crop after padding, and a mirror image."""
+"""Data sets with the usual augmentation of small images: a crop after padding, a mirror image, and more."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class StandardData(ImageData):
     Args:
         augment: crop and mirror training images.
         crop_padding: pixels around an image before it is cropped to its size.
+        rand_augment: magnitude of RandAugment's two operations for training images, e.g. 9; 0: none.
         cutout: side of the square that is cut out of training images, whatever `augment` says.
         **image_data: see `ImageData`.
     """
@@ -22,7 +23,13 @@ class StandardData(ImageData):
     """Whether the mirror image of an image is one of its class."""
 
     def __init__(
-        self, *, augment: bool = True, crop_padding: int = 4, cutout: int = 0, **image_data: Any
+        self,
+        *,
+        augment: bool = True,
+        crop_padding: int = 4,
+        rand_augment: int = 0,
+        cutout: int = 0,
+        **image_data: Any,
     ) -> None:
-        cropped = Augment(crop_padding, self.mirrors, cutout)
-        super().__init__(augment=cropped if augment else Augment(cutout=cutout), **image_data)
+        whole = Augment(crop_padding, self.mirrors, cutout, rand_augment)
+        super().__init__(augment=whole if augment else Augment(cutout=cutout), **image_data)

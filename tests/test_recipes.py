@@ -1,0 +1,73 @@
+"""The recipes against what the papers specify: each composes to the settings of its column."""
+
+import pytest
+from hydra import compose, initialize_config_module
+
+from nas_lightning.cli.help import config_folder
+
+CIFAR = {"channels": 36, "cells": 20, "epochs": 600, "images": 96, "lr": 0.025, "lr_min": 0.0, "warmup": 0}
+CIFAR |= {"schedule": "cosine", "momentum": 0.9, "decay": 3e-4, "auxiliary": 0.4, "drop_path": 0.2}
+CIFAR |= {"cutout": 16, "smoothing": 0.0}
+IMAGENET = {"cells": 14, "epochs": 250, "images": 1024, "lr": 0.5, "lr_min": 0.0, "warmup": 5}
+IMAGENET |= {"schedule": "linear", "momentum": 0.9, "decay": 3e-5, "auxiliary": 0.4, "drop_path": 0.0}
+IMAGENET |= {"cutout": 0, "smoothing": 0.1}
+HNAS_C100 = {"lr": 0.035, "lr_min": 0.001, "auxiliary": 0.6, "drop_path": 0.3}
+
+PAPERS = {  # the columns: Shu 2022; arXiv:1806.09055, 2109.00817, 2006.16537, 1909.09569
+    "darts_cifar10": CIFAR,
+    "darts_cifar100": CIFAR,
+    "hnas_cifar10": CIFAR,
+    "hnas_cifar100": CIFAR | HNAS_C100,
+    "nesbs_cifar10": CIFAR,
+    "nesbs_cifar100": CIFAR,
+    "pr_darts_cifar10": CIFAR | {"images": 128},
+    "pr_darts_cifar100": CIFAR | {"images": 128, "drop_path": 0.4},
+    "topology_cifar10": CIFAR | {"images": 80},
+    "topology_cifar100": CIFAR | {"images": 80},
+    "topology_tiny_imagenet": CIFAR | {"images": 80, "epochs": 300},
+    "nasi_imagenet": IMAGENET | {"channels": 46},
+    "nesbs_imagenet": IMAGENET | {"channels": 44},
+    "pr_darts_imagenet": IMAGENET | {"channels": 48},
+    "hnas_imagenet": IMAGENET | {"channels": 46, "lr": 0.7, "schedule": "cosine"},
+}
+
+
+def recipe(name):
+    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+        return compose("train", [f"experiment=retrain/{name}"])
+
+
+def test_every_recipe_is_a_papers_or_a_modern_one():
+    found = {path.stem for path in (config_folder() / "experiment" / "retrain").glob("*.yaml")}
+    assert found == {*PAPERS, "modern_cifar10", "modern_cifar100", "modern_imagenet"}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_settings_are_the_papers(name):
+    config = recipe(name)
+    network, retrain, data, trainer = config.network, config.retrain, config.dataset, config.trainer
+    assert PAPERS[name] == {
+        **{"channels": network.channels, "cells": network.cells, "epochs": trainer.max_epochs},
+        **{"images": data.batch_size * trainer.devices, "lr": retrain.lr, "lr_min": retrain.lr_min},
+        **{"warmup": retrain.warmup_epochs, "schedule": retrain.schedule, "momentum": retrain.momentum},
+        **{"decay": retrain.weight_decay, "auxiliary": retrain.auxiliary_weight},
+        **{"drop_path": retrain.drop_path, "cutout": data.cutout, "smoothing": retrain.label_smoothing},
+    }
+    assert network.auxiliary
+    assert retrain.opt == "momentum"
+    assert (retrain.mixup, retrain.cutmix, retrain.ema_decay, data.rand_augment) == (0, 0, None, 0)
+    stems = {"tiny_imagenet": ("stem_stride", 2), "imagenet": ("stem", "imagenet")}
+    for ending, (key, value) in stems.items():
+        assert (network.get(key) == value) == (
+            data._target_.rpartition(".")[2].lower() == ending.replace("_", "")
+        )
+
+
+@pytest.mark.parametrize("name", ["modern_cifar10", "modern_cifar100", "modern_imagenet"])
+def test_modern_recipes_have_what_they_are_called_for(name):
+    config = recipe(name)
+    retrain = config.retrain
+    assert retrain.opt in ("adamw", "lamb")
+    assert min(retrain.mixup, retrain.cutmix, retrain.ema_decay, config.dataset.rand_augment) > 0
+    assert config.trainer.precision == "bf16-mixed"
+    assert retrain.lr_batch == config.dataset.batch_size * config.trainer.devices
