@@ -107,7 +107,7 @@ class Retrain(pl.LightningModule):
         self.clip, self.drop_path = clip, drop_path
         self.label_smoothing, self.auxiliary_weight = label_smoothing, auxiliary_weight
         self._mix = _mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
-        self._logits: Logits = torch.compile(_logits) if compile else _logits
+        self._logits: Logits = torch.compile(training_logits) if compile else training_logits
         self.train_scores = Scores(num_classes)
         self.val_scores = Scores(num_classes, top5=num_classes > 5)
         self.test_scores = Scores(num_classes, top5=num_classes > 5)
@@ -250,7 +250,7 @@ class Retrain(pl.LightningModule):
 Logits = Callable[["Network", Tensor], tuple[Tensor, Tensor | None]]
 
 
-def _logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]:
+def training_logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]:
     """The logits of the network and of its auxiliary head, where it has one."""
     return (network(x), None) if network.auxiliary is None else network.forward_auxiliary(x)
 

@@ -2,8 +2,10 @@
 
 from nas_lightning.callbacks.best_checkpoint import BestCheckpoint
 from nas_lightning.callbacks.collapse import CollapseWarning
+from nas_lightning.callbacks.expected_time import ExpectedTime
 from nas_lightning.callbacks.frozen import FrozenBackbone
 from nas_lightning.callbacks.history import GenotypeHistory
+from nas_lightning.callbacks.memory_guard import MemoryGuard
 from nas_lightning.callbacks.progress import SearchProgressBar
 from nas_lightning.callbacks.rewind import RewindMetrics
 from nas_lightning.callbacks.rng import RNGState
@@ -11,8 +13,10 @@ from nas_lightning.callbacks.rng import RNGState
 __all__ = [
     "BestCheckpoint",
     "CollapseWarning",
+    "ExpectedTime",
     "FrozenBackbone",
     "GenotypeHistory",
+    "MemoryGuard",
     "RNGState",
     "RewindMetrics",
     "SearchProgressBar",

@@ -22,7 +22,7 @@ class SearchProgressBar(TQDMProgressBar):
     """Shows the epoch, and loss and accuracy of each side as soon as an epoch has them.
 
     A terminal gets Lightning's bar with these values behind it. Anything else gets one line at the end of
-    every epoch and no bar: log files stay readable.
+    every epoch and no bar: log files stay readable. A side that an epoch does not touch is not repeated.
 
     Args:
         refresh_rate: batches between two updates of the bar.
@@ -33,6 +33,8 @@ class SearchProgressBar(TQDMProgressBar):
         super().__init__(refresh_rate)
         self.live = sys.stdout.isatty()
         self._ended = ""  # the epoch whose line is due
+        self._before: dict[str, Tensor] = {}  # the metrics with which the running epoch began
+        self._stale: dict[str, Tensor] = {}  # those that the last epoch left as they were
 
     @property
     def is_enabled(self) -> bool:
@@ -42,10 +44,17 @@ class SearchProgressBar(TQDMProgressBar):
     def get_metrics(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        return dict(by_side(trainer.callback_metrics))
+        return dict(by_side(_changed(trainer.callback_metrics, self._stale)))
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """A line that the bar does not run into."""
+        super().print(*args, **kwargs) if self.live else print(*args, flush=True)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *args: Any) -> None:
         self._print_line(trainer)
+        now = dict(trainer.callback_metrics)
+        self._stale = {name: value for name, value in now.items() if value is self._before.get(name)}
+        self._before = now
         super().on_train_epoch_start(trainer, *args)
         self.train_progress_bar.set_description(_epoch(trainer))
 
@@ -59,10 +68,16 @@ class SearchProgressBar(TQDMProgressBar):
 
     def _print_line(self, trainer: pl.Trainer) -> None:
         """The line of the epoch that ended, now that all its values are there."""
-        sides = [f"{side} {value}" for side, value in by_side(trainer.callback_metrics).items()]
+        new = _changed(trainer.callback_metrics, self._before)
+        sides = [f"{side} {value}" for side, value in by_side(new).items()]
         if self._ended and sides and not self.live and trainer.is_global_zero and self._enabled:
             print("   ".join([self._ended, *sides]), flush=True)
         self._ended = ""
+
+
+def _changed(metrics: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Lightning keeps the tensors of metrics that an epoch does not log."""
+    return {name: value for name, value in metrics.items() if value is not before.get(name)}
 
 
 def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:

@@ -30,3 +30,19 @@ def test_a_terminal_gets_a_bar_with_short_names(tmp_path, tiny, trainer, monkeyp
     assert "train=" in shown
     assert "v_num" not in shown
     assert "\nepoch" not in shown  # one line, rewritten
+
+
+def test_a_side_that_an_epoch_leaves_alone_is_not_repeated(tmp_path, tiny, trainer, capsys):
+    search = tiny()
+    whole = search.log_dict
+
+    def only_first_epochs(values, **options):
+        late = {"scored": 40.0 + search.current_epoch}
+        whole(values if search.current_epoch < 2 else late, **options)
+
+    search.log_dict = only_first_epochs
+    search.validation_step = lambda batch, batch_idx: None
+    trainer(tmp_path, 4, SearchProgressBar(), enable_progress_bar=True).fit(search)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
+    assert ["train" in line for line in lines] == [True, True, False, False]
+    assert lines[2:] == ["epoch 3/4   scored 42", "epoch 4/4   scored 43"]

@@ -1,0 +1,107 @@
+"""What training keeps in memory, found without training: on tensors that have shapes and no values."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.optim import Optimizer
+
+N = TypeVar("N", bound=nn.Module)
+
+
+class Memory(NamedTuple):
+    """Bytes that a training step needs at least: the rest is the libraries' own."""
+
+    activations: int
+    """Kept of the forward pass for the backward pass, the images included."""
+    weights: int
+    """Parameters and statistics of the network, with the copies of optimiser and running average."""
+    gradients: int
+
+    @property
+    def total(self) -> int:
+        """At the end of the forward pass there are no gradients yet, and afterwards no activations."""
+        return self.weights + max(self.activations, self.gradients)
+
+
+def training_memory(
+    network: N,
+    forward: Callable[[N, Tensor], object],
+    images: tuple[int, ...],
+    *,
+    copies: float,
+    dtype: torch.dtype | None = None,
+) -> Memory:
+    """What `forward(network, x)` and its backward pass need, for images of (b, c, h, w).
+
+    Args:
+        network: on any device; it is not run.
+        forward: what training computes; all its results are differentiated.
+        images: the shape of a batch.
+        copies: tensors of the parameters' size beside them, such as momentum.
+        dtype: in which mixed precision computes; None: that of the parameters.
+    """
+    shadow = copy.deepcopy(network).to("meta").train()
+    parameters = list(shadow.parameters())
+    size = sum(_bytes(p) for p in parameters)
+    state = size + sum(_bytes(buffer) for buffer in shadow.buffers())
+    shadow.to(dtype)
+    x = torch.empty(images, device="meta", dtype=next(shadow.parameters()).dtype)
+    own = [*shadow.parameters(), *shadow.buffers(), x]
+    kept = kept_for_backward(lambda: forward(shadow, x), without=own) + _bytes(x)
+    return Memory(kept, state + round(copies * size), size)
+
+
+def kept_for_backward(forward: Callable[[], object], without: Iterable[Tensor] = ()) -> int:
+    """Bytes that autograd holds on to when `forward` has been computed; shared memory counts once.
+
+    >>> x = torch.ones(10, requires_grad=True)
+    >>> kept_for_backward(lambda: x.exp().sum())  # whose derivative is itself: ten floats
+    40
+    """
+    own = {tensor.untyped_storage()._cdata for tensor in without}
+    kept: dict[int, torch.UntypedStorage] = {}  # they stay alive, or an address might come twice
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = storage
+        return tensor.detach()
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        forward()
+    return sum(storage.nbytes() for address, storage in kept.items() if address not in own)
+
+
+def optimizer_copies(build: Callable[[list[nn.Parameter]], Optimizer]) -> float:
+    """How many tensors of a parameter's size an optimiser keeps for it.
+
+    >>> optimizer_copies(torch.optim.Adam), optimizer_copies(torch.optim.SGD)
+    (2.0, 0.0)
+    """
+    parameter = nn.Parameter(torch.zeros(8, 8))
+    parameter.grad = torch.ones_like(parameter)
+    optimizer = build([parameter])
+    optimizer.step()
+    states = [s for s in optimizer.state[parameter].values() if isinstance(s, Tensor) and s.ndim]
+    return sum(s.numel() for s in states) / parameter.numel()
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that this process can still have there, what it holds in reserve included; None: not known."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    table = Path("/proc/meminfo")
+    if device.type != "cpu" or not table.is_file():
+        return None
+    lines = dict(line.split(":") for line in table.read_text(encoding="utf-8").splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024  # in kB
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

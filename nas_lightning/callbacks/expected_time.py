@@ -1,0 +1,71 @@
+"""How long a run is going to take, as soon as its first steps tell."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+
+from nas_lightning.errors import InputError
+
+
+class ExpectedTime(pl.Callback):
+    """Says once what an epoch and the rest of the run take at the pace of the first steps.
+
+    Runs of less than `from_seconds` get no line. Evaluation is not counted; searches whose later epochs do
+    more than the first take longer.
+
+    Args:
+        steps: how many are measured.
+        warmup: how many are left out before them, in which devices and compilers get ready.
+        from_seconds: the length of a run that is worth a line.
+
+    """
+
+    def __init__(self, steps: int = 20, warmup: int = 3, from_seconds: float = 60.0) -> None:
+        if steps < 1:
+            raise InputError("expected at least one step", got=steps, where="steps")
+        if warmup < 1:
+            raise InputError("expected at least one step", got=warmup, where="warmup")
+        self.steps, self.warmup, self.from_seconds = steps, warmup, from_seconds
+        self._count, self._start = 0, 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._count = 0
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._count += 1
+        if self._count == self.warmup:
+            self._start = time.monotonic()
+        if self._count == self.warmup + self.steps:
+            self._tell(trainer, batch_idx, (time.monotonic() - self._start) / self.steps)
+
+    def _tell(self, trainer: pl.Trainer, batch_idx: int, step: float) -> None:
+        epochs, batches = trainer.max_epochs, trainer.num_training_batches
+        if epochs is None or epochs < 0 or batches == float("inf"):
+            return
+        left = (epochs - trainer.current_epoch) * batches - batch_idx - 1
+        if left * step >= self.from_seconds and trainer.is_global_zero:
+            line = f"about {duration(batches * step)} an epoch, {duration(left * step)} to go"
+            bar = trainer.progress_bar_callback
+            (print if bar is None else bar.print)(line)
+
+
+def duration(seconds: float) -> str:
+    """Two units at most.
+
+    >>> duration(7.4), duration(95), duration(3 * 3600 + 62), duration(90_000), duration(0.02)
+    ('7 s', '1 min 35 s', '3 h 1 min', '1 d 1 h', '0.02 s')
+    """
+    if seconds < 2:
+        return f"{seconds:.2g} s"
+    left = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append((count, unit))
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
