@@ -91,8 +91,13 @@ def own_arguments(target) -> set[str]:
     if isinstance(target, type):
         ours = [c for c in target.__mro__ if c.__module__.startswith("nas_lightning")]
         chain = [vars(ancestor)["__init__"] for ancestor in ours if "__init__" in vars(ancestor)]
-    parameters = [p for function in chain for p in inspect.signature(function).parameters.values()]
-    return {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} - {"self"}
+    found: set[str] = set()
+    for function in chain:
+        parameters = inspect.signature(function).parameters.values()
+        found |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        if not any(p.kind == p.VAR_KEYWORD for p in parameters):
+            break  # it passes nothing on
+    return found - {"self"}
 
 
 @pytest.mark.parametrize("path", CHOSEN, ids=str)

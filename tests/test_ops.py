@@ -5,7 +5,16 @@ import torch
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.ops import OPS, SEARCH_NORM, TRAIN_NORM, FactorizedReduce, NeedsReLU, Norm, build_op
+from nas_lightning.ops import (
+    OPS,
+    SEARCH_NORM,
+    TRAIN_NORM,
+    FactorizedReduce,
+    NeedsReLU,
+    Norm,
+    build_op,
+    has_parameters,
+)
 
 PARAMETERS = {  # of the convolutions, for c channels: depthwise k²c, pointwise c², and 2c a batch norm
     "skip_connect": lambda c: 0,
@@ -131,3 +140,11 @@ def test_gradients_of_strided_pointwise_convolutions(name):
     expected = F.batch_norm(torch.cat(mixed, 1), None, None, training=True)
     for a, b in zip(got, torch.autograd.grad((expected * direction).sum(), kernels), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-2)
+
+
+def test_asking_for_parameters_draws_no_random_numbers():
+    """The answer is kept, so whatever the first question drew, a second run in the process would not."""
+    has_parameters.cache_clear()
+    before = torch.get_rng_state()
+    assert has_parameters("sep_conv_3x3")
+    assert torch.equal(torch.get_rng_state(), before)

@@ -101,14 +101,14 @@ def test_the_command_that_it_proposes_runs(command, tmp_path):
     assert {"dataset=fake", "dataset.shape=[1,8,8]", "dataset.train_size=32"} <= set(stored)
 
 
-def test_several_architectures_are_trained_by_a_sweep(command, tmp_path):
+def test_several_architectures_are_trained_as_an_ensemble(command, tmp_path):
     quick = (*QUICK, "strategy=random", "strategy.count=2", "callbacks.history.figures=false", "run=a")
     _, out, _ = command("search", *quick)
     words = following(out)
     small = ("trainer.max_epochs=1", "network.channels=4", "network.cells=1", "run=b")
     code, _, err = command("train", *words[2:], *small)
     assert (code, err) == (0, "")
-    trained = [read_genotypes(tmp_path / "b" / number)[0] for number in ("0", "1")]
+    trained = [read_genotypes(tmp_path / "b" / f"member_{number}")[0] for number in (1, 2)]
     assert trained == read_genotypes(tmp_path / "a")
 
 
