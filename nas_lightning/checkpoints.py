@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from nas_lightning.errors import InputError
 
@@ -35,6 +38,7 @@ class StepCheckpoint(pl.Callback):
 
     A run resumed there goes on with the batch that comes next. Parameters, optimisers and random numbers are
     those of a run that was never stopped; the epoch's own mean losses cover the batches after the restart.
+    After the last batch of an epoch nothing is saved: the checkpoint at its end follows.
 
     Args:
         path: the file, which each save replaces.
@@ -50,6 +54,57 @@ class StepCheckpoint(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
         step = trainer.global_step
-        if self.every_n_steps and step != self._saved and step % self.every_n_steps == 0:
+        due = self.every_n_steps and step != self._saved and step % self.every_n_steps == 0
+        if due and not trainer.is_last_batch:
             self._saved = step
             trainer.save_checkpoint(self.path)
+
+
+class SignalCheckpoint(pl.Callback):
+    """Saves when the process is told to end, after the step that runs: for clusters with time limits.
+
+    SIGTERM, sent on preemption, saves and stops. `requeue_signal` also asks SLURM to start the job again;
+    `#SBATCH --signal=SIGUSR1@120` sends it two minutes before the time is up. Lightning's own handler saves
+    at once, which may be in the middle of a step, and its checkpoint would be loaded by the test, too.
+
+    Args:
+        path: the file of the checkpoint.
+        requeue_signal: the name of the signal; None: SIGTERM alone.
+
+    """
+
+    def __init__(self, path: str | Path, requeue_signal: str | None = "SIGUSR1") -> None:
+        if requeue_signal is not None and requeue_signal not in signal.Signals.__members__:
+            raise InputError("expected the name of a signal", got=requeue_signal, where="requeue_signal")
+        self.path, self.requeue_signal = Path(path), requeue_signal
+        self._asked = False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._asked = False
+        if self.requeue_signal is not None:  # Lightning puts the handlers back that were there before `fit`
+            signal.signal(signal.Signals[self.requeue_signal], self._ask)
+
+    def _ask(self, *args: Any) -> None:
+        self._asked = True
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        # at an epoch's end comes its own checkpoint; each process may get the signal at another step
+        if trainer.is_last_batch or not _any(trainer, self._asked or trainer.received_sigterm):
+            return
+        trainer.save_checkpoint(self.path)
+        self._stop(trainer)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if _any(trainer, self._asked):
+            self._stop(trainer)
+
+    def _stop(self, trainer: pl.Trainer) -> None:
+        requeue = _any(trainer, self._asked)
+        if requeue and trainer.is_global_zero and "SLURM_JOB_ID" in os.environ:
+            subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
+        raise SIGTERMException
+
+
+def _any(trainer: pl.Trainer, here: bool) -> bool:
+    """Whether it is so in any process."""
+    return trainer.strategy.reduce_boolean_decision(here, all=False)

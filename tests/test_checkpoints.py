@@ -1,23 +1,31 @@
 """Checkpoints are whole or not there, and those within an epoch lead to the same result."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
 
 from nas_lightning.callbacks import RNGState
-from nas_lightning.checkpoints import AtomicCheckpoints, StepCheckpoint
+from nas_lightning.checkpoints import AtomicCheckpoints, SignalCheckpoint, StepCheckpoint
 from nas_lightning.data import Fake, SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Gdas
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Checkpoint directory .* exists", "ignore:.*LeafSpec.*:FutureWarning"
+    "ignore:Checkpoint directory .* exists",
+    "ignore:.*LeafSpec.*:FutureWarning",
+    "ignore:Be aware that when using .ckpt_path",
 )
 
 
-def search(folder: Path, *callbacks: pl.Callback, resume: Path | None = None) -> dict[str, torch.Tensor]:
+def search(
+    folder: Path, *callbacks: pl.Callback, resume: Path | None = None, checkpoints: bool = False
+) -> dict[str, torch.Tensor]:
     """Two epochs of four steps; the state at their end."""
     torch.manual_seed(1)
     space = NasBench201()
@@ -29,7 +37,7 @@ def search(folder: Path, *callbacks: pl.Callback, resume: Path | None = None) ->
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        enable_checkpointing=False,
+        enable_checkpointing=checkpoints,
         default_root_dir=folder,
         callbacks=[RNGState(), *callbacks],
         plugins=[AtomicCheckpoints()],
@@ -68,3 +76,52 @@ def test_a_save_that_breaks_off_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         writer.save_checkpoint({"value": torch.zeros(2)}, path)
     assert torch.equal(writer.load_checkpoint(path)["value"], torch.ones(2))
+
+
+class Send(pl.Callback):
+    """Sends this process a signal in the middle of a step."""
+
+    def __init__(self, number: signal.Signals, step: int) -> None:
+        self.number, self.step = number, step
+
+    def on_before_optimizer_step(self, trainer, *args) -> None:
+        if trainer.global_step >= self.step:
+            self.step = 1000
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch) -> Path:
+    """A job of SLURM, and what its `scontrol` was called with."""
+    script = tmp_path / "bin" / "scontrol"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    return tmp_path / "called"
+
+
+# Of four steps an epoch: within the first epoch, at its end, within the second
+@pytest.mark.parametrize("step", [1, 3, 5])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_job_that_is_told_to_end_saves_and_goes_on_to_the_same(tmp_path, slurm, number, step):
+    path, before = tmp_path / "last.ckpt", [signal.getsignal(n) for n in (signal.SIGUSR1, signal.SIGTERM)]
+    whole = search(tmp_path)
+    at_the_end = ModelCheckpoint(tmp_path, "last", save_on_train_epoch_end=True, enable_version_counter=False)
+    with pytest.raises(SystemExit):
+        search(tmp_path, Send(number, step), SignalCheckpoint(path), at_the_end, checkpoints=True)
+    assert [signal.getsignal(n) for n in (signal.SIGUSR1, signal.SIGTERM)] == before
+    assert slurm.exists() == (number is signal.SIGUSR1)
+    if slurm.exists():
+        assert slurm.read_text() == "requeue 4711\n"
+    stored = torch.load(path, weights_only=True)
+    assert 0 < stored["global_step"] < 8
+    resumed = search(tmp_path, resume=path)
+    for name, value in whole.items():
+        assert torch.equal(value, resumed[name]), name
+
+
+def test_a_signal_that_there_is_not(tmp_path):
+    with pytest.raises(InputError, match="expected the name of a signal, got 'SIGUSR'"):
+        SignalCheckpoint(tmp_path / "last.ckpt", "SIGUSR")

@@ -21,7 +21,7 @@ from hydra._internal.utils import get_args_parser
 from nas_lightning.cli.composition import check
 from nas_lightning.cli.help import help_text
 from nas_lightning.cli.output import reserve
-from nas_lightning.cli.resume import continued, own_folders, run_to_resume
+from nas_lightning.cli.resume import after_requeue, continued, own_folders, run_to_resume
 from nas_lightning.errors import InputError
 
 _LEFT_TO_HYDRA = ("hydra_help", "info", "shell_completion", "experimental_rerun")
@@ -41,6 +41,7 @@ def prepare(name: str, argv: Sequence[str]) -> list[str]:
         return list(argv)
     flags = [arg for arg in argv if arg not in arguments.overrides]
     overrides = [_written_out(name, override, arguments.multirun) for override in arguments.overrides]
+    overrides = after_requeue(overrides)
     run = run_to_resume(overrides)
     if run is None:
         config = check(name, overrides, folders, sweep=arguments.multirun)

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from nas_lightning.cli.help import groups
-from nas_lightning.cli.resume import CHECKPOINT
+from nas_lightning.cli.resume import CHECKPOINT, requeued
 from nas_lightning.cli.targets import arguments, check_value
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.tracking import METRICS_FILE, read_metrics
@@ -48,15 +48,18 @@ def make_trainer(cfg: DictConfig, parts: Mapping[str, Callable[[], Any]] | None 
     callbacks = [build(item, parts or {}) for item in (cfg.callbacks or {}).values() if item is not None]
     loggers = [make(item) for item in (cfg.logger or {}).values() if item is not None]
     try:
-        return make(cfg.trainer, callbacks=callbacks, logger=loggers or False)
+        trainer = make(cfg.trainer, callbacks=callbacks, logger=loggers or False)
     except (ValueError, MisconfigurationException) as error:
         raise InputError(f"expected a trainer that runs here: {error}", where="trainer") from None
+    if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
+        raise InputError("expected GPUs, which synchronised batch norms need", where="trainer.sync_batchnorm")
+    return trainer
 
 
 def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
-    """Where a resumed run of the module goes on; None starts anew."""
+    """Where a run of the module goes on that is resumed, or that SLURM starts again; None starts anew."""
     path = Path(cfg.run) / CHECKPOINT
-    if cfg.resume is None or not path.is_file():
+    if (cfg.resume is None and not requeued()) or not path.is_file():
         return None
     try:
         stored = torch.load(path, map_location="meta", weights_only=True, mmap=True)

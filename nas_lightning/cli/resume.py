@@ -5,6 +5,7 @@ What decides the result must be what it was; the folder's `.hydra` stays as it i
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,20 @@ def run_to_resume(typed: Sequence[str]) -> Path | None:
     """The folder behind `resume=`."""
     given = [line.split("=", 1)[1].strip("\"'") for line in typed if line.startswith("resume=")]
     return Path(given[-1]) if given and given[-1] not in ("", "null") else None
+
+
+def requeued() -> bool:
+    """Whether SLURM has started this job before."""
+    return int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+
+
+def after_requeue(typed: Sequence[str]) -> list[str]:
+    """What was typed, with `resume=` in place of `run=` where SLURM starts a job again that had begun."""
+    key = "hydra.run.dir="
+    folders = [line.removeprefix(key) for line in typed if line.startswith(key)]
+    if not (requeued() and folders and (Path(folders[-1].strip("\"'")) / ".hydra").is_dir()):
+        return list(typed)
+    return [*(line for line in typed if not line.startswith(key)), f"resume={folders[-1]}"]
 
 
 def continued(name: str, run: Path, typed: Sequence[str], folders: Sequence[Path]) -> list[str]:

@@ -126,6 +126,7 @@ def test_a_search_says_what_is_wrong(refused, argument, message):
 TRAINING = [
     ((), "expected an architecture: genotype=file genotype.path="),
     (("genotype=darts_v3",), "did you mean 'darts_v2'?"),
+    (("genotype=darts_v2", "trainer.accelerator=cpu", "trainer.sync_batchnorm=true"), "expected GPUs"),
     (("genotype=file",), "genotype.path"),
     (("genotype=file", "genotype.path=nowhere"), "expected a run's folder or a genotype file, got 'nowhere'"),
     (("genotype=file", "genotype.path=."), "expected a run's folder or a genotype file"),

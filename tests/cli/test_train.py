@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import pytorch_lightning as pl
 
+from nas_lightning import callbacks
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
 from nas_lightning.retrain import Retrain
 from nas_lightning.spaces import DartsSpace, NasBench201
@@ -98,6 +100,29 @@ def test_a_sweep_over_sizes(tmp_path, command):
     table = (tmp_path / "sweep" / "table.md").read_text().splitlines()
     assert [line.split("|")[2].strip() for line in table[2:]] == ["network.channels=2", "network.channels=4"]
     assert "test_accuracy" in table[0]
+
+
+def test_a_job_that_slurm_starts_again_goes_on(tmp_path, command, monkeypatch):
+    """The same command in the same folder; without SLURM's word for it, it would start anew."""
+    argv = (*QUICK, "trainer=slurm", "genotype=nasbench201_best", "trainer.max_epochs=3")
+    whole = command("train", *argv, "run=whole")
+    assert whole.code == 0, whole.err
+
+    class Stop(pl.Callback):
+        def on_train_epoch_start(self, trainer, module):
+            if trainer.current_epoch == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(callbacks.ExpectedTime, "on_train_epoch_start", Stop.on_train_epoch_start)
+    assert command("train", *argv, "run=a").code != 0
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    code, out, err = command("train", *argv, "run=a")
+    assert (code, err) == (0, "")
+    assert "epoch 3/3" in out
+    assert "epoch 2/3" not in out
+    assert (tmp_path / "a" / "metrics.csv").read_text() == (tmp_path / "whole" / "metrics.csv").read_text()
 
 
 def test_a_run_that_was_killed_after_its_last_epoch(runs, command):
