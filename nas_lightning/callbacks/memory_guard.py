@@ -14,7 +14,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.optim import build_optimizer
 from nas_lightning.retrain import Retrain, training_logits
 
-_GB = 1024**3
+_MB, _GB = 1024**2, 1024**3
 
 
 class MemoryGuard(pl.Callback):
@@ -75,7 +75,13 @@ def check_fits(needed: Any, batch: int, free: int | None, device: str) -> None:
 
 
 def _gb(size: int) -> str:
-    return f"{size / _GB:.2g} GB" if size < 10 * _GB else f"{size / _GB:.0f} GB"
+    """Two digits that count.
+
+    >>> _gb(9_500_000), _gb(1_800_000_000), _gb(24 * 1024**3)
+    ('9.1 MB', '1.7 GB', '24 GB')
+    """
+    number, unit = (size / _MB, "MB") if size < 1000 * _MB else (size / _GB, "GB")
+    return f"{number:.1f} {unit}" if number < 10 else f"{number:.0f} {unit}"
 
 
 @rank_zero_only
