@@ -2,8 +2,8 @@
 
     python -m benchmarks.nasi --data ../shared/data [--seeds 5] [--steps 100] [--nu 20]
 
-16 channels, five cells a stage, batches of 64, one sampled path a step. The search sees training images only; the
-table says afterwards what its cell is worth. ν is fixed near the median trace of random cells: their mean
+16 channels, five cells a stage, batches of 64, one sampled path a step. The search sees training images only;
+the table says afterwards what its cell is worth. ν is fixed near the median trace of random cells: their mean
 (equation 40) is ruled by a few cells whose trace is 10⁴ times larger. Every seed is one line of --results,
 which a second call goes on from; the mean ± standard deviation comes last.
 """
