@@ -60,6 +60,14 @@ def test_workers_do_not_change_what_is_read(photographs):
     assert all_equal(epoch(photographs()), epoch(photographs(num_workers=2)))
 
 
+def test_timms_rand_augment_is_drawn_with_the_sample(photographs):
+    strong = epoch(photographs(rand_augment=9))
+    assert not all_equal(strong, epoch(photographs()))
+    assert all_equal(strong, epoch(photographs(rand_augment=9, num_workers=2)))
+    with pytest.raises(InputError, match="rand_augment from 0 to 30, got 40"):
+        photographs(rand_augment=40)
+
+
 def test_an_epoch_goes_on_in_the_middle(photographs):
     assert all_equal(epoch(photographs())[2:], epoch(photographs(), start=2))
 
