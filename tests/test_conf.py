@@ -174,7 +174,11 @@ def test_every_recipe_runs(tmp_path, monkeypatch, name):
     from tests.cli.conftest import run_script
 
     monkeypatch.chdir(tmp_path)
-    small = ("supernet.channels=4", "supernet.cells=1", "network.channels=4", "network.cells=2")
+    supernet = composed("search", f"experiment={name}").supernet  # {} in a space that has none
+    small = [
+        f"supernet.{key}={value}" for key, value in {"channels": 4, "cells": 1}.items() if key in supernet
+    ]
+    small += ["network.channels=4", "network.cells=2"]
     less = ("dataset.subset=64", "dataset.batch_size=16", "callbacks.history.figures=false")
     assert run_script("search", f"experiment={name}", *small, *less, "trainer.max_epochs=1", "run=a") == 0
     assert read_genotypes(tmp_path / "a")
