@@ -71,7 +71,7 @@ def check(command, folder: Path, name: str, argv: tuple[str, ...], files: tuple[
 FOUND = ("metrics.csv", "history.jsonl", "genotype.json")
 
 
-# Slow, as long as a kill between an epoch's checkpoint and its row of metrics.csv, a moment later, loses the row:
+# Slow, as long as a kill between an epoch's checkpoint and its row of metrics.csv loses the row:
 # about one run in fifteen fails for it.
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["pr_darts"])
