@@ -1,6 +1,8 @@
 """Mistakes: one line on stderr, an exit code, no training, and nothing that was there is changed."""
 
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -309,3 +311,13 @@ def test_the_cell_that_the_tests_train_is_one(command):
     from nas_lightning.spaces import NasBench201
 
     assert NasBench201().notation(NasBench201().parse(CELL)) == CELL
+
+
+def test_a_reader_that_stops_early_gets_no_traceback():
+    """As `--help | head` does: the pipe is closed before the help is written."""
+    script = Path(__file__).parents[2] / "train.py"
+    command = [sys.executable, "-u", str(script), "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 1
