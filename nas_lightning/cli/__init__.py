@@ -34,7 +34,7 @@ def _enter(name: str) -> None:
     try:
         sys.argv[1:] = prepare(name, sys.argv[1:])
     except BrokenPipeError:  # `--help | head` has read enough
-        sys.stdout = None  # type: ignore[assignment]  # so that nothing is flushed into the closed pipe
+        sys.stdout = None  # so that nothing is flushed into the closed pipe
         sys.exit(1)
     except InputError as error:
         sys.exit(f"error: {error}")
