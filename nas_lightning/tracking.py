@@ -70,22 +70,23 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        row = {name: repr(float(value)) for name, value in metrics.items()}
-        row["step"] = str(step or 0)
-        if "epoch" in row:
-            row["epoch"] = str(int(metrics["epoch"]))
+        row = _as_text(metrics, step or 0)
         file = self._file or self._open()
         if not row.keys() <= self._known:
             file = self._widen(row)
         file.write(",".join([row.get(name, "") for name in self._columns]) + "\n")
 
     @rank_zero_only
-    def rewind(self, step: int) -> None:
-        """Drop what was logged from `step` on."""
+    def rewind(self, step: int, last: Mapping[str, float] | None = None) -> None:
+        """Drop what was logged from `step` on, and log `last` for the step before, unless it is there."""
         self.finalize("rewind")
+        kept: list[dict[str, str]] = []
         if self.path.is_file():
             columns, rows = _read(self.path)
-            _write(self.path, columns, [row for row in rows if int(row["step"]) < step])
+            kept = [row for row in rows if int(row["step"]) < step]
+            _write(self.path, columns, kept)
+        if last and _as_text(last, step - 1) not in [_filled(row) for row in kept[-1:]]:
+            self.log_metrics(last, step - 1)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
@@ -107,6 +108,15 @@ class MetricsCSV(Logger):
         names = {*self._columns, *row} - {"step", "epoch"}
         _write(self.path, ["step", "epoch", *sorted(names)], rows)
         return self._open()
+
+
+def _as_text(metrics: Mapping[str, float], step: int) -> dict[str, str]:
+    row = {name: repr(float(value)) for name, value in metrics.items()} | {"step": str(step)}
+    return row | {"epoch": str(int(metrics["epoch"]))} if "epoch" in row else row
+
+
+def _filled(row: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in row.items() if value}
 
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:

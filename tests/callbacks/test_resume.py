@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import Checkpoint
 
 from nas_lightning.callbacks.rng import rng_state, set_rng_state
 from nas_lightning.genotype import Genotype
@@ -32,6 +33,22 @@ class KillInCheckpoint(pl.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class KillAfterCheckpoint(Checkpoint):
+    """After the epoch's checkpoint is on disk, before its row of the metrics file."""
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        if trainer.current_epoch == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillAfterRow(pl.Callback):
+    """After the epoch's row as well."""
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if trainer.current_epoch == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 def run_until_killed(trainer, module):
     process = os.fork()
     if process == 0:
@@ -49,6 +66,8 @@ KILLERS = [
     KillAt(2 * BATCHES + 5),
     KillAt(3 * BATCHES + 3),
     KillInCheckpoint(),
+    KillAfterCheckpoint(),
+    KillAfterRow(),
 ]
 
 
