@@ -87,6 +87,7 @@ class MetricsCSV(Logger):
             _write(self.path, columns, kept)
         if last and _as_text(last, step - 1) not in [_filled(row) for row in kept[-1:]]:
             self.log_metrics(last, step - 1)
+            self.finalize("rewind")
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

@@ -36,6 +36,10 @@ class RewindMetrics(pl.Callback):
         _rewind(trainer, self._row)
         self._row = {}
 
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._row:  # all epochs were done, so no training started
+            _rewind(trainer, self._row)
+
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.fit_loop.epoch_loop._batches_that_stepped:  # a test after training, not one by itself
             _rewind(trainer, {})

@@ -36,8 +36,11 @@ class KillInCheckpoint(pl.Callback):
 class KillAfterCheckpoint(Checkpoint):
     """After the epoch's checkpoint is on disk, before its row of the metrics file."""
 
+    def __init__(self, epoch):
+        self.epoch = epoch
+
     def on_train_epoch_end(self, trainer, pl_module):
-        if trainer.current_epoch == 2:
+        if trainer.current_epoch == self.epoch:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -66,7 +69,8 @@ KILLERS = [
     KillAt(2 * BATCHES + 5),
     KillAt(3 * BATCHES + 3),
     KillInCheckpoint(),
-    KillAfterCheckpoint(),
+    KillAfterCheckpoint(2),
+    KillAfterCheckpoint(EPOCHS - 1),
     KillAfterRow(),
 ]
 
