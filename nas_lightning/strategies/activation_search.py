@@ -57,9 +57,9 @@ class ActivationSearch(Bilevel):
         return {name: self._weights(name, beta.detach()) for name, beta in self.arch.items()}
 
     def _weights(self, name: str, beta: Tensor) -> Tensor:
-        return (
-            clipped_weights(beta, self.space.groups[name]) if name in self.clipped else beta.softmax(dim=-1)
-        )
+        if name in self.clipped:
+            return clipped_weights(beta, self.space.groups[name])
+        return beta.softmax(dim=-1)
 
     def arch_descend(self) -> None:
         super().arch_descend()

@@ -52,14 +52,10 @@ class Strategy(pl.LightningModule, ABC):
         return {}
 
     def on_fit_start(self) -> None:
-        if (
-            self.trainer.precision not in PRECISIONS
-        ):  # float16 needs a loss scaling that wraps one backward pass
-            raise InputError(
-                f"expected a precision of {', '.join(PRECISIONS)}",
-                got=self.trainer.precision,
-                where="trainer.precision",
-            )
+        precision = self.trainer.precision
+        if precision not in PRECISIONS:  # float16 needs a loss scaling that wraps one backward pass
+            expected = f"expected a precision of {', '.join(PRECISIONS)}"
+            raise InputError(expected, got=precision, where="trainer.precision")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[_STAMP] = {**self._identity(), "generator": self.generator.get_state()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from nas_lightning.analysis.linear_cells import (
 )
 from nas_lightning.analysis.topology import depth, width
 from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.studies.base import Findings, Study
 from nas_lightning.studies.tables import Cell, Table
@@ -59,12 +60,8 @@ class CellTopology(Study):
         samples: int = 16,
         seed: int = 0,
     ) -> None:
-        for name, value in {
-            "nodes": nodes,
-            "channels": channels,
-            "draws": draws,
-            "samples": samples - 1,
-        }.items():
+        sizes = {"nodes": nodes, "channels": channels, "draws": draws, "samples": samples - 1}
+        for name, value in sizes.items():
             if value < 1:
                 raise InputError("expected a larger number", got=value, where=f"study.{name}")
         if not scales or min(scales) <= 0:
@@ -76,81 +73,17 @@ class CellTopology(Study):
 
     def run(self) -> Findings:
         """Measure the cells; draw linear ones and compare them with the bounds."""
-        shapes: list[list[Cell]] = [
-            [
-                name,
-                *(
-                    value
-                    for kind in ("normal", "reduce")
-                    for value in (float(width(g[kind])), depth(g[kind]))
-                ),
-            ]
-            for name, g in self.genotypes.items()
-        ]
-        smooth: list[list[Cell]] = []
-        spread: list[list[Cell]] = []
         generator = torch.Generator().manual_seed(self.seed)
+        blocks: Blocks = {}
         for scale in self.scales:
-            found = np.array([self.draw(scale, generator) for _ in range(self.draws)])  # (draws, blocks, 7)
-            for i in range(self.nodes):
-                norm, ratio, printed, proved, of_variance, naive, composed = found[:, i].T
-                smooth.append(
-                    [
-                        scale,
-                        i + 1,
-                        float(np.median(norm)),
-                        float(np.median(ratio)),
-                        *_worst(printed),
-                        *_worst(proved),
-                    ]
-                )
-                spread.append(
-                    [scale, i + 1, float(np.median(of_variance)), *_worst(naive), *_worst(composed)]
-                )
+            draws = [self.draw(scale, generator) for _ in range(self.draws)]
+            for number, shares in enumerate(zip(*draws, strict=True), 1):
+                blocks[scale, number] = Shares(*map(np.array, zip(*shares, strict=True)))
         what = f"{self.draws} draws, n = {self.nodes}, c = {self.channels}"
-        columns = ["scale", "block"]
-        return Findings(
-            [
-                Table(
-                    "cells",
-                    "Width, in widths c of a node, and depth of cells",
-                    ["cell", "normal width", "normal depth", "reduce width", "reduce depth"],
-                    shapes,
-                ),
-                Table(
-                    "smoothness",
-                    f"Theorem 4.3: {what}",
-                    [
-                        *columns,
-                        "λ",
-                        "narrowest/widest",
-                        "of printed",
-                        "printed holds",
-                        "of proved",
-                        "proved holds",
-                    ],
-                    smooth,
-                    _SMOOTH,
-                ),
-                Table(
-                    "variance",
-                    f"Theorem 4.4: {what}",
-                    [
-                        *columns,
-                        "narrowest/widest",
-                        "of bound, same matrices",
-                        "holds",
-                        "of bound, same outputs",
-                        "it holds",
-                    ],
-                    spread,
-                    _SPREAD,
-                ),
-            ]
-        )
+        return Findings([_shapes(self.genotypes), _smoothness(blocks, what), _spread(blocks, what)])
 
-    def draw(self, scale: float, generator: torch.Generator) -> list[list[float]]:
-        """The seven numbers of each block, for fresh matrices, data and a step of random length."""
+    def draw(self, scale: float, generator: torch.Generator) -> list[Shares]:
+        """What is found of each block, for fresh matrices, data and a step of random length."""
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, dtype=torch.float64, generator=generator)
@@ -162,7 +95,7 @@ class CellTopology(Study):
         L, before = lipschitz(x), narrowest_gradients(W, x, t)
         same = [variance(g) for g in widest_gradients(W, x, t)]
         composed = [variance(g) for g in widest_gradients(products(W), x, t)]
-        rows = []
+        found = []
         for i in range(n):
             step = 10.0 ** float(torch.rand((), generator=generator) * 4 - 3) * normal(c, c)
             moved = [matrix + step if j == i else matrix for j, matrix in enumerate(W)]
@@ -170,21 +103,64 @@ class CellTopology(Study):
             printed, proved = smoothness_bounds(norms, L, i)
             spread = variance(before[i])
             bounds = [variance_bound(norms, sigma, i) for sigma in (same, composed)]
-            rows.append(
-                [
-                    norms[i],
-                    ratio / L,
-                    ratio / printed,
-                    ratio / proved,
-                    spread / same[i],
-                    *(spread / b for b in bounds),
-                ]
+            of_bounds = [spread / bound for bound in bounds]
+            found.append(
+                Shares(norms[i], ratio / L, ratio / printed, ratio / proved, spread / same[i], *of_bounds)
             )
-        return rows
+        return found
+
+
+class Shares(NamedTuple):
+    """What a draw says of a block, or each with the values of all draws."""
+
+    norm: Any  # λ of the block's matrix
+    slope: Any  # how fast the narrowest cell's gradient changes, over L of the widest
+    printed: Any  # the same over the bound of theorem 4.3
+    proved: Any  # and over the bound that its proof gives
+    spread: Any  # the variance of the narrowest cell's gradient, over that of the widest
+    same: Any  # the same over the bound of theorem 4.4, σ with the same matrices
+    composed: Any  # and with the same outputs
+
+
+Blocks = dict[tuple[float, int], Shares]  # by scale and number
+
+
+def _shapes(genotypes: Mapping[str, Genotype]) -> Table:
+    kinds = ("normal", "reduce")
+    rows: list[list[Cell]] = [
+        [name, *(value for kind in kinds for value in (float(width(g[kind])), depth(g[kind])))]
+        for name, g in genotypes.items()
+    ]
+    columns = ["cell", *(f"{kind} {what}" for kind in kinds for what in ("width", "depth"))]
+    return Table("cells", "Width, in widths c of a node, and depth of cells", columns, rows)
+
+
+def _smoothness(blocks: Blocks, what: str) -> Table:
+    rows: list[list[Cell]] = [
+        [*block, _median(found.norm), _median(found.slope), *_worst(found.printed), *_worst(found.proved)]
+        for block, found in blocks.items()
+    ]
+    columns = ["scale", "block", "λ", "narrowest/widest"]
+    columns += ["of printed", "printed holds", "of proved", "proved holds"]
+    return Table("smoothness", f"Theorem 4.3: {what}", columns, rows, _SMOOTH)
+
+
+def _spread(blocks: Blocks, what: str) -> Table:
+    rows: list[list[Cell]] = [
+        [*block, _median(found.spread), *_worst(found.same), *_worst(found.composed)]
+        for block, found in blocks.items()
+    ]
+    columns = ["scale", "block", "narrowest/widest"]
+    columns += ["of bound, same matrices", "holds", "of bound, same outputs", "it holds"]
+    return Table("variance", f"Theorem 4.4: {what}", columns, rows, _SPREAD)
 
 
 def _norm(matrix: Tensor) -> float:
     return float(torch.linalg.matrix_norm(matrix, ord=2))
+
+
+def _median(values: Any) -> float:
+    return float(np.median(values))
 
 
 def _worst(shares: Any) -> list[Cell]:

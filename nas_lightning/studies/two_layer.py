@@ -26,6 +26,9 @@ _NOTE = (
     "Condition 6 is met by every pair of two candidates, and is sufficient on realisable data: all pairs "
     "that meet it must be ordered as α is. Found models leave an error, a share of the labels' variance"
 )
+_SUMMARY = ["α and W", "h", "models", "pairs", "condition 6", "of these ordered", "others"]
+_SUMMARY += ["others ordered", "Kendall's τ", "error"]
+_PAIRS = ["h", "better", "worse", "its loss", "other's loss", "its α", "other's α", "condition 6", "ordered"]
 
 
 class Model(NamedTuple):
@@ -39,6 +42,10 @@ class Model(NamedTuple):
     def outputs(self, x: Tensor) -> Tensor:
         """f_i(x) of each candidate: (n, d) → (h, n)."""
         return torch.stack([ACTIVATIONS[name](x @ self.W.T) @ self.v for name in self.names])
+
+    def labels(self, x: Tensor) -> Tensor:
+        """f(x) = Σ_i α_i f_i(x): (n, d) → (n,)."""
+        return self.alpha @ self.outputs(x)
 
 
 class TwoLayerOrder(Study):
@@ -92,45 +99,23 @@ class TwoLayerOrder(Study):
         numbers = {}
         for h in self.candidates:
             drawn = [self.draw(h, generator) for _ in range(self.models)]
-            judged = [_judge(model, x, model.alpha @ model.outputs(x)) for model, x in drawn]
-            summary.append(["given", h, *_summary(judged)])
-            numbers[f"tau_{h}"] = float(np.mean([j.tau for j in judged]))
-            pairs += [[h, *row] for row in _rows(*drawn[0])]
-            again = []
+            given = [_judge(model, x, model.labels(x)) for model, x in drawn]
+            found = []
             for model, x in drawn[: self.found]:
-                y = model.alpha @ model.outputs(x)
-                again.append(_judge(self.find(model, x, y, generator), x, y))
-            if again:
-                summary.append(["found", h, *_summary(again)])
-        columns = ["α and W", "h", "models", "pairs", "condition 6", "of these ordered", "others"]
-        columns += ["others ordered", "Kendall's τ", "error"]
-        names = [
-            "h",
-            "better",
-            "worse",
-            "its loss",
-            "other's loss",
-            "its α",
-            "other's α",
-            "condition 6",
-            "ordered",
-        ]
+                y = model.labels(x)
+                found.append(_judge(self.find(model, x, y, generator), x, y))
+            judged = {"given": given, "found": found}
+            summary += [[kind, h, *_summary(models)] for kind, models in judged.items() if models]
+            pairs += [[h, *row] for row in _rows(*drawn[0])]
+            numbers[f"tau_{h}"] = float(np.mean([one.tau for one in given]))
         what = f"k = {self.width}, d = {self.dimension}, {self.samples} inputs"
-        return Findings(
-            [
-                Table(
-                    "order",
-                    f"Order of α and order by loss: {what}",
-                    columns,
-                    summary,
-                    _NOTE,
-                ),
-                Table(
-                    "pairs", "Every pair of the first model of each h", names, pairs, "", long=len(pairs) > 12
-                ),
-            ],
-            numbers=numbers,
-        )
+        title = f"Order of α and order by loss: {what}"
+        each = "Every pair of the first model of each h"
+        tables = [
+            Table("order", title, _SUMMARY, summary, _NOTE),
+            Table("pairs", each, _PAIRS, pairs, long=len(pairs) > 12),
+        ]
+        return Findings(tables, numbers=numbers)
 
     def draw(self, h: int, generator: torch.Generator) -> tuple[Model, Tensor]:
         """A model, its α uniform on the simplex, and its inputs."""
@@ -194,17 +179,11 @@ def _summary(judged: Sequence[Judged]) -> list[Cell]:
 
 
 def _rows(model: Model, x: Tensor) -> list[list[Cell]]:
-    y = model.alpha @ model.outputs(x)
+    y = model.labels(x)
     losses, alpha = risk(model.outputs(x), y).tolist(), model.alpha.tolist()
-    return [
-        [
-            *(model.names[v.better], model.names[v.worse], losses[v.better], losses[v.worse]),
-            *(
-                alpha[v.better],
-                alpha[v.worse],
-                "met" if v.condition else "not met",
-                "yes" if v.ordered else "no",
-            ),
-        ]
-        for v in verdicts(model.outputs(x), model.alpha, y)
-    ]
+    rows: list[list[Cell]] = []
+    for v in verdicts(model.outputs(x), model.alpha, y):
+        pair = v.better, v.worse
+        said = ["met" if v.condition else "not met", "yes" if v.ordered else "no"]
+        rows.append([*(values[i] for values in (model.names, losses, alpha) for i in pair), *said])
+    return rows
