@@ -1,11 +1,13 @@
 """Training of an ensemble: each member a run of its own within the run, then all together on the test images.
 
 A member that has its network is not trained again; the one that was stopped goes on from its checkpoint.
+Where members are selected from a pool, its candidates are what is trained.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,15 +21,26 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cli import train_job
+from nas_lightning.cli.commandline import quoted
 from nas_lightning.cli.ending import ensemble_uses, headline, shown
-from nas_lightning.cli.parts import make
+from nas_lightning.cli.help import groups
+from nas_lightning.cli.parts import make, own_folders, space_config
 from nas_lightning.data import ImageData
 from nas_lightning.data.loaders import Batch
 from nas_lightning.ensembles import figures
 from nas_lightning.ensembles.ensemble import Ensemble
-from nas_lightning.ensembles.evaluation import Evaluation, Quality, check_images, evaluate, every_test_batch
+from nas_lightning.ensembles.evaluation import (
+    Evaluation,
+    Quality,
+    check_held_out,
+    check_images,
+    evaluate,
+    every_held_out_batch,
+    every_test_batch,
+)
 from nas_lightning.ensembles.plans import Member, Plan
-from nas_lightning.errors import InputError
+from nas_lightning.ensembles.pool import Selection, predictions, select
+from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import FILE_NAME, read_genotypes, write_genotypes
 from nas_lightning.model_file import FILE_NAME as MODEL
 from nas_lightning.report import write_report
@@ -36,15 +49,37 @@ from nas_lightning.studies.tables import Cell, Table
 from nas_lightning.version import __version__
 
 FOLDER = "ensemble"
+POOL = "pool.json"  # the architectures that were drawn
 _OWN = ("ensemble", "genotype.index=", "seed=", "resume=", "run=")
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:
     """Train what there is to train, evaluate; returns what the run's summary says."""
     plan: Plan = make(cfg.ensemble)
+    if plan.selects is not None:
+        check_held_out(make(cfg.dataset))
+    if plan.space is not None:
+        cfg = _with_pool(cfg, plan, plan.space)
     members = plan.members(*_choice(cfg, plan))
-    runs = [_train(cfg, member, number, len(members)) for number, member in enumerate(members, 1)]
+    runs = [_train(cfg, plan, member, number, len(members)) for number, member in enumerate(members, 1)]
     return _conclude(cfg, plan, runs) or {}
+
+
+def _with_pool(cfg: DictConfig, plan: Plan, space: str) -> DictConfig:
+    """The configuration with the architectures that the plan draws, in a file of the run."""
+    if cfg.get("genotype") is not None or cfg.init is not None:
+        raise InputError("expected no genotype where architectures are drawn", got="one", where="ensemble")
+    known = groups(own_folders())["space"]
+    if space not in known:
+        raise InputError(f"expected a space ({near_match(space, known)})", got=space, where="ensemble.space")
+    path = Path(cfg.run) / POOL
+    if not path.is_file():  # whichever process comes first: all draw the same
+        partial = path.with_suffix(f".{os.getpid()}")
+        os.replace(write_genotypes(partial, plan.draw(make(space_config(space).space))), path)
+    cfg = copy.deepcopy(cfg)
+    with open_dict(cfg):
+        cfg.genotype = {"path": str(path), "index": 0}
+    return cfg
 
 
 def _choice(cfg: DictConfig, plan: Plan) -> tuple[int, int]:
@@ -58,41 +93,50 @@ def _choice(cfg: DictConfig, plan: Plan) -> tuple[int, int]:
     return cfg.genotype.index, len(read_genotypes(cfg.genotype.path))
 
 
-def _train(cfg: DictConfig, member: Member, number: int, total: int) -> Path:
+def _train(cfg: DictConfig, plan: Plan, member: Member, number: int, total: int) -> Path:
     """The folder of the member's finished run."""
-    own = _of_member(cfg, member, number)
+    what = "member" if plan.selects is None else "candidate"
+    own = _of_member(cfg, plan, member, f"{what}_{number}")
     folder = Path(own.run)
     if not (folder / MODEL).is_file():
-        _record(cfg, own)
+        _record(cfg, plan, own)
         pl.seed_everything(own.seed, workers=True, verbose=False)
-        train_job.run(own, partial(_end_of_member, f"Member {number} of {total}"))
+        train_job.run(own, partial(_end_of_member, f"{what.capitalize()} {number} of {total}"))
     return folder
 
 
-def _of_member(cfg: DictConfig, member: Member, number: int) -> DictConfig:
+def _of_member(cfg: DictConfig, plan: Plan, member: Member, name: str) -> DictConfig:
     """The configuration of the member's own run."""
     own = copy.deepcopy(cfg)
     with open_dict(own):
-        own.run = str(Path(cfg.run) / f"member_{number}")
+        own.run = str(Path(cfg.run) / name)
         own.seed = cfg.seed + member.further_seed
         own.resume = None if cfg.resume is None else own.run
         own.ensemble = None
         if own.get("genotype") is not None and "path" in own.genotype:
             own.genotype.index = member.architecture
+        if plan.selects is not None:  # the same images are held out from all
+            own.dataset.seed = cfg.dataset.seed
     return own
 
 
 @rank_zero_only
-def _record(cfg: DictConfig, own: DictConfig) -> None:
+def _record(cfg: DictConfig, plan: Plan, own: DictConfig) -> None:
     """What Hydra would have written, had the member been trained alone; it can be resumed alone, too."""
     hydra = Path(own.run) / ".hydra"
     if hydra.is_dir():
         return
-    typed = [o for o in HydraConfig.get().overrides.task if not o.lstrip("+").startswith(_OWN)]
+    given = [f"seed={own.seed}"]
+    if plan.space is not None:
+        given += ["genotype=file", f"genotype.path={quoted(own.genotype.path)}"]
     if own.get("genotype") is not None and "path" in own.genotype:
-        typed.append(f"genotype.index={own.genotype.index}")
+        given.append(f"genotype.index={own.genotype.index}")
+    if plan.selects is not None:
+        given.append(f"dataset.seed={own.dataset.seed}")
+    replaced = (*_OWN, *(line.split("=")[0] + "=" for line in given))
+    typed = [o for o in HydraConfig.get().overrides.task if not o.lstrip("+").startswith(replaced)]
     hydra.mkdir(parents=True)
-    OmegaConf.save(OmegaConf.create([*typed, f"seed={own.seed}"]), hydra / "overrides.yaml")
+    OmegaConf.save(OmegaConf.create([*typed, *given]), hydra / "overrides.yaml")
     OmegaConf.save(own, hydra / "config.yaml")
     shutil.copy(Path(cfg.run) / ".hydra" / "hydra.yaml", hydra / "hydra.yaml")
 
@@ -108,15 +152,21 @@ def _end_of_member(
 def _conclude(cfg: DictConfig, plan: Plan, runs: Sequence[Path]) -> dict[str, Any]:
     """Evaluate, write, show."""
     run, data = Path(cfg.run), make(cfg.dataset)
+    device = make(cfg.trainer, logger=False).strategy.root_device
+    selection = None
+    if plan.selects is not None:
+        selection = select(predictions(runs, every_held_out_batch(data), device), plan.selects)
+        runs = [runs[number] for number in selection.chosen]
     ensemble = plan.assemble(runs)
     check_images(ensemble, data)
     ensemble.save(run / FOLDER)
-    ensemble.to(make(cfg.trainer, logger=False).strategy.root_device)
+    ensemble.to(device)
     batches = every_test_batch(data)
     evaluation = evaluate(ensemble, batches)
-    findings = Findings(_tables(evaluation, data.name), _figures(ensemble, evaluation, batches))
+    tables = [*([] if selection is None else [selection.table()]), *_tables(evaluation, data.name)]
+    findings = Findings(tables, _figures(ensemble, evaluation, batches))
     files = findings.write(run)
-    facts = _facts(cfg, ensemble, data, evaluation)
+    facts = _facts(cfg, ensemble, data, evaluation, selection)
     genotypes = dict.fromkeys(known.genotype for known in ensemble.known)
     write_genotypes(run / FILE_NAME, genotypes, **facts)
     lines = [table.markdown() + "\n" for table in findings.tables]
@@ -166,10 +216,19 @@ def _figures(ensemble: Ensemble, evaluation: Evaluation, batches: Sequence[Batch
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
-def _facts(cfg: DictConfig, ensemble: Ensemble, data: ImageData, evaluation: Evaluation) -> dict[str, Any]:
+def _facts(
+    cfg: DictConfig,
+    ensemble: Ensemble,
+    data: ImageData,
+    evaluation: Evaluation,
+    selection: Selection | None,
+) -> dict[str, Any]:
     numbers = dict(evaluation.numbers())
     error, loss = numbers.pop("error"), numbers.pop("nll")
     tested = {"test_accuracy": 1 - error, "test_error": error, "test_loss": loss, **numbers}
+    if selection is not None:
+        held_out = selection.together.ensemble
+        tested |= {"val_accuracy": 1 - held_out.error, "val_loss": held_out.nll}
     return {
         "space": ensemble.known[0].genotype.space,
         "dataset": data.name,

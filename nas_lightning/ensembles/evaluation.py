@@ -24,6 +24,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nas_lightning.data.augment import normalise
 from nas_lightning.data.base import ImageData
+from nas_lightning.data.loaders import EvalLoader
 from nas_lightning.data.order import evaluation_draws
 from nas_lightning.data.samples import Samples
 from nas_lightning.ensembles.ensemble import Ensemble
@@ -128,6 +129,24 @@ class Evaluation:
 def every_test_batch(data: ImageData) -> list[Batch]:
     """All test images of a data set, normalised, on whichever process this is."""
     return _batches(data, data.test, data.mean, data.std)
+
+
+def every_held_out_batch(data: ImageData) -> list[Batch]:
+    """All training images that are held out, normalised, on whichever process this is."""
+    check_held_out(data)
+    loader = data.val_dataloader()
+    assert isinstance(loader, EvalLoader)
+    return _batches(data, loader.samples, data.mean, data.std)
+
+
+def check_held_out(data: ImageData) -> None:
+    """Raise where no training images are held out."""
+    if not data.val_fraction:
+        raise InputError(
+            "expected held-out images to select members on, such as dataset.val_fraction=0.1",
+            got=data.val_fraction,
+            where="dataset.val_fraction",
+        )
 
 
 def pixel_batches(data: ImageData, images: int | None = None) -> list[Batch]:

@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from nas_lightning.ensembles.ensemble import Ensemble, McDropPath
 from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
 from nas_lightning.model_file import FILE_NAME
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.strategies.random_search import distinct
 
 
 class Member(NamedTuple):
@@ -26,6 +31,14 @@ class Plan(ABC):
 
     trains = True
     """Whether it has anything to train."""
+    space: str | None = None
+    """The space that it draws architectures from; None: the user names them."""
+    selects: int | None = None
+    """How many of the trained networks it keeps, judged on held-out images; None: all."""
+
+    def draw(self, space: SearchSpace) -> list[Genotype]:
+        """The architectures, where it has a space."""
+        return []
 
     @abstractmethod
     def members(self, index: int, found: int) -> list[Member]:
@@ -50,6 +63,37 @@ class EveryArchitecture(Plan):
             raise InputError(
                 "expected no genotype.index with ensemble=all, which takes each", got=index, where="genotype"
             )
+        return [Member(i, i) for i in range(found)]
+
+
+class RandomPool(Plan):
+    """Random architectures, trained; of these the ones that are good together (NES-RS).
+
+    Zaidi et al. 2021 (arXiv:2006.08573), section 4.1. With as many members as architectures nothing is left
+    to select: a random ensemble (URS).
+
+    Args:
+        space: the name of the space.
+        pool: architectures that are drawn, each another, and trained, each from a seed of its own.
+        size: members that forward selection takes.
+        seed: of what is drawn.
+    """
+
+    def __init__(self, space: str, pool: int = 10, size: int = 3, seed: int = 0) -> None:
+        for key, value, least in (("size", size, 2), ("pool", pool, size)):
+            if value < least:
+                raise InputError(f"expected at least {least}", got=value, where=f"ensemble.{key}")
+        self.space, self.pool, self.seed = space, pool, seed
+        self.selects = size if size < pool else None
+
+    def draw(self, space: SearchSpace) -> list[Genotype]:
+        try:
+            return distinct(space, self.pool, torch.Generator().manual_seed(self.seed))
+        except InputError:
+            expected = f"expected fewer architectures: {space.name} has not as many"
+            raise InputError(expected, got=self.pool, where="ensemble.pool") from None
+
+    def members(self, index: int, found: int) -> list[Member]:
         return [Member(i, i) for i in range(found)]
 
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from nas_lightning import load
 from nas_lightning.data import Fake
@@ -124,7 +125,85 @@ def test_passes_of_one_network_and_runs_that_there_are(tmp_path, command):
     assert "expected images as the members were trained on" in err
 
 
+POOL = ("ensemble=nes_rs", "ensemble.space=nasbench201", "dataset.val_fraction=0.25")
+
+
+def test_a_trained_pool_and_its_forward_selection(tmp_path, command, monkeypatch):
+    argv = (*QUICK, *POOL, "ensemble.pool=4", "ensemble.size=2", "seed=3")
+    begin, trained = Retrain.on_train_epoch_start, []
+
+    def stop(module):
+        trained.append(module)
+        if len(trained) == 3:
+            raise Stopped
+        begin(module)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Retrain, "on_train_epoch_start", stop)
+        code, out, _ = command("train", *argv, "run=a")
+    assert code != 0
+    assert "resume=a" in out
+    run = tmp_path / "a"
+    pool = read_genotypes(run / "pool.json")
+    assert len({*pool}) == 4
+    assert not (run / "candidate_4").exists()
+    code, out, err = command("train", "resume=a")
+    assert (code, err) == (0, "")
+    assert "Candidate 3 of 4" in out
+    assert "Candidate 2 of 4" not in out
+    assert read_genotypes(run / "pool.json") == pool
+
+    data = Fake(shape=(1, 8, 8), train_size=32, test_size=16, batch_size=8, val_fraction=0.25, seed=3)
+    x, y = (torch.cat(part) for part in zip(*data.val_dataloader(), strict=True))
+    assert len(y) == 8
+    candidates = [load(run / f"candidate_{n}") for n in range(1, 5)]
+    p = torch.stack([network(x).softmax(dim=1) for network in candidates]).detach().double()
+
+    def loss(*members):
+        return -p[list(members)].mean(dim=0)[torch.arange(8), y].log().mean().item()
+
+    first = min(range(4), key=loss)
+    second = min({0, 1, 2, 3} - {first}, key=lambda other: loss(first, other))
+    ensemble = Ensemble.load(run)
+    for member, number in zip(ensemble.members, (first, second), strict=True):
+        torch.testing.assert_close(member(x), candidates[number](x))
+    assert read_genotypes(run) == [pool[first], pool[second]]
+    rows = list(csv.DictReader((run / "tables" / "pool.csv").read_text().splitlines()))
+    assert [float(row["NLL"]) for row in rows] == pytest.approx([loss(n) for n in range(4)], rel=1e-4)
+    assert rows[second]["taken as"] == "member 2"
+    assert float(rows[second]["NLL with those before"]) == pytest.approx(loss(first, second), rel=1e-4)
+    metrics = json.loads((run / "summary.json").read_text())["metrics"]
+    assert metrics["val_loss"] == pytest.approx(loss(first, second), rel=1e-4)
+    assert (run / "tables" / "pool.md").read_text() in out
+
+
+def test_all_candidates_leave_the_same_images_out_and_are_runs_like_any_other(tmp_path, command):
+    assert command("train", *QUICK, *POOL, "ensemble.pool=3", "ensemble.size=2", "run=a").code == 0
+    configs = [OmegaConf.load(tmp_path / f"a/candidate_{n}/.hydra/config.yaml") for n in (1, 2, 3)]
+    assert [config.seed for config in configs] == [0, 1, 2]
+    assert [config.dataset.seed for config in configs] == [0, 0, 0]
+    assert command("train", "resume=a/candidate_2").code == 0
+    assert "expected ensemble.pool=3" in command("train", "resume=a", "ensemble.pool=4").err
+
+
+def test_a_random_ensemble_needs_no_selection(tmp_path, command):
+    """URS: as many members as architectures, and no images held out."""
+    argv = ("ensemble=nes_rs", "ensemble.space=nasbench201", "ensemble.pool=2", "ensemble.size=2")
+    code, out, err = command("train", *QUICK, *argv, "run=a")
+    assert (code, err) == (0, "")
+    assert read_genotypes(tmp_path / "a") == read_genotypes(tmp_path / "a" / "pool.json")
+    assert "Member 2 of 2" in out
+    assert not (tmp_path / "a" / "tables" / "pool.md").exists()
+
+
 REFUSED = [
+    (POOL[:2], "expected held-out images to select members on, such as dataset.val_fraction=0.1, got 0.0"),
+    ((POOL[0], *POOL[2:]), "expected a value, got 'none' (in ensemble.space)"),
+    ((*POOL, "ensemble.space=nasbensh201"), "did you mean 'nasbench201'?), got 'nasbensh201'"),
+    ((*POOL, "ensemble.pool=2"), "expected at least 3, got 2 (in ensemble.pool)"),
+    ((*POOL, "ensemble.size=1"), "expected at least 2, got 1 (in ensemble.size)"),
+    ((*POOL, "ensemble.space=two_layer", "ensemble.pool=100000"), "expected fewer architectures"),
+    ((*POOL, "genotype=nasbench201_best"), "expected no genotype where architectures are drawn"),
     (("ensemble=all", "genotype=nasbench201_best"), "expected a file of several architectures"),
     (("ensemble=all",), "expected a file of several architectures"),
     (("ensemble=all", "genotype=file", "genotype.path=cells.json", "genotype.index=1"), "no genotype.index"),
@@ -147,5 +226,5 @@ def test_mistakes_are_one_line(command, cells, arguments, message):
 
 def test_help_lists_the_ways(command):
     out = command("train", "--help").out
-    for name in ("all", "deep", "mc_drop_path", "runs"):
+    for name in ("all", "deep", "mc_drop_path", "nes_rs", "runs"):
         assert f"\n  {name} " in out
