@@ -17,8 +17,8 @@ test-all: $(VENV)/.ready  ## the long ones too
 lint: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-clean:
-	rm -rf $(VENV) outputs multirun
+clean:  ## the environment; runs stay where they are
+	rm -rf $(VENV)
 
 $(VENV)/.ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
