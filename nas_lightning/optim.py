@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from timm.optim import create_optimizer_v2, list_optimizers
+from timm.optim import create_optimizer_v2, list_optimizers, param_groups_weight_decay
 from timm.scheduler import create_scheduler_v2
 from timm.scheduler.scheduler import Scheduler
 from torch import nn
@@ -32,8 +32,34 @@ Schedule = Literal["cosine", "linear"]
 _TIMM_SCHEDULES = {"cosine": "cosine", "linear": "poly"}
 
 
+def parameter_groups(
+    network: nn.Module, weight_decay: float, *, decay_norms: bool = True
+) -> list[nn.Parameter] | list[dict[str, Any]]:
+    """The parameters of a network for `build_optimizer`, in groups by what decays.
+
+    The papers' recipes decay all parameters alike: one group. Without `decay_norms`, norms, biases and what else
+    has a single dimension are a group of their own that does not (arXiv:1812.01187, section 3.1).
+
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8))
+    >>> groups = parameter_groups(network, 0.05, decay_norms=False)
+    >>> [(group["weight_decay"], [tuple(p.shape) for p in group["params"]]) for group in groups]
+    [(0.0, [(8,), (8,), (8,)]), (0.05, [(8, 3, 1, 1)])]
+    """
+    return list(network.parameters()) if decay_norms else param_groups_weight_decay(network, weight_decay)
+
+
+def lr_of_batch(lr: float, images: int, reference: int) -> float:
+    """The rate of steps of so many images; `lr` is meant for `reference` (arXiv:1706.02677, section 2.1).
+
+    >>> lr_of_batch(0.1, 512, reference=256)
+    0.2
+    """
+    # η = η_ref · B / B_ref
+    return lr * images / reference
+
+
 def build_optimizer(
-    params: Iterable[nn.Parameter],
+    params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
     opt: str,
     *,
     lr: float,
@@ -41,13 +67,14 @@ def build_optimizer(
     momentum: float = 0.9,
     **options: Any,
 ) -> Optimizer:
-    """The optimiser that timm calls `opt`, over one group of parameters that all decay alike.
+    """The optimiser that timm calls `opt`, over one group of parameters that all decay alike or over several.
 
     Args:
-        params: the parameters, in the order in which checkpoints keep the optimiser's state.
+        params: the parameters, in the order in which checkpoints keep the optimiser's state, or groups.
         opt: `momentum` (SGD with momentum), `sgd` (with Nesterov's), `adam`, `adamw`, `lamb`, …
         lr: the learning rate.
-        weight_decay: as the optimiser understands it: added to the gradient (SGD, Adam) or decoupled (AdamW).
+        weight_decay: as the optimiser understands it: added to the gradient (SGD, Adam) or decoupled (AdamW);
+            groups with one of their own keep it.
         momentum: for optimisers that have one; the others do not look at it.
         options: what else the optimiser takes, such as `betas` and `eps`.
 
@@ -58,8 +85,9 @@ def build_optimizer(
     if lr <= 0:
         raise InputError("expected a learning rate above 0", got=lr)
     # a list, because timm would exempt a module's biases and norms from weight decay, which the papers do not
+    listed: list[Any] = list(params)
     return create_optimizer_v2(
-        list(params), opt=opt, lr=lr, weight_decay=weight_decay, momentum=momentum, **options
+        listed, opt=opt, lr=lr, weight_decay=weight_decay, momentum=momentum, **options
     )
 
 

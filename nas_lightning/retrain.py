@@ -25,7 +25,8 @@ from torch.optim import Optimizer
 
 from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
-from nas_lightning.optim import Schedule, build_optimizer, build_scheduler
+from nas_lightning.mixing import mixing
+from nas_lightning.optim import Schedule, build_optimizer, build_scheduler, lr_of_batch, parameter_groups
 from nas_lightning.scores import PADDING, Scores
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class Retrain(pl.LightningModule):
         warmup_epochs: epochs of rising learning rate before it decays.
         warmup_lr: where they start; None: at lr / (warmup_epochs + 1).
         momentum: of the optimisers that have one.
-        weight_decay: on all parameters.
+        weight_decay: of all parameters.
+        decay_norms: whether norms, biases and other parameters of a single dimension decay, too.
         clip: largest norm of the gradient of all parameters together; None: what the trainer says.
         label_smoothing: share of the target that is spread evenly over the classes, in training.
         mixup: α of the Beta distribution that the shares of mixed images follow; 0: no images are mixed.
@@ -80,6 +82,7 @@ class Retrain(pl.LightningModule):
         warmup_lr: float | None = None,
         momentum: float = 0.9,
         weight_decay: float = 3e-4,
+        decay_norms: bool = True,
         clip: float | None = 5.0,
         label_smoothing: float = 0.0,
         mixup: float = 0.0,
@@ -106,7 +109,7 @@ class Retrain(pl.LightningModule):
         self.average = None if ema_decay is None else _average(network, ema_decay)
         self.clip, self.drop_path = clip, drop_path
         self.label_smoothing, self.auxiliary_weight = label_smoothing, auxiliary_weight
-        self._mix = _mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
+        self._mix = mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
         self._logits: Logits = torch.compile(training_logits) if compile else training_logits
         self.train_scores = Scores(num_classes)
         self.val_scores = Scores(num_classes, top5=num_classes > 5)
@@ -187,11 +190,12 @@ class Retrain(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         chosen = self.hparams
+        decay = chosen["weight_decay"]
         optimizer = build_optimizer(
-            self.network.parameters(),
+            parameter_groups(self.network, decay, decay_norms=chosen["decay_norms"]),
             chosen["opt"],
             lr=self._lr(),
-            weight_decay=chosen["weight_decay"],
+            weight_decay=decay,
             momentum=chosen["momentum"],
         )
         scheduler = build_scheduler(
@@ -213,9 +217,8 @@ class Retrain(pl.LightningModule):
             raise InputError(
                 "expected images as an ImageData with lr_batch", got=type(data).__name__, where="fit"
             )
-        # η = η_ref · B / B_ref, of the global batch B
         images = data.batch_size * self.trainer.world_size * self.trainer.accumulate_grad_batches
-        scaled = lr * images / reference
+        scaled = lr_of_batch(lr, images, reference)
         _say(f"learning rate {lr:g} × {images}/{reference} = {scaled:.4g} ({images} images a step)")
         return scaled
 
@@ -258,23 +261,6 @@ def training_logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]
 @rank_zero_only
 def _say(line: str) -> None:
     log.info(line)
-
-
-def _mixing(mixup: float, cutmix: float, num_classes: int) -> Callable[[Tensor, Tensor], list[Tensor]]:
-    """(b, c, h, w) images and (b,) labels → mixed images and (b, classes) targets; b must be even."""
-    from timm.data import Mixup  # a second to import, which only recipes that mix need
-
-    for name, alpha in [("mixup", mixup), ("cutmix", cutmix)]:
-        if alpha < 0:
-            raise InputError("expected an α of at least 0", got=alpha, where=f"retrain.{name}")
-    mix = Mixup(mixup, cutmix, label_smoothing=0.0, num_classes=num_classes)  # the loss smooths labels
-
-    def mixed(x: Tensor, y: Tensor) -> list[Tensor]:
-        if len(x) % 2:
-            raise InputError("expected an even dataset.batch_size to mix images", got=len(x))
-        return list(mix(x.clone(), y))  # timm mixes in place, and the loader may hand the batch out again
-
-    return mixed
 
 
 def _average(network: nn.Module, decay: float) -> ModelEmaV3:

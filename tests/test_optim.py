@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.optim import build_optimizer, build_scheduler
+from nas_lightning.optim import build_optimizer, build_scheduler, parameter_groups
 
 LR, EPOCHS = 0.025, 7
 
@@ -100,10 +100,19 @@ def test_optimisers_are_torchs(opt, options, reference):
     assert torch.equal(ours, theirs)
 
 
-def test_biases_and_norms_decay_like_the_rest():
-    layer = nn.Linear(2, 2)
-    optimizer = build_optimizer(layer.parameters(), "momentum", lr=0.1, weight_decay=0.5)
-    assert [(len(g["params"]), g["weight_decay"]) for g in optimizer.param_groups] == [(2, 0.5)]
+@pytest.mark.parametrize("opt", ["momentum", "adamw", "lamb"])
+def test_biases_and_norms_decay_like_the_rest_or_not_at_all(opt):
+    """Without gradients only the decay moves anything: no optimiser has another reason."""
+    moved = []
+    for decay_norms in (True, False):
+        network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        for parameter in network.parameters():
+            nn.init.ones_(parameter)
+            parameter.grad = torch.zeros_like(parameter)
+        groups = parameter_groups(network, 0.5, decay_norms=decay_norms)
+        build_optimizer(groups, opt, lr=0.1, weight_decay=0.5).step()
+        moved.append([name for name, p in network.named_parameters() if bool((p != 1).any())])
+    assert moved == [["0.weight", "0.bias", "1.weight", "1.bias"], ["0.weight"]]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_settings_are_the_papers(name):
         **{"drop_path": retrain.drop_path, "cutout": data.cutout, "smoothing": retrain.label_smoothing},
     }
     assert network.auxiliary
-    assert retrain.opt == "momentum"
+    assert (retrain.opt, retrain.decay_norms) == ("momentum", True)  # the published code decays everything
     assert (retrain.mixup, retrain.cutmix, retrain.ema_decay, data.rand_augment) == (0, 0, None, 0)
     stems = {"tiny_imagenet": ("stem_stride", 2), "imagenet": ("stem", "imagenet")}
     for ending, (key, value) in stems.items():
@@ -68,6 +68,7 @@ def test_modern_recipes_have_what_they_are_called_for(name):
     config = recipe(name)
     retrain = config.retrain
     assert retrain.opt in ("adamw", "lamb")
+    assert not retrain.decay_norms
     assert min(retrain.mixup, retrain.cutmix, retrain.ema_decay, config.dataset.rand_augment) > 0
     assert config.trainer.precision == "bf16-mixed"
     assert retrain.lr_batch == config.dataset.batch_size * config.trainer.devices

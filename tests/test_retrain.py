@@ -130,6 +130,38 @@ def test_equals_a_plain_loop_bit_for_bit(auxiliary):
     assert torch.equal(flat(network), flat(plain))
 
 
+def test_norms_and_biases_can_be_left_out_of_the_decay():
+    """Against AdamW in a plain loop, with groups made by hand from the kinds of the modules."""
+    network = make_network(auxiliary=True)
+    plain = copy.deepcopy(network)
+    options = {"opt": "adamw", "lr": 0.01, "weight_decay": 0.5, "clip": None, "drop_path": 0.0}
+    alike = fit(Retrain(copy.deepcopy(network), CLASSES, **options), epochs=2)
+    found = fit(Retrain(network, CLASSES, decay_norms=False, **options), epochs=2)
+
+    norms = [m for m in plain.modules() if isinstance(m, nn.BatchNorm2d)]
+    layers = [m for m in plain.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    kept = [p for norm in norms for p in norm.parameters()]
+    kept += [layer.bias for layer in layers if layer.bias is not None]
+    decayed = [layer.weight for layer in layers]
+    assert len(kept) + len(decayed) == len(list(plain.parameters()))
+    groups = [{"params": kept, "weight_decay": 0.0}, {"params": decayed, "weight_decay": 0.5}]
+    optimizer = torch.optim.AdamW(groups, 0.01)
+    losses = []
+    for step, (x, y) in enumerate(batches(make_data(), 2)):
+        torch.manual_seed(step)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.5 * 0.01 * (1 + math.cos(math.pi * (step // 3) / 2))
+        optimizer.zero_grad()
+        logits, extra = plain.forward_auxiliary(x)
+        loss = F.cross_entropy(logits, y) + 0.4 * F.cross_entropy(extra, y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert found.losses == pytest.approx(losses, rel=1e-5)
+    torch.testing.assert_close(flat(network), flat(plain))
+    assert found.losses != pytest.approx(alike.losses, rel=1e-3)
+
+
 def test_rates_of_every_epoch():
     epochs, lr, lr_min = 4, 0.1, 0.01
     module = Retrain(make_network(), CLASSES, lr=lr, lr_min=lr_min, drop_path=0.3)
@@ -188,18 +220,6 @@ def test_mixed_images_and_their_loss():
     logits = network(share * x + (1 - share) * x.flip(0))
     expected = share * F.cross_entropy(logits, y) + (1 - share) * F.cross_entropy(logits, y.flip(0))
     assert found.losses == pytest.approx([expected.item()], rel=1e-5)
-
-
-def test_an_image_with_a_part_of_another_counts_by_its_area():
-    x, y = torch.zeros(4, 3, 20, 20), torch.arange(4)
-    x[2:] = 1
-    mixed, target = Retrain(make_network(), CLASSES, cutmix=1.0)._mix(x, y)
-    share = 1 - mixed[0].mean()  # of the first image, which is black; its partner is white
-    assert 0 < share < 1
-    torch.testing.assert_close(
-        target[0], share * F.one_hot(y[0], CLASSES) + (1 - share) * F.one_hot(y[3], CLASSES)
-    )
-    assert torch.equal(x[:2], torch.zeros(2, 3, 20, 20))  # the loader's batch is as it was
 
 
 def test_batches_that_cannot_be_mixed_are_told():
