@@ -37,8 +37,8 @@ def parameter_groups(
 ) -> list[nn.Parameter] | list[dict[str, Any]]:
     """The parameters of a network for `build_optimizer`, in groups by what decays.
 
-    The papers' recipes decay all parameters alike: one group. Without `decay_norms`, norms, biases and what else
-    has a single dimension are a group of their own that does not (arXiv:1812.01187, section 3.1).
+    The papers' recipes decay all parameters alike: one group. Without `decay_norms`, norms, biases and what
+    else has a single dimension are a group of their own that does not (arXiv:1812.01187, section 3.1).
 
     >>> network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8))
     >>> groups = parameter_groups(network, 0.05, decay_norms=False)

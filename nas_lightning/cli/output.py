@@ -1,9 +1,10 @@
-"""The folder of a run: new, writable, and nobody else's."""
+"""The folder of a run: new, writable, nobody else's, and free again where the run has come to nothing."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
@@ -11,6 +12,9 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.errors import InputError
+
+_RECORD = ".hydra"  # what was typed, and what it composed to
+_NO_WORK = (_RECORD, "tensorboard", "wandb")  # loggers have their folders before the first number
 
 
 def reserve(config: DictConfig, typed: Iterable[str], *, sweep: bool) -> Path:
@@ -22,7 +26,7 @@ def reserve(config: DictConfig, typed: Iterable[str], *, sweep: bool) -> Path:
     key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
     folder = Path(str(OmegaConf.select(config, key)))
     named = any(line.startswith(f"{key}=") for line in typed)
-    if named and ((folder / ".hydra").exists() or (folder / "multirun.yaml").exists()):
+    if named and ((folder / _RECORD).exists() or (folder / "multirun.yaml").exists()):
         raise InputError("expected a new folder, or resume=FOLDER to go on", got=str(folder), where="run")
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
@@ -36,3 +40,26 @@ def reserve(config: DictConfig, typed: Iterable[str], *, sweep: bool) -> Path:
             free.mkdir(parents=True)
             break
     return free
+
+
+def withdraw(folder: Path) -> None:
+    """Let a corrected command use the folder again, after a start that has not got as far as to work.
+
+    Where anything but a log and loggers' folders is newer than the record of the start, all is kept.
+    Otherwise the record goes, an empty log, and the folder itself where nothing else is in it.
+    """
+    for member in folder.glob("member_*"):  # runs of their own within an ensemble's
+        withdraw(member)
+    record = folder / _RECORD
+    if not record.is_dir():
+        return
+    logs = list(folder.glob("*.log"))
+    others = [path for path in folder.iterdir() if path not in logs and path.name not in _NO_WORK]
+    if any(path.stat().st_mtime_ns >= record.stat().st_mtime_ns for path in others):
+        return
+    shutil.rmtree(record, ignore_errors=True)
+    for log in logs:
+        if not log.stat().st_size:
+            log.unlink()
+    with contextlib.suppress(OSError):  # not empty
+        folder.rmdir()

@@ -22,6 +22,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from nas_lightning.cli import ensemble_job, search_job, study_job, train_job
 from nas_lightning.cli.ending import resume_command
+from nas_lightning.cli.output import withdraw
 from nas_lightning.cli.resume import CHECKPOINT, script_of
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.errors import InputError
@@ -45,12 +46,15 @@ def run_job(cfg: DictConfig) -> float | None:
     except (KeyboardInterrupt, SystemExit):  # Lightning turns the first into the second
         if any(Path(cfg.run).glob(f"**/{CHECKPOINT}")) or script_of(cfg) == "analyze":
             print(f"\nStopped. Go on with:\n  {resume_command(cfg)}")
+        elif not sweep:
+            _withdraw(cfg)
         raise
     except Exception as error:
         message = _user_error(error)
-        if message is None and not sweep:
-            raise
         if not sweep:
+            _withdraw(cfg)
+            if message is None:
+                raise
             sys.exit(f"error: {message}")
         facts = {"error": message or _recorded(cfg, error)}
         print(f"error: {facts['error']}", file=sys.stderr)
@@ -86,6 +90,12 @@ def _recorded(cfg: DictConfig, error: Exception) -> str:
     path = Path(cfg.run) / TRACEBACK
     path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} (see {path})"
+
+
+@rank_zero_only
+def _withdraw(cfg: DictConfig) -> None:
+    if cfg.resume is None and Path(cfg.run).is_dir():
+        withdraw(Path(cfg.run))
 
 
 @rank_zero_only

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from nas_lightning.data import SearchData
+from nas_lightning.spaces import NasBench201
 from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK, TINY_SEARCH
 
 SEARCH = (*TINY_SEARCH, "trainer.max_epochs=1")
@@ -306,10 +308,54 @@ def test_a_launcher_that_is_not_installed(refused):
         assert "pip install hydra-submitit-launcher" in message
 
 
+LATE = {  # found by the job, not on the command line
+    "search": (("strategy.lr=-1", "dataset.batch_size=20", "supernet.cells=0"), SEARCH),
+    "train": (
+        ("retrain.warmup_epochs=3", "retrain.lr=0", "genotype.index=7", "dataset.shape=[8,8]"),
+        (*TRAIN, "genotype=file", "genotype.path=cell.json"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"), [(name, mistake) for name, (mistakes, _) in LATE.items() for mistake in mistakes]
+)
+def test_a_start_that_failed_leaves_its_folder_to_the_next(refused, command, tmp_path, name, mistake):
+    (tmp_path / "cell.json").write_text(json.dumps(NasBench201().parse(CELL).to_dict()))
+    right = LATE[name][1]
+    refused(name, *right, mistake, "run=a", "logger=tensorboard")
+    refused(name, *right, mistake)
+    assert not (tmp_path / "a" / ".hydra").exists()
+    assert not list((tmp_path / "outputs").rglob(".hydra"))
+    code, _, err = command(name, *right, "run=a")
+    assert (code, err) == (0, "")
+    assert "expected a new folder" in refused(name, *right, "run=a")
+
+
+def test_what_was_in_a_folder_before_stays(refused, runs):
+    """A user's own files, and the record of a run that is gone on with."""
+    (runs / "a").mkdir()
+    (runs / "a" / "notes.log").write_text("mine")
+    (runs / "a" / "photo.png").write_text("mine, too")
+    refused("search", *SEARCH, "strategy.lr=-1", "run=a")  # compares them
+    assert "learning rate" in refused("search", *SEARCH, "strategy.lr=-1", "run=a")
+    bit_flipped(runs / "searched" / "checkpoints" / "last.ckpt")
+    (runs / "searched" / "genotype.json").unlink()
+    refused("search", "resume=searched")
+
+
+def test_an_interrupted_start_leaves_nothing(command, tmp_path, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SearchData, "setup", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        command("search", *SEARCH, "run=a")
+    assert not (tmp_path / "a").exists()
+
+
 def test_the_cell_that_the_tests_train_is_one(command):
     """So that the refusals above are for what they are about."""
-    from nas_lightning.spaces import NasBench201
-
     assert NasBench201().notation(NasBench201().parse(CELL)) == CELL
 
 
