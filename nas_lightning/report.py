@@ -6,13 +6,14 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from nas_lightning.callbacks.expected_time import duration
 from nas_lightning.callbacks.history import FIGURES, HISTORY_FILE, read_history
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, read_genotypes
@@ -25,8 +26,11 @@ REPORT_FILE = "report.html"
 _ACCURACIES = ("test_accuracy", "val_accuracy", "valid_accuracy")
 
 
-def write_report(run: Path) -> Path:
-    """Describe a run by what its folder holds, and draw its figures; what is missing is named."""
+def write_report(run: Path, seconds: float | None = None) -> Path:
+    """Describe a run by what its folder holds, and draw its figures; what is missing is named.
+
+    `seconds` are what it took, where that is known: no file has them before the run is over.
+    """
     if not run.is_dir():
         raise InputError("expected a run's folder", got=str(run))
     facts = _facts(run)
@@ -40,7 +44,7 @@ def write_report(run: Path) -> Path:
     }
     if not _is_search(run, facts):
         del sections["Weights over time"]
-    body = [_head(run, facts), *(_section(title, content) for title, content in sections.items())]
+    body = [_head(run, facts, seconds), *(_section(title, content) for title, content in sections.items())]
     page = _PAGE.format(title=escape(_title(run, facts)), style=_STYLE, body="\n".join(body))
     path = run / REPORT_FILE
     path.write_text(page, encoding="utf-8")
@@ -80,7 +84,7 @@ def _choices(run: Path) -> dict[str, str]:
     return {key: chosen[key] for key in ("strategy", "space", "dataset") if key in chosen}
 
 
-def _head(run: Path, facts: Mapping[str, Any]) -> str:
+def _head(run: Path, facts: Mapping[str, Any], seconds: float | None) -> str:
     known = {**_choices(run), **facts}
     tiles: dict[str, Any] = {
         key: known[key] for key in ("strategy", "space", "dataset", "seed") if key in known
@@ -91,8 +95,8 @@ def _head(run: Path, facts: Mapping[str, Any]) -> str:
     for name, key in (("parameters", "params"), ("multiply-adds", "macs")):
         if key in facts:
             tiles[name] = f"{facts[key]:,}"
-    if "seconds" in facts:
-        tiles["took"] = timedelta(seconds=round(facts["seconds"]))
+    if seconds is not None:
+        tiles["took"] = duration(seconds)
     if facts:
         finished = datetime.fromtimestamp((run / FILE_NAME).stat().st_mtime)
         tiles["finished"] = f"{finished:%Y-%m-%d %H:%M}"

@@ -72,7 +72,6 @@ def run(tmp_path):
         "seed": 3,
         "params": 1234567,
         "macs": 7654321,
-        "seconds": 3671.4,
         "versions": {"torch": "9.9"},
         "metrics": {"valid_accuracy": 0.625, "train_loss": 1.25, "tau": 0.1, "weights/cell/0_1/none": 0.5},
         "notation": [SPACE.notation(GENOTYPES[0])],
@@ -105,7 +104,7 @@ def remove(folder, name):
 
 
 def test_a_whole_run(run):
-    path = write_report(run)
+    path = write_report(run, seconds=3671.4)
     assert path == run / "report.html"
     page = Page(path)
     for shown in (
@@ -113,7 +112,7 @@ def test_a_whole_run(run):
         "62.50%",
         "1,234,567",
         "7,654,321",
-        "1:01:11",
+        "1 h 1 min",
         "9.9",
         "lr: 0.025",
     ):

@@ -34,7 +34,7 @@ def announce(what: str, cfg: DictConfig) -> None:
 
 def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following: Mapping[str, str]) -> None:
     """Write the report and print the end of the run, with what to type next by what it is for."""
-    report = write_report(run)
+    report = write_report(run, facts["seconds"])
     numbers = headline(facts["metrics"])
     of_first = " (the first architecture)" if len(genotypes) > 1 else ""
     size = f"{facts['params']:,} parameters, {facts['macs']:,} multiply-adds{of_first}"

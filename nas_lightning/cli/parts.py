@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from nas_lightning.callbacks.elapsed import Elapsed
 from nas_lightning.cli.help import groups
 from nas_lightning.cli.resume import CHECKPOINT, requeued
 from nas_lightning.cli.targets import arguments, check_value
@@ -43,12 +44,16 @@ def build(cfg: DictConfig, parts: Mapping[str, Callable[[], Any]]) -> Any:
     return make(cfg, **{name: part() for name, part in parts.items() if name in wanted and name not in cfg})
 
 
-def make_trainer(cfg: DictConfig, parts: Mapping[str, Callable[[], Any]] | None = None) -> pl.Trainer:
+def make_trainer(
+    cfg: DictConfig,
+    parts: Mapping[str, Callable[[], Any]] | None = None,
+    callbacks: Sequence[pl.Callback] = (),
+) -> pl.Trainer:
     """The trainer with the callbacks and loggers that the configuration names; callbacks may name parts."""
-    callbacks = [build(item, parts or {}) for item in (cfg.callbacks or {}).values() if item is not None]
+    named = [build(item, parts or {}) for item in (cfg.callbacks or {}).values() if item is not None]
     loggers = [make(item) for item in (cfg.logger or {}).values() if item is not None]
     try:
-        trainer = make(cfg.trainer, callbacks=callbacks, logger=loggers or False)
+        trainer = make(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
     except (ValueError, MisconfigurationException) as error:
         raise InputError(f"expected a trainer that runs here: {error}", where="trainer") from None
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
@@ -93,6 +98,11 @@ def metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
     found = {**stored, **{name: float(value) for name, value in trainer.callback_metrics.items()}}
     left_out = ("weights/", "step", "epoch")
     return {name: round(value, 6) for name, value in found.items() if not name.startswith(left_out)}
+
+
+def took(facts: Mapping[str, Any], elapsed: Elapsed) -> dict[str, Any]:
+    """The facts of a run with its seconds, which are no part of its result: two equal runs differ in them."""
+    return {**facts, "seconds": round(elapsed.seconds(), 1)}
 
 
 def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:

@@ -58,7 +58,7 @@ def run_job(cfg: DictConfig) -> float | None:
             sys.exit(f"error: {message}")
         facts = {"error": message or _recorded(cfg, error)}
         print(f"error: {facts['error']}", file=sys.stderr)
-    _summarise(cfg, {**facts, "seconds": round(time.monotonic() - start, 1)})
+    _summarise(cfg, {"seconds": round(time.monotonic() - start, 1), **facts})
     return facts.get("metrics", {}).get(cfg.objective)
 
 

@@ -12,8 +12,9 @@ from omegaconf import DictConfig
 from torch import nn
 
 from nas_lightning.analysis.cost import Cost, cost
+from nas_lightning.callbacks.elapsed import Elapsed
 from nas_lightning.cli.ending import announce, finish, training_command
-from nas_lightning.cli.parts import build, checkpoint, make, make_trainer, metrics, sizes_of
+from nas_lightning.cli.parts import build, checkpoint, make, make_trainer, metrics, sizes_of, took
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import FILE_NAME, Genotype, write_genotypes
 from nas_lightning.spaces import SearchSpace
@@ -24,6 +25,7 @@ from nas_lightning.version import __version__
 
 def run(cfg: DictConfig) -> dict[str, Any]:
     """Search; returns what the run's summary says."""
+    elapsed = Elapsed()
     space: SearchSpace = make(cfg.space)
     supernet = sizes_of(space.supernet, cfg.supernet, "supernet")
     derived = sizes_of(space.network, cfg.network, "network")
@@ -51,13 +53,14 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     if derivation is not None:
         derivation.check(strategy)
     data.setup()  # finds what is wrong with the images before the run is announced
-    trainer = make_trainer(cfg, parts)
+    trainer = make_trainer(cfg, parts, [elapsed])
     start = checkpoint(cfg, strategy)
     announce(f"Searching {space.name} with {type(strategy).__name__} on {data.name}", cfg)
     trainer.fit(strategy, data, ckpt_path=start)
     genotypes = strategy.derive() if derivation is None else derivation(strategy, data)
     known = benchmark.describe(genotypes[0]) if benchmark is not None else {}
-    return _conclude(cfg, trainer, strategy, data, cost(network(genotypes[0]), data.image), genotypes, known)
+    size = cost(network(genotypes[0]), data.image)
+    return _conclude(cfg, trainer, strategy, data, size, genotypes, known, elapsed)
 
 
 def _conclude(
@@ -68,6 +71,7 @@ def _conclude(
     size: Cost,
     genotypes: list[Genotype],
     known: Mapping[str, float],
+    elapsed: Elapsed,
 ) -> dict[str, Any]:
     facts = {
         "strategy": type(strategy).__name__,
@@ -83,6 +87,6 @@ def _conclude(
     if trainer.is_global_zero:
         write_genotypes(Path(cfg.run) / FILE_NAME, genotypes, **facts)
         found = [str(genotype) for genotype in genotypes]
-        finish(Path(cfg.run), facts, found, {"Train it": training_command(cfg, len(found))})
+        finish(Path(cfg.run), took(facts, elapsed), found, {"Train it": training_command(cfg, len(found))})
     publish(trainer.loggers, Path(cfg.run))
-    return facts
+    return took(facts, elapsed)

@@ -10,8 +10,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.analysis.cost import cost
+from nas_lightning.callbacks.elapsed import Elapsed
 from nas_lightning.cli.ending import announce, finish, shown, uses
-from nas_lightning.cli.parts import checkpoint, make, make_trainer, metrics, sizes_of, space_config
+from nas_lightning.cli.parts import checkpoint, make, make_trainer, metrics, sizes_of, space_config, took
 from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes, write_genotypes
@@ -36,6 +37,7 @@ class Architecture(NamedTuple):
 
 def run(cfg: DictConfig, end: Callable[..., None] = finish) -> dict[str, Any]:
     """Train; returns what the run's summary says, which `end` shows."""
+    elapsed = Elapsed()
     genotype, space, sizes, settings = architecture(cfg)
     sizes = sizes_of(space.network, sizes, "network")
     data = make(cfg.dataset)
@@ -45,7 +47,7 @@ def run(cfg: DictConfig, end: Callable[..., None] = finish) -> dict[str, Any]:
     origin = start_from(cfg, network, data)
     module = make(cfg.retrain, network=network, num_classes=data.num_classes)
     data.setup("fit")
-    trainer = make_trainer(cfg)
+    trainer = make_trainer(cfg, callbacks=[elapsed])
     size, start = cost(network, data.image), checkpoint(cfg, module)
     announce(f"Training a network of {space.name} on {data.name}: {size}{origin}", cfg)
     trainer.fit(module, data, ckpt_path=start)
@@ -64,9 +66,9 @@ def run(cfg: DictConfig, end: Callable[..., None] = finish) -> dict[str, Any]:
     if trainer.is_global_zero:
         write_genotypes(Path(cfg.run) / FILE_NAME, [genotype], **facts)
         write(trained(module), Path(cfg.run) / MODEL, known)
-        end(Path(cfg.run), facts, [str(genotype)], uses(cfg))
+        end(Path(cfg.run), took(facts, elapsed), [str(genotype)], uses(cfg))
     publish(trainer.loggers, Path(cfg.run))
-    return facts
+    return took(facts, elapsed)
 
 
 def architecture(cfg: DictConfig) -> Architecture:

@@ -134,3 +134,18 @@ def test_a_run_that_was_killed_after_its_last_epoch(runs, command):
         code, _, err = command(name, f"resume={run}")
         assert (code, err) == (0, "")
         assert [(run / file).read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize(("name", "folder"), [("search", "searched"), ("train", "trained")])
+def test_the_cost_of_a_run_is_that_of_all_its_starts(runs, command, name, folder):
+    """As if the stopped start had taken an hour: the checkpoint says so."""
+    run = runs / folder
+    path = run / "checkpoints" / "last.ckpt"
+    whole = json.loads((run / "summary.json").read_text())["seconds"]
+    stored = torch.load(path, weights_only=True)
+    assert 0 < stored["nas_lightning_seconds"] <= whole + 0.05
+    torch.save({**stored, "nas_lightning_seconds": 3600.0}, path)
+    (run / "summary.json").unlink()
+    assert command(name, f"resume={run}").code == 0
+    assert 3600 < json.loads((run / "summary.json").read_text())["seconds"] < 3660
+    assert "<dt>took</dt><dd>1 h" in (run / "report.html").read_text()
