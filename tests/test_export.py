@@ -61,6 +61,57 @@ def test_outputs_are_those_of_the_network(tmp_path, name, suffix):
     assert found.difference <= 1e-5
 
 
+LARGE = {
+    "imagenet": (DartsSpace(), {"channels": 4, "cells": 3, "stem": "imagenet"}),
+    "tiny": (DartsSpace(), {"channels": 4, "cells": 3, "stem_stride": 2}),
+}
+
+
+@pytest.mark.parametrize("name", ["imagenet", pytest.param("tiny", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_other_sizes_than_that_of_training(tmp_path, monkeypatch, name, suffix):
+    """Of a torch.export program those that differ by a multiple of 32; ONNX takes odd ones, too."""
+    monkeypatch.setattr("tests.test_export.SPACES", {**SPACES, **LARGE})
+    *_, network = make(name, image=(3, 64, 64))
+    found = export(network, tmp_path / f"a.{suffix}", (3, 64, 64), dynamic_size=True)
+    assert found.difference <= 1e-5
+    network.eval()
+    for size in [(64, 64), (96, 160)] + [(65, 75)] * (suffix == "onnx"):
+        x = torch.randn(3, 3, *size)
+        with torch.no_grad():
+            torch.testing.assert_close(outputs(found.path, x), network(x), rtol=0, atol=1e-5)
+
+
+class FixedSize(nn.Module):
+    """Its classifier counts pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3 * 8 * 8, 4)
+
+    def forward(self, x):
+        return self.head(x.flatten(1))
+
+
+class Branching(nn.Module):
+    """Takes any size, and has another rule for one of them."""
+
+    def forward(self, x):
+        return x.amax((2, 3)) if x.shape[-1] == 8 else x.mean((2, 3))
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_network_for_one_size_is_told_in_one_line(tmp_path, refusal, suffix):
+    def dynamic(network):
+        export(network, tmp_path / f"a.{suffix}", (3, 8, 8), dynamic_size=True)
+
+    assert "a network that takes images of (3, " in refusal(dynamic, FixedSize())
+    message = refusal(dynamic, Branching())
+    assert "steps are the same for all sizes" in message or "of the network's" in message
+    assert not list(tmp_path.iterdir())
+    export(FixedSize(), tmp_path / f"a.{suffix}", (3, 8, 8))
+
+
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_command_with_a_fixed_batch_and_normalisation(tmp_path, capsys, suffix):
     space, genotype, sizes, network = make("nasbench201")
@@ -69,13 +120,14 @@ def test_command_with_a_fixed_batch_and_normalisation(tmp_path, capsys, suffix):
         network, tmp_path / "model.safetensors", space, genotype, sizes, image=IMAGE, classes="abcd", **scale
     )
     target = tmp_path / "out" / f"a.{suffix}"
-    main([str(tmp_path), str(target), "--batch", "2", "--with-normalisation"])
+    main([str(tmp_path), str(target), "--batch", "2", "--with-normalisation", "--dynamic-size"])
     printed = capsys.readouterr().out
     assert f"{target}: {target.stat().st_size:,} bytes, outputs differ by at most" in printed
     x = torch.rand(2, *IMAGE)
     with torch.no_grad():
         expected = load(tmp_path, with_normalisation=True)(x)
     torch.testing.assert_close(outputs(target, x), expected, rtol=0, atol=1e-5)
+    outputs(target, torch.rand(2, 3, 41, 43))
     with pytest.raises(Exception, match=r"Got: 3 Expected: 2|size\(\)\[0\] == 2"):
         outputs(target, torch.rand(3, *IMAGE))
 
