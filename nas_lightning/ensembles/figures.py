@@ -108,4 +108,12 @@ def _axes() -> tuple[Figure, Axes]:
 def _label(axes: Axes, x: str, y: str) -> None:
     axes.set_xlabel(x, fontsize=8, color=INK)
     axes.set_ylabel(y, fontsize=8, color=INK)
-    axes.legend(frameon=False, fontsize=7, labelcolor=INK)
+    axes.legend(  # above, where it covers nothing
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=3,
+        borderaxespad=0,
+        frameon=False,
+        fontsize=7,
+        labelcolor=INK,
+    )

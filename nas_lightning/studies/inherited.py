@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from nas_lightning.data import SearchData
@@ -23,17 +24,18 @@ from nas_lightning.ensembles.evaluation import ensemble_error, evaluate, every_t
 from nas_lightning.ensembles.selection import InheritedWeights, averaged_loss
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.plots.style import INK, tidy
 from nas_lightning.retrain import Retrain
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.random_ws import RandomWS
-from nas_lightning.studies import figures
 from nas_lightning.studies.base import Findings, Study
 from nas_lightning.studies.pools import drawn
 from nas_lightning.studies.statistics import Values, pearson, spearman
 from nas_lightning.studies.tables import Cell, Table
 from nas_lightning.studies.trained import QUIET, keep, restore, train_networks
 
+_BLUE = "#0072b2"
 MEASURES = {"error": ensemble_error, "loss": averaged_loss}
 
 
@@ -116,10 +118,8 @@ class Inherited(Study):
                 self._each(chosen, found),
             ],
             {
-                f"inherited_{name}": figures.against(
-                    {f"n = {size}": pair for size, pair in pairs.items()},
-                    f"estimated {name}, inherited weights",
-                    f"true {name}, trained from scratch",
+                f"inherited_{name}": _figure(
+                    pairs, f"estimated {name}, inherited weights", f"true {name}, trained from scratch"
                 )
                 for name, pairs in found.items()
             },
@@ -192,6 +192,23 @@ class Inherited(Study):
                 values += [part.tolist() for part in pairs[1]]
         rows = [[str(genotype), *numbers] for genotype, *numbers in zip(chosen, *values, strict=True)]
         return Table("architectures", "The architectures", columns, rows, long=True)
+
+
+def _figure(pairs: dict[int, tuple[Values, Values]], x_label: str, y_label: str) -> Figure:
+    """One panel a size, one point an ensemble."""
+    figure = Figure(figsize=(2.5 * len(pairs), 2.6), layout="constrained")
+    for axes, (size, (x, y)) in zip(
+        figure.subplots(1, len(pairs), squeeze=False).flat, pairs.items(), strict=True
+    ):
+        tidy(axes)
+        axes.plot(x, y, "o", color=_BLUE, markersize=3, alpha=min(1.0, 60 / len(x) + 0.2), markeredgewidth=0)
+        axes.locator_params(nbins=5)
+        rho = spearman(x, y)
+        text = f"n = {size}" if isnan(rho) else f"n = {size}  ρ {rho:.2f}"
+        axes.set_title(text, loc="left", fontsize=9, fontweight="bold", color=INK)
+    figure.supxlabel(x_label, fontsize=8, color=INK)
+    figure.supylabel(y_label, fontsize=8, color=INK)
+    return figure
 
 
 def over_subsets(

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from nas_lightning.data import Digits
 from nas_lightning.ensembles.attacks import (
     AutoAttack,
     CarliniWagner,
@@ -16,6 +17,10 @@ from nas_lightning.ensembles.attacks import (
     defence_round,
     loss_gradient,
 )
+from nas_lightning.ensembles.evaluation import pixel_batches
+from nas_lightning.spaces import NasBench201
+from nas_lightning.studies.defence import Unchanged, with_normalisation
+from tests.cli.conftest import CELL
 
 SHAPE = (1, 4, 4)
 
@@ -165,6 +170,42 @@ def test_auto_attack_leaves_no_image_that_pgd_fools(generator):
     by_auto = network(changed).argmax(dim=1) != y
     assert by_pgd.any()
     assert (by_auto | ~by_pgd).all()
+
+
+@pytest.mark.slow
+def test_auto_attack_on_trained_networks_is_stronger_than_pgd_and_defended_against():
+    pytest.importorskip("pyautoattack")
+    data = Digits(batch_size=64)
+    networks = [with_normalisation(trained(data, seed), data) for seed in (0, 1)]
+    batches = pixel_batches(data, 40)
+    clean, by_pgd, by_auto = (
+        defence(networks, batches, attack) for attack in (Unchanged(), Pgd(0.15), AutoAttack(0.15))
+    )
+    assert clean.attack.min() > 0.85
+    assert (by_auto.attack <= by_pgd.attack).all()
+    assert (by_auto.attack < clean.attack - 0.3).all()
+    assert by_auto.defence.mean() > by_auto.attack.mean()
+    x, y = batches[0]
+    changed = AutoAttack(0.15)(networks[0], x[:8], y[:8])
+    assert float((changed - x[:8]).abs().max()) <= 0.15 + 1e-6
+    assert 0 <= float(changed.min()) <= float(changed.max()) <= 1
+
+
+def trained(data, seed):
+    """A convolutional network with batch norms after eight passes over the digits."""
+    torch.manual_seed(seed)
+    network = NasBench201().network(
+        NasBench201().parse(CELL), in_channels=1, num_classes=10, channels=8, cells=1
+    )
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.003)
+    loader = data.train_dataloader()
+    for epoch in range(8):
+        loader.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(network(x), y).backward()
+            optimizer.step()
+    return network.eval()
 
 
 def test_auto_attack_says_what_it_needs(monkeypatch, refusal):
