@@ -36,8 +36,8 @@ class AtomicCheckpoints(TorchCheckpointIO):
 class StepCheckpoint(pl.Callback):
     """Saves within epochs, too: for epochs of hours.
 
-    A run resumed there goes on with the batch that comes next. Parameters, optimisers and random numbers are
-    those of a run that was never stopped; the epoch's own mean losses cover the batches after the restart.
+    A run resumed there goes on with the batch that comes next, and ends as one that was never stopped. With
+    several processes the means that the epoch itself logs take the first one's part for that of all.
     After the last batch of an epoch nothing is saved: the checkpoint at its end follows.
 
     Args:
