@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from nas_lightning.data import ImageData, SearchData
@@ -22,6 +23,7 @@ from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import check_images, pixel_batches
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.model_file import Normalise
+from nas_lightning.plots.style import INK, tidy
 from nas_lightning.retrain import Retrain
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Findings, Study
@@ -132,7 +134,7 @@ class Defence(Study):
         members = len(rounds["none"])
         title = f"One of {members} members attacked, all defending: {images:,} test images of {data}"
         note = f"Mean ± standard deviation over {members} rounds, in each another member; none: clean images"
-        return Findings([Table("defence", title, columns, rows, note)], numbers=numbers)
+        return Findings([Table("defence", title, columns, rows, note)], {"defence": _figure(rounds)}, numbers)
 
 
 class Unchanged(Attack):
@@ -140,6 +142,32 @@ class Unchanged(Attack):
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return x
+
+
+def _figure(rounds: Mapping[str, Tensor]) -> Figure:
+    """Accuracies of the attacked member and of all, side by side; a point a round."""
+    figure = Figure(figsize=(1.2 + 1.1 * len(rounds), 3.0), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    for side, (label, colour) in enumerate((("attacked member", "#d55e00"), ("ensemble", "#0072b2"))):
+        places = [number + 0.4 * side - 0.2 for number in range(len(rounds))]
+        means = [100 * float(found[:, side].mean()) for found in rounds.values()]
+        axes.bar(places, means, width=0.38, color=colour, label=label)
+        for place, found in zip(places, rounds.values(), strict=True):
+            values = (100 * found[:, side]).tolist()
+            axes.plot([place] * len(values), values, "o", color=INK, markersize=2.5, alpha=0.7)
+    axes.set_xticks(range(len(rounds)), list(rounds))
+    axes.set_ylabel("accuracy (%)", fontsize=8, color=INK)
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=2,
+        borderaxespad=0,
+        frameon=False,
+        fontsize=7,
+        labelcolor=INK,
+    )
+    return figure
 
 
 def with_normalisation(network: nn.Module, data: ImageData) -> nn.Module:

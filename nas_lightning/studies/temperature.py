@@ -273,6 +273,11 @@ def _over(
 ) -> Figure:
     figure = figures.lines(panels, y_label)
     figure.supxlabel(x_label, fontsize=8, color=INK)
+    legend = figure.axes[0].get_legend()
+    if legend is not None:  # of all panels, and where it covers no point
+        legend.remove()
+    named = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*named, loc="outside upper right", ncols=4, frameon=False, fontsize=7, labelcolor=INK)
     return figure
 
 
