@@ -202,10 +202,12 @@ def _create(
     space: SearchSpace,
     pretrained: bool,
     *,
-    genotype: str | Path | Genotype,
+    genotype: str | Path | Genotype | None = None,
     pretrained_cfg_overlay: dict[str, Any] | None = None,
     **options: Any,
 ) -> nn.Module:
+    if genotype is None:
+        raise InputError("expected an architecture, such as genotype=darts_v2 or a run's folder", where=name)
     found, sizes, known = _find(genotype, space)
     for size in inspect.signature(space.network).parameters.keys() - _OWN:
         if size in options:
