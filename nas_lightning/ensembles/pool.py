@@ -59,7 +59,7 @@ def select(pool: Evaluation, size: int) -> Selection:
 
     >>> p = torch.tensor([[[0.8, 0.2], [0.7, 0.3]], [[0.7, 0.3], [0.7, 0.3]], [[0.3, 0.7], [0.1, 0.9]]])
     >>> select(Evaluation(p, torch.tensor([0, 1])), 2).chosen
-    (0, 2)
+    (2, 0)
     """
 
     def loss(members: Sequence[int]) -> float:
