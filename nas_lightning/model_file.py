@@ -19,11 +19,8 @@ Needs neither Hydra nor Lightning. The auxiliary head, which serves training onl
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,88 +30,28 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.genotype import Genotype, load_json
+from nas_lightning.genotype import Genotype
+from nas_lightning.model_description import Description, check_same, description, weights_of
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import Network
 
+__all__ = [
+    "FILE_NAME",
+    "Description",
+    "Normalise",
+    "describe",
+    "description",
+    "file_of",
+    "inherit",
+    "load",
+    "save",
+    "write",
+]
+
 FILE_NAME = "model.safetensors"
-_KEY, _FORMAT = "nas_lightning", 1
-_HEAD, _AUXILIARY = "head.", "auxiliary."
+_KEY = "nas_lightning"
+_HEAD = "head."
 _EXPECTED = f"expected the folder of a run of train.py, or its {FILE_NAME}"
-
-
-@dataclass(frozen=True)
-class Description:
-    """What a file says of its network.
-
-    Args:
-        space: the dotted name of the space's class under `_target_`, and the settings that it is made with.
-        genotype: the architecture.
-        sizes: what `space.network` takes besides channels of images and number of classes.
-        image: (channels, height, width) that it was trained with.
-        classes: names of the outputs.
-        mean: of the images' channels, as a fraction of the largest value; images come to the network without.
-        std: which they are divided by.
-
-    """
-
-    space: Mapping[str, Any]
-    genotype: Genotype
-    sizes: Mapping[str, Any]
-    image: tuple[int, int, int]
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def make_space(self) -> SearchSpace:
-        """The space with its settings."""
-        settings = dict(self.space)
-        target = str(settings.pop("_target_", ""))
-        module, _, name = target.rpartition(".")
-        try:
-            found = getattr(import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InputError(f"expected a space that can be imported: {error}", got=target) from None
-        if not (isinstance(found, type) and issubclass(found, SearchSpace)):
-            raise InputError("expected a search space", got=target)
-        try:
-            return found(**settings)
-        except TypeError as error:
-            raise InputError(f"expected the settings that the space takes: {error}", got=settings) from None
-
-    def network(self, **sizes: Any) -> Network:
-        """A network as described, with weights of its own; `sizes` differ from those here."""
-        size = {"in_channels": self.image[0], "num_classes": len(self.classes), **self.sizes, **sizes}
-        try:
-            return self.make_space().network(self.genotype, **size)
-        except TypeError as error:
-            raise InputError(
-                f"expected the sizes that the space's networks have: {error}", got=size
-            ) from None
-
-    def check(self, network: nn.Module) -> None:
-        """Raise unless the network is as described, so that a file of it can be read again."""
-        with torch.device("meta"):
-            described = self.network().state_dict()
-        _check_same(_shapes(described), _shapes(_weights(network)))
-
-    def to_json(self) -> str:
-        """The inverse of `from_json`."""
-        content = {"format": _FORMAT, **vars(self), "genotype": self.genotype.to_dict()}
-        return json.dumps(content, ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str, where: Path) -> Description:
-        """What the text in a file's header says."""
-        data = load_json(text, where=where)
-        if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise InputError(f"expected a description of format {_FORMAT}", got=data, where=where)
-        genotype = Genotype.from_dict(data.get("genotype"), where)
-        try:
-            lists = (tuple(data[key]) for key in ("image", "classes", "mean", "std"))
-            return cls(dict(data["space"]), genotype, dict(data["sizes"]), *lists)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"expected a whole description of a network: {error!r}", where=where) from None
 
 
 def save(
@@ -140,37 +77,12 @@ def save(
     return write(network, path, known)
 
 
-def description(
-    space: SearchSpace,
-    genotype: Genotype,
-    sizes: Mapping[str, Any],
-    image: tuple[int, int, int],
-    classes: Sequence[str],
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> Description:
-    """What a file of such a network says, checked; the arguments are those of `save`."""
-    target = {"_target_": f"{type(space).__module__}.{type(space).__qualname__}", **(settings or {})}
-    kept = {name: False if name == "auxiliary" else value for name, value in sizes.items()}
-    scale = [tuple(given or [default] * image[0]) for given, default in ((mean, 0.0), (std, 1.0))]
-    if {len(values) for values in scale} != {image[0]}:
-        raise InputError(f"expected mean and std of {image[0]} channels", got=f"{scale[0]}, {scale[1]}")
-    known = Description(target, genotype, kept, image, tuple(classes), *scale)
-    known.make_space()
-    try:
-        known.to_json()
-    except TypeError as error:
-        raise InputError(f"expected sizes and settings that JSON has: {error}") from None
-    return known
-
-
 def write(network: nn.Module, path: str | Path, known: Description) -> Path:
     """Write the weights of a network with what is known of it, complete or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    weights = {name: value.detach().cpu().contiguous() for name, value in _weights(network).items()}
+    weights = {name: value.detach().cpu().contiguous() for name, value in weights_of(network).items()}
     save_file(weights, partial, {_KEY: known.to_json()})  # two keys would come in random order
     os.replace(partial, path)
     return path
@@ -190,7 +102,7 @@ def load(path: str | Path, *, with_normalisation: bool = False) -> nn.Module:
     known, weights = _read(path, weights=True)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
         network = known.network()
-    _check_same(_shapes(network.state_dict()), _shapes(weights), path)
+    check_same(network.state_dict(), weights, path)
     network.load_state_dict(weights, assign=True)
     network = network.to(memory_format=torch.channels_last).eval()
     return nn.Sequential(Normalise(known.mean, known.std), network).eval() if with_normalisation else network
@@ -204,8 +116,8 @@ def inherit(network: Network, path: str | Path, classes: Sequence[str]) -> bool:
     known, weights = _read(path, weights=True)
     whole = known.classes == tuple(classes)
     inherited = {name: value for name, value in weights.items() if whole or not name.startswith(_HEAD)}
-    own = {name: value for name, value in _weights(network).items() if whole or not name.startswith(_HEAD)}
-    _check_same(_shapes(own), _shapes(inherited), path)
+    own = {name: value for name, value in weights_of(network).items() if whole or not name.startswith(_HEAD)}
+    check_same(own, inherited, path)
     network.load_state_dict(inherited, strict=False)
     return whole
 
@@ -246,22 +158,3 @@ def _read(path: str | Path, *, weights: bool) -> tuple[Description, dict[str, Te
     if text is None:
         raise InputError(_EXPECTED, got="weights without a description of their network", where=file)
     return Description.from_json(text, file), found
-
-
-def _weights(network: nn.Module) -> dict[str, Tensor]:
-    """What is stored of a network."""
-    return {k: v for k, v in network.state_dict().items() if not k.startswith(_AUXILIARY)}
-
-
-def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in state.items()}
-
-
-def _check_same(
-    expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], where: object = None
-) -> None:
-    for name in [*expected, *found]:
-        if expected.get(name) != found.get(name):
-            shape = expected.get(name, "nothing")
-            got = found.get(name, "nothing")
-            raise InputError(f"expected the same network: {shape} for {name}", got=got, where=where)
