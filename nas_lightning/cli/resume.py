@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from nas_lightning.cli.composition import composed
 from nas_lightning.errors import InputError
@@ -64,7 +64,8 @@ def continued(name: str, run: Path, typed: Sequence[str], folders: Sequence[Path
         raise InputError("expected a checkpoint", got="a damaged file", where=checkpoint)
     again = {line.split("=")[0] for line in typed}
     lines = [*(line for line in before if line.split("=")[0] not in again), *typed]
-    _check_same(config, composed(name, lines, folders))
+    today, now = (OmegaConf.to_container(composed(name, words, folders)) for words in (before, lines))
+    _check_same(config, today, now)
     return lines
 
 
@@ -90,8 +91,9 @@ def _whole(file: Path) -> bool:
         return False
 
 
-def _check_same(before: dict[str, Any], now: DictConfig) -> None:
-    old, new = (dict(_leaves(tree)) for tree in (before, OmegaConf.to_container(now)))
+def _check_same(before: Any, today: Any, now: Any) -> None:
+    """Raise for what must not change; options that came after the run began are as its words have them today."""
+    old, new = {**dict(_leaves(today)), **dict(_leaves(before))}, dict(_leaves(now))
     for key in sorted({*old, *new}, key=lambda key: (not key.endswith("_target_"), key)):
         kept = f"{key}.".startswith(tuple(f"{name}." for name in KEPT)) and not key.endswith(MOVABLE)
         if kept and old.get(key) != new.get(key):

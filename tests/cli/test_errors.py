@@ -236,6 +236,16 @@ def test_a_run_of_the_other_script(refused, runs):
     assert "expected network.channels=4" in refused("train", "resume=trained", "network.channels=8")
 
 
+def test_an_option_that_came_after_a_run_began_is_no_hindrance(refused, command, runs):
+    path = runs / "trained" / ".hydra" / "config.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("  decay_norms: true\n", ""))
+    assert path.read_text() != text
+    message = refused("train", "resume=trained", "retrain.decay_norms=false")
+    assert "expected retrain.decay_norms=True, as the run that goes on has it, got False" in message
+    assert command("train", "resume=trained").code == 0
+
+
 def zipped(path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a", "b")
