@@ -92,7 +92,7 @@ def _whole(file: Path) -> bool:
 
 
 def _check_same(before: Any, today: Any, now: Any) -> None:
-    """Raise for what must not change; options that came after the run began are as its words have them today."""
+    """Raise for what must not change; options newer than the run are as its own words have them today."""
     old, new = {**dict(_leaves(today)), **dict(_leaves(before))}, dict(_leaves(now))
     for key in sorted({*old, *new}, key=lambda key: (not key.endswith("_target_"), key)):
         kept = f"{key}.".startswith(tuple(f"{name}." for name in KEPT)) and not key.endswith(MOVABLE)
