@@ -44,6 +44,7 @@ ELSEWHERE = (
     "--help",
     "ensemble=",
     "study=inherited",
+    "study=temperature",
 )
 """Commands with these words need data, devices or time; other tests run their like."""
 
