@@ -51,24 +51,43 @@ class PreActivated(NeedsReLU, nn.Sequential):
     """Layers in a row, behind a ReLU."""
 
 
+class Pick(nn.Module):
+    """The pixels of every `stride`-th row and column, from the one numbered `first` on.
+
+    A slice's gradient is laid out in the order of the dimensions, hence the channels are last when it is cut.
+
+    >>> Pick(2, first=1)(torch.arange(16.0).view(1, 1, 4, 4)).flatten().tolist()
+    [5.0, 7.0, 13.0, 15.0]
+    """
+
+    def __init__(self, stride: int, first: int = 0) -> None:
+        super().__init__()
+        self.pixels = slice(first, None, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.movedim(1, -1)[:, self.pixels, self.pixels].movedim(-1, 1)
+
+
 class FactorizedReduce(NeedsReLU, nn.Module):
     """Halve the resolution with two 1×1 convolutions, one of them shifted by a pixel, to lose none.
 
     The pixels are picked before the convolutions, which then need no stride: with one, oneDNN's weight
     gradient of a channels-last 1×1 convolution of few channels writes out of bounds (oneDNN issue 6035).
-    Pooling picks them, since the gradient of a slice is not channels-last.
     """
 
     def __init__(self, c_in: int, c_out: int, norm: Norm) -> None:
         super().__init__()
-        self.pick = nn.AvgPool2d(1, 2)
+        self.even_pixels, self.odd_pixels = Pick(2), Pick(2, first=1)
         self.even = nn.Conv2d(c_in, c_out // 2, 1, bias=False)
         self.odd = nn.Conv2d(c_in, c_out - c_out // 2, 1, bias=False)
         self.norm = norm(c_out)
 
     def forward(self, x: Tensor) -> Tensor:  # (b, c_in, h, w) → (b, c_out, ⌈h/2⌉, ⌈w/2⌉)
-        shifted = F.pad(x, (-1, 1, -1, 1))  # an odd side has one even pixel more than odd ones
-        return self.norm(torch.cat([self.even(self.pick(x)), self.odd(self.pick(shifted))], dim=1))
+        even, odd = self.even_pixels(x), self.odd_pixels(x)
+        height, width = x.shape[-2:]
+        if height % 2 or width % 2:  # an odd side has one even pixel more than odd ones
+            odd = F.pad(odd, (0, width % 2, 0, height % 2))
+        return self.norm(torch.cat([self.even(even), self.odd(odd)], dim=1))
 
 
 class ReduceByPool(nn.Sequential):
@@ -81,7 +100,7 @@ class ReduceByPool(nn.Sequential):
 def conv_norm(c_in: int, c_out: int, kernel: int, stride: int, norm: Norm) -> PreActivated:
     """(ReLU,) convolution, batch norm."""
     if kernel == 1 and stride > 1:  # picks the pixels first, as `FactorizedReduce` does and for its reason
-        return PreActivated(nn.AvgPool2d(1, stride), nn.Conv2d(c_in, c_out, 1, bias=False), norm(c_out))
+        return PreActivated(Pick(stride), nn.Conv2d(c_in, c_out, 1, bias=False), norm(c_out))
     conv = nn.Conv2d(c_in, c_out, kernel, stride=stride, padding=kernel // 2, bias=False)
     return PreActivated(conv, norm(c_out))
 
@@ -90,7 +109,7 @@ def _separable(channels: int, kernel: int, stride: int, dilation: int = 1) -> li
     if dilation == stride > 1:
         # Nothing is read of the pixels between. Without them there is no dilation, whose gradients together
         # with a stride take oneDNN ten to twenty times as long.
-        return [nn.AvgPool2d(1, stride), *_separable(channels, kernel, stride=1)]
+        return [Pick(stride), *_separable(channels, kernel, stride=1)]
     padding = dilation * (kernel // 2)
     depthwise = nn.Conv2d(
         channels, channels, kernel, stride, padding, dilation=dilation, groups=channels, bias=False

@@ -95,6 +95,15 @@ def test_factorized_reduce_reads_even_and_odd_pixels(size):
     torch.testing.assert_close(op(x), expected)
 
 
+@pytest.mark.parametrize("name", ["skip_connect", "dil_conv_3x3", "nor_conv_1x1"])
+def test_gradients_stay_channels_last_where_pixels_are_picked(name):
+    """Those of a slice of (b, c, h, w) do not, and what adds them up is then several times slower."""
+    x = torch.randn(2, 4, 8, 6).contiguous(memory_format=torch.channels_last).requires_grad_()
+    out = build_op(name, 4, 2, SEARCH_NORM)(x)
+    (gradient,) = torch.autograd.grad(out.square().sum(), x)
+    assert gradient.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_who_needs_a_relu_does_not_start_with_one(name):
     """Convolutions leave the ReLU before them to their caller; pools and skips have none."""
