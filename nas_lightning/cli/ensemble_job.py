@@ -1,6 +1,6 @@
 """Training of an ensemble: each member a run of its own within the run, then all together on the test images.
 
-A member that has its network is not trained again; the one that was stopped goes on from its checkpoint.
+A member whose run is over is not trained again; the one that was stopped goes on from its checkpoint.
 Where members are selected from a pool, its candidates are what is trained.
 """
 
@@ -15,41 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cli import train_job
 from nas_lightning.cli.commandline import quoted
-from nas_lightning.cli.ending import ensemble_uses, headline, shown
+from nas_lightning.cli.ending import headline, shown
+from nas_lightning.cli.ensemble_ending import conclude
 from nas_lightning.cli.help import groups
+from nas_lightning.cli.output import POOL, SUMMARY, summarise
 from nas_lightning.cli.parts import make, own_folders, space_config
-from nas_lightning.data import ImageData
-from nas_lightning.data.loaders import Batch
-from nas_lightning.ensembles import figures
-from nas_lightning.ensembles.ensemble import Ensemble
-from nas_lightning.ensembles.evaluation import (
-    Evaluation,
-    Quality,
-    check_held_out,
-    check_images,
-    evaluate,
-    every_held_out_batch,
-    every_test_batch,
-)
+from nas_lightning.ensembles.evaluation import check_held_out
 from nas_lightning.ensembles.plans import Member, Plan
-from nas_lightning.ensembles.pool import Selection, predictions, select
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.genotype import FILE_NAME, read_genotypes, write_genotypes
-from nas_lightning.model_file import FILE_NAME as MODEL
+from nas_lightning.genotype import read_genotypes, write_genotypes
 from nas_lightning.report import write_report
-from nas_lightning.studies.base import Findings
-from nas_lightning.studies.tables import Cell, Table
-from nas_lightning.version import __version__
 
-FOLDER = "ensemble"
-POOL = "pool.json"  # the architectures that were drawn
 _OWN = ("ensemble", "genotype.index=", "seed=", "resume=", "run=")
 
 
@@ -62,7 +44,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         cfg = _with_pool(cfg, plan, plan.space)
     members = plan.members(*_choice(cfg, plan))
     runs = [_train(cfg, plan, member, number, len(members)) for number, member in enumerate(members, 1)]
-    return _conclude(cfg, plan, runs) or {}
+    return conclude(cfg, plan, runs) or {}
 
 
 def _with_pool(cfg: DictConfig, plan: Plan, space: str) -> DictConfig:
@@ -73,7 +55,7 @@ def _with_pool(cfg: DictConfig, plan: Plan, space: str) -> DictConfig:
     if space not in known:
         raise InputError(f"expected a space ({near_match(space, known)})", got=space, where="ensemble.space")
     path = Path(cfg.run) / POOL
-    if not path.is_file():  # whichever process comes first: all draw the same
+    if cfg.resume is None or not path.is_file():  # whichever process comes first: all draw the same
         partial = path.with_suffix(f".{os.getpid()}")
         os.replace(write_genotypes(partial, plan.draw(make(space_config(space).space))), path)
     cfg = copy.deepcopy(cfg)
@@ -98,10 +80,11 @@ def _train(cfg: DictConfig, plan: Plan, member: Member, number: int, total: int)
     what = "member" if plan.selects is None else "candidate"
     own = _of_member(cfg, plan, member, f"{what}_{number}")
     folder = Path(own.run)
-    if not (folder / MODEL).is_file():
+    if not (folder / SUMMARY).is_file():
         _record(cfg, plan, own)
         pl.seed_everything(own.seed, workers=True, verbose=False)
-        train_job.run(own, partial(_end_of_member, f"{what.capitalize()} {number} of {total}"))
+        facts = train_job.run(own, partial(_end_of_member, f"{what.capitalize()} {number} of {total}"))
+        _summarise(folder, facts)
     return folder
 
 
@@ -141,103 +124,14 @@ def _record(cfg: DictConfig, plan: Plan, own: DictConfig) -> None:
     shutil.copy(Path(cfg.run) / ".hydra" / "hydra.yaml", hydra / "hydra.yaml")
 
 
+@rank_zero_only
+def _summarise(member: Path, facts: dict[str, Any]) -> None:
+    typed = OmegaConf.load(member / ".hydra" / "overrides.yaml")
+    summarise(member, facts, [str(line) for line in typed])
+
+
 def _end_of_member(
     name: str, run: Path, facts: dict[str, Any], genotypes: Sequence[str], following: Mapping[str, str]
 ) -> None:
     numbers = ", ".join(f"{key} {value:.4g}" for key, value in headline(facts["metrics"]).items())
     print(f"{name}: {numbers}; report {shown(write_report(run))}\n", flush=True)
-
-
-@rank_zero_only
-def _conclude(cfg: DictConfig, plan: Plan, runs: Sequence[Path]) -> dict[str, Any]:
-    """Evaluate, write, show."""
-    run, data = Path(cfg.run), make(cfg.dataset)
-    device = make(cfg.trainer, logger=False).strategy.root_device
-    selection = None
-    if plan.selects is not None:
-        selection = select(predictions(runs, every_held_out_batch(data), device), plan.selects)
-        runs = [runs[number] for number in selection.chosen]
-    ensemble = plan.assemble(runs)
-    check_images(ensemble, data)
-    ensemble.save(run / FOLDER)
-    ensemble.to(device)
-    batches = every_test_batch(data)
-    evaluation = evaluate(ensemble, batches)
-    tables = [*([] if selection is None else [selection.table()]), *_tables(evaluation, data.name)]
-    findings = Findings(tables, _figures(ensemble, evaluation, batches))
-    files = findings.write(run)
-    facts = _facts(cfg, ensemble, data, evaluation, selection)
-    genotypes = dict.fromkeys(known.genotype for known in ensemble.known)
-    write_genotypes(run / FILE_NAME, genotypes, **facts)
-    lines = [table.markdown() + "\n" for table in findings.tables]
-    lines += [shown(path) for path in files]
-    lines += [f"ensemble  {shown(run / FOLDER)}", f"report    {shown(write_report(run))}"]
-    for purpose, command in ensemble_uses(cfg, len(ensemble.members)).items():
-        lines += ["", f"{purpose}:", f"  {command}"]
-    print("\n".join(lines), flush=True)
-    return facts
-
-
-def _tables(evaluation: Evaluation, images: str) -> list[Table]:
-    columns = ["error", "NLL", "Brier score", "calibration error"]
-    rows: list[list[Cell]] = [
-        [f"member {i}", *_cells(alone)] for i, alone in enumerate(evaluation.members, 1)
-    ]
-    numbers = evaluation.numbers()
-    size, count = evaluation.probabilities.shape[:2]
-    return [
-        Table(
-            "ensemble",
-            f"{size} members, alone and together, on {count:,} test images of {images}",
-            ["", *columns],
-            [*rows, ["ensemble", *_cells(evaluation.ensemble)]],
-        ),
-        Table(
-            "members",
-            "How the members differ",
-            ["ATE", "best member", "ensemble", "PPD", "oracle"],
-            [[numbers[key] for key in ("ate", "best_member_error", "error", "ppd", "oracle_error")]],
-            "ATE: mean error of the members; PPD: share of images on which two of them disagree; oracle: "
-            "share of images on which none is right",
-        ),
-    ]
-
-
-def _cells(quality: Quality) -> list[Cell]:
-    return list(vars(quality).values())
-
-
-def _figures(ensemble: Ensemble, evaluation: Evaluation, batches: Sequence[Batch]) -> dict[str, Any]:
-    found = {
-        "member_errors": figures.errors(evaluation),
-        "member_agreement": figures.agreement(evaluation),
-        "prediction_map": figures.prediction_map(ensemble, batches),
-    }
-    return {name: figure for name, figure in found.items() if figure is not None}
-
-
-def _facts(
-    cfg: DictConfig,
-    ensemble: Ensemble,
-    data: ImageData,
-    evaluation: Evaluation,
-    selection: Selection | None,
-) -> dict[str, Any]:
-    numbers = dict(evaluation.numbers())
-    error, loss = numbers.pop("error"), numbers.pop("nll")
-    tested = {"test_accuracy": 1 - error, "test_error": error, "test_loss": loss, **numbers}
-    if selection is not None:
-        held_out = selection.together.ensemble
-        tested |= {"val_accuracy": 1 - held_out.error, "val_loss": held_out.nll}
-    return {
-        "space": ensemble.known[0].genotype.space,
-        "dataset": data.name,
-        "seed": cfg.seed,
-        "versions": {"nas_lightning": __version__, "torch": torch.__version__},
-        "members": len(ensemble),
-        "params": sum(parameter.numel() for parameter in ensemble.parameters()),
-        "metrics": {name: round(value, 6) for name, value in tested.items()},
-        "notation": list(
-            dict.fromkeys(known.make_space().notation(known.genotype) for known in ensemble.known)
-        ),
-    }

@@ -1,20 +1,28 @@
-"""The folder of a run: new, writable, nobody else's, and free again where the run has come to nothing."""
+"""The folder of a run: new, writable, nobody else's, and free again where the run has come to nothing.
+
+`summary.json` is the last file that a run writes: where it is, the run is over.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.errors import InputError
 
+SUMMARY = "summary.json"
+POOL = "pool.json"
+"""The architectures that were drawn for an ensemble: a matter of seconds."""
 _RECORD = ".hydra"  # what was typed, and what it composed to
-_NO_WORK = (_RECORD, "tensorboard", "wandb")  # loggers have their folders before the first number
+_NO_WORK = (_RECORD, POOL, "tensorboard", "wandb")  # loggers have their folders before the first number
 
 
 def reserve(config: DictConfig, typed: Iterable[str], *, sweep: bool) -> Path:
@@ -42,13 +50,21 @@ def reserve(config: DictConfig, typed: Iterable[str], *, sweep: bool) -> Path:
     return free
 
 
+def summarise(run: Path, facts: dict[str, Any], typed: Iterable[str]) -> None:
+    """Write what a run has come to, and what was typed for it."""
+    overrides = [line.lstrip("+") for line in typed if not line.startswith("resume=")]
+    text = json.dumps({**facts, "overrides": overrides}, indent=2, ensure_ascii=False)
+    run.mkdir(parents=True, exist_ok=True)
+    (run / SUMMARY).write_text(text + "\n", encoding="utf-8")
+
+
 def withdraw(folder: Path) -> None:
     """Let a corrected command use the folder again, after a start that has not got as far as to work.
 
     Where anything but a log and loggers' folders is newer than the record of the start, all is kept.
     Otherwise the record goes, an empty log, and the folder itself where nothing else is in it.
     """
-    for member in folder.glob("member_*"):  # runs of their own within an ensemble's
+    for member in (*folder.glob("member_*"), *folder.glob("candidate_*")):  # runs of their own
         withdraw(member)
     record = folder / _RECORD
     if not record.is_dir():

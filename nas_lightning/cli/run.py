@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
@@ -22,12 +21,11 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from nas_lightning.cli import ensemble_job, search_job, study_job, train_job
 from nas_lightning.cli.ending import resume_command
-from nas_lightning.cli.output import withdraw
+from nas_lightning.cli.output import summarise, withdraw
 from nas_lightning.cli.resume import CHECKPOINT, script_of
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.errors import InputError
 
-SUMMARY = "summary.json"
 TRACEBACK = "error.txt"
 _JOBS = {"search": search_job.run, "train": train_job.run, "analyze": study_job.run}
 
@@ -100,10 +98,7 @@ def _withdraw(cfg: DictConfig) -> None:
 
 @rank_zero_only
 def _summarise(cfg: DictConfig, facts: dict[str, Any]) -> None:
-    run, typed = Path(cfg.run), HydraConfig.get().overrides.task
-    facts["overrides"] = [line.lstrip("+") for line in typed if not line.startswith("resume=")]
-    run.mkdir(parents=True, exist_ok=True)
-    (run / SUMMARY).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    summarise(Path(cfg.run), facts, HydraConfig.get().overrides.task)
 
 
 def _quieten() -> None:

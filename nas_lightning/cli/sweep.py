@@ -11,7 +11,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from nas_lightning.cli.run import SUMMARY
+from nas_lightning.cli.output import SUMMARY
 from nas_lightning.errors import near_match
 from nas_lightning.seeds import by_settings, varied, with_deviation
 from nas_lightning.studies.tables import markdown

@@ -13,6 +13,7 @@ from nas_lightning.ensembles import Ensemble, McDropPath
 from nas_lightning.genotype import read_genotypes, write_genotypes
 from nas_lightning.retrain import Retrain
 from nas_lightning.spaces import NasBench201
+from nas_lightning.table import read_runs, table
 from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK
 
 QUICK = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1")
@@ -58,6 +59,9 @@ def test_every_architecture_of_a_file(tmp_path, command, cells):
     assert (run / "report.html").is_file()
 
 
+FOLDERS = (".", "member_1", "member_2")
+
+
 class Stopped(KeyboardInterrupt):
     """A user's, in the middle of a member's training."""
 
@@ -97,6 +101,15 @@ def test_a_stopped_run_goes_on_with_the_member_and_epoch_where_it_was(tmp_path, 
     assert tables[0] == tables[1]
     first, second = (load(tmp_path / "a" / f"member_{n}").state_dict() for n in (1, 2))
     assert any(not torch.equal(first[name], second[name]) for name in first)  # seeds differ
+    summaries = {n: json.loads((tmp_path / "a" / n / "summary.json").read_text()) for n in FOLDERS}
+    alone = summaries["member_1"]["seconds"] + summaries["member_2"]["seconds"]
+    assert summaries["."]["seconds"] > alone > 0  # of both starts
+    one, both = summaries["member_1"], summaries["."]
+    assert (both["params"], both["macs"]) == (2 * one["params"], 2 * one["macs"])
+    runs, left_out = read_runs([tmp_path / "a", tmp_path / "a" / "member_1"])
+    assert [run["seconds"] for run in runs] == [summaries["."]["seconds"], summaries["member_1"]["seconds"]]
+    assert not left_out
+    assert "ensemble=deep" in table(runs).markdown()
     assert command("train", "resume=a/member_2").code == 0  # a run like any other
     assert "expected ensemble.count=2" in command("train", "resume=a", "ensemble.count=3").err
 
@@ -119,6 +132,9 @@ def test_passes_of_one_network_and_runs_that_there_are(tmp_path, command):
     mean = (load("a/member_1")(x).softmax(1) + load("sweep/0")(x).softmax(1)) / 2
     torch.testing.assert_close(Ensemble.load("b").predict_proba(x), mean)
     assert not list((tmp_path / "b").glob("member_*"))
+
+    alone, passes = (json.loads((tmp_path / n / "summary.json").read_text()) for n in ("sweep/0", "a"))
+    assert (passes["params"], passes["macs"]) == (alone["params"], 4 * alone["macs"])
 
     code, _, err = command("train", "dataset=digits", "ensemble=runs", given)
     assert code == 1
@@ -194,6 +210,13 @@ def test_a_random_ensemble_needs_no_selection(tmp_path, command):
     assert read_genotypes(tmp_path / "a") == read_genotypes(tmp_path / "a" / "pool.json")
     assert "Member 2 of 2" in out
     assert not (tmp_path / "a" / "tables" / "pool.md").exists()
+
+
+def test_a_start_that_failed_leaves_folder_and_pool_to_the_corrected_command(tmp_path, command):
+    argv = (*QUICK, *POOL, "ensemble.size=2", "run=a")
+    assert "a learning rate" in command("train", *argv, "ensemble.pool=3", "retrain.lr=-1").err
+    assert command("train", *argv, "ensemble.pool=2").code == 0
+    assert len(read_genotypes(tmp_path / "a" / "pool.json")) == 2
 
 
 REFUSED = [
