@@ -48,7 +48,8 @@ class WeightSharing(Strategy):
         weight_decay: of the weights.
         clip: largest norm of their gradient.
         accumulate_grad_batches: batches that make one step together, as one large batch would.
-        compile: let `torch.compile` translate the supernet.
+        compile: let `torch.compile` translate the supernet; takes minutes, and with many cells gains little,
+            since most of a step is convolutions, which stay what they are.
         checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
         seed: of everything that the strategy draws.
     """
