@@ -143,15 +143,16 @@ def decisions(space: SearchSpace) -> list[Decision]:
     drawn = space.one_hot(space.sample(torch.Generator().manual_seed(0)))
     found: list[Decision] = []
     for name, group in space.groups.items():
-        found += _of_edges(space, name, group, drawn[name]) if group.on_edges else _of_rows(name, group)
+        chosen = drawn[name]
+        found += _of_edges(space, name, group, chosen) if group.on_edges else _of_rows(name, chosen)
     return found
 
 
-def _of_rows(name: str, group: Group) -> Iterator[Decision]:
-    """A decision a row, for as many of its candidates as the group says."""
-    for row in range(group.shape[0]):
-        columns = torch.arange(group.shape[1])
-        yield Decision(name, torch.full_like(columns, row), columns, columns, group.draw)
+def _of_rows(name: str, drawn: Tensor) -> Iterator[Decision]:
+    """A decision a row, for as many of its candidates as architectures have; a step may sample fewer."""
+    for row, chosen in enumerate(drawn):
+        columns = torch.arange(len(chosen))
+        yield Decision(name, torch.full_like(columns, row), columns, columns, int(chosen.sum()))
 
 
 def _of_edges(space: SearchSpace, name: str, group: Group, drawn: Tensor) -> Iterator[Decision]:

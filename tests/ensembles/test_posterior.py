@@ -10,6 +10,7 @@ from nas_lightning.ensembles.posterior import Architectures
 from nas_lightning.genotype import Genotype
 from nas_lightning.relaxations import uniform_noise
 from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.spaces.darts_nasi import DartsNasi
 
 
 def zeros(space):
@@ -62,13 +63,14 @@ def test_divergence_from_the_prior_by_enumeration(small_darts, every_architectur
     assert float(Architectures(small_darts).kl_to_uniform(alpha)) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("space", [NasBench201(), DartsSpace()], ids=lambda space: space.name)
+@pytest.mark.parametrize("space", [NasBench201(), DartsSpace(), DartsNasi()], ids=lambda space: space.name)
 def test_the_prior_is_uniform(space, generator):
     """As the space draws: with α = 0 all architectures are equally probable."""
     distribution = Architectures(space)
     one_hots = [space.one_hot(space.sample(generator)) for _ in range(20)]
     found = {round(float(distribution.log_probability(zeros(space), one_hot)), 9) for one_hot in one_hots}
     sizes = {"nasbench201": 5**6, "darts": (49 * 147 * 294 * 490) ** 2}
+    sizes["darts_nasi"] = (21**4 * 1 * 3 * 6 * 10) ** 2  # two of seven operations, two of the nodes before
     assert found == {round(-math.log(sizes[space.name]), 9)}
     assert float(distribution.kl_to_uniform(zeros(space))) == pytest.approx(0, abs=1e-9)
 
@@ -89,7 +91,7 @@ def test_samples_come_as_often_as_they_are_probable(small_darts, every_cell, log
     assert statistic < 94  # 47 degrees of freedom, p = 6·10⁻⁵
 
 
-@pytest.mark.parametrize("space", [NasBench201(), DartsSpace()], ids=lambda space: space.name)
+@pytest.mark.parametrize("space", [NasBench201(), DartsSpace(), DartsNasi()], ids=lambda space: space.name)
 def test_a_sample_is_an_architecture(space, logits, generator):
     alpha, distribution = logits(space, 2.0), Architectures(space)
     for _ in range(20):
