@@ -20,6 +20,7 @@ import pytorch_lightning as pl
 import torch
 from hydra import compose, initialize_config_module
 
+from benchmarks.fitting import quiet_trainer
 from nas_lightning.cli.parts import build
 from nas_lightning.data import Cifar10, SearchData
 from nas_lightning.spaces import NasBench201
@@ -100,14 +101,7 @@ def search(name: str, seed: int, options: argparse.Namespace) -> dict:
         "data": lambda: data,
     }
     strategy = build(cfg.strategy, parts)
-    trainer = pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    trainer = quiet_trainer(epochs)
     start = time.process_time()
     trainer.fit(strategy, data)
     genotype = strategy.derive()[0]

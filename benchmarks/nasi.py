@@ -19,6 +19,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 
+from benchmarks.fitting import quiet_trainer
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
 from nas_lightning.data import Cifar10, SearchData
 from nas_lightning.spaces import NasBench201
@@ -63,15 +64,7 @@ def search(seed: int, options: argparse.Namespace, table: TabularNasBench201) ->
     supernet = space.supernet(in_channels=3, num_classes=10)
     settings = {"nu": options.nu, "mu": options.mu, "computed": "sampled", "seed": seed}
     strategy = Nasi(space, supernet, data, **settings)
-    trainer = pl.Trainer(
-        max_epochs=1,
-        limit_train_batches=options.steps,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    trainer = quiet_trainer(1, limit_train_batches=options.steps)
     start = time.process_time()
     trainer.fit(strategy, data)
     (genotype,) = strategy.derive()

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 
+from benchmarks.fitting import quiet_trainer
 from nas_lightning.analysis.shared_weights import Batch
 from nas_lightning.data import Cifar10, Digits, SearchData
 from nas_lightning.ensembles.selection import InheritedWeights, averaged_loss
@@ -105,22 +106,10 @@ def trained(seed: int, options: argparse.Namespace) -> tuple[Nesbs, SearchData]:
     rates = {"lr": options.lr, "lr_min": 0.0, "arch_lr": options.arch_lr}
     strategy = Nesbs(space, supernet, data, seed=seed, **rates)
     start = time.process_time()
-    trainer(options.epochs).fit(strategy, data)
+    quiet_trainer(options.epochs).fit(strategy, data)
     seconds = time.process_time() - start
-    print(f"seed {seed}: {seconds:.0f} s, KL(p ‖ uniform) {float(strategy.kl()):.2f}", flush=True)
+    print(f"seed {seed}: {seconds:.0f} s, KL(p ‖ uniform) {strategy.kl().item():.2f}", flush=True)
     return strategy, data
-
-
-def trainer(epochs: int) -> pl.Trainer:
-    return pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
 
 
 def worth(strategy: Nesbs, data: SearchData, name: str, options: argparse.Namespace) -> dict:
@@ -157,7 +146,7 @@ def retrained(
             member, in_channels=data.image[0], num_classes=data.num_classes, channels=16, cells=5
         )
         module = Retrain(network, data.num_classes, drop_path=0.0)
-        trainer(epochs).fit(module, data.data.train_dataloader())
+        quiet_trainer(epochs).fit(module, data.data.train_dataloader())
         module.eval()
         with torch.no_grad():
             predictions.append(torch.cat([module(x).softmax(dim=1) for x, _ in batches]))

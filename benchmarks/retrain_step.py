@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.fitting import quiet_trainer
 from benchmarks.timing import report
 from nas_lightning.data.fake import Fake
 from nas_lightning.retrain import Retrain
@@ -110,16 +111,7 @@ def main() -> None:
         auxiliary=True,
     )
     watch = Stopwatch(Bare(copy.deepcopy(network)))
-    trainer = pl.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        devices=1,
-        callbacks=[watch],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    trainer = quiet_trainer(1, callbacks=[watch])
     loader = torch.utils.data.DataLoader([batches[i % 2] for i in range(steps)], batch_size=None)
     trainer.fit(Retrain(network, 10, drop_path=0.0), loader)
     # a Lightning step is compared with the bare steps on both sides of it

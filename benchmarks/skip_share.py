@@ -20,6 +20,7 @@ import pytorch_lightning as pl
 import torch
 from matplotlib.figure import Figure
 
+from benchmarks.fitting import quiet_trainer
 from nas_lightning.data import Cifar10, Digits, ImageData, SearchData
 from nas_lightning.ops import SKIP
 from nas_lightning.plots import save
@@ -92,16 +93,7 @@ def run(variant: str, seed: int, options: argparse.Namespace) -> list[float]:
     make, settings = VARIANTS[variant]
     strategy = make(space, supernet, arch_lr=options.arch_lr, seed=seed, **settings)
     shares = SkipShare()
-    trainer = pl.Trainer(
-        max_epochs=options.epochs,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[shares],
-    )
-    trainer.fit(strategy, data)
+    quiet_trainer(options.epochs, callbacks=[shares]).fit(strategy, data)
     print(variant, seed, [round(share, 2) for share in shares.shares], flush=True)
     return shares.shares
 

@@ -31,6 +31,7 @@ from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 from scipy.stats import spearmanr
 
+from benchmarks.fitting import quiet_trainer
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
 from nas_lightning.benchmarks.objectives import table_accuracy
 from nas_lightning.data import Cifar10, Fake, SearchData
@@ -229,10 +230,7 @@ def fit(
     data = SearchData(Fake(train_size=8, test_size=4, batch_size=4))
     module = looked_up(strategy)(space, None, data, benchmark, seed=seed, **settings)
     module.file, module.columns = file, columns
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=rounds, limit_train_batches=1, enable_model_summary=False, **quiet
-    )
+    trainer = quiet_trainer(rounds, limit_train_batches=1)
     start = time.process_time()
     trainer.fit(module, data)
     (genotype,) = module.derive()
