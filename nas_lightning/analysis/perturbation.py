@@ -3,7 +3,8 @@
 The weight of an operation says little about what it does for the supernet, so operations are judged by
 what their removal costs (section 4): edge by edge, in random order, the operation without which validation
 accuracy falls most is kept and the edge becomes discrete; then, node by node, the edges without which it
-falls most. It starts from the strategy's scores, as weights; a strategy without starts from equal ones.
+falls most, and the node's others go. It starts from the strategy's scores, as weights; a strategy without
+starts from equal ones.
 """
 
 from __future__ import annotations
@@ -86,14 +87,17 @@ class Selection:
 
     def run(self, generator: torch.Generator) -> Genotype:
         rows = [(name, row) for name, group in self.space.groups.items() for row in range(group.shape[0])]
-        chosen: dict[tuple[str, int], int] = {}
         for index in torch.randperm(len(rows), generator=generator).tolist():
             name, row = rows[index]
-            chosen[name, row] = self.keep_one(name, row)
+            self.keep_one(name, row)
             self.tune()
+        groups = self.space.groups.items()
+        nodes = [(name, node) for name, group in groups for node in sorted({t for _, t in group.edges})]
         scores = {name: torch.zeros_like(matrix) for name, matrix in self.weights.items()}
-        for (name, row), column in chosen.items():
-            scores[name][row, column] = 2 - self.accuracy_without(name, row, slice(None))  # in [1, 2]
+        for index in torch.randperm(len(nodes), generator=generator).tolist():
+            name, node = nodes[index]
+            if self.keep_edges(name, node, scores):
+                self.tune()
         return self.space.discretise(scores)
 
     def keep_one(self, name: str, row: int) -> int:
@@ -104,6 +108,16 @@ class Selection:
         self.weights[name][row] = 0.0
         self.weights[name][row, column] = 1.0
         return column
+
+    def keep_edges(self, name: str, node: int, scores: Matrices) -> bool:
+        """Score the discrete edges into a node, remove those that it does not keep; whether there are any."""
+        rows = [row for row, (_, target) in enumerate(self.space.groups[name].edges) if target == node]
+        for row in rows:
+            cost = 2 - self.accuracy_without(name, row, slice(None))  # in [1, 2]
+            scores[name][row] = cost * self.weights[name][row]
+        kept = self.space.one_hot(self.space.discretise(scores))[name][rows]
+        self.weights[name][rows] *= kept.to(self.weights[name])
+        return int(kept.sum()) < len(rows)
 
     def accuracy_without(self, name: str, row: int, column: int | slice) -> float:
         """Validation accuracy with a part of a row at zero."""

@@ -70,6 +70,31 @@ def test_the_edges_that_matter_are_kept(order):
             }
 
 
+class EitherEdge(nn.Module):
+    """Knows the only class as long as one of two edges is there, with whatever operation."""
+
+    def __init__(self, edges):
+        super().__init__()
+        self.edges = edges
+        self.idle = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x, weights, active=None):
+        known = any(float(weights[name][row].sum()) > 0 for name, row in self.edges)
+        return torch.tensor([float(known), 0.5]).expand(len(x), 2) + self.idle
+
+
+def test_edges_are_removed_node_by_node(order):
+    """Either of two edges into different nodes will do; beside all others neither matters."""
+    space = DartsSpace(nodes=3)
+    either = [("normal", space.group.edges.index(edge)) for edge in ((2, 3), (3, 4))]
+    weights = {kind: torch.full(space.group.shape, 1 / 8) for kind in space.groups}
+    selection = Selection(space, EitherEdge(either), weights, [], images(1), lr=0.1)
+    genotype = selection.run(order)
+    assert {(2, 3), (3, 4)} & {(edge.source, edge.target) for edge in genotype["normal"].edges}
+    for name, matrix in space.one_hot(genotype).items():
+        assert torch.equal(selection.weights[name], matrix)
+
+
 def test_none_is_never_kept(order):
     space = NasBench201()
     entries = [("cell", row, 0) for row in range(6)]
