@@ -43,7 +43,7 @@ def one_hot(scores: Tensor, count: int = 1) -> Tensor:
 
 
 def hard_concrete(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
-    """Stretched and clipped binary concrete gates, independent per operation (PR-DARTS, equations 5 and 6).
+    """Stretched and clipped binary concrete gates, independent per operation (PR-DARTS, section 4.1).
 
     ḡ = Θ((ln u − ln(1 − u) + β)/τ),   g = min(1, max(0, a + (b − a) ḡ))
     """

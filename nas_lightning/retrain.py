@@ -1,4 +1,4 @@
-"""Training a derived network from scratch, as DARTS (arXiv:1806.09055, section 4.1 and appendix A.2.2) does.
+"""Training a derived network from scratch, as DARTS (arXiv:1806.09055, appendix A.2.1) does.
 
 SGD with a cosine schedule, a path dropped ever more often (arXiv:1605.07648, as in NASNet, arXiv:1707.07012,
 appendix A.7), and an auxiliary head whose loss is added with a weight. Label smoothing (arXiv:1512.00567,

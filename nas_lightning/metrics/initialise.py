@@ -22,7 +22,7 @@ def initialise(
 ) -> None:
     """Draw the weights of linear layers and convolutions anew; batch norms start at scale 1, shift 0.
 
-    - `lecun`: N(0, 1/fan_in), biases 0 (NASI, arXiv:2109.00817, appendix B.1; thesis, section 7.6.5)
+    - `lecun`: N(0, 1/fan_in), biases 0 (NASI, arXiv:2109.00817, section 3.1; thesis, section 7.6.5)
     - `kaiming`: N(0, 2/fan_in), biases 0 (He et al. 2015, arXiv:1502.01852)
     - `xavier`: N(0, 2/(fan_in + fan_out)), biases 0 (Glorot & Bengio 2010)
     - `default`: PyTorch's own, U(±1/√fan_in), biases too

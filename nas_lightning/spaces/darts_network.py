@@ -146,7 +146,7 @@ class DartsBackbone(Backbone):
 
 
 def imagenet_stem(in_channels: int, channels: int, norm: Norm) -> nn.ModuleList:
-    """Two steps that bring 224×224 to 56×56 and 28×28; the first two cell inputs (DARTS, section 3.3)."""
+    """Two steps that bring 224×224 to 56×56 and 28×28; the first two cell inputs (DARTS' public code)."""
     half = channels // 2
     first = nn.Sequential(
         nn.Conv2d(in_channels, half, 3, stride=2, padding=1, bias=False),

@@ -56,7 +56,10 @@ class Bilevel(WeightSharing):
         self.arch_betas, self.warmup_epochs = (arch_betas[0], arch_betas[1]), warmup_epochs
 
     def initial_parameters(self) -> dict[str, Tensor]:
-        """The start of the architecture parameters, by default 10⁻³ N(0, 1): (edges, ops) per group."""
+        """The start of the architecture parameters: (edges, ops) per group.
+
+        By default 10⁻³ N(0, 1), as in the public code of DARTS, whose paper has zeros.
+        """
         shapes = {name: group.shape for name, group in self.space.groups.items()}
         return {name: 1e-3 * torch.randn(shape, generator=self.generator) for name, shape in shapes.items()}
 

@@ -1,6 +1,6 @@
 """Eigen-NAS, and KNAS beside it (Zhu et al. 2022, arXiv:2209.07238, section 5.2).
 
-    Eigen-NAS   (1/N) Σ_i K_ii ≥ λ_min(K)
+    Eigen-NAS   (1/N) Σ_i K_ii ≥ λ_min(K)    (1/d in print, which is no bound for N < d)
     KNAS        ‖K‖_F                            (Xu et al. 2021, arXiv:2111.13293, in the form of Zhu et al.)
 
 A large smallest eigenvalue of the neural tangent kernel K promises fast training and good generalisation; the

@@ -44,7 +44,7 @@ class Nasi(Strategy):
 
     Args:
         space: the search space.
-        supernet: its supernet; its weights are drawn from N(0, 1/fan_in), without biases (appendix B.1).
+        supernet: its supernet; its weights are drawn from N(0, 1/fan_in) (section 3.1), without biases.
         data: where a fixed mini-batch comes from.
         mu: weight of the penalty: 2 in DARTS' space, 1 in NAS-Bench-1Shot1.
         nu: ν₀; None: the mean of t over `nu_samples` random architectures (equation 40).

@@ -3,10 +3,10 @@
 Every operation has a stochastic gate of its own instead of a share of a softmax, so that skip connections do
 not win by taking from the others (section 4.1), and the architecture step descends
 
-    L_val + λ₁ L_skip + λ₂ L_nonskip − λ₃ L_path                                             (equation 9)
+    L_val + λ₁ L_skip + λ₂ L_nonskip − λ₃ L_path                                             (section 4.2)
 
-which makes skips costlier than other operations and deep cells likelier (section 4.2). With P the probability
-that a gate is not zero (theorem 3):
+which makes skips costlier than other operations and deep cells likelier. With P the probability that a gate
+is not zero (theorem 3):
 
     L_skip    = mean over edges of P(skip)
     L_nonskip = mean over edges and other operations of P
@@ -37,8 +37,9 @@ class PRDarts(Annealed):
     """PR-DARTS on any space with skip connections, such as `darts` and `nasbench201`.
 
     In every step only `active_ops` operations of an edge are computed: those with the largest sampled gates,
-    ties broken at random. The zero operation has a gate like the others while searching; its gate sees no
-    loss, because it contributes nothing, so no genotype is derived from it.
+    ties broken at random, as in the authors' code; the paper draws two. The zero operation has a gate like
+    the others while searching; its gate sees no loss, because it contributes nothing, so no genotype is
+    derived from it.
 
     Args:
         space: the search space.
@@ -48,7 +49,7 @@ class PRDarts(Annealed):
         lambda_path: λ₃.
         active_ops: operations of an edge that a step computes.
         path_sum: sum P over the parameterised operations as equation 8 is written, which exceeds 1;
-            by default it is their mean, as in the authors' code.
+            by default it is their mean; the authors' code has that of those that the step computes.
         pooling_group: take the pooling operations out of L_nonskip, as a third group with λ₂, as in the
             authors' code.
         threshold: penalise a group only for what its probability exceeds this by; the authors' code has 0.2.

@@ -191,7 +191,7 @@ class CorrelationSettings(Study):
         )
 
     def _t(self, scores: Mapping[str, Values]) -> Values:
-        """t(A) = ‖b⁻¹ Σ ∇L‖² (NASI, equation 7); −∞ stays the worst."""
+        """t(A) = ‖b⁻¹ Σ ∇L‖² (NASI, equation 12); −∞ stays the worst."""
         norm = scores[self.gradient]
         return norm * abs(norm)
 
