@@ -48,7 +48,8 @@ class WeightSharing(Strategy):
         weight_decay: of the weights.
         clip: largest norm of their gradient.
         accumulate_grad_batches: batches that make one step together, as one large batch would.
-        compile: let `torch.compile` translate the supernet's cells, which takes minutes at the start.
+        compile: let `torch.compile` translate the supernet; takes minutes, and with many cells gains little,
+            since most of a step is convolutions, which stay what they are.
         checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
         seed: of everything that the strategy draws.
     """
@@ -89,7 +90,7 @@ class WeightSharing(Strategy):
         self.waiting: list[SearchBatch] = []
         supernet.backbone.checkpointed = checkpoint_cells
         if compile:
-            supernet.backbone.compile_cells()
+            self.supernet.compile()
 
     @abstractmethod
     def relax(self) -> Relaxed:
