@@ -32,8 +32,6 @@ def main() -> None:
     space = DartsSpace()
     supernet = space.supernet(in_channels=3, num_classes=10)
     plain = PlainSupernet(copy.deepcopy(supernet), space.group.edges, space.group.ops)
-    if options.compile:
-        supernet.compile()
     x, y = torch.randn(options.batch, 3, 32, 32), torch.randint(10, (options.batch,))
     arch = {name: torch.nn.Parameter(1e-3 * torch.randn(group.shape)) for name, group in space.groups.items()}
     genotype = space.sample(torch.Generator().manual_seed(0))
@@ -63,12 +61,37 @@ def main() -> None:
         names[3]: lambda: weight_step(supernet, path),
         names[4]: lambda: weight_step(network),
     }
+    if options.compile:
+        compiled = copy.deepcopy(supernet)
+        compiled.backbone.compile_cells()
+        return report_compiled({"eager": supernet, "compiled": compiled}, arch, (x, y), options.rounds)
     seconds = medians(works, options.rounds)
     report(seconds)
     published, ours, unrolled, single, discrete = (seconds[name] for name in names)
     print(f"single path / discrete network: {single / discrete:.3f} (target ≤ 1.02)")
     print(f"unrolled step / first-order weight step: {unrolled / ours:.2f} (target ≤ 3.4)")
     print(f"published weight step / ours: {published / ours:.2f} (target ≥ 1.9)")
+
+
+def report_compiled(supernets, arch, batch, rounds):
+    """The steps of both, of which the first of each is not counted: it compiles."""
+
+    def step(net, parameters, *, detach):
+        weights = {name: torch.softmax(beta, dim=-1) for name, beta in arch.items()}
+        given = {name: w.detach() for name, w in weights.items()} if detach else weights
+        return lambda: gradients(F.cross_entropy(net(batch[0], given), batch[1]), parameters)
+
+    for kind in ("weight", "arch"):
+        works = {
+            f"{name} {kind} step": step(net, list(net.parameters()), detach=True)
+            if kind == "weight"
+            else step(net, list(arch.values()), detach=False)
+            for name, net in supernets.items()
+        }
+        seconds = medians(works, rounds)
+        report(seconds)
+        eager, compiled = seconds.values()
+        print(f"eager {kind} step / compiled: {eager / compiled:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,7 @@ class WeightSharing(Strategy):
         weight_decay: of the weights.
         clip: largest norm of their gradient.
         accumulate_grad_batches: batches that make one step together, as one large batch would.
-        compile: let `torch.compile` translate the supernet; takes minutes, and with many cells gains little,
-            since most of a step is convolutions, which stay what they are.
+        compile: let `torch.compile` translate the supernet's cells, which takes minutes at the start.
         checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
         seed: of everything that the strategy draws.
     """
@@ -90,7 +89,7 @@ class WeightSharing(Strategy):
         self.waiting: list[SearchBatch] = []
         supernet.backbone.checkpointed = checkpoint_cells
         if compile:
-            self.supernet.compile()
+            supernet.backbone.compile_cells()
 
     @abstractmethod
     def relax(self) -> Relaxed:

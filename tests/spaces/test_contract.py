@@ -1,8 +1,10 @@
 """What every space promises, for every space that a yaml in conf/space names."""
 
+import copy
 import inspect
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -235,3 +237,29 @@ def test_impossible_sizes_are_refused(named, generator, wrong):
             arguments = () if what == "supernet" else (named.space.sample(generator),)
             with pytest.raises(InputError):
                 build(*arguments, **named.small(what, **wrong))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler looks at all of it
+def test_cells_are_compiled_as_one_graph_each(searchable, generator, monkeypatch):
+    whole = partial(torch.nn.Module.compile, backend="eager", fullgraph=True)  # raises where a graph breaks
+    plain = searchable.space.supernet(**searchable.small("supernet"))
+    compiled = copy.deepcopy(plain)
+    compiled.backbone.compile_cells()
+    x = torch.randn(4, 3, 16, 16, generator=generator)
+    arch = {
+        name: torch.rand(g.shape, generator=generator).requires_grad_()
+        for name, g in searchable.space.groups.items()
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.nn.Module, "compile", lambda module: whole(module))
+        for wanted in (lambda net: list(net.parameters()), lambda net: list(arch.values())):
+            found = []
+            for net in (plain, compiled):
+                loss = net(x, arch).square().mean()
+                found.append((loss, *torch.autograd.grad(loss, wanted(net), allow_unused=True)))
+            for a, b in zip(*found, strict=True):
+                assert (a is None) == (b is None)
+                if a is not None:
+                    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    assert any(module._compiled_call_impl is not None for module in compiled.modules())
+    assert all(module._compiled_call_impl is None for module in plain.modules())
