@@ -29,6 +29,8 @@ class Backbone(nn.Module, ABC):
     """Whether the classifier adds a constant."""
     checkpointed: bool = False
     """Whether the backward pass computes each cell anew instead of keeping what is inside."""
+    compiled: bool = False
+    """Whether `torch.compile` translates the cells; see `compile_cells`."""
 
     @abstractmethod
     def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
@@ -36,9 +38,24 @@ class Backbone(nn.Module, ABC):
 
     def run(self, cell: nn.Module, *inputs: Any) -> Tensor:
         """The output of a cell."""
+        if self.compiled and cell._compiled_call_impl is None:
+            cell.compile()
         if not (self.checkpointed and torch.is_grad_enabled()):
             return cell(*inputs)
         return checkpoint(cell, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+    def compile_cells(self) -> None:
+        """Let `torch.compile` translate each cell by itself; cells that are alike share a graph.
+
+        What stands around them is Python that decides by values, where a graph of the whole would break. A
+        cell has a version for whichever parameters a step differentiates; beyond a limit that is meant for
+        other programs, what is new would not be translated.
+        """
+        import torch._dynamo
+
+        config = torch._dynamo.config
+        config.recompile_limit = max(config.recompile_limit, 4 * len(self.widths))
+        self.compiled = True
 
     def final(self, x: Tensor) -> Tensor:
         """What stands between the last cell and the pooling."""
