@@ -1,5 +1,7 @@
 """The recipes against what the papers specify: each composes to the settings of its column."""
 
+import re
+
 import pytest
 from hydra import compose, initialize_config_module
 
@@ -32,9 +34,16 @@ PAPERS = {  # the columns: Shu 2022; arXiv:1806.09055, 2109.00817, 2006.16537, 1
 }
 
 
-def recipe(name):
+def recipe(name, *overrides):
     with initialize_config_module("nas_lightning.conf", version_base="1.3"):
-        return compose("train", [f"experiment=retrain/{name}"])
+        return compose("train", [f"experiment=retrain/{name}", *overrides])
+
+
+def settings_in_the_header(name):
+    """What a header says to add to its command: a comment of nothing but settings."""
+    lines = (config_folder() / "experiment" / "retrain" / f"{name}.yaml").read_text().splitlines()
+    (line,) = [line for line in lines if re.fullmatch(r"#   (\S+=\S+ ?)+", line)]
+    return line.removeprefix("#   ").split()
 
 
 def test_every_recipe_is_a_papers_or_a_modern_one():
@@ -61,6 +70,22 @@ def test_settings_are_the_papers(name):
         assert (network.get(key) == value) == (
             data._target_.rpartition(".")[2].lower() == ending.replace("_", "")
         )
+
+
+@pytest.mark.parametrize("name", [name for name in PAPERS if name.startswith("topology")])
+def test_curves_are_compared_without_regularisation(name):
+    """Shu 2022, appendix A.1.4: it is for the errors of section 4.4 only."""
+    config = recipe(name, *settings_in_the_header(name))
+    assert not config.network.auxiliary
+    assert (config.dataset.cutout, config.retrain.drop_path) == (0, 0)
+
+
+def test_imagenet_as_the_public_code_of_pr_darts_has_it():
+    """Its train_imagenet.py: one device, batches of 256, 0.1 without warm-up, smoothing 0.2."""
+    config = recipe("pr_darts_imagenet", *settings_in_the_header("pr_darts_imagenet"))
+    assert (config.trainer.devices, config.dataset.batch_size) == (1, 256)
+    assert "strategy" not in config.trainer or config.trainer.strategy == "auto"
+    assert (config.retrain.lr, config.retrain.warmup_epochs, config.retrain.label_smoothing) == (0.1, 0, 0.2)
 
 
 @pytest.mark.parametrize("name", ["modern_cifar10", "modern_cifar100", "modern_imagenet"])
