@@ -125,6 +125,17 @@ def test_an_epoch_of_the_posterior_is_one_pass_over_its_images(nesbs, trainer, d
     assert waits.trainer.global_step == 2 * 4 + 2 * 2
 
 
+def test_a_high_temperature_flattens_the_posterior(nesbs):
+    """p(o) = exp(α_o/τ) / Σ exp(α/τ), equation 5.6, in what is logged and in the divergence."""
+    strategy = nesbs(tau=4.0).double()
+    with torch.no_grad():
+        strategy.arch["cell"].normal_()
+    powers = (strategy.arch["cell"].detach() / 4).exp()
+    p = powers / powers.sum(dim=1, keepdim=True)
+    torch.testing.assert_close(strategy.scores()["cell"], p)
+    torch.testing.assert_close(strategy.kl().detach(), (p * (5 * p).log()).sum())
+
+
 @pytest.mark.parametrize(("images", "computed"), [(None, "all"), (3.0, "all"), (None, "sampled")])
 def test_a_step_of_the_posterior_by_hand(nesbs, images, computed):
     """∇_α (mean loss + KL/m)."""
