@@ -1,6 +1,6 @@
 """A DARTS step against the published way of computing it, and a single path against its network.
 
-    python -m benchmarks.supernet_step [--rounds 5] [--compile]
+    python -m benchmarks.supernet_step [--rounds 5] [--cells 8] [--compile]
 
 Prints three figures: speed-up of the weight step (target ≥ 1.9), unrolled step over first-order weight step
 (target ≤ 3.4), sampled path over the same discrete network (target ≤ 1.02).
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+from functools import partial
 
 import torch
 from torch.nn import functional as F
@@ -25,18 +26,19 @@ from nas_lightning.strategies.unrolled import VirtualStep, unrolled_gradients
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--compile", action="store_true", help="instead: compiled steps, after minutes")
+    parser.add_argument("--cells", type=int, default=8)
     parser.add_argument("--batch", type=int, default=16)
     options = parser.parse_args()
     torch.manual_seed(0)
     space = DartsSpace()
-    supernet = space.supernet(in_channels=3, num_classes=10)
+    supernet = space.supernet(in_channels=3, num_classes=10, cells=options.cells)
     plain = PlainSupernet(copy.deepcopy(supernet), space.group.edges, space.group.ops)
     x, y = torch.randn(options.batch, 3, 32, 32), torch.randint(10, (options.batch,))
     arch = {name: torch.nn.Parameter(1e-3 * torch.randn(group.shape)) for name, group in space.groups.items()}
     genotype = space.sample(torch.Generator().manual_seed(0))
     path = space.one_hot(genotype)
-    size = {"channels": 16, "cells": 8, "norm": SEARCH_NORM}
+    size = {"channels": 16, "cells": options.cells, "norm": SEARCH_NORM}
     network = space.network(genotype, in_channels=3, num_classes=10, **size)
 
     def soft(detach: bool = True):
@@ -76,17 +78,15 @@ def main() -> None:
 def report_compiled(supernets, arch, batch, rounds):
     """The steps of both, of which the first of each is not counted: it compiles."""
 
-    def step(net, parameters, *, detach):
-        weights = {name: torch.softmax(beta, dim=-1) for name, beta in arch.items()}
-        given = {name: w.detach() for name, w in weights.items()} if detach else weights
-        return lambda: gradients(F.cross_entropy(net(batch[0], given), batch[1]), parameters)
+    def descend(net, *, weights):
+        shares = {name: torch.softmax(beta, dim=-1) for name, beta in arch.items()}
+        given = {name: share.detach() for name, share in shares.items()} if weights else shares
+        loss = F.cross_entropy(net(batch[0], given), batch[1])
+        gradients(loss, list(net.parameters() if weights else arch.values()))
 
-    for kind in ("weight", "arch"):
+    for kind, weights in (("weight", True), ("arch", False)):
         works = {
-            f"{name} {kind} step": step(net, list(net.parameters()), detach=True)
-            if kind == "weight"
-            else step(net, list(arch.values()), detach=False)
-            for name, net in supernets.items()
+            f"{name} {kind} step": partial(descend, net, weights=weights) for name, net in supernets.items()
         }
         seconds = medians(works, rounds)
         report(seconds)
