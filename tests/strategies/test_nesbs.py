@@ -137,9 +137,15 @@ def test_a_high_temperature_flattens_the_posterior(nesbs):
 
 
 @pytest.mark.parametrize(("images", "computed"), [(None, "all"), (3.0, "all"), (None, "sampled")])
-def test_a_step_of_the_posterior_by_hand(nesbs, images, computed):
-    """∇_α (mean loss + KL/m)."""
-    strategy = nesbs(arch_weight_decay=0.0, likelihood_images=images, computed=computed).double()
+def test_a_step_of_the_posterior_by_hand(nesbs, data, images, computed):
+    """∇_α (mean loss + KL/m), by default with the 12 validation images of 40 as m."""
+    strategy = nesbs(
+        data=data(train_size=40, train_fraction=0.7),
+        likelihood_images=images,
+        computed=computed,
+        tau=2.0,
+        gumbel_tau=0.5,
+    ).double()
     batch = {"valid": (torch.randn(4, 1, 8, 8).double(), torch.arange(4) % 3)}
     with torch.no_grad():
         strategy.arch["cell"].normal_()
@@ -158,16 +164,26 @@ def test_a_step_of_the_posterior_by_hand(nesbs, images, computed):
     replay = torch.Generator()
     replay.set_state(state)
     noise = torch.rand(6, 5, generator=replay, dtype=torch.float64)
-    soft = (alpha - torch.log(-torch.log(noise))).softmax(dim=1)
+    soft = ((alpha / 2 - torch.log(-torch.log(noise))) / 0.5).softmax(dim=1)
     hard = F.one_hot(soft.argmax(dim=1), 5).double()
     weights = hard + soft - soft.detach()
     active = torch.ones(6, 5, dtype=torch.bool) if computed == "all" else hard > 0.5
     logits = strategy.supernet(batch["valid"][0], {"cell": weights}, {"cell": active})
-    log_p = alpha.log_softmax(dim=1)
+    log_p = (alpha / 2).log_softmax(dim=1)
     divergence = (log_p.exp() * (log_p + torch.log(torch.tensor(5.0)))).sum()
-    loss = F.cross_entropy(logits, batch["valid"][1]) + divergence / (16 if images is None else images)
+    loss = F.cross_entropy(logits, batch["valid"][1]) + divergence / (12 if images is None else images)
     (expected,) = torch.autograd.grad(loss, [alpha])
     torch.testing.assert_close(seen[0], expected)
+
+
+def test_the_posterior_has_the_adam_that_was_asked_for(nesbs, trainer):
+    options = {"arch_lr": 0.02, "arch_betas": (0.8, 0.9), "arch_weight_decay": 0.3}
+    strategy = fitted(nesbs(posterior_share=0.5, **options), trainer, epochs=2)
+    optimizer = strategy.trainer.optimizers[1]
+    assert type(optimizer).__name__ == "Adam"
+    (group,) = optimizer.param_groups
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.02, (0.8, 0.9), 0.3)
+    assert group["params"] == strategy.arch_list
 
 
 def test_best_response_trains_both_in_every_step(nesbs, trainer):

@@ -25,7 +25,8 @@ def test_constants_of_theorem_1():
     s = torch.sigmoid(wide)
     assert beta3("sigmoid", 5) == pytest.approx(float(2 * ((s * (1 - s)) ** 2 * density).sum()))
     assert first_coefficient("tanh") == pytest.approx(float((torch.tanh(z) * z * density).sum()))
-    for name in ("relu", "leaky_relu", "swish"):
+    for name, constant in (("relu", 1.0), ("leaky_relu", 1.0001), ("swish", 0.5)):
+        assert beta3(name, 5) == pytest.approx(constant)  # table 1 of arXiv:2209.07238
         sigma = {
             "relu": torch.relu,
             "leaky_relu": lambda x: torch.maximum(x, 0.01 * x),
