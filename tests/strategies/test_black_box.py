@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
 from nas_lightning.benchmarks.objectives import OracleAccuracy, ValidationAccuracy, table_accuracy
@@ -15,9 +16,10 @@ from nas_lightning.benchmarks.tables import all_strings
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, Metric, Params
+from nas_lightning.metrics.kernel import Kernel
 from nas_lightning.metrics.pool import score_pool, seed_of
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.strategies import EigenNas, Evolution, MetricSearch
+from nas_lightning.strategies import EigenNas, Evolution, Knas, MetricSearch
 from nas_lightning.strategies.evaluation import ShortTraining
 from tests.cli.conftest import TINY_SEARCH, run_script
 
@@ -148,7 +150,11 @@ def test_a_short_training_against_a_plain_loop():
     assert len(y) == len(data.valid.samples)
     torch.manual_seed(77)
     state = torch.get_rng_state()
+    rates = []
+    hook = register_optimizer_step_pre_hook(lambda sgd, *_: rates.append(sgd.param_groups[0]["lr"]))
     assert training(genotype) == pytest.approx(expected, abs=1e-4)
+    hook.remove()
+    assert rates == pytest.approx([0.1, 0.1, 0.0525, 0.0525])
     assert torch.equal(torch.get_rng_state(), state)  # and the surroundings are left alone
 
 
@@ -194,6 +200,14 @@ def test_an_architecture_is_evaluated_once(search, monkeypatch):
 
 
 # Pools
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [(EigenNas, (3 + 12) / 2), (Knas, 13.0)])
+def test_what_is_read_off_the_kernel(strategy, expected, data):
+    """The mean diagonal, and ‖K‖_F = √(9 + 2·8 + 144)."""
+    kernel = Kernel(torch.tensor([[3.0, 8**0.5], [8**0.5, 12.0]], dtype=torch.float64), precision=1e-7)
+    (metric,) = strategy(SPACE, NETWORK, data()).metrics.values()
+    assert metric.of(kernel, 2) == pytest.approx(expected)
 
 
 def test_scores_are_those_of_score_pool(search, tmp_path):
