@@ -49,6 +49,22 @@ def test_auxiliary_head_behind_the_imagenet_stem(size, generator):
     assert network.forward_auxiliary(torch.randn(2, 3, size, size))[1].shape == (2, 7)
 
 
+@pytest.mark.parametrize(("cells", "place"), [(20, 13), (14, 9)])
+def test_auxiliary_head_reads_the_cell_at_two_thirds(cells, place, generator):
+    """Cell 13 of 20 counted from 0 (Shu 2022, section 5.3.5), which is the second reduction cell."""
+    space = DartsSpace(nodes=2)
+    options = {"in_channels": 1, "num_classes": 3, "channels": 2, "cells": cells, "auxiliary": True}
+    network = space.network(space.sample(generator), **options).eval()
+    outputs, read = [], []
+    for cell in network.backbone.cells:
+        cell.register_forward_hook(lambda _, inputs, output: outputs.append(output))
+    network.auxiliary.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    network.forward_auxiliary(torch.randn(1, 1, 16, 16, generator=generator))
+    assert len(outputs) == cells
+    assert [index for index, output in enumerate(outputs) if output is read[0]] == [place]
+    assert network.backbone.kinds[place] == "reduce"
+
+
 def test_auxiliary_head_by_hand():
     """ReLU, pool, 1×1 to 128, norm, ReLU, 2×2 to 768, norm, ReLU, linear: DARTS' parameters."""
     c, classes = 6, 10
