@@ -95,6 +95,16 @@ def test_edges_are_removed_node_by_node(order):
         assert torch.equal(selection.weights[name], matrix)
 
 
+@pytest.mark.parametrize(("space", "times"), [(DartsSpace(nodes=3), 18 + 4), (NasBench201(), 6)])
+def test_the_supernet_is_tuned_after_each_decision(space, times, order, monkeypatch):
+    """One for each edge; where nodes have more than two edges to choose from, one for each of these nodes."""
+    tuned = []
+    monkeypatch.setattr(Selection, "tune", lambda self: tuned.append(1))
+    weights = {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in space.groups.items()}
+    Selection(space, EitherEdge([]), weights, [], images(1), lr=0.1).run(order)
+    assert len(tuned) == times
+
+
 def test_none_is_never_kept(order):
     space = NasBench201()
     entries = [("cell", row, 0) for row in range(6)]
