@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,12 @@ class StepCheckpoint(pl.Callback):
 
 
 class SignalCheckpoint(pl.Callback):
-    """Saves when the process is told to end, after the step that runs: for clusters with time limits.
+    """Saves when the process is told to end, after the step that runs, and stops all processes together.
 
-    SIGTERM, sent on preemption, saves and stops. `requeue_signal` also asks SLURM to start the job again;
-    `#SBATCH --signal=SIGUSR1@120` sends it two minutes before the time is up. Lightning's own handler saves
-    at once, which may be in the middle of a step, and its checkpoint would be loaded by the test, too.
+    SIGTERM, sent by `kill`, by containers and on preemption, saves and stops. `requeue_signal` also asks
+    SLURM to start the job again; `#SBATCH --signal=SIGUSR1@120` sends it two minutes before the time is up.
+    Lightning's own handlers save at once, which may be in the middle of a step, or let several processes wait
+    for each other at different places, for as long as their backend does.
 
     Args:
         path: the file of the checkpoint.
@@ -77,29 +79,31 @@ class SignalCheckpoint(pl.Callback):
         if requeue_signal is not None and requeue_signal not in signal.Signals.__members__:
             raise InputError("expected the name of a signal", got=requeue_signal, where="requeue_signal")
         self.path, self.requeue_signal = Path(path), requeue_signal
-        self._asked = False
+        self._told: set[int] = set()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._asked = False
-        if self.requeue_signal is not None:  # Lightning puts the handlers back that were there before `fit`
-            signal.signal(signal.Signals[self.requeue_signal], self._ask)
+        self._told = set()
+        if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+            return
+        for name in filter(None, ("SIGTERM", self.requeue_signal)):  # Lightning puts those before `fit` back
+            signal.signal(signal.Signals[name], self._tell)
 
-    def _ask(self, *args: Any) -> None:
-        self._asked = True
+    def _tell(self, number: int, frame: Any) -> None:
+        self._told.add(number)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        # at an epoch's end comes its own checkpoint; each process may get the signal at another step
-        if trainer.is_last_batch or not _any(trainer, self._asked or trainer.received_sigterm):
+        # at an epoch's end comes its own checkpoint; each process may get the signal at another step, or none
+        if trainer.is_last_batch or not _any(trainer, bool(self._told)):
             return
         trainer.save_checkpoint(self.path)
         self._stop(trainer)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if _any(trainer, self._asked):
+        if _any(trainer, bool(self._told)):
             self._stop(trainer)
 
     def _stop(self, trainer: pl.Trainer) -> None:
-        requeue = _any(trainer, self._asked)
+        requeue = _any(trainer, bool(self._told - {signal.SIGTERM}))
         if requeue and trainer.is_global_zero and "SLURM_JOB_ID" in os.environ:
             subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
         raise SIGTERMException

@@ -6,11 +6,15 @@ at once.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nas_lightning.errors import InputError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def search() -> None:
@@ -33,17 +37,27 @@ def _enter(name: str) -> None:
 
     try:
         sys.argv[1:] = prepare(name, sys.argv[1:])
+        _compose_and_run(name)
     except BrokenPipeError:  # `--help | head` has read enough
         sys.stdout = None  # so that nothing is flushed into the closed pipe
         sys.exit(1)
     except InputError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
 
+
+def _compose_and_run(name: str) -> None:
     import hydra
-
-    from nas_lightning.cli.run import run_job
 
     main: Callable[[], Any] = hydra.main(
         version_base="1.3", config_path="pkg://nas_lightning.conf", config_name=name
-    )(run_job)
+    )(_job)
     main()
+
+
+def _job(cfg: DictConfig) -> float | None:
+    """Imports what is heavy only where there is a job: `--cfg job` has none."""
+    from nas_lightning.cli.run import run_job
+
+    return run_job(cfg)

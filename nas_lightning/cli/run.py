@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import time
 import traceback
@@ -17,7 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from nas_lightning.cli import ensemble_job, search_job, study_job, train_job
 from nas_lightning.cli.ending import resume_command
@@ -41,11 +42,10 @@ def run_job(cfg: DictConfig) -> float | None:
     sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     try:
         facts = _work(cfg)
-    except (KeyboardInterrupt, SystemExit):  # Lightning turns the first into the second
-        if any(Path(cfg.run).glob(f"**/{CHECKPOINT}")) or script_of(cfg) == "analyze":
-            print(f"\nStopped. Go on with:\n  {resume_command(cfg)}")
-        elif not sweep:
-            _withdraw(cfg)
+    except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns the first into the second
+        _stopped(cfg, sweep)
+        if isinstance(stop, SIGTERMException):
+            sys.exit(128 + signal.SIGTERM)  # its own code says that all went well
         raise
     except Exception as error:
         message = _user_error(error)
@@ -88,6 +88,14 @@ def _recorded(cfg: DictConfig, error: Exception) -> str:
     path = Path(cfg.run) / TRACEBACK
     path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} (see {path})"
+
+
+@rank_zero_only
+def _stopped(cfg: DictConfig, sweep: bool) -> None:
+    if any(Path(cfg.run).glob(f"**/{CHECKPOINT}")) or script_of(cfg) == "analyze":
+        print(f"\nStopped. Go on with:\n  {resume_command(cfg)}")
+    elif not sweep:
+        _withdraw(cfg)
 
 
 @rank_zero_only

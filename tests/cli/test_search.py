@@ -4,8 +4,10 @@ import csv
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -353,24 +355,53 @@ def test_cfg_prints_and_writes_nothing(command, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_cfg_loads_nothing_heavy(tmp_path):
+    code = "import sys; sys.argv = ['search.py', '--cfg', 'job']\nfrom nas_lightning.cli import search\n"
+    code += "search(); print(*{'torch', 'pytorch_lightning', 'timm'} & set(sys.modules))"
+    words = [sys.executable, "-c", code]
+    run = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "max_epochs" in run.stdout
+    assert run.stdout.splitlines()[-1] == ""
+
+
 def test_descriptions_are_sentences_of_one_line():
     lines = [description(path) for path in config_folder().glob("*/**/*.yaml")]
     assert len(lines) > 40
     assert all(line and len(line) < 140 for line in lines)
 
 
-@pytest.mark.slow
-def test_control_c_says_how_to_go_on(tmp_path):
-    import signal
-    import time
-
-    run = run_process(
-        "search", *TINY_SEARCH, "trainer.max_epochs=5000", "strategy=gdas", "run=a", cwd=tmp_path
-    )
-    while not (tmp_path / "a" / "checkpoints" / "last.ckpt").exists():
+def told_to_stop(folder: Path, number: signal.Signals, *argv: str) -> tuple[int, str]:
+    """The exit code and the screen of a search that gets the signal when its first epoch is over."""
+    words = (*TINY_SEARCH, "trainer.max_epochs=5000", "strategy=gdas", "run=a", *argv)
+    run = run_process("search", *words, cwd=folder)
+    while not (folder / "a" / "checkpoints" / "last.ckpt").exists():
         assert run.poll() is None
         time.sleep(0.1)
-    os.kill(run.pid, signal.SIGINT)
-    out, _ = run.communicate()
-    assert run.returncode == 1
+    os.kill(run.pid, number)
+    out, _ = run.communicate(timeout=60)
     assert shlex.split(out.split("Go on with:\n")[1])[1:] == [str(REPOSITORY / "search.py"), "resume=a"]
+    return run.returncode, out
+
+
+@pytest.mark.slow
+def test_control_c_says_how_to_go_on(tmp_path):
+    assert told_to_stop(tmp_path, signal.SIGINT)[0] == 1
+
+
+def test_a_terminated_run_says_how_to_go_on(tmp_path):
+    assert told_to_stop(tmp_path, signal.SIGTERM)[0] == 128 + signal.SIGTERM
+
+
+@pytest.mark.slow
+def test_several_processes_stop_together_where_one_is_terminated(tmp_path):
+    """Lightning's own handler leaves them waiting for each other."""
+    code, _ = told_to_stop(tmp_path, signal.SIGTERM, "trainer=ddp", "dataset.batch_size=2")
+    assert code == 128 + signal.SIGTERM
+
+
+def test_control_c_while_a_run_starts_prints_no_traceback(command, monkeypatch):
+    def interrupted(cfg):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nas_lightning.cli.run.run_job", interrupted)
+    assert command("search", *QUICK) == (128 + signal.SIGINT, "", "")
