@@ -26,7 +26,7 @@ from nas_lightning.spaces import DartsSpace
 from nas_lightning.spaces.supernet import Active
 from nas_lightning.strategies import Darts, Gdas, PRDarts
 from nas_lightning.strategies.bilevel import Bilevel
-from nas_lightning.strategies.gradients import gradients
+from nas_lightning.strategies.gradients import constant, gradients
 
 REST = "all but the operations,"
 AROUND = {"normal": "skip_connect", "reduce": "max_pool_3x3"}  # on every edge: next to no work there
@@ -71,9 +71,10 @@ def main() -> None:
             yield shift
 
     def steps(strategy: Bilevel, arch: bool, active: Active | None = None) -> None:
+        wanted = strategy.arch_list if arch else strategy.weight_list
         for shift in shifts(strategy):
-            value = loss(strategy, arch, shift, active)
-            gradients(value, strategy.arch_list if arch else strategy.weight_list)
+            with constant(strategy.weight_list if arch else ()):
+                gradients(loss(strategy, arch, shift, active), wanted)
 
     works: dict[str, Callable[[], object]] = {}
     for name, strategy in strategies.items():

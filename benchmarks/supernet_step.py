@@ -19,7 +19,7 @@ from benchmarks.reference.darts_supernet import PlainSupernet
 from benchmarks.timing import medians, report
 from nas_lightning.ops import SEARCH_NORM
 from nas_lightning.spaces import DartsSpace
-from nas_lightning.strategies.gradients import gradients
+from nas_lightning.strategies.gradients import constant, gradients
 from nas_lightning.strategies.unrolled import VirtualStep, unrolled_gradients
 
 
@@ -81,8 +81,10 @@ def report_compiled(supernets, arch, batch, rounds):
     def descend(net, *, weights):
         shares = {name: torch.softmax(beta, dim=-1) for name, beta in arch.items()}
         given = {name: share.detach() for name, share in shares.items()} if weights else shares
-        loss = F.cross_entropy(net(batch[0], given), batch[1])
-        gradients(loss, list(net.parameters() if weights else arch.values()))
+        parameters = list(net.parameters())
+        with constant(() if weights else parameters):
+            loss = F.cross_entropy(net(batch[0], given), batch[1])
+            gradients(loss, parameters if weights else list(arch.values()))
 
     for kind, weights in (("weight", True), ("arch", False)):
         works = {

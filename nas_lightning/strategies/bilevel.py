@@ -21,7 +21,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.optim import build_optimizer
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.gradients import Gradients, accumulate, gradients
+from nas_lightning.strategies.gradients import Gradients, accumulate, constant, gradients
 from nas_lightning.strategies.weight_sharing import SearchBatch, WeightSharing
 
 
@@ -76,9 +76,10 @@ class Bilevel(WeightSharing):
 
     def arch_gradients(self, batch: SearchBatch) -> Gradients:
         """∇_β of what an architecture step descends: here, to first order, L_val(w, β) + regulariser."""
-        loss = self.loss("valid", batch["valid"], self.relax())
-        extra = self.regulariser()
-        return gradients(loss if extra is None else loss + extra, self.arch_list)
+        with constant(self.weight_list):
+            loss = self.loss("valid", batch["valid"], self.relax())
+            extra = self.regulariser()
+            return gradients(loss if extra is None else loss + extra, self.arch_list)
 
     def step(self, batches: Sequence[SearchBatch]) -> None:
         if self.current_epoch >= self.warmup_epochs:

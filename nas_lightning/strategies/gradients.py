@@ -10,7 +10,8 @@ generator ensures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, distributed, nn
@@ -23,6 +24,19 @@ def gradients(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Gradients:
     found = torch.autograd.grad(loss, parameters, allow_unused=True)
     average([gradient for gradient in found if gradient is not None])
     return list(found)
+
+
+@contextmanager
+def constant(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """Passes within are not differentiated for these, and keep nothing that only their gradients need."""
+    held = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in held:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in held:
+            parameter.requires_grad_(True)
 
 
 def average(tensors: Sequence[Tensor]) -> None:

@@ -34,7 +34,7 @@ from nas_lightning.optim import build_optimizer
 from nas_lightning.relaxations import entropy, uniform_noise
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.gradients import accumulate, average, gradients
+from nas_lightning.strategies.gradients import accumulate, average, constant, gradients
 from nas_lightning.strategies.weight_sharing import Relaxed, SearchBatch, WeightSharing
 
 Computed = Literal["all", "sampled"]
@@ -172,8 +172,9 @@ class Nesbs(WeightSharing):
             relaxed = self.sampled()
             if self.computed == "all":
                 relaxed = Relaxed(relaxed.weights)
-            loss = self.loss("valid", batch["valid"], relaxed) + self.kl() / self.images
-            accumulate(self.arch_list, gradients(loss, self.arch_list), 1 / len(batches))
+            with constant(self.weight_list):
+                loss = self.loss("valid", batch["valid"], relaxed) + self.kl() / self.images
+                accumulate(self.arch_list, gradients(loss, self.arch_list), 1 / len(batches))
         optimizer.step()
         optimizer.zero_grad()
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from nas_lightning.strategies.gradients import Gradients, gradients
+from nas_lightning.strategies.gradients import Gradients, constant, gradients
 
 Loss = Callable[[], Tensor]
 
@@ -64,10 +64,11 @@ def unrolled_gradients(
         direct, outer = both[: len(arch)], both[len(arch) :]
         direction = _through_clipping(outer, slopes, step.clip)
         epsilon = scale / _norm(direction).clamp_min(torch.finfo(saved[0].dtype).tiny)
-        _shift(weights, saved, direction, epsilon)
-        above = gradients(train_loss(), arch)
-        _shift(weights, saved, direction, -epsilon)
-        below = gradients(train_loss(), arch)
+        with constant(weights):
+            _shift(weights, saved, direction, epsilon)
+            above = gradients(train_loss(), arch)
+            _shift(weights, saved, direction, -epsilon)
+            below = gradients(train_loss(), arch)
     finally:
         _restore(weights, saved)
     implicit = [_difference(a, b, epsilon) for a, b in zip(above, below, strict=True)]
