@@ -39,6 +39,8 @@ def prepare(name: str, argv: Sequence[str]) -> list[str]:
     arguments = _parse(argv)
     if CHILD in argv or any(getattr(arguments, option) for option in _LEFT_TO_HYDRA):
         return list(argv)
+    if arguments.resolve and not arguments.cfg:
+        raise InputError("expected --cfg job beside --resolve", where="the command line")
     flags = [arg for arg in argv if arg not in arguments.overrides]
     overrides = [_written_out(name, override, arguments.multirun) for override in arguments.overrides]
     overrides = after_requeue(overrides)
@@ -91,6 +93,8 @@ def _written_out(name: str, override: str, multirun: bool) -> str:
         return f"++{override}"
     if override.startswith("run="):
         folder = override.removeprefix("run=")
+        if not folder.strip("\"' "):
+            raise InputError("expected a folder for the run", got="nothing", where="run")
         literal = folder if folder.startswith(("'", '"', "${")) else quoted(folder)
         return f"hydra.{_mode(multirun)}.dir={literal}"
     return override

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import islice, product
@@ -58,6 +59,7 @@ def composed(name: str, lines: Sequence[str], folders: Sequence[Path], where: st
     try:
         config = _compose(name, lines, folders)
     except FAILURES as error:
+        _blame_group(name, lines, folders)
         _blame_key(name, lines, folders, where)
         _blame_launcher(lines, folders, str(error))
         raise InputError(f"expected settings that fit together: {_first_line(error)}", where=where) from None
@@ -100,9 +102,9 @@ def _check_group(override: Override, folders: Sequence[Path]) -> None:
         return
     for choice in _choices(override):
         if choice not in ("null", *known[group]):
-            article = "an" if group[0] in "aeiou" else "a"
+            article = "" if group.endswith("s") else "an " if group[0] in "aeiou" else "a "
             raise InputError(
-                f"expected {article} {group} ({near_match(choice, known[group])})", got=choice, where=WHERE
+                f"expected {article}{group} ({near_match(choice, known[group])})", got=choice, where=WHERE
             )
 
 
@@ -112,6 +114,17 @@ def _choices(override: Override) -> Iterable[str]:
     value = override.value()
     values = value if isinstance(value, list) else [value]  # callbacks=[search,ntk]
     return ["null" if value is None else str(value) for value in values]
+
+
+def _blame_group(name: str, lines: Sequence[str], folders: Sequence[Path]) -> None:
+    """Raise for the first choice that this script does not have, such as a strategy to train with."""
+    known = groups(folders)
+    chosen = _compose(name, [], folders).hydra.runtime.choices
+    own = sorted(group for group in known if group in chosen)
+    for override in parse(lines):
+        group = _group(override).partition("@")[0]
+        if group in known and group not in own and not override.is_add():
+            raise InputError(f"expected a choice of {name}.py ({', '.join(own)})", got=group, where=WHERE)
 
 
 # Single settings
@@ -132,7 +145,7 @@ def _blame_key(name: str, lines: Sequence[str], folders: Sequence[Path], where: 
         if _group(override) in known or (added and key.split(".")[0] in config):
             continue
         if not _exists(config, key):
-            hint = _suggestion(config, key)
+            hint = _owners(config, key, folders) or _suggestion(config, key)
             raise InputError(f"expected a setting that exists ({hint})", got=key, where=where)
 
 
@@ -142,6 +155,17 @@ def _exists(config: Any, key: str) -> bool:
             return False
         config = config._get_node(part)
     return True
+
+
+def _owners(config: DictConfig, key: str, folders: Sequence[Path]) -> str:
+    """The options of the setting's group that have it, where the chosen one does not."""
+    group, _, leaf = key.partition(".")
+    if not leaf or group not in config.hydra.runtime.choices:
+        return ""
+    line = re.compile(rf"^ *{re.escape(leaf.rpartition('.')[2])}:", re.MULTILINE)
+    files = {option: option_file(group, option, folders) for option in groups(folders).get(group, {})}
+    owners = [option for option, file in files.items() if line.search(file.read_text(encoding="utf-8"))]
+    return f"{group}={' or '.join(owners)} has it" if owners else ""
 
 
 def _suggestion(config: DictConfig, key: str) -> str:

@@ -34,11 +34,18 @@ def reserve(config: DictConfig, typed: Iterable[str], *, sweep: bool) -> Path:
     key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
     folder = Path(str(OmegaConf.select(config, key)))
     named = any(line.startswith(f"{key}=") for line in typed)
-    if named and ((folder / _RECORD).exists() or (folder / "multirun.yaml").exists()):
-        raise InputError("expected a new folder, or resume=FOLDER to go on", got=str(folder), where="run")
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise InputError("expected a folder that can be written", got=str(folder), where="run")
+    try:
+        if named and ((folder / _RECORD).exists() or (folder / "multirun.yaml").exists()):
+            raise InputError("expected a new folder, or resume=FOLDER to go on", got=str(folder), where="run")
+        there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            raise NotADirectoryError
+        return _made(folder, named)
+    except OSError:
+        raise InputError("expected a folder that can be written", got=str(folder), where="run") from None
+
+
+def _made(folder: Path, named: bool) -> Path:
     if named:
         folder.mkdir(parents=True, exist_ok=True)
         return folder

@@ -50,6 +50,7 @@ def make_trainer(
     callbacks: Sequence[pl.Callback] = (),
 ) -> pl.Trainer:
     """The trainer with the callbacks and loggers that the configuration names; callbacks may name parts."""
+    _check_owners(cfg)
     named = [build(item, parts or {}) for item in (cfg.callbacks or {}).values() if item is not None]
     loggers = [make(item) for item in (cfg.logger or {}).values() if item is not None]
     try:
@@ -59,6 +60,18 @@ def make_trainer(
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
         raise InputError("expected GPUs, which synchronised batch norms need", where="trainer.sync_batchnorm")
     return trainer
+
+
+def _check_owners(cfg: DictConfig) -> None:
+    """Raise for settings of the trainer that are the strategy's, or the training's, to say."""
+    owner = "strategy" if "strategy" in cfg else "retrain"
+    for name, own, default in (
+        ("gradient_clip_val", "clip", None),
+        ("accumulate_grad_batches", "accumulate_grad_batches", 1),
+    ):
+        value = cfg.trainer.get(name, default)
+        if value != default and cfg[owner].get(own) is not None:
+            raise InputError(f"expected {owner}.{own}={value} instead", where=f"trainer.{name}")
 
 
 def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:

@@ -36,7 +36,9 @@ def script_of(config: Mapping[str, Any]) -> str:
 def run_to_resume(typed: Sequence[str]) -> Path | None:
     """The folder behind `resume=`."""
     given = [line.split("=", 1)[1].strip("\"'") for line in typed if line.startswith("resume=")]
-    return Path(given[-1]) if given and given[-1] not in ("", "null") else None
+    if given and not given[-1]:
+        raise InputError("expected the folder of an earlier run", got="nothing", where="resume")
+    return Path(given[-1]) if given and given[-1] != "null" else None
 
 
 def requeued() -> bool:

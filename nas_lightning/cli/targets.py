@@ -47,6 +47,8 @@ def check_value(key: str, value: Any, known: Mapping[str, Any] | None, where: st
     """Raise unless `key` is an argument and `value` is of the kind that its annotation says."""
     if known is None:
         return
+    if not known:
+        raise InputError(f"expected no setting of {where}, which takes none", got=key, where=where)
     if key not in known:
         raise InputError(f"expected a setting of {where} ({near_match(key, known)})", got=key, where=where)
     if not fits(value, known[key]):
@@ -87,7 +89,7 @@ def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
     named = {
         p.name: _evaluated(p.annotation, scope)
         for p in parameters
-        if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and p.name != "self"
     }
     return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
 

@@ -1,6 +1,7 @@
 """Mistakes: one line on stderr, an exit code, no training, and nothing that was there is changed."""
 
 import json
+import signal
 import subprocess
 import sys
 import zipfile
@@ -50,7 +51,8 @@ GROUPS = [
     ("logger=wandbb", "did you mean 'wandb'?"),
     ("trainer=gpu", "expected a trainer"),
     ("launcher=joblob", "did you mean 'joblib'?"),
-    ("callbacks=serach", "did you mean 'search'?"),
+    ("callbacks=serach", "expected callbacks (did you mean 'search'?)"),
+    ("genotype=darts_v2", "expected a choice of search.py (benchmark, callbacks, dataset"),
 ]
 SETTINGS = [
     ("strategy.lrr=1", "did you mean 'strategy.lr'?"),
@@ -59,7 +61,9 @@ SETTINGS = [
     ("batch_size=3", "did you mean 'dataset.batch_size'?"),
     ("supernet.chanels=3", "did you mean 'supernet.channels'?"),
     ("callbacks.collapse.treshold=0.3", "did you mean 'callbacks.collapse.threshold'?"),
-    ("strategy.order=2", "expected a setting that exists"),
+    ("strategy.order=2", "expected a setting that exists (strategy=darts has it)"),
+    ("dataset.image_size=8", "(dataset=image_folder or imagenet has it)"),
+    ("strategy.normal.order=2", "strategy.normal.order"),
     ("hydra.run.dirr=x", "did you mean 'hydra.run.dir'?"),
     ("seeds=1", "did you mean 'seed'?"),
     ("+foo=1", "got 'foo'"),
@@ -67,7 +71,7 @@ SETTINGS = [
     ("+strategy.larning_rate=1", "expected a setting of strategy"),
     ("+trainer.max_epoch=1", "did you mean 'max_epochs'?"),
     ("+supernet.stem=cifar", "expected a setting of supernet"),
-    ("+space.nodes=4", "expected a setting of space"),
+    ("+space.nodes=4", "expected no setting of space, which takes none"),
     ("+callbacks.mine.threshold=1", "expected a _target_"),
     ("~strategy.lrr", "strategy.lrr"),
     ("strategy.lr=${nothing}", "nothing"),
@@ -80,6 +84,10 @@ SYNTAX = [
     ("--epochs=3", "--epochs=3"),
     ("strategy=darts,gdas", "-m for a sweep"),
     ("--config-dir=missing", "expected a folder of configurations, got 'missing'"),
+    ("--resolve", "expected --cfg job beside --resolve"),
+    ("run=", "expected a folder for the run"),
+    ("run=''", "expected a folder for the run"),
+    ("resume=", "expected the folder of an earlier run"),
 ]
 VALUES = [
     ("seed=abc", "expected a whole number of at least 0, got 'abc' (in seed)"),
@@ -93,6 +101,8 @@ VALUES = [
     ("trainer.precision=17", "expected one of"),
     ("trainer.accelerator=abacus", "abacus"),
     ("trainer.devices=0", "devices"),
+    ("trainer.gradient_clip_val=1", "expected strategy.clip=1 instead"),
+    ("trainer.accumulate_grad_batches=2", "expected strategy.accumulate_grad_batches=2 instead"),
     ("strategy.lr=abc", "expected a number, got 'abc' (in strategy.lr)"),
     ("strategy.lr=-1", "expected a learning rate above 0"),
     ("strategy.lr=true", "expected a number, got True (in strategy.lr)"),
@@ -146,13 +156,25 @@ TRAINING = [
     (("genotype=nasbench201_best", "retrain.opt=momentun"), "did you mean 'momentum'?"),
     (("genotype=nasbench201_best", "retrain.warmup_epochs=3"), "warm-up"),
     (("genotype=nasbench201_best", "trainer.max_epochs=0"), "max_epochs"),
-    (("genotype=nasbench201_best", "strategy=darts"), "strategy"),
+    (("genotype=nasbench201_best", "strategy=darts"), "expected a choice of train.py (callbacks, dataset"),
+    (("genotype.path=found",), "expected a setting that exists (genotype=file has it)"),
+    (("genotype=nasbench201_best", "trainer.gradient_clip_val=1"), "expected retrain.clip=1 instead"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "message"), TRAINING)
 def test_training_says_what_is_wrong(refused, arguments, message):
     assert message in refused("train", *TRAIN, *arguments)
+
+
+def test_the_trainer_clips_where_training_leaves_it_to_it(command):
+    clip = ("genotype=nasbench201_best", "retrain.clip=null", "trainer.gradient_clip_val=1.0")
+    assert command("train", *TRAIN, *clip)[::2] == (0, "")
+
+
+def test_a_space_without_sizes_of_a_supernet(refused):
+    message = refused("search", *TINY_DATA, "strategy=nesbs", "space=nasbench101")
+    assert "expected no setting of supernet, which takes none, got 'partial'" in message
 
 
 GOOD = {"space": "nasbench201", "cells": {}}
@@ -223,6 +245,7 @@ RESUMED = [
     (("-m", "resume=searched"), "without -m"),
     (("run=searched", *SEARCH), "expected a new folder, or resume=FOLDER"),
     (("run=searched/genotype.json/below", *SEARCH), "expected a folder that can be written"),
+    ((f"run={'long' * 99}", *SEARCH), "expected a folder that can be written"),
 ]
 
 
@@ -359,8 +382,7 @@ def test_an_interrupted_start_leaves_nothing(command, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(SearchData, "setup", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        command("search", *SEARCH, "run=a")
+    assert command("search", *SEARCH, "run=a") == (128 + signal.SIGINT, "", "")
     assert not (tmp_path / "a").exists()
 
 
