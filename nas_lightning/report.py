@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -17,33 +17,50 @@ from nas_lightning.callbacks.expected_time import duration
 from nas_lightning.callbacks.history import FIGURES, HISTORY_FILE, read_history
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, read_genotypes
-from nas_lightning.model_file import FILE_NAME as MODEL_FILE
 from nas_lightning.plots.curves import by_epoch
 from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
+from nas_lightning.studies.tables import shown
 from nas_lightning.tracking import METRICS_FILE, read_metrics
+
+if TYPE_CHECKING:
+    from nas_lightning.studies.base import Findings
 
 REPORT_FILE = "report.html"
 _ACCURACIES = ("test_accuracy", "val_accuracy", "valid_accuracy")
 
 
-def write_report(run: Path, seconds: float | None = None) -> Path:
+def write_report(
+    run: Path,
+    seconds: float | None = None,
+    following: Mapping[str, str] | None = None,
+    findings: Findings | None = None,
+) -> Path:
     """Describe a run by what its folder holds, and draw its figures; what is missing is named.
 
-    `seconds` are what it took, where that is known: no file has them before the run is over.
+    Args:
+        run: the folder.
+        seconds: what it took, where that is known: no file has them before the run is over.
+        following: what to type next, by what it is for.
+        findings: tables and figures, already written to the folder, instead of what is measured in epochs.
+
     """
     if not run.is_dir():
         raise InputError("expected a run's folder", got=str(run))
     facts = _facts(run)
     sections: dict[str, Callable[[], str]] = {
         "Architecture": lambda: _architecture(run, facts),
-        "What to type next": lambda: _commands(run, facts),
+        "What to type next": lambda: _commands(run, facts, following or {}),
         "Results": lambda: _results(run, facts),
-        "Curves": lambda: _curves(run),
-        "Weights over time": lambda: _weights(run),
-        "Configuration": lambda: _configuration(run),
     }
-    if not _is_search(run, facts):
-        del sections["Weights over time"]
+    if findings is not None:
+        sections["Tables and figures"] = lambda: _findings(run, findings)
+    else:
+        sections["Curves"] = lambda: _curves(run)
+    if _is_search(run, facts):
+        sections["Weights over time"] = lambda: _weights(run)
+    sections["Configuration"] = lambda: _configuration(run)
+    if facts and not following:
+        del sections["What to type next"]
     body = [_head(run, facts, seconds), *(_section(title, content) for title, content in sections.items())]
     page = _PAGE.format(title=escape(_title(run, facts)), style=_STYLE, body="\n".join(body))
     path = run / REPORT_FILE
@@ -124,44 +141,31 @@ def _is_search(run: Path, facts: Mapping[str, Any]) -> bool:
     return "strategy" in facts or (run / HISTORY_FILE).is_file()
 
 
-def _commands(run: Path, facts: Mapping[str, Any]) -> str:
-    script = "search.py" if _is_search(run, facts) else "train.py"
-    place = shlex.quote(str(run))
+def _commands(run: Path, facts: Mapping[str, Any], following: Mapping[str, str]) -> str:
     if not facts:
-        return _steps({"Go on where it stopped": [script, f"resume={place}"]})
-    typed = [o for o in _overrides(run) if not o.startswith(("seed=", "resume=", "hydra."))]
-    steps = {"The same from another start": [script, *typed, f"seed={facts.get('seed', 0) + 1}"]}
-    if "strategy" in facts:
-        members = ["ensemble=all"] if len(facts["genotypes"]) > 1 else []
-        data = [override for override in typed if override.startswith("dataset")]
-        train = ["train.py", "genotype=file", f"genotype.path={place}", *members, *data]
-        steps = {"Train what was found": train, **steps}
-    elif (run / MODEL_FILE).is_file():
-        own = ["train.py", f"init={place}", "retrain=finetune", "dataset=image_folder", "dataset.root=…"]
-        steps = {
-            "Export it": ["-m", "nas_lightning.export", place, f"{place}/model.onnx"],
-            "Train it further on your own images": own,
-            **steps,
-        }
-    return _steps(steps)
+        script = "search.py" if _is_search(run, facts) else "train.py"
+        following = {"Go on where it stopped": f"python {script} {shlex.quote(f'resume={run}')}"}
+    return "\n".join(f"<p>{escape(what)}</p>\n{_copyable(typed)}" for what, typed in following.items())
 
 
-def _steps(steps: Mapping[str, Sequence[str]]) -> str:
-    return "\n".join(f"<p>{escape(t)}</p>\n{_copyable(' '.join(['python', *c]))}" for t, c in steps.items())
-
-
-def _overrides(run: Path) -> list[str]:
-    path = run / ".hydra" / "overrides.yaml"
-    if not path.is_file():
-        return []
-    return [shlex.quote(str(item)) for item in yaml.safe_load(path.read_text(encoding="utf-8")) or []]
+def _findings(run: Path, findings: Findings) -> str:
+    parts = []
+    for table in findings.tables:
+        rows = [table.columns, *([shown(cell) for cell in row] for row in table.rows)]
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        body = "\n".join(f"<tr>{row}</tr>" for row in cells)
+        parts.append(f'<h3>{escape(table.title)}</h3>\n<table class="wide">\n{body}\n</table>')
+        if table.note:
+            parts.append(f"<p>{escape(table.note)}</p>")
+    parts += [_inline(run / FIGURES / f"{name}.svg", name.replace("_", " ")) for name in findings.figures]
+    return "\n".join(parts)
 
 
 def _results(run: Path, facts: Mapping[str, Any]) -> str:
     last = facts.get("metrics") or {n: [*v.values()][-1] for n, v in by_epoch(_metrics(run)).items()}
-    shown = {name: last[name] for name in sorted(last) if not name.startswith("weights/")}
-    first = {name: value for name, value in shown.items() if name.endswith(("_loss", "_accuracy", "_error"))}
-    rest = {name: value for name, value in shown.items() if name not in first}
+    known = {name: last[name] for name in sorted(last) if not name.startswith("weights/")}
+    first = {name: value for name, value in known.items() if name.endswith(("_loss", "_accuracy", "_error"))}
+    rest = {name: value for name, value in known.items() if name not in first}
     more = f"<details>\n<summary>More</summary>\n{_table(rest)}\n</details>" if rest else ""
     return _table(first) + more
 
@@ -262,6 +266,10 @@ pre.copy { white-space: pre-wrap; overflow-wrap: anywhere; user-select: all; }
 table { border-collapse: collapse; }
 th { text-align: left; font-weight: 400; padding: .2rem 2rem .2rem 0; }
 td { text-align: right; font-weight: 600; font-variant-numeric: tabular-nums; }
+.wide { margin-bottom: 1rem; }
+.wide td { padding: .2rem 0 .2rem 1.5rem; }
+.wide td:first-child { text-align: left; padding-left: 0; }
+.wide td:first-child, .wide tr:first-child td { font-weight: 400; color: var(--soft); }
 tr + tr { border-top: 1px solid var(--line); }
 table + details { margin-top: .8rem; }
 summary { cursor: pointer; color: var(--soft); }

@@ -34,7 +34,7 @@ def announce(what: str, cfg: DictConfig) -> None:
 
 def finish(run: Path, facts: dict[str, Any], genotypes: Sequence[str], following: Mapping[str, str]) -> None:
     """Write the report and print the end of the run, with what to type next by what it is for."""
-    report = write_report(run, facts["seconds"])
+    report = write_report(run, facts["seconds"], {**following, "The same from another start": again(facts)})
     numbers = headline(facts["metrics"])
     of_first = " (the first architecture)" if len(genotypes) > 1 else ""
     size = f"{facts['params']:,} parameters, {facts['macs']:,} multiply-adds{of_first}"
@@ -85,11 +85,20 @@ def shown(path: str | Path) -> str:
 
 
 def training_command(cfg: DictConfig, count: int) -> str:
-    """What trains the architectures of this search on the same images, ready to be typed."""
+    """What trains the architectures of this search at their size on the same images, ready to be typed."""
     path = shown(cfg.run)
     words = [*_program("train"), *_config_dir(), "genotype=file", f"genotype.path={_value(path)}"]
     several = ["ensemble=all"] if count > 1 else []
-    return shlex.join([*words, *several, *_dataset(cfg)])
+    sizes = [line for line in HydraConfig.get().overrides.task if line.startswith("network.")]
+    return shlex.join([*words, *several, *_dataset(cfg), *sizes])
+
+
+def again(facts: Mapping[str, Any]) -> str:
+    """What was typed, with the next seed."""
+    words = [*_program("search" if "strategy" in facts else "train"), *_config_dir()]
+    left_out = ("seed=", "resume=")
+    typed = [line for line in HydraConfig.get().overrides.task if not line.startswith(left_out)]
+    return shlex.join([*words, *typed, f"seed={facts['seed'] + 1}"])
 
 
 def uses(cfg: DictConfig) -> dict[str, str]:

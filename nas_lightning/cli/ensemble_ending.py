@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.analysis.cost import cost
-from nas_lightning.cli.ending import ensemble_uses, shown
+from nas_lightning.cli.ending import again, ensemble_uses, shown
 from nas_lightning.cli.output import SUMMARY
 from nas_lightning.cli.parts import make
 from nas_lightning.data import ImageData
@@ -64,8 +64,10 @@ def conclude(cfg: DictConfig, plan: Plan, runs: Sequence[Path]) -> dict[str, Any
     lines = [table.markdown() + "\n" for table in findings.tables]
     lines += [shown(path) for path in files]
     seconds = round(earlier + time.monotonic() - start, 1)
-    lines += [f"ensemble  {shown(run / FOLDER)}", f"report    {shown(write_report(run, seconds))}"]
-    for purpose, command in ensemble_uses(cfg, len(ensemble.members)).items():
+    following = ensemble_uses(cfg, len(ensemble.members))
+    report = write_report(run, seconds, {**following, "The same from another start": again(facts)}, findings)
+    lines += [f"ensemble  {shown(run / FOLDER)}", f"report    {shown(report)}"]
+    for purpose, command in following.items():
         lines += ["", f"{purpose}:", f"  {command}"]
     print("\n".join(lines), flush=True)
     return {**facts, "seconds": seconds}

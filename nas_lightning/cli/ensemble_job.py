@@ -134,4 +134,4 @@ def _end_of_member(
     name: str, run: Path, facts: dict[str, Any], genotypes: Sequence[str], following: Mapping[str, str]
 ) -> None:
     numbers = ", ".join(f"{key} {value:.4g}" for key, value in headline(facts["metrics"]).items())
-    print(f"{name}: {numbers}; report {shown(write_report(run))}\n", flush=True)
+    print(f"{name}: {numbers}; report {shown(write_report(run, following=following))}\n", flush=True)

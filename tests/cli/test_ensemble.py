@@ -56,7 +56,11 @@ def test_every_architecture_of_a_file(tmp_path, command, cells):
     for name in ("member_errors", "member_agreement", "prediction_map", "genotype_1"):
         assert (run / "figures" / f"{name}.png").is_file(), name
     assert "study=defence study.ensemble=a dataset=fake" in out
-    assert (run / "report.html").is_file()
+    page = (run / "report.html").read_text()
+    for part in ("study=defence", "ensemble=all seed=1<", "How the members differ", "prediction map"):
+        assert part in page
+    assert "Left out" not in page
+    assert "nas_lightning.export" in (run / "member_1" / "report.html").read_text()
 
 
 FOLDERS = (".", "member_1", "member_2")

@@ -1,6 +1,7 @@
 """`search.py` from the first word to the last: what it prints, writes, returns and proposes."""
 
 import csv
+import html
 import json
 import os
 import shlex
@@ -93,7 +94,8 @@ def test_the_screen_has_the_run_and_nothing_else(command, tmp_path):
 
 def test_the_command_that_it_proposes_runs(command, tmp_path):
     _, out, _ = command("search", *QUICK, "strategy=random", "run=a folder, with (signs)")
-    words = [*following(out), "trainer.max_epochs=1", "network.channels=4", "network.cells=1"]
+    words = [*following(out), "trainer.max_epochs=1"]
+    assert words[-3:-1] == ["network.channels=4", "network.cells=1"]  # the size that the search has told
     run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "on fake" in run.stdout
@@ -133,6 +135,10 @@ def test_the_command_has_the_images_that_an_experiment_chose(command, tmp_path, 
     code, out, err = command("search", *argv)
     assert code == 0, err
     words = following(out)
+    page = html.unescape((next((tmp_path / "outputs" / "search").iterdir()) / "report.html").read_text())
+    program = [words[0], words[1].replace("train.py", "search.py"), "--config-dir", "mine"]
+    again = [*program, *quick, "strategy=random", "experiment=cats", "network.cells=1", "seed=1"]
+    assert all(f">{shlex.join(line)}</pre>" in page for line in (words, again))
     assert words[2:4] == ["--config-dir", "mine"]
     assert "dataset=image_folder" in words
     assert f"dataset.root={images}" in words
