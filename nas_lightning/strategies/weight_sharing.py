@@ -48,7 +48,8 @@ class WeightSharing(Strategy):
         weight_decay: of the weights.
         clip: largest norm of their gradient.
         accumulate_grad_batches: batches that make one step together, as one large batch would.
-        compile: let `torch.compile` translate the supernet's cells, which takes minutes at the start.
+        compile: let `torch.compile` translate the supernet's cells, which takes minutes at the start; on a
+            CPU it gains a tenth of the weights' step.
         checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
         seed: of everything that the strategy draws.
     """
