@@ -11,6 +11,7 @@ weights or, where a part of the training data was set aside, on those of the bes
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -137,6 +138,10 @@ class Retrain(pl.LightningModule):
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self._evaluate(batch, self.test_scores)
 
+    def predict_step(self, batch: Tensor | tuple[Tensor, Tensor], batch_idx: int = 0) -> Tensor:
+        """The logits of images, with or without labels beside them."""
+        return self(batch if isinstance(batch, Tensor) else batch[0])
+
     # Logged at the ends of epochs only: each call to `log` costs Lightning a third of a millisecond.
 
     def on_train_epoch_end(self) -> None:
@@ -153,7 +158,7 @@ class Retrain(pl.LightningModule):
 
     def on_test_epoch_end(self) -> None:
         self.test_scores.log(self, "test")
-        self.log("test_error", 1 - self.test_scores.accuracy.compute())
+        self.log("test_error", 1 - self.test_scores.accuracy.compute(), sync_dist=True)
 
     def _evaluate(self, batch: tuple[Tensor, Tensor], scores: Scores) -> None:
         x, y = batch
@@ -174,7 +179,7 @@ class Retrain(pl.LightningModule):
         if batch_idx == 0:
             self.train_scores.reset()
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
-            self.log("lr", rate, on_step=False, on_epoch=True)
+            self.log("lr", rate, on_step=False, on_epoch=True, sync_dist=True)
 
     def _set_drop_path(self) -> None:
         # p(e) = p · e / E
@@ -256,6 +261,19 @@ Logits = Callable[["Network", Tensor], tuple[Tensor, Tensor | None]]
 def training_logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]:
     """The logits of the network and of its auxiliary head, where it has one."""
     return (network(x), None) if network.auxiliary is None else network.forward_auxiliary(x)
+
+
+def freeze_unused(network: Network, image: tuple[int, int, int]) -> None:
+    """Ask for no gradient of parameters that no logit depends on, for which several processes would wait.
+
+    A cell of NAS-Bench-201 may have operations whose result is not used. What is learnt stays the same.
+    """
+    shadow = copy.deepcopy(network).to("meta").train()
+    logits, auxiliary = training_logits(shadow, torch.empty(2, *image, device="meta"))
+    (logits.sum() if auxiliary is None else logits.sum() + auxiliary.sum()).backward()
+    for parameter, seen in zip(network.parameters(), shadow.parameters(), strict=True):
+        if seen.grad is None:
+            parameter.requires_grad_(False)
 
 
 @rank_zero_only

@@ -48,9 +48,9 @@ class Scores(nn.Module):
         """Log the epoch that ends, over all processes."""
         if self.loss.images:
             values = {f"{stage}_loss": self.loss.compute(), f"{stage}_accuracy": self.accuracy.compute()}
-            module.log_dict(values, prog_bar=True)
+            module.log_dict(values, prog_bar=True, sync_dist=True)  # they are equal, but Lightning would warn
             if self.top5 is not None:
-                module.log(f"{stage}_accuracy_top5", self.top5.compute())
+                module.log(f"{stage}_accuracy_top5", self.top5.compute(), sync_dist=True)
 
 
 class MeanLoss(Metric):

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from nas_lightning.callbacks.rng import RNGState
 from nas_lightning.data.fake import Fake
 from nas_lightning.errors import InputError
-from nas_lightning.retrain import PADDING, Retrain
+from nas_lightning.retrain import PADDING, Retrain, freeze_unused
 from nas_lightning.spaces import DartsSpace, NasBench201
 
 CLASSES = 7
@@ -448,3 +448,28 @@ def test_bad_options_are_told(options, message):
 def test_schedules_need_a_number_of_epochs():
     with pytest.raises(InputError, match="number of epochs"):
         fit(Retrain(make_network(), CLASSES), epochs=-1, max_steps=3)
+
+
+def test_what_no_logit_depends_on_asks_for_no_gradient():
+    space = NasBench201()
+    cell = space.parse("|nor_conv_3x3~0|+|nor_conv_1x1~0|nor_conv_3x3~1|+|nor_conv_1x1~0|none~1|none~2|")
+    sizes = {"in_channels": 3, "num_classes": CLASSES, "channels": 4, "cells": 1, "auxiliary": True}
+    network, state = space.network(cell, **sizes), torch.get_rng_state()
+    freeze_unused(network, (3, 8, 8))
+    assert torch.equal(torch.get_rng_state(), state)
+    frozen = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+    assert frozen
+    other = space.network(cell, **sizes).train()
+    logits, auxiliary = other.forward_auxiliary(torch.randn(4, 3, 8, 8))
+    (logits.square().sum() + auxiliary.square().sum()).backward()
+    assert frozen == {name for name, parameter in other.named_parameters() if parameter.grad is None}
+    freeze_unused(whole := make_network(), (3, 8, 8))
+    assert all(parameter.requires_grad for parameter in whole.parameters())
+
+
+def test_predictions_of_images_with_and_without_labels():
+    network, images, labels = make_network(), torch.randn(6, 3, 8, 8), torch.arange(6)
+    trainer = pl.Trainer(logger=False, enable_progress_bar=False, accelerator="cpu")
+    for batches in ([(images[:4], labels[:4]), (images[4:], labels[4:])], [images[:4], images[4:]]):
+        logits = trainer.predict(Retrain(network, CLASSES), DataLoader(batches, batch_size=None))
+        torch.testing.assert_close(torch.cat(logits), network.eval()(images).detach())

@@ -18,7 +18,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes, write_genotypes
 from nas_lightning.model_file import FILE_NAME as MODEL
 from nas_lightning.model_file import describe, description, inherit, write
-from nas_lightning.retrain import Retrain
+from nas_lightning.retrain import Retrain, freeze_unused
 from nas_lightning.spaces import Network, SearchSpace
 from nas_lightning.tracking import publish
 from nas_lightning.version import __version__
@@ -49,6 +49,7 @@ def run(cfg: DictConfig, end: Callable[..., None] = finish) -> dict[str, Any]:
     data.setup("fit")
     trainer = make_trainer(cfg, callbacks=[elapsed])
     size, start = cost(network, data.image), checkpoint(cfg, module)
+    freeze_unused(network, data.image)
     announce(f"Training a network of {space.name} on {data.name}: {size}{origin}", cfg)
     trainer.fit(module, data, ckpt_path=start)
     use_best(module, Path(cfg.run) / BEST)
