@@ -101,7 +101,8 @@ def _origin(run: Path) -> dict[str, Any]:
     name = choices["choices"].get("genotype")
     source = (config.get("genotype") or {}).get("path") if name == "file" else None
     if source is None:
-        return {"architecture": name or f"of {config['init']}", "search_seconds": None}
+        origin = f"of {config['init']}" if config["init"] else "several"  # of an ensemble
+        return {"architecture": name or origin, "search_seconds": None}
     try:
         search = json.loads((Path(source) / _FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # a file of one genotype, or a folder that has gone

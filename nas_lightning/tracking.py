@@ -157,7 +157,13 @@ def _start(folder: Path, options: dict[str, Any]) -> Any:
     composed = folder / ".hydra" / "config.yaml"
     config = yaml.safe_load(composed.read_text(encoding="utf-8")) if composed.is_file() else None
     silent = os.environ.get("WANDB_MODE") in ("offline", "dryrun")
-    run = wandb.init(dir=folder, config=config, settings=wandb.Settings(silent=silent), **options)
+    settings = wandb.Settings(silent=silent)
+    try:
+        run = wandb.init(dir=folder, config=config, settings=settings, **options)
+    except wandb.Error as error:  # no account, no connection
+        raise InputError(
+            f"expected Weights & Biases, or WANDB_MODE=offline: {error}", where="logger"
+        ) from None
     run.define_metric("trainer/global_step")  # Lightning's step, which all metrics are drawn over
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
     return run

@@ -119,3 +119,8 @@ def test_seeds_are_averaged_where_there_are_several():
     assert header == ["settings", "seeds", "test_accuracy"]
     assert row == ["–", "2", f"0.6000 ± {statistics.stdev([0.5, 0.7]):.4f}"]
     assert list(over_seeds(jobs[:1])) == []
+
+
+def test_an_ensemble_of_several_architectures_has_no_single_origin(tmp_path):
+    write_run(tmp_path / "a", 0.02, ["ensemble=nes_rs"], genotype=None)
+    assert read_runs([str(tmp_path / "a")])[0][0]["architecture"] == "several"

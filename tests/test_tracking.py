@@ -195,3 +195,14 @@ def test_publishing_without_weights_and_biases_does_nothing(run_folder):
     before = sorted(run_folder.rglob("*"))
     publish([MetricsCSV(run_folder)], run_folder)
     assert sorted(run_folder.rglob("*")) == before
+
+
+def test_without_an_account_it_says_what_works_without(run_folder, monkeypatch, refusal):
+    import wandb
+
+    def no_account(**options):
+        raise wandb.errors.UsageError("No API key configured.")
+
+    monkeypatch.setattr(wandb, "init", no_account)
+    message = refusal(wandb_logger, run_folder)
+    assert message == "expected Weights & Biases, or WANDB_MODE=offline: No API key configured. (in logger)"
