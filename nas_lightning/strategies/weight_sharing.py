@@ -101,6 +101,12 @@ class WeightSharing(Strategy):
         return {}
 
     def training_step(self, batch: SearchBatch, batch_idx: int) -> None:
+        if not isinstance(batch, Mapping):
+            raise InputError(
+                "expected batches with the sides 'train' and 'valid': SearchData, or a CombinedLoader of both",
+                got=type(batch).__name__,
+                where="the training data",
+            )
         self.waiting.append(batch)
         if len(self.waiting) == self.accumulate_grad_batches or self.trainer.is_last_batch:
             batches, self.waiting = self.waiting, []

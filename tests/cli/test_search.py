@@ -189,7 +189,7 @@ def test_further_callbacks_by_name(command, tmp_path):
 def test_a_callback_that_does_not_exist(command):
     code, _, err = command("search", *QUICK, "callbacks=[search,nkt]")
     assert code == 1
-    assert "expected a callbacks (did you mean 'ntk'?), got 'nkt'" in err
+    assert "expected callbacks (did you mean 'ntk'?), got 'nkt'" in err
 
 
 def test_two_runs_in_the_same_second(command, tmp_path):

@@ -6,7 +6,9 @@ from collections import Counter
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
+from nas_lightning.errors import InputError
 from nas_lightning.strategies import RandomWS
 
 
@@ -107,3 +109,12 @@ def test_the_best_candidate_is_what_a_sweep_is_told(fitted):
     logged, judged = fitted.trainer.callback_metrics, fitted.best()[1]
     assert float(logged["valid_accuracy"]) == pytest.approx(judged.accuracy)
     assert float(logged["valid_loss"]) == pytest.approx(judged.loss)
+
+
+def test_data_with_one_side_are_refused(cell_space, supernet, trainer):
+    strategy = RandomWS(cell_space, supernet(cell_space), None)
+    one_side = DataLoader(
+        TensorDataset(torch.zeros(8, 1, 8, 8), torch.zeros(8, dtype=torch.long)), batch_size=4
+    )
+    with pytest.raises(InputError, match="expected batches with the sides 'train' and 'valid'"):
+        trainer(1).fit(strategy, one_side)

@@ -157,7 +157,7 @@ MISTAKES = [
     ("study.objective=[grad]", "expected one of the metrics"),
     ("study.scheme=lecunn", "expected one of lecun"),
     ("study.cels=5", "did you mean 'study.cells'?"),
-    ("+study.metrics.fisher.x=1", "expected a setting of study.metrics.fisher"),
+    ("+study.metrics.fisher.x=1", "expected no setting of study.metrics.fisher"),
     ("study.splits=0", "(in study.splits)"),
 ]
 
