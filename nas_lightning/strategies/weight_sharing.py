@@ -103,7 +103,7 @@ class WeightSharing(Strategy):
     def training_step(self, batch: SearchBatch, batch_idx: int) -> None:
         if not isinstance(batch, Mapping):
             raise InputError(
-                "expected batches with the sides 'train' and 'valid': SearchData, or a CombinedLoader of both",
+                "expected batches with the sides 'train' and 'valid': SearchData, or a CombinedLoader",
                 got=type(batch).__name__,
                 where="the training data",
             )
