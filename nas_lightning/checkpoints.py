@@ -15,6 +15,7 @@ from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from nas_lightning.errors import InputError
+from nas_lightning.whole_files import replacing
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
@@ -27,11 +28,8 @@ class AtomicCheckpoints(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
-        torch.save(checkpoint, partial)
-        os.replace(partial, path)
+        with replacing(path) as partial:
+            torch.save(checkpoint, partial)
 
 
 class StepCheckpoint(pl.Callback):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nas_lightning.errors import InputError
+from nas_lightning.whole_files import write_whole
 
 FILE_NAME = "genotype.json"
 MOST_NODES = 1000  # far above any published cell; keeps a mistyped number from filling the memory
@@ -162,9 +163,7 @@ def load_json(text: str, expected: str = "expected JSON", where: object = None) 
 def write_genotypes(path: Path, genotypes: Iterable[Genotype], **facts: Any) -> Path:
     """Write what a run found, with `facts` about the run (strategy, seed, versions, scores) beside it."""
     content = {**facts, "genotypes": [genotype.to_dict() for genotype in genotypes]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return path
+    return write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_genotypes(path: str | Path) -> list[Genotype]:

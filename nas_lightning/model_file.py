@@ -19,7 +19,6 @@ Needs neither Hydra nor Lightning. The auxiliary head, which serves training onl
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.model_description import Description, check_same, description, weights_of
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import Network
+from nas_lightning.whole_files import replacing
 
 __all__ = [
     "FILE_NAME",
@@ -80,11 +80,9 @@ def save(
 def write(network: nn.Module, path: str | Path, known: Description) -> Path:
     """Write the weights of a network with what is known of it, complete or not at all."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
     weights = {name: value.detach().cpu().contiguous() for name, value in weights_of(network).items()}
-    save_file(weights, partial, {_KEY: known.to_json()})  # two keys would come in random order
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        save_file(weights, partial, {_KEY: known.to_json()})  # two keys would come in random order
     return path
 
 

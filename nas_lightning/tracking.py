@@ -19,6 +19,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME
+from nas_lightning.whole_files import replacing
 
 METRICS_FILE = "metrics.csv"
 
@@ -130,12 +131,10 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 def _write(path: Path, columns: list[str], rows: Iterable[Mapping[str, str]]) -> None:
     """All or nothing, whenever the process is killed."""
-    partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    os.replace(partial, path)
 
 
 def wandb_logger(folder: str | Path, project: str = "nas-lightning", **options: Any) -> WandbLogger:

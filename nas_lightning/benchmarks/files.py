@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
+from nas_lightning.whole_files import replacing
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -44,10 +44,8 @@ READERS: Mapping[str, Callable[[Path], Columns]] = {".csv": read_csv, ".parquet"
 def write_parquet(columns: Columns, path: Path) -> None:
     """The file, complete or not there."""
     arrow, parquet = _pyarrow(path)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(arrow.table(dict(columns)), partial, compression="zstd")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        parquet.write_table(arrow.table(dict(columns)), partial, compression="zstd")
 
 
 def _pyarrow(path: Path) -> tuple[Any, Any]:

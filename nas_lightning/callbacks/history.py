@@ -12,6 +12,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.errors import InputError
 from nas_lightning.plots.files import save_genotypes, save_weights
+from nas_lightning.whole_files import write_whole
 
 if TYPE_CHECKING:
     from nas_lightning.strategies.base import Strategy
@@ -41,9 +42,7 @@ class GenotypeHistory(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.path.is_file():
             kept = [entry for entry in read_history(self.path) if entry["epoch"] < trainer.current_epoch]
-            partial = self.path.with_suffix(".partial")
-            partial.write_text("".join(_line(entry) for entry in kept), encoding="utf-8")
-            partial.replace(self.path)
+            write_whole(self.path, "".join(_line(entry) for entry in kept))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         strategy = cast("Strategy", pl_module)

@@ -17,6 +17,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.errors import InputError
+from nas_lightning.whole_files import write_whole
 
 SUMMARY = "summary.json"
 POOL = "pool.json"
@@ -61,8 +62,7 @@ def summarise(run: Path, facts: dict[str, Any], typed: Iterable[str]) -> None:
     """Write what a run has come to, and what was typed for it."""
     overrides = [line.lstrip("+") for line in typed if not line.startswith("resume=")]
     text = json.dumps({**facts, "overrides": overrides}, indent=2, ensure_ascii=False)
-    run.mkdir(parents=True, exist_ok=True)
-    (run / SUMMARY).write_text(text + "\n", encoding="utf-8")
+    write_whole(run / SUMMARY, text + "\n")
 
 
 def withdraw(folder: Path) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from nas_lightning import model_file
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import load_json
 from nas_lightning.model_file import Description
+from nas_lightning.whole_files import write_whole
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1
@@ -81,11 +81,8 @@ class Ensemble(nn.Module):
         for name, member, known in zip(names, self.members, self.known, strict=True):
             known.check(member)
             model_file.write(member, folder / name, known)
-        path, partial = folder / FILE_NAME, folder / f"{FILE_NAME}.partial"
         content = {"format": _FORMAT, "members": names, "drop_path": self._passes()}
-        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-        return path
+        return write_whole(folder / FILE_NAME, json.dumps(content, indent=2) + "\n")
 
     def _passes(self) -> dict[str, Any] | None:
         return None

@@ -24,6 +24,7 @@ from nas_lightning.spaces.activations import ACTIVATION, SKIPS
 from nas_lightning.strategies.activation_search import ActivationSearch
 from nas_lightning.studies.base import Findings, Study
 from nas_lightning.studies.tables import Cell, Estimate, Table
+from nas_lightning.whole_files import write_whole
 
 Values = NDArray[np.float64]
 _RECTIFIERS = ("relu", "leaky_relu")
@@ -84,10 +85,7 @@ class ActivationSearchStudy(Study):
         fit.fit(strategy, data)
         found: dict[str, Any] = {name: matrix.tolist() for name, matrix in strategy.scores().items()}
         found["valid_accuracy"] = float(fit.callback_metrics["valid_accuracy"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(found), encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, json.dumps(found))
         return found
 
     def _layers(self, shares: Mapping[str, Values], skips: Values, what: str) -> Table:

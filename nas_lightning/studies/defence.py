@@ -7,7 +7,6 @@ accuracy). The images are test images as pixels from 0 to 1; the networks normal
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from nas_lightning.studies.base import Findings, Study
 from nas_lightning.studies.pools import drawn
 from nas_lightning.studies.tables import Table
 from nas_lightning.studies.trained import train_networks
+from nas_lightning.whole_files import write_whole
 
 ROUNDS_FILE = "rounds.json"
 
@@ -115,9 +115,7 @@ class Defence(Study):
                 print(
                     f"{name}, member {number + 1}: {attacked:.1%} alone, {defended:.1%} together", flush=True
                 )
-                partial = path.with_suffix(".partial")
-                partial.write_text(json.dumps(done, indent=2) + "\n", encoding="utf-8")
-                os.replace(partial, path)
+                write_whole(path, json.dumps(done, indent=2) + "\n")
         return {
             name: torch.tensor([done[f"{name}/{number + 1}"] for number in range(len(members))])
             for name in ("none", *self.attacks)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ from nas_lightning.studies import figures
 from nas_lightning.studies.base import Findings, Study
 from nas_lightning.studies.tables import Cell, Estimate, Table
 from nas_lightning.studies.trained import QUIET, keep, restore
+from nas_lightning.whole_files import write_whole
 
 TRIALS_FILE = "trials.json"
 SAMPLERS: Mapping[str, Sampler] = {
@@ -113,7 +113,7 @@ class Temperature(Study):
         for key, what in self._asked():
             if key not in found:
                 found[key] = list(what(strategy, *judges))
-                _write(path, found)
+                write_whole(path, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
                 print(f"{key}: error {100 * found[key][-1]['error']:.2f} %", flush=True)
         return self._findings(found, data.name)
 
@@ -279,9 +279,3 @@ def _over(
     named = figure.axes[0].get_legend_handles_labels()
     figure.legend(*named, loc="outside upper right", ncols=4, frameon=False, fontsize=7, labelcolor=INK)
     return figure
-
-
-def _write(path: Path, content: object) -> None:
-    unfinished = path.with_suffix(".partial")
-    unfinished.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    os.replace(unfinished, path)

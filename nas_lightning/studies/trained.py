@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import nn
 
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
+from nas_lightning.whole_files import replacing
 
 if TYPE_CHECKING:
     from nas_lightning.retrain import Retrain
@@ -50,10 +50,8 @@ def train_networks(
 
 def keep(module: nn.Module, path: Path) -> None:
     """Write the weights, complete or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    torch.save(module.state_dict(), partial)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        torch.save(module.state_dict(), partial)
 
 
 def restore(module: nn.Module, path: Path) -> nn.Module:
