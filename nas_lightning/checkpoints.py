@@ -67,16 +67,24 @@ class SignalCheckpoint(pl.Callback):
     Lightning's own handlers save at once, which may be in the middle of a step, or let several processes wait
     for each other at different places, for as long as their backend does.
 
+    Several processes have to ask each other, and a GPU waits for the answer; they do so now and then.
+
     Args:
         path: the file of the checkpoint.
         requeue_signal: the name of the signal; None: SIGTERM alone.
+        every_n_batches: how often several processes ask.
 
     """
 
-    def __init__(self, path: str | Path, requeue_signal: str | None = "SIGUSR1") -> None:
+    def __init__(
+        self, path: str | Path, requeue_signal: str | None = "SIGUSR1", every_n_batches: int = 10
+    ) -> None:
+        if every_n_batches < 1:
+            raise InputError("expected at least one batch", got=every_n_batches, where="every_n_batches")
         if requeue_signal is not None and requeue_signal not in signal.Signals.__members__:
             raise InputError("expected the name of a signal", got=requeue_signal, where="requeue_signal")
         self.path, self.requeue_signal = Path(path), requeue_signal
+        self.every_n_batches = every_n_batches
         self._told: set[int] = set()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -89,9 +97,12 @@ class SignalCheckpoint(pl.Callback):
     def _tell(self, number: int, frame: Any) -> None:
         self._told.add(number)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         # at an epoch's end comes its own checkpoint; each process may get the signal at another step, or none
-        if trainer.is_last_batch or not _any(trainer, bool(self._told)):
+        asked = trainer.world_size == 1 or batch_idx % self.every_n_batches == 0
+        if trainer.is_last_batch or not asked or not _any(trainer, bool(self._told)):
             return
         trainer.save_checkpoint(self.path)
         self._stop(trainer)
