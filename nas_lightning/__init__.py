@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from nas_lightning.version import __version__
 
 if TYPE_CHECKING:
-    from nas_lightning.model_file import describe, load, save
+    from nas_lightning.models.file import describe, load, save
 
 __all__ = ["__version__", "describe", "load", "save"]
 
@@ -15,4 +15,4 @@ def __getattr__(name: str) -> Any:
     """What is imported when it is first asked for: `import nas_lightning` alone is instant."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("nas_lightning.model_file"), name)
+    return getattr(import_module("nas_lightning.models.file"), name)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nas_lightning.errors import InputError
-from nas_lightning.whole_files import write_whole
+from nas_lightning.files import parse_json, write_whole
 
 FILE_NAME = "genotype.json"
 MOST_NODES = 1000  # far above any published cell; keeps a mistyped number from filling the memory
@@ -150,16 +150,6 @@ def _count(value: Any, what: str) -> int:
     return value
 
 
-def load_json(text: str, expected: str = "expected JSON", where: object = None) -> Any:
-    """What the JSON `text` says; whatever is wrong with it is an `InputError`."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise InputError(f"{expected}: nested too deeply", where=where) from None
-    except ValueError as error:  # bad JSON, or a number of thousands of digits
-        raise InputError(f"{expected}: {error}", where=where) from None
-
-
 def write_genotypes(path: Path, genotypes: Iterable[Genotype], **facts: Any) -> Path:
     """Write what a run found, with `facts` about the run (strategy, seed, versions, scores) beside it."""
     content = {**facts, "genotypes": [genotype.to_dict() for genotype in genotypes]}
@@ -178,7 +168,7 @@ def read_genotypes(path: str | Path) -> list[Genotype]:
         raise InputError(
             "expected a run's folder or a genotype file", got=str(path), where="genotype.path"
         ) from None
-    data = load_json(text, where=file)
+    data = parse_json(text, where=file)
     found = data.get("genotypes") if isinstance(data, dict) and "genotypes" in data else [data]
     if not isinstance(found, list) or not found:
         raise InputError("expected at least one genotype", got=found, where=file)

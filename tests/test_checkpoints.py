@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from nas_lightning.callbacks import RNGState
-from nas_lightning.checkpoints import AtomicCheckpoints, SignalCheckpoint, StepCheckpoint
+from nas_lightning.callbacks.checkpoints import AtomicCheckpoints, SignalCheckpoint, StepCheckpoint
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201

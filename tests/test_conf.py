@@ -12,9 +12,9 @@ from hydra import compose, initialize_config_module
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.cli.help import config_folder, description
-from nas_lightning.cli.targets import arguments, check_targets
 from nas_lightning.genotype import read_genotypes
+from nas_lightning.jobs.targets import arguments, check_targets
+from nas_lightning.options import config_folder, description
 from tests.cli.conftest import REPOSITORY
 
 FILES = sorted(path.relative_to(config_folder()) for path in config_folder().rglob("*.yaml"))
@@ -112,7 +112,7 @@ def test_every_argument_of_ours_is_an_option(path):
 NOT_OFFERED = {
     "nas_lightning.spaces.DartsSpace": {"ops"},  # a tuple of names: a space of its own
     "nas_lightning.data.SearchData": {"batch_size"},  # that of the data set
-    "nas_lightning.metrics.NTKMonitor": {"batch"},  # for those who have tensors at hand
+    "nas_lightning.callbacks.NTKMonitor": {"batch"},  # for those who have tensors at hand
     "nas_lightning.callbacks.SearchProgressBar": {"refresh_rate"},
     "nas_lightning.strategies.Gaea": {"arch_betas", "arch_weight_decay"},  # of an optimiser that it has not
 }

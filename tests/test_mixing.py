@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from nas_lightning.mixing import mixing
+from nas_lightning.training.mixing import mixing
 
 CLASSES = 7
 

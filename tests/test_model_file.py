@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import nas_lightning
-from nas_lightning.model_file import FILE_NAME, describe, inherit, load, save
+from nas_lightning.models.file import FILE_NAME, describe, inherit, load, save
 from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench1Shot1, NasBench101, NasBench201
 
 SPACES = {

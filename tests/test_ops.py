@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.ops import (
+from nas_lightning.spaces.ops import (
     OPS,
     SEARCH_NORM,
     TRAIN_NORM,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.optim import build_optimizer, build_scheduler, parameter_groups
+from nas_lightning.training.optim import build_optimizer, build_scheduler, parameter_groups
 
 LR, EPOCHS = 0.025, 7
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from hydra import compose, initialize_config_module
 
-from nas_lightning.cli.help import config_folder
+from nas_lightning.options import config_folder
 
 CIFAR = {"channels": 36, "cells": 20, "epochs": 600, "images": 96, "lr": 0.025, "lr_min": 0.0, "warmup": 0}
 CIFAR |= {"schedule": "cosine", "momentum": 0.9, "decay": 3e-4, "auxiliary": 0.4, "drop_path": 0.2}

@@ -10,11 +10,11 @@ import torch
 from matplotlib.figure import Figure
 
 from nas_lightning.genotype import write_genotypes
-from nas_lightning.report import write_report
+from nas_lightning.report.page import write_report
+from nas_lightning.runs.findings import Findings
+from nas_lightning.runs.metrics_csv import MetricsCSV
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.studies.base import Findings
-from nas_lightning.studies.tables import Table
-from nas_lightning.tracking import MetricsCSV
+from nas_lightning.tables import Table
 
 DRAW = torch.Generator().manual_seed(0)
 SPACE = NasBench201()

@@ -19,10 +19,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from nas_lightning.callbacks.rng import RNGState
-from nas_lightning.data.fake import Fake
+from nas_lightning.data.sets.fake import Fake
 from nas_lightning.errors import InputError
-from nas_lightning.retrain import PADDING, Retrain, freeze_unused
 from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.training.retrain import PADDING, Retrain, freeze_unused
 
 CLASSES = 7
 

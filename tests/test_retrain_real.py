@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.retrain_step import DARTS_V2
 from nas_lightning.data import Cifar10
-from nas_lightning.retrain import Retrain
+from nas_lightning.measure.retrain_step import DARTS_V2
 from nas_lightning.spaces import DartsSpace
+from nas_lightning.training.retrain import Retrain
 
 STEPS, EPOCHS = 3, 2
 

@@ -6,9 +6,9 @@ import statistics
 import pytest
 import yaml
 
-from nas_lightning.cli.sweep import over_seeds, rows, unknown
 from nas_lightning.errors import InputError
-from nas_lightning.table import main, read_runs
+from nas_lightning.report.comparison import main, read_runs
+from nas_lightning.report.sweep import over_seeds, rows, unknown
 
 
 def write_run(folder, error, overrides, *, seconds=90.0, genotype="darts_v2", path=None, dataset="digits"):
@@ -92,7 +92,7 @@ def test_the_same_training_on_other_images_is_another_row(tmp_path):
     for number, name in enumerate(("digits", "cifar10")):
         write_run(tmp_path / name, 0.1 * number, [f"dataset={name}", "seed=0"], dataset=name)
     runs, _ = read_runs([tmp_path / "digits", tmp_path / "cifar10"])
-    from nas_lightning.table import table
+    from nas_lightning.report.comparison import table
 
     assert [row[1] for row in table(runs).rows] == ["digits", "cifar10"]
 

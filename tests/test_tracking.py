@@ -11,8 +11,9 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.plots.files import save_genotypes
+from nas_lightning.runs.metrics_csv import MetricsCSV, read_metrics
+from nas_lightning.runs.tracking import publish, wandb_logger
 from nas_lightning.spaces import NasBench201
-from nas_lightning.tracking import MetricsCSV, publish, read_metrics, wandb_logger
 
 
 def lines(logger):

@@ -28,7 +28,7 @@ class TabularBenchmark(ABC):
     """Accuracies of trained networks, in percent, by the name of an architecture.
 
     Searches may ask for `valid_accuracy`, which never reads a test column. Whatever else reads accuracies
-    while it searches is an oracle; see `nas_lightning.benchmarks.objectives`.
+    while it searches is an oracle; see `nas_lightning.objectives.table`.
     """
 
     title: ClassVar[str]

@@ -12,12 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.benchmarks.files import READERS, Columns, percentages, require, run_convert, write_parquet
-from nas_lightning.benchmarks.official101 import DATASET, EPOCHS, HASH, LENGTHS, MODULE
-from nas_lightning.benchmarks.official101 import read as read_official
+from nas_lightning.benchmarks.formats.columns import (
+    READERS,
+    Columns,
+    percentages,
+    require,
+    run_convert,
+    write_parquet,
+)
+from nas_lightning.benchmarks.formats.official101 import DATASET, EPOCHS, HASH, LENGTHS, MODULE
+from nas_lightning.benchmarks.formats.official101 import read as read_official
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.spaces.nasbench101 import NasBench101
+from nas_lightning.spaces.nasbench101.space import NasBench101
 
 COMMAND = "python -m nas_lightning.benchmarks.nasbench101 convert"
 

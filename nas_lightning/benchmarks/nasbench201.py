@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.benchmarks.files import run_convert, write_parquet
-from nas_lightning.benchmarks.official import DATASETS
+from nas_lightning.benchmarks.formats.columns import run_convert, write_parquet
+from nas_lightning.benchmarks.formats.official import DATASETS
 from nas_lightning.benchmarks.tables import columns_of, read
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.nasbench201 import NasBench201

@@ -12,10 +12,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from nas_lightning.benchmarks import official
 from nas_lightning.benchmarks.base import Table
-from nas_lightning.benchmarks.files import READERS, Columns, percentages, require
-from nas_lightning.benchmarks.official import ARCH, DATASETS, OPTIONAL
+from nas_lightning.benchmarks.formats import official
+from nas_lightning.benchmarks.formats.columns import READERS, Columns, percentages, require
+from nas_lightning.benchmarks.formats.official import ARCH, DATASETS, OPTIONAL
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.nasbench201 import EDGES, OPS, NasBench201
 

@@ -16,7 +16,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype
-from nas_lightning.ops import NONE, SKIP
+from nas_lightning.spaces.ops import NONE, SKIP
 
 if TYPE_CHECKING:
     from nas_lightning.strategies.base import Strategy

@@ -6,10 +6,10 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from nas_lightning.analysis.convergence_rate import check, convergence_rate
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, without_none
 from nas_lightning.strategies.base import Strategy
+from nas_lightning.strategies.oneshot.convergence_rate import check, convergence_rate
 
 
 class ConvergenceRate(pl.Callback):

@@ -8,6 +8,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from nas_lightning.errors import InputError
+from nas_lightning.text import duration
 
 
 class ExpectedTime(pl.Callback):
@@ -52,20 +53,3 @@ class ExpectedTime(pl.Callback):
             line = f"about {duration(batches * step)} an epoch, {duration(left * step)} to go"
             bar = trainer.progress_bar_callback
             (print if bar is None else bar.print)(line)
-
-
-def duration(seconds: float) -> str:
-    """Two units at most.
-
-    >>> duration(7.4), duration(95), duration(3 * 3600 + 62), duration(90_000), duration(0.02)
-    ('7 s', '1 min 35 s', '3 h 1 min', '1 d 1 h', '0.02 s')
-    """
-    if seconds < 2:
-        return f"{seconds:.2g} s"
-    left = round(seconds)
-    parts: list[tuple[int, str]] = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count or parts:
-            parts.append((count, unit))
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)

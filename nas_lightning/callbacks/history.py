@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -10,15 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytorch_lightning as pl
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.errors import InputError
+from nas_lightning.files import write_whole
 from nas_lightning.plots.files import save_genotypes, save_weights
-from nas_lightning.whole_files import write_whole
+from nas_lightning.runs.history import FIGURES, HISTORY_FILE, history_line, read_history
 
 if TYPE_CHECKING:
     from nas_lightning.strategies.base import Strategy
-
-HISTORY_FILE = "history.jsonl"
-FIGURES = "figures"
 
 
 class GenotypeHistory(pl.Callback):
@@ -42,7 +38,7 @@ class GenotypeHistory(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.path.is_file():
             kept = [entry for entry in read_history(self.path) if entry["epoch"] < trainer.current_epoch]
-            write_whole(self.path, "".join(_line(entry) for entry in kept))
+            write_whole(self.path, "".join(history_line(entry) for entry in kept))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         strategy = cast("Strategy", pl_module)
@@ -58,7 +54,7 @@ class GenotypeHistory(pl.Callback):
     def _append(self, entry: Mapping[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line(entry))
+            file.write(history_line(entry))
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.figures:
@@ -68,20 +64,3 @@ class GenotypeHistory(pl.Callback):
                 save_genotypes(genotypes, folder)
                 if self.path.is_file():  # not after a search of no epochs
                     save_weights(read_history(self.path), folder)
-
-
-def _line(entry: Mapping[str, Any]) -> str:
-    return json.dumps(entry, ensure_ascii=False) + "\n"
-
-
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """The entries of a history in their order; a last line that a kill cut off does not count."""
-    text = path.read_text(encoding="utf-8")
-    entries = []
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
-        try:
-            entry = json.loads(line)
-            entries.append({"epoch": int(entry["epoch"]), **entry})
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(f"expected an epoch in JSON: {error!r}", where=f"{path}:{number}") from None
-    return entries

@@ -8,11 +8,11 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.analysis.memory import Memory, free_memory, optimizer_copies, training_memory
+from nas_lightning.cost.memory import Memory, free_memory, optimizer_copies, training_memory
 from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
-from nas_lightning.optim import build_optimizer
-from nas_lightning.retrain import Retrain, training_logits
+from nas_lightning.training.optim import build_optimizer
+from nas_lightning.training.retrain import Retrain, training_logits
 
 _MB, _GB = 1024**2, 1024**3
 

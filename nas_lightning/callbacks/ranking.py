@@ -12,10 +12,10 @@ import time
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.analysis.shared_weights import beside, judge_genotype, kendall_tau, log_likelihood
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.strategies.bilevel import Bilevel
+from nas_lightning.objectives.inherited import beside, judge_genotype, kendall_tau, log_likelihood
+from nas_lightning.strategies.oneshot.bilevel import Bilevel
 
 
 class SharedWeightRanking(pl.Callback):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from nas_lightning.tracking import MetricsCSV
+from nas_lightning.runs.metrics_csv import MetricsCSV
 
 CHECKPOINT_KEY = "nas_lightning_epoch_row"
 

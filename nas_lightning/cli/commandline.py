@@ -20,9 +20,10 @@ from hydra._internal.utils import get_args_parser
 
 from nas_lightning.cli.composition import check
 from nas_lightning.cli.help import help_text
-from nas_lightning.cli.output import reserve
 from nas_lightning.cli.resume import after_requeue, continued, own_folders, run_to_resume
 from nas_lightning.errors import InputError
+from nas_lightning.runs.folder import reserve
+from nas_lightning.text import quote
 
 _LEFT_TO_HYDRA = ("hydra_help", "info", "shell_completion", "experimental_rerun")
 CHILD = "hydra.output_subdir=null"
@@ -50,7 +51,7 @@ def prepare(name: str, argv: Sequence[str]) -> list[str]:
         if arguments.cfg:
             return [*flags, *overrides]
         output = reserve(config, overrides, sweep=arguments.multirun)
-        return [*flags, *overrides, f"hydra.{_mode(arguments.multirun)}.dir={quoted(str(output))}"]
+        return [*flags, *overrides, f"hydra.{_mode(arguments.multirun)}.dir={quote(str(output))}"]
     if arguments.multirun:
         raise InputError("expected one run to go on with, without -m", got=str(run), where="resume")
     if not folders:
@@ -59,7 +60,7 @@ def prepare(name: str, argv: Sequence[str]) -> list[str]:
         flags += [part for folder in folders for part in ("--config-dir", str(folder))]
     overrides = continued(name, run, overrides, folders)
     check(name, overrides, folders, sweep=False)
-    return [*flags, *overrides, f"hydra.run.dir={quoted(str(run))}", CHILD]
+    return [*flags, *overrides, f"hydra.run.dir={quote(str(run))}", CHILD]
 
 
 def _config_dirs(argv: Sequence[str]) -> list[Path]:
@@ -95,15 +96,10 @@ def _written_out(name: str, override: str, multirun: bool) -> str:
         folder = override.removeprefix("run=")
         if not folder.strip("\"' "):
             raise InputError("expected a folder for the run", got="nothing", where="run")
-        literal = folder if folder.startswith(("'", '"', "${")) else quoted(folder)
+        literal = folder if folder.startswith(("'", '"', "${")) else quote(folder)
         return f"hydra.{_mode(multirun)}.dir={literal}"
     return override
 
 
 def _mode(multirun: bool) -> str:
     return "sweep" if multirun else "run"
-
-
-def quoted(text: str) -> str:
-    """A value that Hydra takes as it is, whatever characters it has."""
-    return '"' + text.replace('"', '\\"') + '"'

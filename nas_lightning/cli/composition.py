@@ -18,8 +18,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nas_lightning.cli.help import description, groups, option_file
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.options import description, groups, option_file
 
 WHERE = "the command line"
 MOST_COMBINATIONS = 200  # of a sweep's groups that are composed beforehand

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from importlib import resources
 from pathlib import Path
+
+from nas_lightning.options import groups
 
 _INTRODUCTION = {
     "search": """Search an architecture.
@@ -49,42 +49,6 @@ _ENDING = """Every setting can be given as key=value; --cfg job prints them all 
   run=DIR                      the folder that everything is written to
   --config-dir DIR             add your own configurations
 """
-
-
-def config_folder() -> Path:
-    """Where the package's configurations are."""
-    return Path(str(resources.files("nas_lightning.conf")))
-
-
-def groups(folders: Iterable[Path] = ()) -> dict[str, dict[str, str]]:
-    """Options and their one line, by group; nested options are named with slashes."""
-    return _groups(tuple(folders))
-
-
-@cache
-def _groups(folders: tuple[Path, ...]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for folder in (config_folder(), *folders):
-        for path in sorted(folder.glob("*/**/*.yaml")):
-            if path.name.startswith("_"):
-                continue  # a part of others
-            group, *rest = path.relative_to(folder).with_suffix("").parts
-            found.setdefault(group, {})["/".join(rest)] = description(path)
-    return found
-
-
-def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path:
-    """The yaml behind an option."""
-    files = [folder / group / f"{option}.yaml" for folder in (*folders, config_folder())]
-    return next(file for file in files if file.is_file())
-
-
-def description(path: Path) -> str:
-    """The first comment of a yaml that is no instruction to Hydra."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("#") and not line.startswith("# @"):
-            return line.lstrip("# ").strip()
-    return ""
 
 
 def help_text(name: str, folders: Iterable[Path] = ()) -> str:

@@ -5,9 +5,8 @@ What decides the result must be what it was; the folder's `.hydra` stays as it i
 
 from __future__ import annotations
 
-import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from omegaconf import OmegaConf
 
 from nas_lightning.cli.composition import composed
 from nas_lightning.errors import InputError
+from nas_lightning.runs.folder import CHECKPOINT, requeued, script_of
 
-CHECKPOINT = "checkpoints/last.ckpt"
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data"),
     *("strategy", "derivation", "retrain", "init", "ensemble", "study", "seed", "trainer.max_epochs"),
@@ -28,22 +27,12 @@ MOVABLE = (".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size
 how many architectures it looks at."""
 
 
-def script_of(config: Mapping[str, Any]) -> str:
-    """The entry script of a composed configuration: only a search has a strategy, and training no space."""
-    return "search" if "strategy" in config else "analyze" if "space" in config else "train"
-
-
 def run_to_resume(typed: Sequence[str]) -> Path | None:
     """The folder behind `resume=`."""
     given = [line.split("=", 1)[1].strip("\"'") for line in typed if line.startswith("resume=")]
     if given and not given[-1]:
         raise InputError("expected the folder of an earlier run", got="nothing", where="resume")
     return Path(given[-1]) if given and given[-1] != "null" else None
-
-
-def requeued() -> bool:
-    """Whether SLURM has started this job before."""
-    return int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
 
 
 def after_requeue(typed: Sequence[str]) -> list[str]:

@@ -14,9 +14,10 @@ import torch
 
 from nas_lightning.data.augment import Augment
 from nas_lightning.data.loaders import Batch, EpochLoader, EvalLoader, TrainBatches, plain_batches
-from nas_lightning.data.order import HOLD_OUT, SUBSET, generator, stratified_split
+from nas_lightning.data.order import HOLD_OUT, SUBSET, stratified_split
 from nas_lightning.data.samples import Samples
 from nas_lightning.errors import InputError
+from nas_lightning.randomness import generator
 
 
 @dataclass(frozen=True)

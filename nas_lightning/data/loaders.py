@@ -11,17 +11,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from torch import Tensor
 
 from nas_lightning.data.augment import Augment, normalise
-from nas_lightning.data.order import (
-    AUGMENT,
-    PLAIN,
-    evaluation_draws,
-    generator,
-    rank_and_world,
-    seed_of,
-    training_draws,
-)
+from nas_lightning.data.order import AUGMENT, PLAIN, evaluation_draws, rank_and_world, training_draws
 from nas_lightning.data.samples import Samples
 from nas_lightning.errors import InputError
+from nas_lightning.randomness import generator, seed_of
 
 Batch = tuple[Tensor, Tensor]  # (b, c, h, w) floats and (b,) labels
 T = TypeVar("T", covariant=True)

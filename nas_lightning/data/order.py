@@ -6,7 +6,6 @@ sees with 2b: the *global* batch is drawn, and each process takes its contiguous
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,25 +15,10 @@ from torch import Tensor
 from torch import distributed as dist
 
 from nas_lightning.errors import InputError
+from nas_lightning.randomness import generator
 
 # What a generator is for; part of its key, so that no two purposes share random numbers.
 ORDER, AUGMENT, SAMPLE, SUBSET, HOLD_OUT, SEARCH_SPLIT, PLAIN, CONTENT = range(8)
-
-
-def generator(*key: int) -> torch.Generator:
-    """A generator of its own for every key.
-
-    >>> a, b, c = (torch.randint(1000, (), generator=generator(*k)).item() for k in [(0, 1), (0, 1), (1, 0)])
-    >>> a == b, a == c
-    (True, False)
-    """
-    return torch.Generator().manual_seed(seed_of(*key))
-
-
-def seed_of(*key: int) -> int:
-    """63 bits that depend on every part of the key, and on their order."""
-    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
 
 
 def rank_and_world() -> tuple[int, int]:

@@ -7,8 +7,9 @@ import torch
 
 from nas_lightning.data.base import ImageData
 from nas_lightning.data.loaders import Batch, EpochLoader, PairedBatches, TrainBatches, plain_batches
-from nas_lightning.data.order import SEARCH_SPLIT, generator, seed_of, stratified_split
+from nas_lightning.data.order import SEARCH_SPLIT, stratified_split
 from nas_lightning.errors import InputError
+from nas_lightning.randomness import generator, seed_of
 
 
 class SearchData(pl.LightningDataModule):

@@ -19,11 +19,10 @@ import torch
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from nas_lightning import model_file
 from nas_lightning.errors import InputError
-from nas_lightning.genotype import load_json
-from nas_lightning.model_file import Description
-from nas_lightning.whole_files import write_whole
+from nas_lightning.files import parse_json, write_whole
+from nas_lightning.models import file as model_file
+from nas_lightning.models.file import Description
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1
@@ -106,7 +105,7 @@ class Ensemble(nn.Module):
         folder = folder / "ensemble" if (folder / "ensemble" / FILE_NAME).is_file() else folder
         if not (folder / FILE_NAME).is_file():
             raise InputError(_EXPECTED, got=str(folder))
-        data = load_json((folder / FILE_NAME).read_text(encoding="utf-8"), where=folder / FILE_NAME)
+        data = parse_json((folder / FILE_NAME).read_text(encoding="utf-8"), where=folder / FILE_NAME)
         if not isinstance(data, dict) or data.get("format") != _FORMAT or not data.get("members"):
             raise InputError(f"expected an ensemble of format {_FORMAT}", got=data, where=folder / FILE_NAME)
         found = cls.of_runs(

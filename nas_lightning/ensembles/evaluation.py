@@ -28,7 +28,7 @@ from nas_lightning.data.loaders import EvalLoader
 from nas_lightning.data.order import evaluation_draws
 from nas_lightning.data.samples import Samples
 from nas_lightning.ensembles.ensemble import Ensemble
-from nas_lightning.ensembles.selection import averaged_loss
+from nas_lightning.ensembles.forward_selection import averaged_loss
 from nas_lightning.errors import InputError
 
 Batch = tuple[Tensor, Tensor]

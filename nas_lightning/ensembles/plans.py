@@ -12,9 +12,9 @@ import torch
 from nas_lightning.ensembles.ensemble import Ensemble, McDropPath
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.model_file import FILE_NAME
+from nas_lightning.models.file import FILE_NAME
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.strategies.random_search import distinct
+from nas_lightning.spaces.sampling import draw_distinct
 
 
 class Member(NamedTuple):
@@ -88,7 +88,7 @@ class RandomPool(Plan):
 
     def draw(self, space: SearchSpace) -> list[Genotype]:
         try:
-            return distinct(space, self.pool, torch.Generator().manual_seed(self.seed))
+            return draw_distinct(space, self.pool, torch.Generator().manual_seed(self.seed))
         except InputError:
             expected = f"expected fewer architectures: {space.name} has not as many"
             raise InputError(expected, got=self.pool, where="ensemble.pool") from None

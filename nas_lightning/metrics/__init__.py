@@ -4,10 +4,7 @@ from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.counts import Flops, Params
 from nas_lightning.metrics.fisher import Fisher
 from nas_lightning.metrics.gradients import GradNorm, Grasp, Snip
-from nas_lightning.metrics.initialise import initialise
 from nas_lightning.metrics.jacov import Jacov
-from nas_lightning.metrics.kernel import Kernel
-from nas_lightning.metrics.monitor import NTKMonitor
 from nas_lightning.metrics.naswot import Naswot
 from nas_lightning.metrics.ntk import (
     NTKCondition,
@@ -17,6 +14,8 @@ from nas_lightning.metrics.ntk import (
     NTKTrace,
     ntk,
 )
+from nas_lightning.metrics.passes.initialise import initialise
+from nas_lightning.metrics.passes.kernel import Kernel
 from nas_lightning.metrics.synflow import Synflow
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "NTKFrobenius",
     "NTKLambdaMin",
     "NTKMeanDiagonal",
-    "NTKMonitor",
     "NTKTrace",
     "Naswot",
     "Params",

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.passes import Batch, Needs, Passes
+from nas_lightning.metrics.passes.shared import Batch, Needs, Passes
 
 
 @dataclass(frozen=True)

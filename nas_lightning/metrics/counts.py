@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.passes import Passes
+from nas_lightning.metrics.passes.shared import Passes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.passes import Needs, Passes
+from nas_lightning.metrics.passes.shared import Needs, Passes
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.passes import Passes
+from nas_lightning.metrics.passes.shared import Passes
 
 _K = 1e-5
 

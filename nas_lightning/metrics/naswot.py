@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.passes import Needs, Passes
+from nas_lightning.metrics.passes.shared import Needs, Passes
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Metrics from the empirical neural tangent kernel at initialisation, all from one kernel.
 
-`coupled` and `output` are explained in `nas_lightning.metrics.kernel`.
+`coupled` and `output` are explained in `nas_lightning.metrics.passes.kernel`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import ClassVar
 from torch import nn
 
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.kernel import Kernel, Output
-from nas_lightning.metrics.passes import Batch, Passes
+from nas_lightning.metrics.passes.kernel import Kernel, Output
+from nas_lightning.metrics.passes.shared import Batch, Passes
 
 
 def ntk(

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.layers import BATCH_NORMS
-from nas_lightning.metrics.passes import Passes
+from nas_lightning.metrics.passes.layers import BATCH_NORMS
+from nas_lightning.metrics.passes.shared import Passes
 
 
 @dataclass(frozen=True)

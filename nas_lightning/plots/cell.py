@@ -14,9 +14,9 @@ from matplotlib.path import Path
 from matplotlib.textpath import TextToPath
 
 from nas_lightning.genotype import Cell, Genotype
-from nas_lightning.ops import NONE
 from nas_lightning.plots.layout import LABEL_HEIGHT, Layout, Point, Route, Wire, arrange
 from nas_lightning.plots.style import GREY, INK, Kind, kind, node_name, pretty
+from nas_lightning.spaces.ops import NONE
 
 FONT_SIZE = 8.0
 BORDER = 0.18

@@ -1,15 +1,15 @@
 """Search spaces: each one file, one final subclass of `SearchSpace`."""
 
+from nas_lightning.spaces.activations.mlp import Mlp
+from nas_lightning.spaces.activations.two_layer import TwoLayer
 from nas_lightning.spaces.base import Group, SearchSpace
-from nas_lightning.spaces.darts import DartsSpace
-from nas_lightning.spaces.darts_nasi import DartsNasi
-from nas_lightning.spaces.mlp import Mlp
-from nas_lightning.spaces.nasbench1shot1 import NasBench1Shot1
-from nas_lightning.spaces.nasbench101 import NasBench101
+from nas_lightning.spaces.darts.nasi import DartsNasi
+from nas_lightning.spaces.darts.space import DartsSpace
+from nas_lightning.spaces.nasbench101.oneshot import NasBench1Shot1
+from nas_lightning.spaces.nasbench101.space import NasBench101
 from nas_lightning.spaces.nasbench201 import NasBench201
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.spaces.two_layer import TwoLayer
 
 __all__ = [
     "DartsNasi",

@@ -9,7 +9,7 @@ supernet. A new space is one file with one final subclass and a yaml.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
-from nas_lightning.ops import NONE
+from nas_lightning.randomness import choose
 from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.ops import NONE
 from nas_lightning.spaces.supernet import Supernet
 
 
@@ -149,12 +150,6 @@ class SearchSpace(ABC):
                 raise ValueError(f"expected scores of shape {group.shape} for {name!r}, got {shape}")
             if not bool(torch.isfinite(scores[name]).all()):
                 raise ValueError(f"expected finite scores for {name!r}, got {scores[name].tolist()}")
-
-
-def choose(items: Iterable[Any], generator: torch.Generator) -> Any:
-    """One of the items, uniformly at random."""
-    items = list(items)
-    return items[int(torch.randint(len(items), (), generator=generator))]
 
 
 def real_ops(group: Group) -> list[str]:

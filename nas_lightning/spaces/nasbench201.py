@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.genotype import Cell, Edge, Genotype, load_json
-from nas_lightning.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm
-from nas_lightning.spaces.base import Group, SearchSpace, best, choose
-from nas_lightning.spaces.graph import CellGraph, Plan
+from nas_lightning.files import parse_json
+from nas_lightning.genotype import Cell, Edge, Genotype
+from nas_lightning.randomness import choose
+from nas_lightning.spaces.base import Group, SearchSpace, best
+from nas_lightning.spaces.cells.graph import CellGraph, Plan
 from nas_lightning.spaces.network import Backbone, Network
+from nas_lightning.spaces.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm
 from nas_lightning.spaces.supernet import Supernet
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -120,7 +122,7 @@ class NasBench201(SearchSpace):
         if isinstance(text, str) and not text.lstrip().startswith("{"):
             return self._parse_string(text)
         expected = "expected an architecture string |op~0|+|op~0|op~1|+|op~0|op~1|op~2| or JSON"
-        data = load_json(text, expected) if isinstance(text, str) else text
+        data = parse_json(text, expected) if isinstance(text, str) else text
         if not isinstance(data, Mapping):
             raise InputError(expected, got=data)
         if "arch" in data:

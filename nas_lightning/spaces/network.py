@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.drop_path import DropPath
-from nas_lightning.spaces.graph import Plan
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.cells.drop_path import DropPath
+from nas_lightning.spaces.cells.graph import Plan
 
 
 class Backbone(nn.Module, ABC):
@@ -153,3 +154,6 @@ def check_classes(num_classes: int) -> None:
     """Raise unless there is something to tell apart."""
     if num_classes < 2:
         raise InputError("expected at least two classes", got=num_classes)
+
+
+NetworkFactory = Callable[[Genotype], nn.Module]

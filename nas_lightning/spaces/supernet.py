@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from nas_lightning.spaces.graph import Plan
+from nas_lightning.spaces.cells.graph import Plan
 from nas_lightning.spaces.network import Backbone, channels_last, check_classes, list_last
 
 Weights = Mapping[str, Tensor]

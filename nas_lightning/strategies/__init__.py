@@ -1,20 +1,20 @@
 """Search strategies: each one file, one final subclass of `Strategy`."""
 
 from nas_lightning.strategies.base import Strategy
-from nas_lightning.strategies.bilevel import Bilevel
-from nas_lightning.strategies.darts import Darts
-from nas_lightning.strategies.eigen_nas import EigenNas, Knas
-from nas_lightning.strategies.evolution import Evolution
-from nas_lightning.strategies.fair_darts import FairDarts
-from nas_lightning.strategies.gaea import Gaea
-from nas_lightning.strategies.gdas import Gdas
-from nas_lightning.strategies.hnas import Hnas
-from nas_lightning.strategies.metric_search import MetricSearch
-from nas_lightning.strategies.nasi import Nasi
-from nas_lightning.strategies.pc_darts import PCDarts
-from nas_lightning.strategies.pr_darts import PRDarts
-from nas_lightning.strategies.random_search import RandomSearch
-from nas_lightning.strategies.random_ws import RandomWS
+from nas_lightning.strategies.black_box.eigen_nas import EigenNas, Knas
+from nas_lightning.strategies.black_box.evolution import Evolution
+from nas_lightning.strategies.black_box.hnas import Hnas
+from nas_lightning.strategies.black_box.metric_search import MetricSearch
+from nas_lightning.strategies.black_box.random_search import RandomSearch
+from nas_lightning.strategies.nasi.strategy import Nasi
+from nas_lightning.strategies.oneshot.bilevel import Bilevel
+from nas_lightning.strategies.oneshot.darts import Darts
+from nas_lightning.strategies.oneshot.fair_darts import FairDarts
+from nas_lightning.strategies.oneshot.gaea import Gaea
+from nas_lightning.strategies.oneshot.gdas import Gdas
+from nas_lightning.strategies.oneshot.pc_darts import PCDarts
+from nas_lightning.strategies.oneshot.pr_darts import PRDarts
+from nas_lightning.strategies.oneshot.random_ws import RandomWS
 
 __all__ = [
     "Bilevel",

@@ -15,18 +15,17 @@ A new strategy is one file with one final subclass, and one yaml.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 
-NetworkFactory = Callable[[Genotype], nn.Module]
 PRECISIONS = ("bf16-mixed", "32-true", "64-true")
 _STAMP = "nas_lightning"  # our entry in a checkpoint
 

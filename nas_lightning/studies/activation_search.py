@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
+from nas_lightning.files import write_whole
 from nas_lightning.plots.activations import draw_activations
+from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces import Mlp, SearchSpace, Supernet
-from nas_lightning.spaces.activations import ACTIVATION, SKIPS
-from nas_lightning.strategies.activation_search import ActivationSearch
-from nas_lightning.studies.base import Findings, Study
-from nas_lightning.studies.tables import Cell, Estimate, Table
-from nas_lightning.whole_files import write_whole
+from nas_lightning.spaces.activations.layers import ACTIVATION, SKIPS
+from nas_lightning.strategies.oneshot.activation_search import ActivationSearch
+from nas_lightning.studies.base import Study
+from nas_lightning.tables import Cell, Estimate, Table
 
 Values = NDArray[np.float64]
 _RECTIFIERS = ("relu", "leaky_relu")

@@ -23,16 +23,14 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.studies.tables import Table
+from nas_lightning.runs.findings import Findings
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 PARTS: Mapping[str, str] = {
     "space": "the search space",
@@ -45,37 +43,6 @@ PARTS: Mapping[str, str] = {
     "folder": "the run's folder",
 }
 """What the command has for a study's `run`, by the name of its argument."""
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What a study ends in.
-
-    Args:
-        tables: written to `tables/<name>.csv`, `.md` and `.tex`, and shown in this order, unless long.
-        figures: written to `figures/<name>.svg` and `.png`.
-        numbers: single numbers for the run's summary, by name.
-    """
-
-    tables: Sequence[Table]
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    numbers: Mapping[str, float] = field(default_factory=dict)
-
-    def write(self, folder: Path) -> list[Path]:
-        """The files that a reader opens: the Markdown of each table, the picture of each figure."""
-        from nas_lightning.plots.style import save
-
-        written = []
-        for table in self.tables:
-            path = folder / "tables" / f"{table.name}.md"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(table.markdown() + "\n", encoding="utf-8")
-            path.with_suffix(".csv").write_text(table.csv(), encoding="utf-8")
-            path.with_suffix(".tex").write_text(table.latex(), encoding="utf-8")
-            written.append(path)
-        for name, figure in self.figures.items():
-            written.append(save(figure, folder / "figures" / name)[1])
-        return written
 
 
 class Study(ABC):

@@ -9,7 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.analysis.linear_cells import (
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.runs.findings import Findings
+from nas_lightning.spaces import DartsSpace
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.theory.linear_cells import (
     lipschitz,
     narrowest_gradients,
     products,
@@ -18,12 +23,8 @@ from nas_lightning.analysis.linear_cells import (
     variance_bound,
     widest_gradients,
 )
-from nas_lightning.analysis.topology import depth, width
-from nas_lightning.errors import InputError
-from nas_lightning.genotype import Genotype
-from nas_lightning.spaces import DartsSpace
-from nas_lightning.studies.base import Findings, Study
-from nas_lightning.studies.tables import Cell, Table
+from nas_lightning.studies.theory.topology import depth, width
+from nas_lightning.tables import Cell, Table
 
 _SMOOTH = (
     "‖change of ∂f̂/∂W⁽ⁱ⁾‖/‖change of W⁽ⁱ⁾‖ of the narrowest cell over L of the widest, median; as a share of "

@@ -17,15 +17,16 @@ from torch import nn
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.initialise import Scheme
-from nas_lightning.metrics.ranking import COMBINED, log_ranks
+from nas_lightning.metrics.passes.initialise import Scheme
+from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
+from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
-from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, drawn
 from nas_lightning.studies.scenarios import Objective
 from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
-from nas_lightning.studies.tables import Cell, Estimate, Table
+from nas_lightning.tables import Cell, Estimate, Table
 
 _GRID = (
     "Trade-off and both: μ and ν are the best of a grid on the same cells, as the authors report it. Held "

@@ -17,10 +17,11 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.initialise import Scheme
+from nas_lightning.metrics.passes.initialise import Scheme
+from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
-from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, drawn
 from nas_lightning.studies.scenarios import Objective
 from nas_lightning.studies.settings import (
@@ -34,7 +35,7 @@ from nas_lightning.studies.settings import (
     widths,
 )
 from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
-from nas_lightning.studies.tables import Cell, Estimate, Table
+from nas_lightning.tables import Cell, Estimate, Table
 
 _CHOSEN = "μ and ν: the best of a grid on these cells in the main setting, the same in all rows"
 _NASI = "t(A)"

@@ -21,15 +21,16 @@ from nas_lightning.ensembles.attacks import Attack, defence_round
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import check_images, pixel_batches
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.model_file import Normalise
+from nas_lightning.files import write_whole
+from nas_lightning.models.file import Normalise
 from nas_lightning.plots.style import INK, tidy
-from nas_lightning.retrain import Retrain
+from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.studies.base import Findings, Study
+from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import drawn
-from nas_lightning.studies.tables import Table
-from nas_lightning.studies.trained import train_networks
-from nas_lightning.whole_files import write_whole
+from nas_lightning.studies.training import train_networks
+from nas_lightning.tables import Table
+from nas_lightning.training.retrain import Retrain
 
 ROUNDS_FILE = "rounds.json"
 

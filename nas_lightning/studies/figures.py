@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from nas_lightning.plots.style import FAINT, GREY, INK, tidy
 from nas_lightning.studies.statistics import Values, spearman
-from nas_lightning.studies.tables import Estimate
+from nas_lightning.tables import Estimate
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _COLUMNS = 4

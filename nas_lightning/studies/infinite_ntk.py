@@ -8,15 +8,16 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from nas_lightning.analysis.ntk_bounds import bounds
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.infinite_ntk import infinite_ntk
+from nas_lightning.metrics.infinite.ntk import infinite_ntk
 from nas_lightning.plots.activations import COLOURS
 from nas_lightning.plots.style import INK, tidy
-from nas_lightning.spaces.activations import ACTIVATIONS
-from nas_lightning.studies.base import Findings, Study
-from nas_lightning.studies.tables import Cell, Table
+from nas_lightning.runs.findings import Findings
+from nas_lightning.spaces.activations.layers import ACTIVATIONS
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.theory.ntk_bounds import bounds
+from nas_lightning.tables import Cell, Table
 
 _NOTE = (
     "λ_min of the kernel that wide networks approach, of lemma 1 to the letter (other where there are "

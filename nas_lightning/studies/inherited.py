@@ -21,19 +21,20 @@ from torch import Tensor, nn
 from nas_lightning.data import SearchData
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import ensemble_error, evaluate, every_test_batch
-from nas_lightning.ensembles.selection import InheritedWeights, averaged_loss
+from nas_lightning.ensembles.forward_selection import InheritedWeights, averaged_loss
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.plots.style import INK, tidy
-from nas_lightning.retrain import Retrain
+from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.random_ws import RandomWS
-from nas_lightning.studies.base import Findings, Study
+from nas_lightning.strategies.oneshot.random_ws import RandomWS
+from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import drawn
 from nas_lightning.studies.statistics import Values, pearson, spearman
-from nas_lightning.studies.tables import Cell, Table
-from nas_lightning.studies.trained import QUIET, keep, restore, train_networks
+from nas_lightning.studies.training import QUIET, keep, restore, train_networks
+from nas_lightning.tables import Cell, Table
+from nas_lightning.training.retrain import Retrain
 
 _BLUE = "#0072b2"
 MEASURES = {"error": ensemble_error, "loss": averaged_loss}

@@ -13,15 +13,15 @@ import torch
 from torch import nn
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.benchmarks.official import DATASETS
+from nas_lightning.benchmarks.formats.official import DATASETS
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.initialise import Scheme
-from nas_lightning.metrics.passes import Batch
-from nas_lightning.metrics.pool import score_pool
+from nas_lightning.metrics.passes.initialise import Scheme
+from nas_lightning.metrics.passes.shared import Batch
+from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.strategies.random_search import distinct
+from nas_lightning.spaces.sampling import draw_distinct
 from nas_lightning.studies.statistics import Values
 
 _FIRST = 5  # architectures that the rate is measured on
@@ -41,7 +41,7 @@ def check_pool(metrics: Mapping[str, Metric], names: Sequence[str], *, cells: in
 
 def drawn(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:
     """So many architectures of a space, each another; more of the same seed begin with the same."""
-    return distinct(space, cells, torch.Generator().manual_seed(seed))
+    return draw_distinct(space, cells, torch.Generator().manual_seed(seed))
 
 
 def accuracies_of(benchmark: TabularBenchmark, genotypes: Sequence[Genotype]) -> dict[str, Values]:

@@ -11,8 +11,8 @@ from torch import nn
 
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.metrics.initialise import Scheme
-from nas_lightning.metrics.passes import Batch
+from nas_lightning.metrics.passes.initialise import Scheme
+from nas_lightning.metrics.passes.shared import Batch
 from nas_lightning.studies.pools import Setting
 
 MAIN = "main"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nas_lightning.studies.tables import Estimate
+from nas_lightning.tables import Estimate
 
 Values = NDArray[np.float64]
 Statistic = Callable[[Values, Values], float]

@@ -21,18 +21,19 @@ from matplotlib.figure import Figure
 
 from nas_lightning.data import SearchData
 from nas_lightning.ensembles.evaluation import Evaluation, every_test_batch
-from nas_lightning.ensembles.samplers import DeltaSearch, Sampler, Sampling
-from nas_lightning.ensembles.selection import InheritedWeights, Round
+from nas_lightning.ensembles.forward_selection import InheritedWeights, Round
 from nas_lightning.errors import InputError
+from nas_lightning.files import write_whole
 from nas_lightning.plots.style import INK
+from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.nesbs import Nesbs
+from nas_lightning.strategies.nesbs.samplers import DeltaSearch, Sampler, Sampling
+from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.studies import figures
-from nas_lightning.studies.base import Findings, Study
-from nas_lightning.studies.tables import Cell, Estimate, Table
-from nas_lightning.studies.trained import QUIET, keep, restore
-from nas_lightning.whole_files import write_whole
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.training import QUIET, keep, restore
+from nas_lightning.tables import Cell, Estimate, Table
 
 TRIALS_FILE = "trials.json"
 SAMPLERS: Mapping[str, Sampler] = {

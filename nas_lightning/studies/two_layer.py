@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.analysis.alpha_order import Verdict, risk, verdicts
-from nas_lightning.analysis.shared_weights import kendall_tau
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.activations import ACTIVATIONS
-from nas_lightning.strategies.gaea import exponentiated_gradient
-from nas_lightning.studies.base import Findings, Study
-from nas_lightning.studies.tables import Cell, Estimate, Table
+from nas_lightning.objectives.inherited import kendall_tau
+from nas_lightning.runs.findings import Findings
+from nas_lightning.spaces.activations.layers import ACTIVATIONS
+from nas_lightning.strategies.oneshot.gaea import exponentiated_gradient
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.theory.alpha_order import Verdict, risk, verdicts
+from nas_lightning.tables import Cell, Estimate, Table
 
 _NOTE = (
     "Condition 6 is met by every pair of two candidates, and is sufficient on realisable data: all pairs "

@@ -6,15 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from nas_lightning.analysis.memory import (
-    free_memory,
-    kept_for_backward,
-    optimizer_copies,
-    training_memory,
-)
-from nas_lightning.optim import build_optimizer
-from nas_lightning.retrain import training_logits
+from nas_lightning.cost.memory import free_memory, kept_for_backward, optimizer_copies, training_memory
 from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.training.optim import build_optimizer
+from nas_lightning.training.retrain import training_logits
 
 
 def test_a_chain_of_layers_by_hand():

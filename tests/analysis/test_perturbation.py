@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from nas_lightning.analysis.perturbation import Perturbation, Selection
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import Darts, Gdas, PRDarts, RandomWS
+from nas_lightning.strategies.derivation.perturbation import Perturbation, Selection
 
 
 class Rigged(nn.Module):

@@ -8,7 +8,7 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 
-from nas_lightning.analysis.shared_weights import (
+from nas_lightning.objectives.inherited import (
     beside,
     inherit,
     judge_genotype,
@@ -16,8 +16,8 @@ from nas_lightning.analysis.shared_weights import (
     log_likelihood,
     recalibrate,
 )
-from nas_lightning.ops import SEARCH_NORM
 from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.spaces.ops import SEARCH_NORM
 
 SPACES = {"darts": (DartsSpace(nodes=2), 3), "nasbench201": (NasBench201(), 1)}
 

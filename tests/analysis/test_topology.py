@@ -6,7 +6,10 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from nas_lightning.analysis.linear_cells import (
+from nas_lightning.genotype import Cell
+from nas_lightning.options import config_folder
+from nas_lightning.spaces import DartsSpace
+from nas_lightning.studies.theory.linear_cells import (
     lipschitz,
     narrowest_gradients,
     products,
@@ -15,10 +18,7 @@ from nas_lightning.analysis.linear_cells import (
     variance_bound,
     widest_gradients,
 )
-from nas_lightning.analysis.topology import depth, width
-from nas_lightning.cli.help import config_folder
-from nas_lightning.genotype import Cell
-from nas_lightning.spaces import DartsSpace
+from nas_lightning.studies.theory.topology import depth, width
 
 PUBLISHED = {  # the thesis, tables 4.2 and 7.2
     "nasnet": (Fraction(5), 2),

@@ -6,9 +6,9 @@ from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201, main
-from nas_lightning.benchmarks.objectives import OracleAccuracy, ValidationAccuracy
 from nas_lightning.benchmarks.tables import ARCHITECTURES, all_strings
 from nas_lightning.errors import InputError
+from nas_lightning.objectives.table import OracleAccuracy, ValidationAccuracy
 from nas_lightning.spaces import DartsSpace, NasBench201
 
 SPACE = NasBench201()

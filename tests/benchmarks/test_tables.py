@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from nas_lightning.benchmarks import official
+from nas_lightning.benchmarks.formats import official
 from nas_lightning.benchmarks.tables import all_strings, read
 
 

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from nas_lightning.callbacks import GenotypeHistory, RewindMetrics, RNGState
+from nas_lightning.runs.metrics_csv import MetricsCSV
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Strategy
-from nas_lightning.tracking import MetricsCSV
 
 LIGHTNING_SAYS = (
     "ignore:.*LeafSpec.*:FutureWarning",

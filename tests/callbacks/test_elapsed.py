@@ -4,11 +4,11 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.callbacks import elapsed
-from nas_lightning.callbacks.elapsed import Elapsed
+from nas_lightning.callbacks import stopwatch as elapsed
+from nas_lightning.callbacks.stopwatch import Elapsed
 from nas_lightning.data import Fake
-from nas_lightning.retrain import Retrain
 from nas_lightning.spaces import NasBench201
+from nas_lightning.training.retrain import Retrain
 
 
 @pytest.fixture

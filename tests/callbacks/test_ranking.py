@@ -5,9 +5,9 @@ import pytorch_lightning as pl
 import torch
 from scipy import stats
 
-from nas_lightning.analysis.shared_weights import judge_genotype
 from nas_lightning.callbacks.ranking import SharedWeightRanking
 from nas_lightning.data import Fake, SearchData
+from nas_lightning.objectives.inherited import judge_genotype
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts, RandomWS
 

@@ -128,7 +128,7 @@ def test_states_cover_all_three_libraries(tmp_path):
 
 
 def test_history_says_what_the_strategy_says(tmp_path, tiny, trainer):
-    from nas_lightning.callbacks.history import read_history
+    from nas_lightning.runs.history import read_history
 
     search = tiny()
     trainer(tmp_path, 3).fit(search)

@@ -11,9 +11,9 @@ from nas_lightning import load
 from nas_lightning.data import Fake
 from nas_lightning.ensembles import Ensemble, McDropPath
 from nas_lightning.genotype import read_genotypes, write_genotypes
-from nas_lightning.retrain import Retrain
+from nas_lightning.report.comparison import read_runs, table
 from nas_lightning.spaces import NasBench201
-from nas_lightning.table import read_runs, table
+from nas_lightning.training.retrain import Retrain
 from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK
 
 QUICK = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1")
@@ -60,7 +60,7 @@ def test_every_architecture_of_a_file(tmp_path, command, cells):
     for part in ("study=defence", "ensemble=all seed=1<", "How the members differ", "prediction map"):
         assert part in page
     assert "Left out" not in page
-    assert "nas_lightning.export" in (run / "member_1" / "report.html").read_text()
+    assert "nas_lightning.models.export" in (run / "member_1" / "report.html").read_text()
 
 
 FOLDERS = (".", "member_1", "member_2")

@@ -7,7 +7,7 @@ import torch
 
 import nas_lightning
 from nas_lightning.data import Fake
-from nas_lightning.model_file import describe
+from nas_lightning.models.file import describe
 from tests.cli.conftest import TINY_DATA, TINY_NETWORK
 
 QUICK = (*TINY_DATA, *TINY_NETWORK, "genotype=nasbench201_best")
@@ -46,7 +46,7 @@ def test_the_last_epoch_where_nothing_is_validated(tmp_path, command):
     for line in (
         "model     a/model.safetensors",
         "  network = nas_lightning.load('a')",
-        "-m nas_lightning.export a a/model.onnx",
+        "-m nas_lightning.models.export a a/model.onnx",
         "train.py init=a retrain=finetune dataset=image_folder dataset.root=…",
     ):
         assert line in out

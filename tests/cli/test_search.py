@@ -15,8 +15,8 @@ from textwrap import dedent
 import pytest
 from hydra.experimental.callback import Callback
 
-from nas_lightning.cli.help import config_folder, description, groups
 from nas_lightning.genotype import read_genotypes
+from nas_lightning.options import config_folder, description, groups
 from nas_lightning.spaces import NasBench201
 from tests.cli.conftest import REPOSITORY, TINY_SEARCH, run_process
 
@@ -409,5 +409,5 @@ def test_control_c_while_a_run_starts_prints_no_traceback(command, monkeypatch):
     def interrupted(cfg):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nas_lightning.cli.run.run_job", interrupted)
+    monkeypatch.setattr("nas_lightning.jobs.run.run_job", interrupted)
     assert command("search", *QUICK) == (128 + signal.SIGINT, "", "")

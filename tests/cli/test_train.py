@@ -7,8 +7,8 @@ import pytorch_lightning as pl
 
 from nas_lightning import callbacks
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
-from nas_lightning.retrain import Retrain
 from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.training.retrain import Retrain
 from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK
 
 import torch  # isort: skip

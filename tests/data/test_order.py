@@ -5,8 +5,9 @@ from itertools import product
 import pytest
 import torch
 
-from nas_lightning.data.order import evaluation_draws, generator, stratified_split, training_draws
+from nas_lightning.data.order import evaluation_draws, stratified_split, training_draws
 from nas_lightning.errors import InputError
+from nas_lightning.randomness import generator
 
 
 def rows(**changes):

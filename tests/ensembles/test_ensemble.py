@@ -9,7 +9,7 @@ from torch import nn
 from nas_lightning.data import Fake
 from nas_lightning.ensembles.ensemble import FILE_NAME, Ensemble, McDropPath
 from nas_lightning.errors import InputError
-from nas_lightning.model_file import description, load
+from nas_lightning.models.file import description, load
 from nas_lightning.spaces import NasBench201
 
 SIZES = {"channels": 4, "cells": 1}

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from nas_lightning.ensembles.evaluation import Evaluation
+from nas_lightning.ensembles.member_selection import select
 from nas_lightning.ensembles.plans import RandomPool
-from nas_lightning.ensembles.pool import select
 from nas_lightning.spaces import NasBench201
 
 

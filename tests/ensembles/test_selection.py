@@ -7,8 +7,16 @@ from itertools import combinations
 import pytest
 import torch
 
-from nas_lightning.ensembles.posterior import Architectures
-from nas_lightning.ensembles.samplers import (
+from nas_lightning.ensembles.forward_selection import (
+    InheritedWeights,
+    Round,
+    averaged_loss,
+    forward_selection,
+)
+from nas_lightning.errors import InputError
+from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.strategies.nesbs.posterior import Architectures
+from nas_lightning.strategies.nesbs.samplers import (
     monte_carlo,
     nearest,
     nes_rs,
@@ -16,10 +24,7 @@ from nas_lightning.ensembles.samplers import (
     set_of_draws,
     set_of_particles,
 )
-from nas_lightning.ensembles.selection import InheritedWeights, Round, averaged_loss, forward_selection
-from nas_lightning.ensembles.svgd import RelaxedArchitectures, svgd_rd
-from nas_lightning.errors import InputError
-from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, svgd_rd
 
 
 @pytest.fixture

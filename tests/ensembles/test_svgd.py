@@ -5,15 +5,15 @@ from itertools import pairwise
 import pytest
 import torch
 
-from nas_lightning.ensembles.posterior import Architectures
-from nas_lightning.ensembles.svgd import (
+from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.strategies.nesbs.posterior import Architectures
+from nas_lightning.strategies.nesbs.svgd import (
     GaussianMixture,
     RelaxedArchitectures,
     direction,
     median_bandwidth,
     svgd_rd,
 )
-from nas_lightning.spaces import DartsSpace, NasBench201
 
 DELTAS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 

@@ -7,10 +7,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from nas_lightning.callbacks import NTKMonitor
+from nas_lightning.callbacks.kernel_monitor import first_pair
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.metrics import NTKMonitor, initialise, ntk
-from nas_lightning.metrics.monitor import first_pair
+from nas_lightning.metrics import ntk
+from nas_lightning.metrics.passes import initialise
 from nas_lightning.spaces import NasBench201
 
 pytestmark = [

@@ -10,8 +10,10 @@ from functools import partial
 import pytest
 import torch
 
-from nas_lightning.metrics import Flops, GradNorm, NTKTrace, Params, initialise, score
-from nas_lightning.metrics.pool import score_pool, seed_of
+from nas_lightning.metrics import Flops, GradNorm, NTKTrace, Params, score
+from nas_lightning.metrics.passes import initialise
+from nas_lightning.metrics.pool.scoring import score_pool
+from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces import DartsSpace, NasBench201
 
 SPACE = NasBench201()
@@ -45,7 +47,7 @@ def test_against_a_plain_loop(run, batch):
     expected = []
     for genotype in genotypes:
         network = NETWORK(genotype)
-        seed = seed_of(7, SPACE.notation(genotype))
+        seed = seed_of_name(7, SPACE.notation(genotype))
         initialise(network, "kaiming", torch.Generator().manual_seed(seed))
         expected.append(score(network, batch, METRICS))
     assert run(genotypes, seed=7, scheme="kaiming") == expected
@@ -56,7 +58,7 @@ def test_against_a_plain_loop(run, batch):
 def test_seeds_are_stable():
     """What `sha256("0 a")` begins with, as `sha256sum` prints it."""
     digest = subprocess.run(["sha256sum"], input=b"0 a", capture_output=True, check=True).stdout
-    assert seed_of(0, "a") == int(digest[:16], 16) >> 1
+    assert seed_of_name(0, "a") == int(digest[:16], 16) >> 1
 
 
 def test_the_order_and_the_company_do_not_matter(run):

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Synflow
-from nas_lightning.metrics.ranking import COMBINED, log_ranks
+from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
 
 METRICS = {"norm": GradNorm(), "kappa": NTKCondition(), "flops": Flops()}
 
@@ -78,7 +78,7 @@ def test_what_it_is_by_default_ranks_real_cells(shared_data):
 
     from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
     from nas_lightning.data import Cifar10
-    from nas_lightning.metrics.pool import score_pool
+    from nas_lightning.metrics.pool.scoring import score_pool
     from nas_lightning.spaces import NasBench201
 
     space, generator = NasBench201(), torch.Generator().manual_seed(1)

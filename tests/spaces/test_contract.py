@@ -13,8 +13,8 @@ from hydra import compose, initialize_config_dir
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype, read_genotypes, write_genotypes
-from nas_lightning.ops import SEARCH_NORM
 from nas_lightning.spaces import SearchSpace
+from nas_lightning.spaces.ops import SEARCH_NORM
 from tests.spaces.conftest import WITHOUT_PARAMETERS
 
 CONF = Path(__file__).parents[2] / "conf"

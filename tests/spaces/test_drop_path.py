@@ -4,7 +4,7 @@ import pytest
 import timm.layers
 import torch
 
-from nas_lightning.spaces.drop_path import DropPath
+from nas_lightning.spaces.cells.drop_path import DropPath
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])

@@ -12,11 +12,18 @@ from scipy.stats import chisquare
 from torch.nn import functional as F
 
 from nas_lightning.genotype import Cell, Genotype
-from nas_lightning.ops import SEARCH_NORM
 from nas_lightning.spaces import NasBench101
-from nas_lightning.spaces.modules101 import OPS, Module, module_hash, module_of, prune, vertex_channels
-from nas_lightning.spaces.network101 import ModuleCell
-from nas_lightning.spaces.sampling101 import labelings, whole_matrices
+from nas_lightning.spaces.nasbench101.modules import (
+    OPS,
+    Module,
+    module_hash,
+    module_of,
+    prune,
+    vertex_channels,
+)
+from nas_lightning.spaces.nasbench101.network import ModuleCell
+from nas_lightning.spaces.nasbench101.sampling import labelings, whole_matrices
+from nas_lightning.spaces.ops import SEARCH_NORM
 
 SPACE = NasBench101()
 CONV3, CONV1, POOL = OPS

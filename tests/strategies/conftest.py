@@ -13,12 +13,12 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from nas_lightning.cli.parts import build, make, sizes_of
-from nas_lightning.cli.targets import arguments
 from nas_lightning.data import Fake, SearchData
+from nas_lightning.jobs.parts import build, make, sizes_of
+from nas_lightning.jobs.targets import arguments
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import RandomSearch, Strategy
-from nas_lightning.strategies.weight_sharing import WeightSharing
+from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
 
 CONF = Path(__file__).parents[2] / "conf"
 STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("[!_]*.yaml"))

@@ -5,7 +5,7 @@ import torch
 
 from nas_lightning.spaces import DartsSpace, Mlp
 from nas_lightning.strategies import Darts
-from nas_lightning.strategies.activation_search import ActivationSearch, is_skip
+from nas_lightning.strategies.oneshot.activation_search import ActivationSearch, is_skip
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nas_lightning.strategies import FairDarts
-from nas_lightning.strategies.fair_darts import zero_one_loss
+from nas_lightning.strategies.oneshot.fair_darts import zero_one_loss
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import Gaea
-from nas_lightning.strategies.gaea import ExponentiatedGradient, exponentiated_gradient
+from nas_lightning.strategies.oneshot.gaea import ExponentiatedGradient, exponentiated_gradient
 
 
 def test_update_is_its_formula(generator):

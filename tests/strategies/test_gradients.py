@@ -7,7 +7,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.strategies import Darts
-from nas_lightning.strategies.gradients import constant, gradients
+from nas_lightning.training.gradients import constant, gradients
 
 
 def kept(forward):

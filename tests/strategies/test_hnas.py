@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, NTKTrace, Params
-from nas_lightning.metrics.objective import trade_off
+from nas_lightning.objectives.short_training import ShortTraining
+from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Hnas
-from nas_lightning.strategies.evaluation import ShortTraining
-from nas_lightning.strategies.hnas import BOX, in_units, propose
+from nas_lightning.strategies.black_box.hnas import BOX, in_units, propose
 
 SPACE = NasBench201()
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)

@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.relaxations import uniform_noise
-from nas_lightning.strategies import trace as trace_module
-from nas_lightning.strategies.nasi import Nasi
-from nas_lightning.strategies.trace import parameters_without_biases, trace, trace_and_direction
+from nas_lightning.strategies.nasi import trace as trace_module
+from nas_lightning.strategies.nasi.strategy import Nasi
+from nas_lightning.strategies.nasi.trace import parameters_without_biases, trace, trace_and_direction
+from nas_lightning.strategies.oneshot.relaxations import uniform_noise
 
 
 class Toy(nn.Module):

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nas_lightning.ensembles.rounds import SaveRounds
-from nas_lightning.ensembles.selection import InheritedWeights
+from nas_lightning.callbacks.ensemble_rounds import SaveRounds
+from nas_lightning.ensembles.forward_selection import InheritedWeights
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.strategies import Darts
-from nas_lightning.strategies.nesbs import Nesbs
+from nas_lightning.strategies.nesbs.strategy import Nesbs
 
 QUICK = {"svgd_steps": 30, "lr_min": 0.0}
 

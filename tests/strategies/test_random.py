@@ -6,7 +6,8 @@ import pytest
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.strategies import RandomSearch, random_search
+from nas_lightning.strategies import RandomSearch
+from nas_lightning.strategies.black_box import random_search
 
 
 def test_distinct_and_reproducible():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nas_lightning.benchmarks.official import DATASETS
+from nas_lightning.benchmarks.formats.official import DATASETS
 from nas_lightning.benchmarks.tables import all_strings
 from tests.cli.conftest import command  # noqa: F401
 

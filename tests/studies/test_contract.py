@@ -9,9 +9,10 @@ import pytest
 from hydra import compose, initialize_config_module
 from hydra.utils import get_class
 
-from nas_lightning.cli.help import config_folder, description
 from nas_lightning.errors import InputError
-from nas_lightning.studies.base import PARTS, Findings, Study
+from nas_lightning.options import config_folder, description
+from nas_lightning.runs.findings import Findings
+from nas_lightning.studies.base import PARTS, Study
 
 STUDIES = {path.stem: path for path in sorted((config_folder() / "study").glob("[!_]*.yaml"))}
 

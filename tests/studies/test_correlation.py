@@ -15,8 +15,8 @@ from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
 from nas_lightning.benchmarks.tables import read
 from nas_lightning.data import Digits, Fake, SearchData
 from nas_lightning.metrics import GradNorm, NTKCondition, Snip, score
-from nas_lightning.metrics import pool as pools
-from nas_lightning.metrics.ranking import COMBINED
+from nas_lightning.metrics.pool import scoring as pools
+from nas_lightning.objectives.log_ranks import COMBINED
 from nas_lightning.spaces import NasBench201
 from nas_lightning.studies.correlation import Correlation
 from nas_lightning.studies.correlation_settings import CorrelationSettings

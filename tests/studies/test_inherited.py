@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nas_lightning.ensembles.selection import averaged_loss
+from nas_lightning.ensembles.forward_selection import averaged_loss
 from nas_lightning.studies.inherited import Inherited, agreement, over_subsets
 
 

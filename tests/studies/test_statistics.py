@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from nas_lightning.metrics.objective import trade_off
+from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.studies.scenarios import GRID, Objective, Parameters
 from nas_lightning.studies.statistics import estimate, kendall, pearson, spearman
 

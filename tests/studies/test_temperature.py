@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.ensembles.samplers import Sampling
-from nas_lightning.ensembles.selection import InheritedWeights
+from nas_lightning.ensembles.forward_selection import InheritedWeights
 from nas_lightning.spaces import NasBench201
-from nas_lightning.strategies.nesbs import Nesbs
+from nas_lightning.strategies.nesbs.samplers import Sampling
+from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.studies.temperature import Temperature
 from tests.cli.conftest import TINY_DATA
 

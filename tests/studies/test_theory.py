@@ -6,12 +6,12 @@ import json
 import pytest
 import torch
 
-from nas_lightning.analysis.ntk_bounds import beta3, bounds, first_coefficient
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.infinite_ntk import infinite_ntk
+from nas_lightning.metrics.infinite.ntk import infinite_ntk
 from nas_lightning.studies.cell_topology import CellTopology
 from nas_lightning.studies.infinite_ntk import InfiniteNTK, unit_vectors
+from nas_lightning.studies.theory.ntk_bounds import beta3, bounds, first_coefficient
 from nas_lightning.studies.two_layer import TwoLayerOrder
 
 

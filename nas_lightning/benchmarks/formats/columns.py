@@ -1,0 +1,105 @@
+"""Tables on disk, CSV and Parquet, and the command that turns official files into them."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nas_lightning.errors import InputError
+from nas_lightning.files import replacing
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+def read_csv(path: Path) -> Columns:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = list(csv.reader(file)) or [[]]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"expected a CSV file: {error}", where=path) from None
+    if len(set(header)) != len(header):
+        raise InputError("expected distinct columns", got=", ".join(header), where=path)
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise InputError(f"expected {len(header)} values", got=len(row), where=f"{path}, row {number}")
+    return {name: [row[index] for row in rows] for index, name in enumerate(header)}
+
+
+def read_parquet(path: Path) -> Columns:
+    arrow, parquet = _pyarrow(path)
+    try:
+        return parquet.read_table(path, memory_map=False).to_pydict()
+    except (OSError, arrow.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"expected a Parquet file: {reason[:200]}", where=path) from None
+
+
+READERS: Mapping[str, Callable[[Path], Columns]] = {".csv": read_csv, ".parquet": read_parquet}
+
+
+def write_parquet(columns: Columns, path: Path) -> None:
+    """The file, complete or not there."""
+    arrow, parquet = _pyarrow(path)
+    with replacing(path) as partial:
+        parquet.write_table(arrow.table(dict(columns)), partial, compression="zstd")
+
+
+def _pyarrow(path: Path) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise InputError("expected the package pyarrow (pip install pyarrow)", where=path) from None
+    return pyarrow, pyarrow.parquet
+
+
+def require(columns: Columns, names: Sequence[str], path: Path) -> None:
+    """Raise unless all those columns are there."""
+    for name in names:
+        if name not in columns:
+            raise InputError(f"expected a column {name!r}", got=", ".join(map(str, columns)), where=path)
+
+
+def percentages(values: Sequence[Any], name: str, path: Path) -> list[float]:
+    """The values as numbers; raises for the first that is no percentage."""
+    found = []
+    for number, value in enumerate(values, 1):
+        try:
+            accuracy = float(value)
+        except (TypeError, ValueError):
+            accuracy = float("nan")
+        if not 0 <= accuracy <= 100:
+            expected = f"expected {name} as a percentage from 0 to 100"
+            raise InputError(expected, got=value, where=f"{path}, row {number}")
+        found.append(accuracy)
+    return found
+
+
+def run_convert(
+    module: str,
+    source: str,
+    convert: Callable[[argparse.Namespace], str],
+    arguments: Sequence[str] | None,
+    flags: Mapping[str, str] | None = None,
+) -> None:
+    """The command `python -m module convert SOURCE TARGET.parquet`, which prints what `convert` returns."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser(
+        "convert", help="turn an official file, or a CSV, into a small Parquet file"
+    )
+    command.add_argument("source", type=Path, help=source)
+    command.add_argument("target", type=Path, help="the .parquet file to write")
+    for flag, help_line in (flags or {}).items():
+        command.add_argument(flag, action="store_true", help=help_line)
+    options = parser.parse_args(arguments)
+    try:
+        if options.target.suffix != ".parquet":
+            raise InputError("expected a target that ends in .parquet", got=options.target.name)
+        print(f"{convert(options)} → {options.target}")
+    except InputError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,115 @@
+"""The neural tangent kernel while something trains: Lightning's callback for any module."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.errors import InputError
+from nas_lightning.metrics.ntk import ntk
+from nas_lightning.metrics.passes.initialise import Scheme, initialise
+from nas_lightning.metrics.passes.kernel import Kernel, Output
+from nas_lightning.metrics.passes.shared import Batch
+
+
+class NTKMonitor(pl.Callback):
+    """Logs trace, κ and λ_min of an empirical kernel on one fixed batch, every few epochs.
+
+    Logged by the first process: `ntk_trace` (√(trace/m)), `ntk_condition`, `ntk_lambda_min` and what it took,
+    `ntk_seconds`. One measurement costs about as much as two training steps on its batch; training is the
+    same, bit for bit, with and without it.
+
+    Which network is measured:
+
+    - by default the module that trains, or the part of it that `attribute` names (`network` for retraining);
+    - with `network`, a function genotype → network, that of the architecture which a search would give now.
+      It is built anew each time, with the initialisation `scheme` and the same random numbers: what changes
+      is the architecture alone.
+
+    The batch is the first one of the training data that the callback sees, cut to `batch_size` samples; a
+    `batch` given by the user comes before it. For searches it is the weights' side of the data.
+    """
+
+    def __init__(
+        self,
+        every_n_epochs: int = 1,
+        batch_size: int = 64,
+        *,
+        attribute: str | None = None,
+        network: Callable[[Any], nn.Module] | None = None,
+        scheme: Scheme = "lecun",
+        output: Output = "true_class",
+        batch: Batch | None = None,
+        seed: int = 0,
+    ) -> None:
+        if every_n_epochs < 1:
+            raise InputError("expected a number of epochs of at least 1", got=every_n_epochs)
+        if batch_size < 2:
+            raise InputError("expected a batch_size of at least 2", got=batch_size)
+        if attribute is not None and network is not None:
+            raise InputError("expected attribute or network, one of the two", got="both")
+        self.every_n_epochs, self.batch_size = every_n_epochs, batch_size
+        self.attribute, self.network, self.scheme = attribute, network, scheme
+        self.output, self.seed = output, seed
+        self.batch = batch
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self.batch is None:
+            x, y = first_pair(batch)
+            self.batch = x[: self.batch_size].detach().clone(), y[: self.batch_size].detach().clone()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        due = (trainer.current_epoch + 1) % self.every_n_epochs == 0
+        if self.batch is None or not due or not trainer.is_global_zero:
+            return
+        start = time.perf_counter()
+        kernel = self.measure(pl_module)
+        values = {
+            "ntk_trace": (kernel.trace / len(self.batch[0])) ** 0.5,
+            "ntk_condition": kernel.condition,
+            "ntk_lambda_min": kernel.lambda_min,
+            "ntk_seconds": time.perf_counter() - start,
+        }
+        pl_module.log_dict(values, rank_zero_only=True)
+
+    def measure(self, pl_module: pl.LightningModule) -> Kernel:
+        """The kernel of the network that is watched, as it is now."""
+        assert self.batch is not None, "expected a batch: the training has not begun"
+        x, y = (part.to(pl_module.device) for part in self.batch)
+        return ntk(self._network(pl_module), (x, y), output=self.output)
+
+    def _network(self, pl_module: Any) -> nn.Module:
+        if self.network is None:
+            return pl_module if self.attribute is None else attrgetter(self.attribute)(pl_module)
+        with torch.random.fork_rng(devices=[]):  # layers draw their first weights from the global generator
+            network = self.network(pl_module.derive()[0]).to(pl_module.device)
+        initialise(network, self.scheme, torch.Generator().manual_seed(self.seed))
+        return network
+
+    def state_dict(self) -> dict[str, Any]:
+        """The batch, so that a search that resumes is measured on the same one."""
+        return {} if self.batch is None else {"x": self.batch[0].cpu(), "y": self.batch[1].cpu()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict:
+            self.batch = state_dict["x"], state_dict["y"]
+
+
+def first_pair(batch: Any) -> Batch:
+    """The first (inputs, labels) of a batch: itself, or that of the first entry of a mapping or sequence."""
+    while isinstance(batch, (dict, list, tuple)) and len(batch):
+        if isinstance(batch, dict):
+            batch = next(iter(batch.values()))
+        elif len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
+            return batch[0], batch[1]
+        else:
+            batch = batch[0]
+    raise InputError("expected batches of (inputs, labels), or a mapping of them", got=type(batch).__name__)

@@ -1,0 +1,1 @@
+"""What a network costs: parameters, multiply-adds, memory."""

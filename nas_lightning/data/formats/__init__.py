@@ -1,0 +1,1 @@
+"""Files of others: pickles, lists of images, images."""

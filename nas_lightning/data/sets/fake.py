@@ -1,0 +1,64 @@
+"""Random images of any shape, whose classes differ in their mean image: for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from nas_lightning.data.augment import statistics
+from nas_lightning.data.base import Contents
+from nas_lightning.data.order import CONTENT
+from nas_lightning.data.samples import TensorSamples
+from nas_lightning.data.sets.base import StandardData
+from nas_lightning.errors import InputError
+from nas_lightning.randomness import generator
+
+
+class Fake(StandardData):
+    """Each class is a random image; a sample is its class's image plus noise of `noise` times its spread.
+
+    The images are the same whatever the seed.
+
+    >>> data = Fake(shape=(3, 16, 16), num_classes=4, train_size=64)
+    >>> data.image, data.num_classes, len(data.train)
+    ((3, 16, 16), 4, 64)
+    """
+
+    mirrors = False
+    name = "fake"
+
+    def __init__(
+        self,
+        *,
+        shape: Sequence[int] = (3, 8, 8),
+        num_classes: int = 4,
+        train_size: int = 128,
+        test_size: int = 64,
+        noise: float = 1.0,
+        batch_size: int = 16,
+        crop_padding: int = 1,
+        **image_data: Any,
+    ) -> None:
+        super().__init__(batch_size=batch_size, crop_padding=crop_padding, **image_data)
+        if len(shape) != 3 or min(shape) < 1:
+            raise InputError("expected shape as (channels, height, width)", got=tuple(shape))
+        if min(train_size, test_size) < num_classes:
+            raise InputError(
+                f"expected at least {num_classes} images in each part", got=(train_size, test_size)
+            )
+        self.shape, self.size, self.noise = tuple(shape), num_classes, noise
+        self.sizes = (train_size, test_size)
+
+    def load(self) -> Contents:
+        random = generator(CONTENT, 1)
+        total = sum(self.sizes)
+        centres = torch.randn(self.size, *self.shape, generator=random)
+        labels = torch.arange(total) % self.size
+        images = centres[labels] + self.noise * torch.randn(total, *self.shape, generator=random)
+        everything = TensorSamples((128 + 32 * images).clamp(0, 255).to(torch.uint8), labels)
+        train = everything.select(torch.arange(self.sizes[0]))
+        test = everything.select(torch.arange(self.sizes[0], total))
+        mean, std = statistics(everything.images[: self.sizes[0]])
+        return Contents(train, test, tuple(f"class_{i}" for i in range(self.size)), mean, std)

@@ -1,0 +1,81 @@
+"""Anybody's images: one folder a class, as folders or in tar files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from nas_lightning.data.base import Contents
+from nas_lightning.data.formats.files import FileSamples, Fit, InMemory, decode
+from nas_lightning.data.formats.listing import Listing, find_images, find_parts
+from nas_lightning.data.order import CONTENT, stratified_split
+from nas_lightning.data.sets.base import StandardData
+from nas_lightning.errors import InputError
+from nas_lightning.randomness import generator
+
+# Of ImageNet, which stand in where a set's own are not known
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class ImageFolder(StandardData):
+    """Images in `root`, read in colour.
+
+    A root with train/ and test/ (or val/), as folders or .tar files, has its parts; of any other, the share
+    `test_fraction` of every class is held out, the same whatever the seed. Images are resized and cropped to
+    `image_size`, by default to the size of the first. `in_memory` keeps them all as bytes: much faster, and
+    broken files are found at the start; "auto" does so up to 2 GB.
+    """
+
+    name = "image_folder"
+
+    def __init__(
+        self,
+        *,
+        root: str | None = None,
+        image_size: int | None = None,
+        num_classes: int | None = None,
+        test_fraction: float = 0.2,
+        in_memory: InMemory = "auto",
+        num_workers: int = 0,
+        flip: bool = True,
+        **image_data: Any,
+    ) -> None:
+        self.mirrors = flip
+        super().__init__(**image_data)
+        if image_size is not None and image_size < 1:
+            raise InputError("expected image_size of at least 1", got=image_size)
+        self.root, self.image_size, self.declared = root, image_size, num_classes
+        self.test_fraction, self.keep, self.workers = test_fraction, in_memory, num_workers
+
+    def load(self) -> Contents:
+        if self.root is None:
+            raise InputError(
+                "expected dataset.root=FOLDER with one folder of images per class", where=self.name
+            )
+        train, test = found_parts(self.root)
+        if self.declared is not None and self.declared != len(train.classes):
+            raise InputError(f"expected num_classes={len(train.classes)}", got=self.declared, where=self.root)
+        height = width = self.image_size
+        if height is None or width is None:
+            width, height = decode(train.files[0]).size
+        image, fit = (3, height, width), Fit(height, width)
+
+        def samples(part: Listing) -> FileSamples:
+            return FileSamples(
+                part.files, part.labels, image, plain=fit, workers=self.workers, keep=self.keep
+            )
+
+        if test is not None:
+            return Contents(samples(train), samples(test), train.classes, MEAN, STD)
+        everything = samples(train)
+        rows, others = stratified_split(train.labels, 1 - self.test_fraction, generator(CONTENT, 0))
+        return Contents(everything.select(rows), everything.select(others), train.classes, MEAN, STD)
+
+
+def found_parts(root: str | Path) -> tuple[Listing, Listing | None]:
+    """The training and the test images of a root, with the same labels."""
+    train_root, test_root = find_parts(root)
+    train = find_images(train_root)
+    if test_root is None:
+        return train, None
+    return train, find_images(test_root).relabelled(train.classes, test_root)

@@ -1,0 +1,47 @@
+"""Files that are complete or not there, whenever the process is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nas_lightning.errors import InputError
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A path beside `path` to write to, which takes its place at the end; after an error the old one stays.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder) / "new" / "numbers.txt") as partial:
+    ...         _ = partial.write_text("1 2 3")
+    ...     [file.name for file in (Path(folder) / "new").iterdir()]
+    ['numbers.txt']
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    yield partial
+    os.replace(partial, path)
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a text."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+    return path
+
+
+def parse_json(text: str, expected: str = "expected JSON", where: object = None) -> Any:
+    """What the JSON `text` says; whatever is wrong with it is an `InputError`."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise InputError(f"{expected}: nested too deeply", where=where) from None
+    except ValueError as error:  # bad JSON, or a number of thousands of digits
+        raise InputError(f"{expected}: {error}", where=where) from None

@@ -1,0 +1,43 @@
+"""All metrics of one architecture: from shared passes, and one at a time.
+
+    python -m nas_lightning.measure.metrics_shared [--rounds 5] [--quick]
+
+Every metric of `conf/metric` on a derived network of NAS-Bench-201 and a batch of 64. Both ways are this
+package's own, so that the figure is what the sharing brings. Prints the speed-up (target ≥ 2.2).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from nas_lightning.measure.ntk import subject
+from nas_lightning.measure.timing import medians, report
+from nas_lightning.metrics import Metric, score
+
+CONFIGS = Path(__file__).parents[1] / "conf" / "metric"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="1 cell per stage instead of 5")
+    options = parser.parse_args()
+    metrics: dict[str, Metric] = {
+        path.stem: instantiate(OmegaConf.load(path)) for path in sorted(CONFIGS.glob("*.yaml"))
+    }
+    network, x, labels = subject(1 if options.quick else 5)
+    batch = (x, labels)
+    works = {name: lambda m=metric: m(network, batch) for name, metric in metrics.items()}
+    works["together"] = lambda: score(network, batch, metrics)
+    seconds = medians(works, options.rounds)
+    report(seconds)
+    alone = sum(value for name, value in seconds.items() if name != "together")
+    print(f"one at a time / together: {alone / seconds['together']:.2f} (target ≥ 2.2)")
+
+
+if __name__ == "__main__":
+    main()

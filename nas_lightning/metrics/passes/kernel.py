@@ -1,0 +1,216 @@
+"""The empirical neural tangent kernel Θ₀ = J Jᵀ (Jacot et al. 2018, arXiv:1806.07572), J = ∂f/∂θ.
+
+A sample's row of J is a sum over layers, so Θ₀ is a sum of small kernels, one per parameter: each is added up
+as soon as the backward pass has reached all calls of its layer, and dropped. The Jacobian, which is the batch
+times the network in size, never exists.
+
+With batch statistics the outputs of a batch depend on each other's inputs, and there are two kernels:
+
+- `coupled=False`: one backward pass of Σ_i f_i; row i is the share of ∂(Σ_j f_j)/∂θ that flows through sample
+  i's activations, as in the public code of HNAS (thesis, chapter 7). The rows add up to ∂(Σ_j f_j)/∂θ.
+  It costs one forward and one backward pass. Where no layer uses batch statistics it is J Jᵀ exactly.
+- `coupled=True`: row i is ∂f_i/∂θ through the forward pass of the whole batch, as in the public code of
+  TE-NAS (Chen et al. 2021, arXiv:2102.11535): J Jᵀ exactly, for layers of any type. It costs m backward
+  passes of the batch, and holds the m rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.errors import InputError
+from nas_lightning.metrics.passes.layers import RULES, positions
+
+if TYPE_CHECKING:
+    from nas_lightning.metrics.passes.calls import Call, Calls
+
+Output = Literal["true_class", "sum", "all"]
+"""What f is: the logit of the true class, the sum of the logits, or all logits (a kernel of m·n rows)."""
+
+_BLOCK = 8192  # columns whose products are added up in the network's precision before float64 takes over
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel and the numbers that metrics take from it.
+
+    >>> kernel = Kernel(torch.diag(torch.tensor([4.0, 1.0])), precision=1e-7)
+    >>> kernel.trace, kernel.condition, kernel.lambda_min
+    (5.0, 4.0, 1.0)
+    """
+
+    matrix: Tensor
+    """(rows, rows), symmetric, float64."""
+    precision: float
+    """The relative error of one operation where the kernel was computed."""
+
+    @cached_property
+    def eigenvalues(self) -> Tensor:
+        """Ascending, float64; those that rounding alone can explain are zero."""
+        matrix = self.matrix.double()
+        matrix = (matrix + matrix.T) / 2
+        if not bool(torch.isfinite(matrix).all()):
+            return matrix.new_full((len(matrix),), torch.nan)
+        values = torch.linalg.eigvalsh(matrix)
+        # the tolerance of a numerical rank: rows · ε · λ_max
+        floor = len(matrix) * self.precision * values[-1].clamp(min=0)
+        return torch.where(values > floor, values, torch.zeros_like(values))
+
+    @property
+    def trace(self) -> float:
+        return float(self.matrix.diagonal().sum())
+
+    @property
+    def mean_diagonal(self) -> float:
+        return float(self.matrix.diagonal().mean())
+
+    @property
+    def frobenius(self) -> float:
+        return float(torch.linalg.matrix_norm(self.matrix))
+
+    @property
+    def lambda_min(self) -> float:
+        """The smallest eigenvalue, 0 where the kernel is singular to working precision."""
+        return float(self.eigenvalues[0])
+
+    @property
+    def lambda_max(self) -> float:
+        return float(self.eigenvalues[-1])
+
+    @property
+    def singular(self) -> bool:
+        """Whether the rank is deficient, as far as the arithmetic can tell."""
+        return not self.lambda_min > 0
+
+    @property
+    def condition(self) -> float:
+        """κ = λ_max / λ_min, infinite for a singular kernel; never negative, never NaN."""
+        return torch.inf if self.singular else self.lambda_max / self.lambda_min
+
+
+def cotangents(logits: Tensor, labels: Tensor, output: Output) -> list[Tensor]:
+    """∂f/∂logits for each row of a sample's block: one tensor (m, n), or n of them for `all`."""
+    if output == "true_class":
+        return [torch.nn.functional.one_hot(labels, logits.shape[1]).to(logits)]
+    if output == "sum":
+        return [torch.ones_like(logits)]
+    if output == "all":
+        columns = torch.eye(logits.shape[1], dtype=logits.dtype, device=logits.device)
+        return [column.expand_as(logits) for column in columns]
+    raise InputError("expected the output 'true_class', 'sum' or 'all'", got=output)
+
+
+def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:
+    """`coupled=False`: (m·r, m·r) for r cotangents, sample by sample; one backward pass per cotangent.
+
+    With several cotangents a layer's output gradients are kept until the last pass has come by.
+    """
+    calls.check_complete(logits)
+    rows = len(logits) * len(cotangents)
+    sum_ = _Sum(rows, calls, len(cotangents), logits)
+    for number, cotangent in enumerate(cotangents):
+        calls.backward(logits, cotangent, partial(sum_.arrived, number))
+    return sum_.finish()
+
+
+def rowwise_kernel(parameters: Sequence[Tensor], logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:
+    """`coupled=True`: (m·r, m·r) for r cotangents; one backward pass of the batch per row."""
+    m, r = len(logits), len(cotangents)
+    rows: list[list[Tensor]] = [[] for _ in parameters]
+    for sample in range(m):
+        for cotangent in cotangents:
+            gradients = torch.autograd.grad(
+                (logits[sample] * cotangent[sample]).sum(), parameters, retain_graph=True, allow_unused=True
+            )
+            for kept, parameter, gradient in zip(rows, parameters, gradients, strict=True):
+                kept.append((torch.zeros_like(parameter) if gradient is None else gradient).flatten())
+    kernel = logits.new_zeros(m * r, m * r, dtype=torch.float64)
+    for kept in rows:
+        kernel += gram(torch.stack(kept))
+        kept.clear()
+    return kernel
+
+
+def gram(rows: Tensor) -> Tensor:
+    """G Gᵀ in float64, added up in blocks of columns."""
+    total = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
+    for block in rows.split(_BLOCK, dim=1):
+        total += block @ block.T
+    return total
+
+
+class _Sum:
+    """Adds up the kernels of the parameters as their gradients come in."""
+
+    def __init__(self, rows: int, calls: Calls, passes: int, logits: Tensor) -> None:
+        self.kernel = logits.new_zeros(rows, rows, dtype=torch.float64)
+        self.passes = passes
+        self.gradients: dict[int, dict[int, Tensor]] = defaultdict(dict)  # call → pass → ∂f/∂z
+        self.users: dict[int, list[tuple[Call, str]]] = defaultdict(list)  # parameter → calls, names
+        for call in calls.parametric:
+            for name, parameter in call.parameters():
+                self.users[id(parameter)].append((call, name))
+        self.missing = Counter({key: passes * len(users) for key, users in self.users.items()})
+
+    def arrived(self, number: int, call: Call, dz: Tensor) -> None:
+        """The gradient of one call's output in pass `number`."""
+        self.gradients[id(call)][number] = dz
+        for _, parameter in call.parameters():
+            self.missing[id(parameter)] -= 1
+            if not self.missing[id(parameter)]:
+                users = self.users.pop(id(parameter))
+                self._add(users)
+                for user, _ in users:
+                    if not any(id(other) in self.users for _, other in user.parameters()):
+                        del self.gradients[id(user)]
+
+    def finish(self) -> Tensor:
+        """Parameters that not every pass reached: what did not come is zero."""
+        for users in self.users.values():
+            self._add(users)
+        return self.kernel
+
+    def _add(self, users: list[tuple[Call, str]]) -> None:
+        reached = [(call, name) for call, name in users if id(call) in self.gradients]
+        if not reached:
+            return
+        if all(type(call.layer) is nn.Linear and name == "weight" for call, name in reached):
+            self.kernel += self._linear([call for call, _ in reached])
+        else:
+            for blocks in zip(*(self._blocks(call, name) for call, name in reached), strict=True):
+                rows = blocks[0]
+                for block in blocks[1:]:
+                    rows += block
+                self.kernel += gram(rows)
+
+    def _blocks(self, call: Call, name: str) -> Iterator[Tensor]:
+        """(m·passes, columns) each, sample by sample."""
+        rule = RULES[type(call.layer)][name]
+        for rows in zip(*(rule(call.layer, call.input, dz) for dz in self._passes(call)), strict=True):
+            yield rows[0] if len(rows) == 1 else torch.stack(rows, dim=1).flatten(0, 1)
+
+    def _passes(self, call: Call) -> list[Tensor]:
+        received = self.gradients[id(call)]
+        some = next(iter(received.values()))
+        return [received.get(number, torch.zeros_like(some)) for number in range(self.passes)]
+
+    def _linear(self, calls: Sequence[Call]) -> Tensor:
+        # ⟨Σ_t B_it A_itᵀ, Σ_s B_js A_jsᵀ⟩ = Σ_ts ⟨B_it, B_js⟩ ⟨A_it, A_js⟩: cheaper than the outer products
+        # as long as there are fewer positions than features
+        x = torch.cat([positions(call.input) for call in calls], dim=1)  # (m, t, in)
+        dz = torch.cat(
+            [torch.stack([positions(g) for g in self._passes(call)], dim=1) for call in calls], dim=2
+        )  # (m, passes, t, out)
+        if x.shape[1] ** 2 > max(x.shape[2], dz.shape[3]):
+            return gram(torch.einsum("mpto,mti->mpoi", dz, x).flatten(0, 1).flatten(1))
+        x = x.repeat_interleave(self.passes, dim=0).flatten(0, 1).double()  # (m·passes·t, in)
+        dz = dz.flatten(0, 2).double()
+        rows = len(self.kernel)
+        return ((x @ x.T) * (dz @ dz.T)).unflatten(0, (rows, -1)).unflatten(2, (rows, -1)).sum(dim=(1, 3))

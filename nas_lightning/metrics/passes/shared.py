@@ -1,0 +1,194 @@
+"""The passes through a network that metrics are made of, each run once however many metrics ask for it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, nullcontext
+from enum import Flag, auto
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nas_lightning.errors import InputError
+from nas_lightning.metrics.passes.calls import Call, Calls
+from nas_lightning.metrics.passes.kernel import Kernel, Output, cotangents, layerwise_kernel, rowwise_kernel
+from nas_lightning.metrics.passes.state import untouched
+
+Batch = tuple[Tensor, Tensor]
+"""Inputs (m, …) and class labels (m,)."""
+
+
+class Needs(Flag):
+    """What a metric needs prepared while the passes run."""
+
+    NOTHING = 0
+    HESSIAN = auto()  # the loss' gradient keeps its graph
+    SALIENCY = auto()  # the loss' gradients at the layers' outputs
+    RELU_CODES = auto()  # which units are active
+
+
+class Passes:
+    """One forward pass and what follows from it, in a context; each computed when it is first asked for.
+
+    Batch norms use the batch's statistics unless told otherwise; dropout is off. The network is as it was
+    once the context is left. There is no splitting of the batch: with batch statistics that changes every
+    number.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        batch: Batch,
+        needs: Needs = Needs.NOTHING,
+        *,
+        batch_statistics: bool = True,
+    ) -> None:
+        x, self.labels = batch
+        _check(x, self.labels)
+        self.network, self.needs, self.batch_statistics = network, needs, batch_statistics
+        self.x = x.detach().clone().requires_grad_(x.is_floating_point())
+        self.parameters = [p for p in network.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise InputError("expected a network with parameters to train", got=type(network).__name__)
+        self.calls = Calls(network, self.x, keep_outputs=Needs.SALIENCY in needs)
+        self._codes = _ReluCodes(len(x)) if Needs.RELU_CODES in needs else None
+        self._kernels: dict[tuple[Output, bool], Kernel] = {}
+
+    def __enter__(self) -> Passes:
+        self._stack = ExitStack()
+        self._stack.enter_context(untouched(self.network, batch_statistics=self.batch_statistics))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stack.__exit__(*exception)
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """The forward pass, (m, classes)."""
+        with self._codes or nullcontext():
+            logits = self.calls.record(lambda: self.network(self.x))
+        _check_logits(logits, self.labels)
+        return logits
+
+    @cached_property
+    def degenerate(self) -> bool:
+        """Whether no input reaches the output: the logits of all samples agree, or are not finite."""
+        logits = self.logits.detach()
+        spread = (logits - logits[0]).abs().max()
+        size = logits.abs().max() * 8 * torch.finfo(logits.dtype).eps
+        return not bool(torch.isfinite(logits).all()) or bool(spread <= size)
+
+    @cached_property
+    def loss(self) -> Tensor:
+        """(1/m) Σ ℓ_i, cross entropy."""
+        return F.cross_entropy(self.logits, self.labels)
+
+    @cached_property
+    def _loss_pass(self) -> tuple[list[Tensor], list[tuple[Call, Tensor]]]:
+        saliency: list[tuple[Call, Tensor]] = []
+
+        def listener(call: Call, gradient: Tensor) -> None:
+            if call.output is not None:
+                saliency.append((call, gradient))
+
+        with self.calls.listening(listener):
+            gradients = torch.autograd.grad(
+                self.loss,
+                self.parameters,
+                retain_graph=True,
+                create_graph=Needs.HESSIAN in self.needs,
+                materialize_grads=True,
+            )
+        return list(gradients), saliency
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """∇_θ of the loss, one tensor per trained parameter."""
+        return [gradient.detach() for gradient in self._loss_pass[0]]
+
+    @property
+    def saliency(self) -> list[tuple[Call, Tensor]]:
+        """The loss' gradient at the output of every call; needs `SALIENCY`."""
+        assert Needs.SALIENCY in self.needs, "expected a metric that declares Needs.SALIENCY"
+        return self._loss_pass[1]
+
+    @cached_property
+    def hessian_gradient(self) -> list[tuple[Tensor, Tensor]]:
+        """(θ, H ∇_θ of the loss) for each θ that is a weight, H the Hessian in the weights; needs `HESSIAN`.
+
+        Weights are parameters of two dimensions and more. By a backward pass through the backward pass.
+        """
+        assert Needs.HESSIAN in self.needs, "expected a metric that declares Needs.HESSIAN"
+        # H g = ½ ∇‖g‖²
+        pairs = [(p, g) for p, g in zip(self.parameters, self._loss_pass[0], strict=True) if p.dim() > 1]
+        if not pairs:
+            raise InputError("expected a network with weights to train", got="biases and scales only")
+        weights, gradients = zip(*pairs, strict=True)
+        square = torch.stack([(gradient**2).sum() for gradient in gradients]).sum()
+        products = torch.autograd.grad(square / 2, weights, retain_graph=True, materialize_grads=True)
+        return list(zip(weights, products, strict=True))
+
+    @cached_property
+    def input_gradient(self) -> Tensor:
+        """∂(Σ of all logits)/∂x, (m, …)."""
+        (gradient,) = torch.autograd.grad(
+            self.logits.sum(), self.x, retain_graph=True, materialize_grads=True
+        )
+        return gradient
+
+    @property
+    def relu_kernel(self) -> Tensor:
+        """(m, m): for two samples, the number of units that are active, or inactive, in both."""
+        assert self._codes is not None, "expected a metric that declares Needs.RELU_CODES"
+        _ = self.logits  # the codes come with the forward pass
+        return self._codes.kernel
+
+    def kernel(self, output: Output = "true_class", coupled: bool = False) -> Kernel:
+        """The empirical neural tangent kernel; see `nas_lightning.metrics.passes.kernel`."""
+        key = (output, coupled)
+        if key not in self._kernels:
+            rows = cotangents(self.logits, self.labels, output)
+            if coupled:
+                matrix = rowwise_kernel(self.parameters, self.logits, rows)
+            else:
+                matrix = layerwise_kernel(self.calls, self.logits, rows)
+            self._kernels[key] = Kernel((matrix + matrix.T) / 2, torch.finfo(self.logits.dtype).eps)
+        return self._kernels[key]
+
+
+class _ReluCodes(TorchDispatchMode):
+    """Sees every rectification, as a module or as a function, and adds up its kernel (see `relu_kernel`)."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__()
+        self.samples = samples
+        self.kernel = torch.zeros(samples, samples, dtype=torch.float64)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if (
+            func in (torch.ops.aten.relu.default, torch.ops.aten.relu_.default)
+            and len(result) == self.samples
+        ):
+            # K = c cᵀ + (1 − c)(1 − c)ᵀ = (s sᵀ + units)/2 with s = 2c − 1
+            signs = torch.sign(result.detach()).flatten(1) * 2 - 1
+            self.kernel += ((signs @ signs.T + signs.shape[1]) / 2).to(self.kernel)
+        return result
+
+
+def _check(x: Tensor, labels: Tensor) -> None:
+    if len(x) < 2 or labels.shape != (len(x),):
+        got = f"{tuple(x.shape)} and {tuple(labels.shape)}"
+        raise InputError("expected a batch of at least two samples, inputs (m, …) and labels (m,)", got=got)
+
+
+def _check_logits(logits: Tensor, labels: Tensor) -> None:
+    if logits.dim() != 2 or len(logits) != len(labels):
+        raise InputError("expected logits (m, classes) from the network", got=tuple(logits.shape))
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= logits.shape[1]:
+        got = f"labels from {low} to {high}"
+        raise InputError(f"expected class labels from 0 to {logits.shape[1] - 1}", got=got)

@@ -1,0 +1,83 @@
+"""The file of a scored pool: a line an architecture, and beside it the settings that it was made with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from nas_lightning.errors import InputError
+from nas_lightning.files import parse_json
+
+Scores = dict[str, float]
+
+
+class PoolFile:
+    """A CSV file `arch, <metrics>`, appended to line by line, and `<path>.json` with its settings.
+
+    A kill can cut no line but the last, which is dropped when the file is read.
+    """
+
+    def __init__(self, path: Path, metrics: Sequence[str], settings: Mapping[str, Any]) -> None:
+        self.path, self.header, self.settings = path, ["arch", *metrics], dict(settings)
+        self.facts = path.with_name(f"{path.name}.json")
+
+    def read(self) -> dict[str, Scores]:
+        """What an earlier call left, if it was made with these settings; otherwise the file is begun."""
+        whole = self._whole_lines() if self.path.is_file() else b""
+        if not whole:
+            self._begin()
+            return {}
+        self._check_settings()
+        try:
+            header, *rows = csv.reader(StringIO(whole.decode("utf-8"), newline=""))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"expected a pool's CSV file: {error}", where=self.path) from None
+        if header != self.header:
+            raise InputError(f"expected the columns {', '.join(self.header)}", got=header, where=self.path)
+        found = dict(self._scores(number, row) for number, row in enumerate(rows, 2))
+        os.truncate(self.path, len(whole))
+        return found
+
+    def append(self, name: str, scores: Scores) -> None:
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            file.write(_line([name, *(scores[metric] for metric in self.header[1:])]))
+
+    def _whole_lines(self) -> bytes:
+        content = self.path.read_bytes()
+        return content[: content.rfind(b"\n") + 1]
+
+    def _begin(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.facts.write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+        self.path.write_text(_line(self.header), encoding="utf-8", newline="")
+
+    def _check_settings(self) -> None:
+        try:
+            text = self.facts.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise InputError("expected the pool's settings beside it", got="none", where=self.facts) from None
+        before = parse_json(text, "expected the pool's settings", where=self.facts)
+        for key, value in self.settings.items():
+            old = before.get(key) if isinstance(before, dict) else before
+            if old != value:
+                raise InputError(
+                    f"expected {key} {old}, as in the file's other lines", got=value, where=self.path
+                )
+
+    def _scores(self, number: int, row: Sequence[str]) -> tuple[str, Scores]:
+        try:
+            return row[0], {name: float(text) for name, text in zip(self.header[1:], row[1:], strict=True)}
+        except (ValueError, IndexError):
+            expected = f"expected an architecture and {len(self.header) - 1} numbers"
+            raise InputError(expected, got=",".join(row), where=f"{self.path}, line {number}") from None
+
+
+def _line(values: Sequence[Any]) -> str:
+    text = StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue()

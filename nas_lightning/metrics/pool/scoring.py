@@ -1,0 +1,174 @@
+"""Thousands of architectures scored by several processes, to a file that a second call goes on from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics.base import Metric, score
+from nas_lightning.metrics.passes.initialise import Scheme, initialise
+from nas_lightning.metrics.passes.shared import Batch
+from nas_lightning.metrics.pool.file import PoolFile, Scores
+from nas_lightning.randomness import seed_of_name
+from nas_lightning.spaces.base import SearchSpace
+
+Backend = Literal["loky", "ray"]
+
+
+def score_pool(
+    space: SearchSpace,
+    network: Callable[[Genotype], nn.Module],
+    genotypes: Iterable[Genotype],
+    batch: Batch,
+    metrics: Mapping[str, Metric],
+    *,
+    path: str | Path | None = None,
+    workers: int = 1,
+    threads: int = 1,
+    scheme: Scheme = "lecun",
+    seed: int = 0,
+    backend: Backend = "loky",
+    progress: bool = True,
+) -> list[Scores]:
+    """The metrics of each genotype, in the order of the genotypes.
+
+    The weights of an architecture are drawn from `seed` and its notation, so its scores are the same bits in
+    whatever pool, order or number of processes it is scored; another number of threads changes the last bits.
+
+    Args:
+        space: whose notation names the architectures.
+        network: genotype → derived network; what it closes over goes to the processes.
+        genotypes: the pool; an architecture that comes twice is scored once.
+        batch: inputs and labels that all are scored on.
+        metrics: by the names that their values get.
+        path: a CSV file that each result is appended to as it comes. Where it exists, its architectures are
+            not scored again; `<path>.json` beside it has the settings, and others are refused.
+        workers: processes; 1 stays in this one. With Ray, its cluster decides.
+        threads: of each process.
+        scheme: how the weights are drawn, see `initialise`.
+        seed: of the weights.
+        backend: `loky` on this machine, or `ray`, where that package is installed.
+        progress: show rate and time left, on a terminal.
+    """
+    _check(metrics, workers, threads, backend)
+    work = Work(network, batch, dict(metrics), scheme, seed, threads)
+    genotypes = list(genotypes)
+    pool = {space.notation(genotype): genotype for genotype in genotypes}
+    file = None if path is None else PoolFile(Path(path), list(metrics), _settings(space, work))
+    found = {} if file is None else file.read()
+    todo = {name: genotype for name, genotype in pool.items() if name not in found}
+    done = _run(work, list(todo.items()), workers, backend)
+    started = len(pool) - len(todo)
+    for name, scores in tqdm(done, total=len(pool), initial=started, unit="arch", disable=_hidden(progress)):
+        found[name] = scores
+        if file is not None:
+            file.append(name, scores)
+    return [found[space.notation(genotype)] for genotype in genotypes]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done to each architecture, in whatever process."""
+
+    network: Callable[[Genotype], nn.Module]
+    batch: Batch
+    metrics: Mapping[str, Metric]
+    scheme: Scheme
+    seed: int
+    threads: int
+
+    def __call__(self, name: str, genotype: Genotype) -> tuple[str, Scores]:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return name, score(self.build(name, genotype), self.batch, self.metrics)
+        finally:
+            torch.set_num_threads(threads)
+
+    def build(self, name: str, genotype: Genotype) -> nn.Module:
+        """The network with its own weights, which its name and the seed determine."""
+        seed = seed_of_name(self.seed, name)
+        torch.manual_seed(seed)  # for layers that `initialise` leaves alone
+        network = self.network(genotype)
+        initialise(network, self.scheme, torch.Generator().manual_seed(seed))
+        return network
+
+
+Item = tuple[str, Genotype]
+
+
+def _run(work: Work, items: Sequence[Item], workers: int, backend: Backend) -> Iterator[tuple[str, Scores]]:
+    """The results as they come."""
+    if backend == "ray":
+        return _with_ray(work, items)
+    if workers == 1:
+        return (work(*item) for item in items)
+    from joblib import Parallel, delayed
+
+    parallel = Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
+    return parallel(delayed(work)(*item) for item in items)
+
+
+def _with_ray(work: Work, items: Sequence[Item]) -> Iterator[tuple[str, Scores]]:
+    """On the cluster that `ray.init` finds; on this machine's processors where there is none."""
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise InputError("expected the package ray (pip install ray)", where="backend=ray") from None
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    shared = ray.put(work)
+    task = ray.remote(num_cpus=work.threads)(_call)
+    pending = [task.remote(shared, *item) for item in items]
+    while pending:
+        finished, pending = ray.wait(pending)
+        yield from ray.get(finished)
+
+
+def _call(work: Work, name: str, genotype: Genotype) -> tuple[str, Scores]:
+    return work(name, genotype)
+
+
+def _settings(space: SearchSpace, work: Work) -> dict[str, Any]:
+    """What the scores depend on, in a form that can be compared: of data and network their digests."""
+    example = space.sample(torch.Generator().manual_seed(0))
+    with torch.random.fork_rng(devices=[]):
+        network = work.network(example)
+    images, labels = (part.cpu().contiguous().numpy().tobytes() for part in work.batch)
+    return {
+        "space": space.name,
+        "network": _digest(str(network).encode()),
+        "batch": _digest(images + labels),
+        "metrics": {name: repr(metric) for name, metric in work.metrics.items()},
+        "scheme": work.scheme,
+        "seed": work.seed,
+        "threads": work.threads,
+    }
+
+
+def _hidden(progress: bool) -> bool | None:
+    return None if progress else True  # tqdm's None: hidden unless on a terminal
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _check(metrics: Mapping[str, Metric], workers: int, threads: int, backend: Backend) -> None:
+    if not metrics:
+        raise InputError("expected at least one metric", got="none")
+    for name, value in (("workers", workers), ("threads", threads)):
+        if value < 1:
+            raise InputError(f"expected {name} ≥ 1", got=value)
+    if backend not in get_args(Backend):
+        raise InputError(f"expected a backend ({near_match(backend, get_args(Backend))})", got=backend)

@@ -1,0 +1,1 @@
+"""A trained network as a thing: its file, its description, its exports."""

@@ -1,0 +1,147 @@
+"""What is known of a trained network besides its weights: enough to build it again.
+
+Needs neither Hydra nor Lightning.
+
+>>> from nas_lightning.spaces import NasBench201
+>>> space, sizes = NasBench201(), {"channels": 4, "cells": 1}
+>>> genotype = space.sample(torch.Generator().manual_seed(0))
+>>> known = description(space, genotype, sizes, (3, 8, 8), ("cat", "dog"))
+>>> known.network()(torch.zeros(1, 3, 8, 8)).shape
+torch.Size([1, 2])
+>>> Description.from_json(known.to_json(), Path("a file")) == known
+True
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.errors import InputError
+from nas_lightning.files import parse_json
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import Network
+
+_FORMAT = 1
+_AUXILIARY = "auxiliary."
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a file says of its network.
+
+    Args:
+        space: the dotted name of the space's class under `_target_`, and the settings that it is made with.
+        genotype: the architecture.
+        sizes: what `space.network` takes besides channels of images and number of classes.
+        image: (channels, height, width) that it was trained with.
+        classes: names of the outputs.
+        mean: of the images' channels, as a fraction of the largest value; images come to the network without.
+        std: which they are divided by.
+
+    """
+
+    space: Mapping[str, Any]
+    genotype: Genotype
+    sizes: Mapping[str, Any]
+    image: tuple[int, int, int]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def make_space(self) -> SearchSpace:
+        """The space with its settings."""
+        settings = dict(self.space)
+        target = str(settings.pop("_target_", ""))
+        module, _, name = target.rpartition(".")
+        try:
+            found = getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"expected a space that can be imported: {error}", got=target) from None
+        if not (isinstance(found, type) and issubclass(found, SearchSpace)):
+            raise InputError("expected a search space", got=target)
+        try:
+            return found(**settings)
+        except TypeError as error:
+            raise InputError(f"expected the settings that the space takes: {error}", got=settings) from None
+
+    def network(self, **sizes: Any) -> Network:
+        """A network as described, with weights of its own; `sizes` differ from those here."""
+        size = {"in_channels": self.image[0], "num_classes": len(self.classes), **self.sizes, **sizes}
+        try:
+            return self.make_space().network(self.genotype, **size)
+        except TypeError as error:
+            raise InputError(
+                f"expected the sizes that the space's networks have: {error}", got=size
+            ) from None
+
+    def check(self, network: nn.Module) -> None:
+        """Raise unless the network is as described, so that a file of it can be read again."""
+        with torch.device("meta"):
+            described = self.network().state_dict()
+        check_same(described, weights_of(network))
+
+    def to_json(self) -> str:
+        """The inverse of `from_json`."""
+        content = {"format": _FORMAT, **vars(self), "genotype": self.genotype.to_dict()}
+        return json.dumps(content, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str, where: Path) -> Description:
+        """What the text in a file's header says."""
+        data = parse_json(text, where=where)
+        if not isinstance(data, dict) or data.get("format") != _FORMAT:
+            raise InputError(f"expected a description of format {_FORMAT}", got=data, where=where)
+        genotype = Genotype.from_dict(data.get("genotype"), where)
+        try:
+            lists = (tuple(data[key]) for key in ("image", "classes", "mean", "std"))
+            return cls(dict(data["space"]), genotype, dict(data["sizes"]), *lists)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"expected a whole description of a network: {error!r}", where=where) from None
+
+
+def description(
+    space: SearchSpace,
+    genotype: Genotype,
+    sizes: Mapping[str, Any],
+    image: tuple[int, int, int],
+    classes: Sequence[str],
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Description:
+    """What a file of such a network says, checked; the arguments are those of `save`."""
+    target = {"_target_": f"{type(space).__module__}.{type(space).__qualname__}", **(settings or {})}
+    kept = {name: False if name == "auxiliary" else value for name, value in sizes.items()}
+    scale = [tuple(given or [default] * image[0]) for given, default in ((mean, 0.0), (std, 1.0))]
+    if {len(values) for values in scale} != {image[0]}:
+        raise InputError(f"expected mean and std of {image[0]} channels", got=f"{scale[0]}, {scale[1]}")
+    known = Description(target, genotype, kept, image, tuple(classes), *scale)
+    known.make_space()
+    try:
+        known.to_json()
+    except TypeError as error:
+        raise InputError(f"expected sizes and settings that JSON has: {error}") from None
+    return known
+
+
+def weights_of(network: nn.Module) -> dict[str, Tensor]:
+    """What is stored of a network."""
+    return {k: v for k, v in network.state_dict().items() if not k.startswith(_AUXILIARY)}
+
+
+def check_same(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], where: object = None) -> None:
+    """Raise for the first name that not both have, or not of the same shape."""
+    shapes = [{name: tuple(value.shape) for name, value in state.items()} for state in (expected, found)]
+    for name in [*expected, *found]:
+        shape, got = (known.get(name, "nothing") for known in shapes)
+        if shape != got:
+            raise InputError(f"expected the same network: {shape} for {name}", got=got, where=where)

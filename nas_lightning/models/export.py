@@ -1,0 +1,241 @@
+"""A network as a file for other programs: ONNX, or torch.export's `.pt2`, compared with the network itself.
+
+python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batch 8] [--dynamic-size]
+    [--with-normalisation]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.errors import InputError
+from nas_lightning.models.file import describe, load
+from nas_lightning.spaces.network import Network
+
+TOLERANCE = 1e-5  # of outputs, as a share of the largest one where that is above 1
+INPUT, OUTPUT = "images", "logits"
+FURTHER = (64, 128)
+"""Pixels by which images of another size are larger. Sides that differ by a multiple of 64 are even or odd
+alike at each of the resolutions of a network that halves them up to six times."""
+Image = tuple[int, int, int]
+Run = Callable[[Tensor], Tensor]
+
+
+class Dynamic(NamedTuple):
+    """Whether a file takes any number of images, and images of other sizes."""
+
+    batch: bool
+    size: bool
+
+
+class Exported(NamedTuple):
+    """A file, its size in bytes, and how far its outputs are from the network's."""
+
+    path: Path
+    size: int
+    difference: float
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.size:,} bytes, outputs differ by at most {self.difference:.1e}"
+
+
+def export(
+    network: nn.Module,
+    path: str | Path,
+    image: Image = (3, 32, 32),
+    *,
+    batch: int | None = None,
+    dynamic_size: bool = False,
+) -> Exported:
+    """Write the network, in eval mode and without its auxiliary head, where `path` says: .onnx or .pt2.
+
+    The file is read again and run on random images; where its outputs differ from the network's by more than
+    `TOLERANCE`, it is not written. It takes `batch` images at a time, None: any number.
+
+    Args:
+        network: maps (b, c, h, w) to (b, classes).
+        path: the file.
+        image: (channels, height, width).
+        batch: how many images at a time; None: any number.
+        dynamic_size: take images of other sizes, too. ONNX: of any. torch.export keeps to sides that are even
+            where those of `image` are, at each resolution: such as differ by a multiple of what the network
+            divides them by.
+
+    """
+    path = Path(path)
+    if path.suffix not in _FORMATS:
+        raise InputError(f"expected a file that ends in {' or '.join(_FORMATS)}", got=path.name)
+    if batch is not None and batch < 1:
+        raise InputError("expected a batch of at least one image", got=batch)
+    export_format = _FORMATS[path.suffix]
+    plain = _plain(network)
+    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    traced, sizes = export_format.sizes(image) if dynamic_size else (image, [image])
+    _check_sizes(plain, [traced, *sizes])
+    dynamic, batches = Dynamic(batch is None, dynamic_size), [batch] if batch else [1, 3]
+    try:
+        export_format.write(plain, torch.randn(batch or 2, *traced), dynamic, partial)
+        run = export_format.read(partial)
+        difference = max(_difference(plain, run, size, batches) for size in sizes)
+        os.replace(partial, path)
+    except InputError:
+        raise
+    except Exception as error:  # torch and ONNX Runtime have many for a step that one size fixes
+        if not dynamic_size:
+            raise
+        line = str(error.__cause__ or error).splitlines()[0]
+        raise InputError(f"expected a network whose steps are the same for all sizes: {line}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return Exported(path, path.stat().st_size, difference)
+
+
+def _check_sizes(network: nn.Module, sizes: Sequence[Image]) -> None:
+    """Raise where the network itself does not take images of each of those sizes."""
+    for size in sizes:
+        try:
+            network(torch.zeros(1, *size))
+        except RuntimeError as error:
+            line = str(error).splitlines()[0]
+            raise InputError(f"expected a network that takes images of {size}: {line}") from None
+
+
+def _plain(network: nn.Module) -> nn.Module:
+    """A copy with nothing that serves training only."""
+    plain = copy.deepcopy(network).cpu().float().eval().requires_grad_(False)
+    for module in plain.modules():
+        if isinstance(module, Network):
+            module.auxiliary = None
+    return plain
+
+
+@torch.no_grad()
+def _difference(network: nn.Module, run: Run, image: Image, batches: Sequence[int]) -> float:
+    """max |f(x) − g(x)| over random images; raises where that is too much."""
+    largest = 0.0
+    for batch in batches:
+        x = torch.randn(batch, *image)
+        expected, found = network(x), run(x)
+        difference = float((expected - found).abs().max())
+        allowed = TOLERANCE * max(1.0, float(expected.abs().max()))
+        if not difference <= allowed:  # nor where it is no number
+            raise InputError(f"expected outputs within {allowed:.1e} of the network's", got=difference)
+        largest = max(largest, difference)
+    return largest
+
+
+def _write_pt2(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:
+    batch = {0: torch.export.Dim("batch", min=1)} if dynamic.batch else {}
+    size = dict.fromkeys((2, 3), torch.export.Dim.DYNAMIC) if dynamic.size else {}
+    program = torch.export.export(network, (x,), dynamic_shapes=({**batch, **size},))
+    with warnings.catch_warnings():  # of weights that are not on the CPU
+        warnings.filterwarnings("ignore", "No complete tensor found in the group")
+        torch.export.save(program, path)
+
+
+def _sizes_pt2(image: Image) -> tuple[Image, list[Image]]:
+    """A program refuses sizes that take other ways through the code than were taken when it was traced."""
+    return image, [image, _larger(image)]
+
+
+def _read_pt2(path: Path) -> Run:
+    return torch.export.load(path).module()
+
+
+def _write_onnx(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:
+    _onnxruntime()
+    batch = {0: "batch"} if dynamic.batch else {}
+    size = {2: "height", 3: "width"} if dynamic.size else {}
+    torch.onnx.export(
+        network,
+        (x,),
+        path,
+        dynamo=True,
+        dynamic_shapes=({**batch, **size},),
+        input_names=[INPUT],
+        output_names=[OUTPUT],
+        external_data=False,
+        verbose=False,
+    )
+
+
+def _sizes_onnx(image: Image) -> tuple[Image, list[Image]]:
+    """Traced where every resolution is odd: the steps that this needs do nothing where one is even."""
+    odd = (image[0], FURTHER[0] + 1, FURTHER[1] + 1)
+    return odd, [image, _larger(image), (image[0], image[1] + 1, image[2] + 2)]
+
+
+def _read_onnx(path: Path) -> Run:
+    session = _onnxruntime().InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda x: torch.from_numpy(session.run([OUTPUT], {INPUT: x.numpy()})[0])
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript
+    except ModuleNotFoundError as error:
+        needed = "expected the packages that ONNX needs: pip install 'nas-lightning[export]'"
+        raise InputError(needed, got=f"no {error.name}") from None
+    del onnx, onnxscript
+    return onnxruntime
+
+
+def _larger(image: Image) -> Image:
+    return image[0], image[1] + FURTHER[0], image[2] + FURTHER[1]
+
+
+class _Format(NamedTuple):
+    """How a format is written and read, and with dynamic sizes: which to trace, which to compare."""
+
+    write: Callable[[nn.Module, Tensor, Dynamic, Path], None]
+    read: Callable[[Path], Run]
+    sizes: Callable[[Image], tuple[Image, list[Image]]]
+
+
+_FORMATS = {
+    ".onnx": _Format(_write_onnx, _read_onnx, _sizes_onnx),
+    ".pt2": _Format(_write_pt2, _read_pt2, _sizes_pt2),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command; prints where the file is, its size and the largest difference."""
+    parser = argparse.ArgumentParser(
+        prog="python -m nas_lightning.models.export", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("source", help="the folder of a run of train.py, or its model.safetensors")
+    parser.add_argument("target", type=Path, help="the .onnx or .pt2 file to write")
+    parser.add_argument(
+        "--batch", default="dynamic", help="images at a time; dynamic: any number (the default)"
+    )
+    parser.add_argument("--dynamic-size", action="store_true", help="take images of other sizes, too")
+    parser.add_argument(
+        "--with-normalisation", action="store_true", help="take images with values from 0 to 1, as they are"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        if options.batch != "dynamic" and not options.batch.isdecimal():
+            raise InputError("expected a number or dynamic", got=options.batch, where="--batch")
+        batch = None if options.batch == "dynamic" else int(options.batch)
+        network = load(options.source, with_normalisation=options.with_normalisation)
+        image = describe(options.source).image
+        print(export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size))
+    except InputError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""A trained network as one file: its weights as safetensors, and in the header all that rebuilds it.
+
+Needs neither Hydra nor Lightning. The auxiliary head, which serves training only, stays out of the file.
+
+>>> from tempfile import TemporaryDirectory
+>>> from nas_lightning.spaces import NasBench201
+>>> space, sizes = NasBench201(), {"channels": 4, "cells": 1}
+>>> genotype = space.sample(torch.Generator().manual_seed(0))
+>>> network = space.network(genotype, in_channels=3, num_classes=2, **sizes).eval()
+>>> with TemporaryDirectory() as folder:
+...     path = save(
+...         network, Path(folder) / FILE_NAME, space, genotype, sizes, image=(3, 8, 8), classes=("cat", "dog")
+...     )
+...     again, known = load(path), describe(path)
+>>> x = torch.randn(1, 3, 8, 8)
+>>> torch.equal(again(x), network(x)), known.classes
+(True, ('cat', 'dog'))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from nas_lightning.errors import InputError
+from nas_lightning.files import replacing
+from nas_lightning.genotype import Genotype
+from nas_lightning.models.description import Description, check_same, description, weights_of
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import Network
+
+__all__ = [
+    "FILE_NAME",
+    "Description",
+    "Normalise",
+    "describe",
+    "description",
+    "file_of",
+    "inherit",
+    "load",
+    "save",
+    "write",
+]
+
+FILE_NAME = "model.safetensors"
+_KEY = "nas_lightning"
+_HEAD = "head."
+_EXPECTED = f"expected the folder of a run of train.py, or its {FILE_NAME}"
+
+
+def save(
+    network: Network,
+    path: str | Path,
+    space: SearchSpace,
+    genotype: Genotype,
+    sizes: Mapping[str, Any],
+    *,
+    image: tuple[int, int, int],
+    classes: Sequence[str],
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a network that `space.network(genotype, …, **sizes)` has built; raises where it does not fit.
+
+    `mean` and `std` are what images were normalised with, None: they were not. `settings` are the arguments
+    that the space was made with, where they are not its defaults.
+    """
+    known = description(space, genotype, sizes, image, classes, mean, std, settings)
+    known.check(network)
+    return write(network, path, known)
+
+
+def write(network: nn.Module, path: str | Path, known: Description) -> Path:
+    """Write the weights of a network with what is known of it, complete or not at all."""
+    path = Path(path)
+    weights = {name: value.detach().cpu().contiguous() for name, value in weights_of(network).items()}
+    with replacing(path) as partial:
+        save_file(weights, partial, {_KEY: known.to_json()})  # two keys would come in random order
+    return path
+
+
+def describe(path: str | Path) -> Description:
+    """What is known of the network in a run's folder or a file."""
+    return _read(path, weights=False)[0]
+
+
+def load(path: str | Path, *, with_normalisation: bool = False) -> nn.Module:
+    """The network of a training run's folder or of a file, ready to be used: in eval mode, on the CPU.
+
+    It maps (b, c, h, w) to logits (b, classes) and takes images normalised with the `mean` and `std` of
+    `describe(path)`; `with_normalisation` puts that before it, for images with values from 0 to 1.
+    """
+    known, weights = _read(path, weights=True)
+    with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
+        network = known.network()
+    check_same(network.state_dict(), weights, path)
+    network.load_state_dict(weights, assign=True)
+    network = network.to(memory_format=torch.channels_last).eval()
+    return nn.Sequential(Normalise(known.mean, known.std), network).eval() if with_normalisation else network
+
+
+def inherit(network: Network, path: str | Path, classes: Sequence[str]) -> bool:
+    """Take the weights over from a trained network; those of the classifier only where the classes are its.
+
+    Returns whether the classifier was taken over. An auxiliary head is always a new one.
+    """
+    known, weights = _read(path, weights=True)
+    whole = known.classes == tuple(classes)
+    inherited = {name: value for name, value in weights.items() if whole or not name.startswith(_HEAD)}
+    own = {name: value for name, value in weights_of(network).items() if whole or not name.startswith(_HEAD)}
+    check_same(own, inherited, path)
+    network.load_state_dict(inherited, strict=False)
+    return whole
+
+
+class Normalise(nn.Module):
+    """(x − mean) / std, channel by channel."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, c, h, w)
+        return (x - self.mean) / self.std
+
+
+def file_of(path: str | Path) -> Path:
+    """The file of a run's folder, or the file itself."""
+    path = Path(path)
+    return path / FILE_NAME if path.is_dir() else path
+
+
+def _read(path: str | Path, *, weights: bool) -> tuple[Description, dict[str, Tensor]]:
+    file = file_of(path)
+    if not file.is_file():
+        raise InputError(_EXPECTED, got=str(path))
+    try:
+        with safe_open(file, framework="pt") as opened:
+            text = (opened.metadata() or {}).get(_KEY)
+            names = opened.keys() if weights else []
+            # copied, for the file may be replaced while the network lives
+            found = {name: opened.get_tensor(name).clone() for name in names}
+    except (SafetensorError, OSError) as error:
+        raise InputError(_EXPECTED, got=f"a damaged file or another kind ({error})", where=file) from None
+    if text is None:
+        raise InputError(_EXPECTED, got="weights without a description of their network", where=file)
+    return Description.from_json(text, file), found

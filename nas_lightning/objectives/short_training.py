@@ -1,0 +1,134 @@
+"""What a candidate architecture is worth: by a short training run, or by a table where one exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, Protocol, get_args
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import clip_grad_norm_
+
+from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.data import SearchData
+from nas_lightning.data.augment import normalise
+from nas_lightning.data.loaders import Batch, TrainBatches
+from nas_lightning.data.order import Draw, evaluation_draws, rank_and_world, training_draws
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import Genotype
+from nas_lightning.objectives.table import table_accuracy
+from nas_lightning.randomness import seed_of_name
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.training.optim import build_optimizer, build_scheduler
+
+Evaluation = Literal["none", "training", "table"]
+
+
+class Objective(Protocol):
+    """An accuracy in percent; its name says where it comes from."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, genotype: Genotype) -> float: ...
+
+
+class ShortTraining:
+    """Validation accuracy, in percent, of the derived network after a few epochs on the weights' side.
+
+    The recipe is that of HNAS' public code: SGD with momentum 0.9 and weight decay 3e-4, a cosine from `lr`
+    to 5 % of it, gradients clipped at 5, no augmentation. Everything that is drawn follows from the seed and
+    the architecture's notation, so an architecture has the same accuracy in whatever search it is met.
+
+    Args:
+        space: whose notation names the architectures.
+        network: genotype → derived network; an auxiliary head takes no part.
+        data: the images of both sides; a step has as many as those of all processes together.
+        epochs: passes over the weights' side.
+        lr: learning rate of the first.
+        seed: of weights and order.
+    """
+
+    name = "valid_accuracy"
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        *,
+        epochs: int = 12,
+        lr: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        if epochs < 1:
+            raise InputError("expected at least one epoch", got=epochs, where="strategy.epochs")
+        if lr <= 0:
+            raise InputError("expected a learning rate above 0", got=lr, where="strategy.lr")
+        self.space, self.network, self.data = space, network, data
+        self.epochs, self.lr, self.seed = epochs, lr, seed
+
+    def __call__(self, genotype: Genotype) -> float:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed_of_name(self.seed, self.space.notation(genotype)))
+            network = self.network(genotype).train()
+            weights = list(network.parameters())
+            optimizer = build_optimizer(weights, "momentum", lr=self.lr, weight_decay=3e-4)
+            schedule = build_scheduler(optimizer, "cosine", epochs=self.epochs, lr_min=0.05 * self.lr)
+            for epoch in range(self.epochs):
+                schedule.step(epoch)
+                for x, y in beside(network, self._train(epoch)):
+                    loss = F.cross_entropy(network(x), y)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    clip_grad_norm_(weights, 5.0)
+                    optimizer.step()
+            network.eval()
+            with torch.no_grad():
+                logits = [(network(x), y) for x, y in beside(network, self._valid())]
+        correct = sum(int((z.argmax(dim=1) == y).sum()) for z, y in logits if bool(z.isfinite().all()))
+        return 100 * correct / len(self.data.valid.samples)
+
+    def _train(self, epoch: int) -> Iterator[Batch]:
+        size = len(self.data.train.samples)
+        batch = min(self.data.batch_size * rank_and_world()[1], size)
+        draws = training_draws(size, batch, self.seed, epoch, 0, size // batch, 0, 1)
+        return self._read(self.data.train, list(draws))
+
+    def _valid(self) -> Iterator[Batch]:
+        size = len(self.data.valid.samples)
+        return self._read(self.data.valid, evaluation_draws(size, min(256, size), 0, 1))
+
+    def _read(self, side: TrainBatches, draws: list[Draw]) -> Iterator[Batch]:
+        """Images as they are, on whatever process."""
+        for x, y in side.samples.read(draws, random=False):
+            yield normalise(x, side.mean, side.std), y
+
+
+def beside(network: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches on the network's device."""
+    device = next(network.parameters()).device
+    return ((x.to(device), y.to(device)) for x, y in batches)
+
+
+def objective_of(
+    evaluation: Evaluation, training: ShortTraining, benchmark: TabularBenchmark | None
+) -> Objective | None:
+    """What the option stands for; raises where the search has not what it needs."""
+    if evaluation not in get_args(Evaluation):
+        raise InputError(
+            f"expected an evaluation ({near_match(evaluation, get_args(Evaluation))})",
+            got=evaluation,
+            where="strategy.evaluation",
+        )
+    if evaluation != "table":
+        return training if evaluation == "training" else None
+    if benchmark is None:
+        raise InputError(
+            "expected a benchmark that has the table: benchmark=nasbench201 benchmark.path=…",
+            got="none",
+            where="strategy.evaluation=table",
+        )
+    return table_accuracy(benchmark)

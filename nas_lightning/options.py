@@ -1,0 +1,47 @@
+"""The options of configuration: groups of yaml files, ours and a user's own.
+
+A yaml's first comment is its line in `--help`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+
+def config_folder() -> Path:
+    """Where the package's configurations are."""
+    return Path(str(resources.files("nas_lightning.conf")))
+
+
+def groups(folders: Iterable[Path] = ()) -> dict[str, dict[str, str]]:
+    """Options and their one line, by group; nested options are named with slashes."""
+    return _groups(tuple(folders))
+
+
+@cache
+def _groups(folders: tuple[Path, ...]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for folder in (config_folder(), *folders):
+        for path in sorted(folder.glob("*/**/*.yaml")):
+            if path.name.startswith("_"):
+                continue  # a part of others
+            group, *rest = path.relative_to(folder).with_suffix("").parts
+            found.setdefault(group, {})["/".join(rest)] = description(path)
+    return found
+
+
+def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path:
+    """The yaml behind an option."""
+    files = [folder / group / f"{option}.yaml" for folder in (*folders, config_folder())]
+    return next(file for file in files if file.is_file())
+
+
+def description(path: Path) -> str:
+    """The first comment of a yaml that is no instruction to Hydra."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("#") and not line.startswith("# @"):
+            return line.lstrip("# ").strip()
+    return ""

@@ -1,0 +1,1 @@
+"""What a person reads of runs: a page of one, a table of many."""

@@ -1,0 +1,31 @@
+"""The file of what a search thought after each epoch: one line of JSON an epoch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nas_lightning.errors import InputError
+
+HISTORY_FILE = "history.jsonl"
+
+FIGURES = "figures"
+
+
+def history_line(entry: Mapping[str, Any]) -> str:
+    return json.dumps(entry, ensure_ascii=False) + "\n"
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The entries of a history in their order; a last line that a kill cut off does not count."""
+    text = path.read_text(encoding="utf-8")
+    entries = []
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            entries.append({"epoch": int(entry["epoch"]), **entry})
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"expected an epoch in JSON: {error!r}", where=f"{path}:{number}") from None
+    return entries

@@ -1,0 +1,1 @@
+"""Spaces of activation functions and skip connections, without convolutions."""

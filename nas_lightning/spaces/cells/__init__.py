@@ -1,0 +1,1 @@
+"""What cells of every space are made of: graphs with weighted edges, weighted choices, drop path."""

@@ -1,0 +1,191 @@
+"""One module for every cell: a directed acyclic graph whose edges carry operations.
+
+A supernet's cell holds all candidates of all edges and weighs them; a derived network's cell holds the edges
+of its genotype and adds them up. Both are this class, with the same parameter names, so that a derived
+network inherits a supernet's weights by loading the entries that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.errors import InputError
+from nas_lightning.spaces.cells.drop_path import DropPath
+from nas_lightning.spaces.ops import NONE, NeedsReLU, Norm, build_op, weighted
+
+
+class Plan(NamedTuple):
+    """What a cell computes in one forward pass; both fields are lists of (edges, ops)."""
+
+    weights: list[list[Tensor]] | None  # None: the active operations are added up as they are
+    active: list[list[bool]]
+
+
+class EdgeOp(NamedTuple):
+    """An operation on an edge: its place in the weight matrix and the module that computes it."""
+
+    source: int
+    row: int
+    column: int
+    key: str
+    shared: bool  # with the other edges that leave its source
+
+
+class CellGraph(nn.Module):
+    """x_j = Σ_{i<j} Σ_o w[i→j, o] · o(x_i), for every inner node j in turn.
+
+    An operation that holds neither parameters nor statistics gives the same result on every edge that leaves
+    a node, so it is computed once a node; so is the ReLU that most operations start with.
+
+    Args:
+        edges: (source, target) of each row of the weight matrix.
+        ops: the operations on each of those edges, the columns of the weight matrix.
+        inputs: number of input nodes.
+        nodes: number of all nodes.
+        channels: channels of every node.
+        norm: the batch norms of the operations.
+        stride: the stride of the edges that leave a node.
+        partial: only the first 1/partial of the channels pass the operations, the others go round them
+            (PC-DARTS, arXiv:1907.05737, equation 2), weighted with the sum of their edge's active weights.
+        drop_path: drop the paths of a derived network, identities excepted, at the rate set later.
+
+    """
+
+    def __init__(
+        self,
+        edges: Sequence[tuple[int, int]],
+        ops: Sequence[Sequence[str]],
+        *,
+        inputs: int,
+        nodes: int,
+        channels: int,
+        norm: Norm,
+        stride: Callable[[int], int] = lambda source: 1,
+        partial: int = 1,
+        drop_path: bool = False,
+    ) -> None:
+        super().__init__()
+        if channels % partial:
+            raise InputError(f"expected partial to divide the cell's {channels} channels", got=partial)
+        self.inputs, self.nodes, self.partial = inputs, nodes, partial
+        self.strides = [stride(source) for source in range(nodes)]
+        self.everything = Plan(None, [[True] * len(names) for names in ops])
+        self.ops = nn.ModuleDict()
+        self.drop_path = DropPath() if drop_path else None
+        self.edges: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]  # target → (source, row)
+        self.edge_ops: list[list[EdgeOp]] = [[] for _ in range(nodes)]  # target → operations that end there
+        shared: dict[tuple[str, int], str] = {}
+        for row, ((source, target), names) in enumerate(zip(edges, ops, strict=True)):
+            self.edges[target].append((source, row))
+            for column, name in enumerate(names):
+                if name == NONE:
+                    continue
+                op = build_op(name, channels // partial, self.strides[source], norm)
+                key = self._new_key(f"{source}_{target}_{name}")
+                stateless = not op.state_dict()
+                if stateless:
+                    key = shared.setdefault((name, source), key)
+                if key not in self.ops:
+                    self.ops[key] = op
+                self.edge_ops[target].append(EdgeOp(source, row, column, key, stateless))
+
+    def _new_key(self, key: str) -> str:
+        while key in self.ops:  # NASNet has an operation twice between the same two nodes
+            key += "_again"
+        return key
+
+    def forward(self, inputs: Sequence[Tensor], plan: Plan | None = None) -> list[Tensor]:
+        """All nodes, the inputs first: tensors of (batch, channels, height, width); no plan: everything."""
+        run = _Run(self, inputs, self.everything if plan is None else plan)
+        for target in range(self.inputs, self.nodes):
+            run.nodes.append(run.node(target))
+        return run.nodes
+
+
+class _Run:
+    """One forward pass: the nodes so far, and what the edges that leave a node have in common."""
+
+    def __init__(self, graph: CellGraph, inputs: Sequence[Tensor], plan: Plan) -> None:
+        self.graph, self.nodes, self.plan = graph, list(inputs), plan
+        self.rectified: dict[int, Tensor] = {}
+        self.outputs: dict[str, Tensor] = {}
+
+    def node(self, target: int) -> Tensor:
+        total: Tensor | None = None
+        for item in self.graph.edge_ops[target]:
+            if not self.plan.active[item.row][item.column]:
+                continue
+            weight = None if self.plan.weights is None else self.plan.weights[item.row][item.column]
+            if weight is None or item.shared:
+                total = _add(total, self.output(item), weight)
+            else:
+                total = _add(total, weighted(self.graph.ops[item.key], self.input(item), weight), None)
+        if total is None:
+            total = torch.zeros_like(self.strided(self.through(0), 0))
+        if self.graph.partial == 1:
+            return total
+        return channel_shuffle(torch.cat([total, self.bypass(target)], dim=1), self.graph.partial)
+
+    def output(self, item: EdgeOp) -> Tensor:
+        """The operation's output, from an edge that shares it where there is one."""
+        op = self.graph.ops[item.key]
+        if item.key not in self.outputs:
+            self.outputs[item.key] = op(self.input(item))
+        output = self.outputs[item.key]
+        if self.graph.drop_path is None or isinstance(op, nn.Identity):
+            return output
+        return self.graph.drop_path(output)
+
+    def input(self, item: EdgeOp) -> Tensor:
+        """What the operation is computed on."""
+        relu = isinstance(self.graph.ops[item.key], NeedsReLU)
+        return self.relu(item.source) if relu else self.through(item.source)
+
+    def through(self, source: int) -> Tensor:
+        """The channels of a node that pass the operations."""
+        node = self.nodes[source]
+        return node if self.graph.partial == 1 else node[:, : node.shape[1] // self.graph.partial]
+
+    def relu(self, source: int) -> Tensor:
+        if source not in self.rectified:
+            self.rectified[source] = F.relu(self.through(source))
+        return self.rectified[source]
+
+    def bypass(self, target: int) -> Tensor:
+        """The channels that go round the operations of the edges that are in use."""
+        total: Tensor | None = None
+        for source, row in self.graph.edges[target]:
+            node = self.nodes[source]
+            rest = self.strided(node[:, node.shape[1] // self.graph.partial :], source)
+            columns = [column for column, active in enumerate(self.plan.active[row]) if active]
+            if columns:
+                total = _add(total, rest, self.row_sum(row, columns, rest))
+            elif total is None:
+                total = torch.zeros_like(rest)
+        assert total is not None, "a node has at least one edge"
+        return total
+
+    def row_sum(self, row: int, columns: list[int], like: Tensor) -> Tensor | None:
+        """The sum of an edge's active weights; None stands for 1."""
+        if self.plan.weights is not None:
+            return torch.stack([self.plan.weights[row][column] for column in columns]).sum()
+        return None if len(columns) == 1 else like.new_tensor(len(columns))
+
+    def strided(self, x: Tensor, source: int) -> Tensor:
+        return x if self.graph.strides[source] == 1 else F.max_pool2d(x, 2, ceil_mode=True)
+
+
+def _add(total: Tensor | None, x: Tensor, weight: Tensor | None) -> Tensor:
+    if weight is None:
+        return x if total is None else total + x
+    return x * weight if total is None else torch.addcmul(total, x, weight)
+
+
+def channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    """Interleave the channels, so that the next cell's operations see others (PC-DARTS, section 3.2)."""
+    return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)

@@ -1,0 +1,1 @@
+"""Spaces of two cells with two inputs, as in DARTS."""

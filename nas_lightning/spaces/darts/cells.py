@@ -1,0 +1,90 @@
+"""What the spaces of DARTS' two cells have in common: derived networks and notations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.cells.graph import CellGraph
+from nas_lightning.spaces.darts import notation as darts_notation
+from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
+from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.ops import TRAIN_NORM, Norm
+
+
+class DartsCells(SearchSpace):
+    """Normal and reduction cells, whose nodes each add up two operations on earlier nodes.
+
+    Args:
+        nodes: inner nodes of a cell.
+
+    """
+
+    def __init__(self, nodes: int) -> None:
+        if nodes < 1:
+            raise InputError("expected at least one inner node", got=nodes, where="space.nodes")
+        self.inner = range(INPUTS, INPUTS + nodes)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return "normal", "reduce"
+
+    def network(  # type: ignore[override]
+        self,
+        genotype: Genotype,
+        *,
+        in_channels: int,
+        num_classes: int,
+        channels: int = 36,
+        cells: int = 20,
+        stem: Stem = "cifar",
+        stem_multiplier: int = 3,
+        stem_stride: int = 1,
+        auxiliary: bool = False,
+        dropout: float = 0.0,
+        norm: Norm = TRAIN_NORM,
+    ) -> Network:
+        self.check(genotype)
+
+        def graph(kind: str, width: int) -> CellGraph:
+            cell = genotype[kind]
+            return CellGraph(
+                [(edge.source, edge.target) for edge in cell.edges],
+                [[edge.op] for edge in cell.edges],
+                inputs=INPUTS,
+                nodes=cell.nodes,
+                channels=width,
+                norm=norm,
+                stride=strides[kind],
+                drop_path=True,
+            )
+
+        outputs = {kind: cell.output for kind, cell in genotype}
+        backbone = DartsBackbone(
+            graph, outputs, norm, in_channels, channels, cells, stem, stem_multiplier, stem_stride
+        )
+        return Network(backbone, num_classes, auxiliary=auxiliary, dropout=dropout)
+
+    def check(self, genotype: Genotype) -> None:
+        super().check(genotype)
+        for kind, cell in genotype:
+            darts_notation.check_cell(kind, cell, INPUTS)
+
+    def parse(self, text: str | Mapping[str, Any]) -> Genotype:
+        """DARTS' `Genotype(normal=[('sep_conv_3x3', 0), …], …)` as text or mapping, or our own JSON."""
+        genotype = darts_notation.parse(text, self.name, INPUTS)
+        self.check(genotype)
+        return genotype
+
+    def notation(self, genotype: Genotype) -> str:
+        return darts_notation.render(genotype)
+
+
+strides: dict[str, Callable[[int], int]] = {
+    "normal": lambda source: 1,
+    "reduce": lambda source: 2 if source < INPUTS else 1,
+}
+"""The stride of the edges that leave a node, by the kind of its cell."""

@@ -1,0 +1,136 @@
+"""The space of DARTS (Liu et al. 2019, arXiv:1806.09055, section 3.1): a normal and a reduction cell.
+
+A cell has two inputs (the outputs of the two cells before it) and, by default, four inner nodes, each joined
+to all earlier nodes: 14 edges × 8 operations. Its output is the concatenation of the inner nodes. A derived
+cell keeps two edges per node, from different nodes, with one operation each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Cell, Edge, Genotype
+from nas_lightning.randomness import choose
+from nas_lightning.spaces.base import Group, best, real_ops
+from nas_lightning.spaces.cells.graph import CellGraph
+from nas_lightning.spaces.darts.cells import DartsCells, strides
+from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
+from nas_lightning.spaces.ops import SEARCH_NORM
+from nas_lightning.spaces.supernet import Supernet
+
+OPS = (
+    "none",
+    "max_pool_3x3",
+    "avg_pool_3x3",
+    "skip_connect",
+    "sep_conv_3x3",
+    "sep_conv_5x5",
+    "dil_conv_3x3",
+    "dil_conv_5x5",
+)
+
+
+class DartsSpace(DartsCells):
+    """Normal and reduction cells of `nodes` inner nodes.
+
+    >>> space = DartsSpace()
+    >>> space.groups["normal"].shape
+    (14, 8)
+    >>> genotype = space.sample(torch.Generator().manual_seed(0))
+    >>> space.parse(space.notation(genotype)) == genotype
+    True
+    """
+
+    name: ClassVar[str] = "darts"
+
+    def __init__(self, nodes: int = 4, ops: Sequence[str] = OPS) -> None:
+        super().__init__(nodes)
+        edges = tuple((source, target) for target in self.inner for source in range(target))
+        self.group = Group(edges, tuple(ops))
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return {"normal": self.group, "reduce": self.group}
+
+    def supernet(  # type: ignore[override]
+        self,
+        *,
+        in_channels: int,
+        num_classes: int,
+        channels: int = 16,
+        cells: int = 8,
+        stem: Stem = "cifar",
+        stem_multiplier: int = 3,
+        partial: int = 1,
+    ) -> Supernet:
+        def graph(kind: str, width: int) -> CellGraph:
+            return CellGraph(
+                self.group.edges,
+                [self.group.ops] * len(self.group.edges),
+                inputs=INPUTS,
+                nodes=self.inner.stop,
+                channels=width,
+                norm=SEARCH_NORM,
+                stride=strides[kind],
+                partial=partial,
+            )
+
+        outputs = {kind: tuple(self.inner) for kind in self.groups}
+        backbone = DartsBackbone(
+            graph, outputs, SEARCH_NORM, in_channels, channels, cells, stem, stem_multiplier
+        )
+        return Supernet(backbone, num_classes)
+
+    def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
+        for kind, cell in genotype:
+            if set(cell.output) != set(self.inner):
+                raise InputError(f"expected {kind!r} to return all {len(self.inner)} inner nodes", got=cell)
+        return super().one_hot(genotype)
+
+    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+        """Per node the two edges with the largest score of an operation other than `none` (section 2.4)."""
+        self.check_scores(scores)
+        return Genotype(self.name, {kind: self._strongest(matrix) for kind, matrix in scores.items()})
+
+    def _strongest(self, scores: Tensor) -> Cell:
+        table = [dict(zip(self.group.ops, row, strict=True)) for row in scores.tolist()]
+        edges = []
+        for node in self.inner:
+            candidates = []
+            for row, (source, target) in enumerate(self.group.edges):
+                if target == node:
+                    op, score = best({op: table[row][op] for op in real_ops(self.group)})
+                    candidates.append((score, Edge(op, source, target)))
+            candidates.sort(key=lambda item: -item[0])  # stable: ties go to the earlier edge
+            edges += [edge for _, edge in candidates[:2]]
+        return Cell(edges, INPUTS, self.inner)
+
+    def sample(self, generator: torch.Generator) -> Genotype:
+        return Genotype(self.name, {kind: self._sample_cell(generator) for kind in self.groups})
+
+    def _sample_cell(self, generator: torch.Generator) -> Cell:
+        edges = []
+        for node in self.inner:
+            sources = choose(combinations(range(node), 2), generator)
+            edges += [Edge(choose(real_ops(self.group), generator), source, node) for source in sources]
+        return Cell(edges, INPUTS, self.inner)
+
+    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+        """One edge with another operation, or from another node that does not feed its node yet."""
+        self.check(genotype)
+        found = []
+        for kind, cell in genotype:
+            for index, edge in enumerate(cell.edges):
+                others = [e for i, e in enumerate(cell.edges) if i != index]
+                free = set(range(edge.target)) - {e.source for e in others if e.target == edge.target}
+                for op, source in product(real_ops(self.group), sorted(free)):
+                    if (op == edge.op) != (source == edge.source):
+                        changed = Cell([*others, Edge(op, source, edge.target)], cell.inputs, cell.output)
+                        found.append(Genotype(self.name, {**dict(genotype), kind: changed}))
+        return found

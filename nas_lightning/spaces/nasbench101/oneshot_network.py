@@ -1,0 +1,104 @@
+"""The supernet of NAS-Bench-1Shot1 (Zela et al. 2020, arXiv:2001.10422, section 3.2 and figure 1).
+
+Every block has the channels of its cell, and the cell returns its projected input and all blocks side by
+side: one that is not chosen leaves zeros. A derived network divides its channels among the chosen blocks
+instead, as NAS-Bench-101 does, so that it is none of the supernet's paths and inherits no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.errors import InputError
+from nas_lightning.spaces.cells.choices import weighted, weighted_sum
+from nas_lightning.spaces.cells.graph import Plan
+from nas_lightning.spaces.nasbench101.modules import OPS
+from nas_lightning.spaces.nasbench101.network import STACKS, conv_norm_relu, vertex_op
+from nas_lightning.spaces.network import Backbone
+from nas_lightning.spaces.ops import Norm, conv_norm
+
+OPERATIONS, OUTPUT = "op", "output"
+
+
+class ChoiceCell(nn.Module):
+    """x_j = Σ_o w_jo · o(v_j0 P_j x_0 + Σ_i v_ji x_i), and v_0 P x_0, v_1 x_1, … side by side for the output.
+
+    Args:
+        parents: the group that weighs the parents of each block; None where all earlier ones are taken.
+        c_in: channels of the input.
+        channels: of every block.
+        norm: the batch norms.
+
+    """
+
+    def __init__(self, parents: Sequence[str | None], c_in: int, channels: int, norm: Norm) -> None:
+        super().__init__()
+        self.parents = list(parents)
+        self.projections = nn.ModuleList(
+            conv_norm_relu(c_in, channels, 1, norm(channels)) for _ in (*parents, OUTPUT)
+        )
+        self.ops = nn.ModuleList(
+            nn.ModuleList(vertex_op(name, channels, norm) for name in OPS) for _ in parents
+        )
+
+    def forward(self, x: Tensor, plans: Mapping[str, Plan]) -> Tensor:
+        blocks: list[Tensor] = []
+        for index, group in enumerate(self.parents):
+            read = self._read(x, blocks, None if group is None else plans[group])
+            blocks.append(self._computed(index, read, plans[OPERATIONS]))
+        returned = weighted(plans[OUTPUT], 0, lambda column: self._node(x, blocks, column))
+        zeros = torch.zeros_like(blocks[0])
+        return torch.cat([returned.get(column, zeros) for column in range(len(blocks) + 1)], dim=1)
+
+    def _node(self, x: Tensor, blocks: Sequence[Tensor], column: int) -> Tensor:
+        """What can be read after `blocks`: the input, projected for the reader, or one of them."""
+        return blocks[column - 1] if column else self.projections[len(blocks)](x)
+
+    def _read(self, x: Tensor, blocks: Sequence[Tensor], plan: Plan | None) -> Tensor:
+        if plan is None:
+            return torch.stack([self._node(x, blocks, column) for column in range(len(blocks) + 1)]).sum(
+                dim=0
+            )
+        return weighted_sum(plan, 0, lambda column: self._node(x, blocks, column), blocks[0])
+
+    def _computed(self, index: int, read: Tensor, plan: Plan) -> Tensor:
+        ops = self.ops[index]
+        return weighted_sum(plan, index, lambda column: ops[column](read), read)  # type: ignore[index]
+
+
+class ChoiceBackbone(Backbone):
+    """A 3×3 stem, three stacks of cells with max pooling between, and a 1×1 convolution at the end."""
+
+    def __init__(
+        self, parents: Sequence[str | None], norm: Norm, in_channels: int, channels: int, cells: int
+    ) -> None:
+        super().__init__()
+        if cells < 1 or channels < 1:
+            raise InputError(
+                "expected at least 1 cell and 1 channel", got=f"cells={cells}, channels={channels}"
+            )
+        self.stem = conv_norm_relu(in_channels, channels, 3, norm.outside_cells(channels))
+        self.per_stack, self.cells = cells, nn.ModuleList()
+        side_by_side, width = len(parents) + 1, channels
+        self.widths = []
+        for index in range(STACKS * cells):
+            channels *= 2 if index and index % cells == 0 else 1
+            self.cells.append(ChoiceCell(parents, width, channels, norm))
+            width = side_by_side * channels
+            self.widths.append(width)
+        self.last = conv_norm(width, channels, 1, 1, norm)
+        self.widths[-1] = channels
+        self.auxiliary_at = 2 * cells - 1
+
+    def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
+        assert plans is not None, "a supernet weighs what it computes"
+        x = self.stem(x)
+        for index, cell in enumerate(self.cells):
+            if index and index % self.per_stack == 0:
+                x = F.max_pool2d(x, 2, ceil_mode=True)
+            x = self.run(cell, x, plans)
+            yield x if index < len(self.cells) - 1 else self.last(F.relu(x))

@@ -1,0 +1,28 @@
+"""Architectures drawn at random."""
+
+from __future__ import annotations
+
+import torch
+
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+
+_MOST_REPEATS = 100_000  # in a row: that many, and nothing new is left to be found
+
+
+def draw_distinct(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
+    """`count` architectures, each another, uniformly drawn."""
+    if count < 1:
+        raise InputError("expected at least one architecture", got=count, where="strategy.count")
+    found: dict[Genotype, None] = {}
+    repeats = 0  # in a row
+    while len(found) < count:
+        genotype = space.sample(generator)
+        repeats = repeats + 1 if genotype in found else 0
+        if repeats > _MOST_REPEATS:
+            raise InputError(
+                f"expected a count that the space has: found {len(found)}", got=count, where="strategy.count"
+            )
+        found[genotype] = None
+    return list(found)

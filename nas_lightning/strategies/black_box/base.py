@@ -1,0 +1,206 @@
+"""Search without a supernet: architectures are scored untrained, evaluated one by one, and compared.
+
+Nothing here has a gradient. A training step is a *round*; what a round does is up to the subclass. What has
+been scored and evaluated is in the checkpoint, so a search that was killed goes on with the round that came
+next, to the same bits. With several processes the first one scores and evaluates, and tells the others.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.data import SearchData
+from nas_lightning.data.loaders import Batch, plain_batches
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.pool.scoring import score_pool
+from nas_lightning.objectives.log_ranks import log_ranks
+from nas_lightning.objectives.short_training import Evaluation, ShortTraining, objective_of
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.strategies.base import Strategy
+
+Scores = dict[str, float]
+T = TypeVar("T")
+_MEMORY = "nas_lightning_black_box"  # our entry in a checkpoint
+
+
+class BlackBox(Strategy):
+    """Base of the strategies that judge whole architectures.
+
+    `rounds`, the number of rounds so far, is the only parameter: Lightning takes checkpoints by the steps of
+    optimisers, and distributes no module without parameters.
+
+    Logged in each round, where architectures are evaluated: the best value so far under the objective's name
+    (`valid_accuracy`; `oracle_test_accuracy` where a table has test accuracies only), and that of the round's
+    own architecture under `candidate/…`. Scores and short training runs are float32, whatever the trainer's
+    precision.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        images: of the weights' side that they are scored on; fewer where it has fewer.
+        pool: a CSV file of scores that each is appended to as it comes, and that another search goes on with.
+        workers: processes that score.
+        evaluation: `training`, a short one; `table`; `none` where the scores decide.
+        epochs: of the short training.
+        lr: its learning rate.
+        seed: of all that is drawn.
+    """
+
+    metrics: Mapping[str, Metric]
+    """What architectures are scored by, all from one set of passes; a subclass' constructor says it."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        *,
+        images: int = 64,
+        pool: str | Path | None = None,
+        workers: int = 1,
+        evaluation: Evaluation = "none",
+        epochs: int = 3,
+        lr: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(space, seed)
+        self.automatic_optimization = False
+        at_least(2, images=images)
+        at_least(1, workers=workers)
+        self.network, self.data = network, data
+        self.images, self.pool, self.workers, self.seed = images, pool, workers, seed
+        training = ShortTraining(space, self._on_device, data, epochs=epochs, lr=lr, seed=seed)
+        self.objective = objective_of(evaluation, training, benchmark)
+        self.scored: dict[str, Scores] = {}  # by notation, in their order
+        self.evaluated: dict[str, float] = {}
+        self.rounds = nn.Parameter(torch.zeros(()))
+
+    @abstractmethod
+    def play(self, number: int) -> Mapping[str, float]:
+        """Round `number`, counted from 0; returns what else there is to log."""
+
+    def training_step(self, *args: Any) -> None:
+        with _plain(self.device):
+            values = self.play(int(self.rounds))
+        self.log_dict({**self._progress(), **values}, on_step=True, on_epoch=False)
+        optimizer = self.optimizers()
+        self.rounds.grad = -torch.ones_like(self.rounds)
+        optimizer.step()  # type: ignore[union-attr]
+        optimizer.zero_grad()  # type: ignore[union-attr]
+
+    def configure_optimizers(self) -> Optimizer:
+        return SGD([self.rounds], lr=1.0)
+
+    def score(self, genotypes: Sequence[Genotype]) -> list[Scores]:
+        """Their metrics; each architecture is scored once in a search."""
+        notations = [self.space.notation(genotype) for genotype in genotypes]
+        pairs = zip(notations, genotypes, strict=True)
+        new = {notation: genotype for notation, genotype in pairs if notation not in self.scored}
+        if new:
+            found = self._told(lambda: self.measure(list(new.values())))
+            self.scored.update(zip(new, found, strict=True))
+        return [self.scored[notation] for notation in notations]
+
+    def evaluate(self, genotype: Genotype) -> float:
+        """The objective, which an architecture has once in a search."""
+        objective, notation = self.objective, self.space.notation(genotype)
+        assert objective is not None
+        if notation not in self.evaluated:
+            self.evaluated[notation] = self._told(lambda: objective(genotype))
+        return self.evaluated[notation]
+
+    def ranking(self) -> dict[str, float]:
+        """All that was scored, by notation; larger is better."""
+        return dict(zip(self.scored, log_ranks(list(self.scored.values()), self.metrics), strict=True))
+
+    def derive(self) -> list[Genotype]:
+        """The best by evaluation; by its scores in a search that evaluates none."""
+        values = self.evaluated if self.objective is not None else self.ranking()
+        if not values:  # before the first round
+            return [self.space.sample(torch.Generator().manual_seed(self.seed))]
+        return [self.space.parse(max(values, key=lambda notation: values[notation]))]
+
+    def _progress(self) -> dict[str, float]:
+        values: dict[str, float] = {"scored": len(self.scored)}
+        if self.objective is not None and self.evaluated:
+            values[self.objective.name] = max(self.evaluated.values()) / 100
+        return values
+
+    def measure(self, genotypes: Sequence[Genotype]) -> list[Scores]:
+        """The metrics of architectures that are new to the search."""
+        build = partial(_built, self.network, self.device)
+        options: dict[str, Any] = {"path": self.pool, "workers": self.workers, "seed": self.seed}
+        return score_pool(self.space, build, genotypes, self._batch(), self.metrics, **options)
+
+    def _batch(self) -> Batch:
+        """Images of the weights' side without augmentation, the same in every round and process."""
+        samples = self.data.train.samples
+        size = min(self.images, len(samples))
+        (batch,) = plain_batches(self.data.data.batches(samples, batch_size=size), 1, self.seed)
+        return batch[0].to(self.device), batch[1].to(self.device)
+
+    def _on_device(self, genotype: Genotype) -> nn.Module:
+        return _built(self.network, self.device, genotype)
+
+    def _told(self, work: Callable[[], T]) -> T:
+        """What the work comes to, done by the first process."""
+        result = work() if self.trainer.is_global_zero else None
+        return self.trainer.strategy.broadcast(result)  # type: ignore[return-value]
+
+    # What a checkpoint keeps
+
+    def memory(self) -> dict[str, Any]:
+        """What a subclass has to remember besides, in plain containers."""
+        return {}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """The inverse of `memory`."""
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[_MEMORY] = {"scored": self.scored, "evaluated": self.evaluated, "own": self.memory()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        memory = checkpoint[_MEMORY]
+        self.scored, self.evaluated = dict(memory["scored"]), dict(memory["evaluated"])
+        self.remember(memory["own"])
+
+
+def at_least(least: int, **options: int) -> None:
+    """Raise for the first option that is smaller."""
+    for name, value in options.items():
+        if value < least:
+            raise InputError(f"expected {name} of at least {least}", got=value, where=f"strategy.{name}")
+
+
+def _built(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:
+    return network(genotype).to(device)
+
+
+@contextmanager
+def _plain(device: torch.device) -> Iterator[None]:
+    """Lightning's precision left aside, so that other processes come to the same scores."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,152 @@
+"""HNAS: training-free metrics and Bayesian optimisation (Shu 2022, PhD thesis, chapter 7; arXiv:2201.09785).
+
+    min_A κ(A)/M(A) + μ F(M²(A) − ν),   F(x) = |x|^{2t}                                              (7.7)
+
+over a pool of architectures, M any metric at initialisation and κ the condition number of the neural tangent
+kernel. A Gaussian process finds the μ and ν whose minimiser has the best validation accuracy (algorithm 7.1).
+
+What is proposed has no units, so that it means the same for every metric: √ν is the q-quantile of M in the
+pool, q ∈ [0, 1], and μ is 10^c times the value at which both terms have the same median there, c ∈ [−1, 4].
+The public code (shuyao95/HNAS) has √ν ∈ [0, scale], with a scale that its user finds by hand for each metric,
+and μ = 10^c, c ∈ [−4, 1]; for the kernel's trace, whose square is a thousand times κ/M, that is similar.
+Its F has t = 1/2. As there, the first rounds look at evenly spaced ν with c in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics.base import Metric
+from nas_lightning.objectives.trade_off import trade_off
+from nas_lightning.randomness import seed_of_name
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.strategies.black_box.pool_search import PoolSearch
+
+BOX = {"log10_mu": (-1.0, 4.0), "quantile": (0.0, 1.0)}
+Proposal = tuple[dict[str, float], str]  # parameters, and the notation of what they chose
+
+
+class Hnas(PoolSearch):
+    """The length of the run is K; every round proposes (μ, ν) and evaluates what they choose.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        metric: M, positive and the larger the better.
+        condition: κ.
+        t: of F; 1 in the thesis, 0.5 in its public code.
+        starts: rounds before the Gaussian process has its say.
+        **pool: see `PoolSearch` and `BlackBox`.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        *,
+        metric: Metric,
+        condition: Metric,
+        t: float = 1.0,
+        starts: int = 5,
+        **pool: Any,
+    ) -> None:
+        _check(metric, condition, t, starts)
+        super().__init__(space, network, data, benchmark, **pool)
+        self.metrics = {"metric": metric, "condition": condition}
+        if self.objective is None:
+            raise InputError(
+                "expected an evaluation, training or table, which the Gaussian process learns from",
+                got="none",
+                where="strategy.evaluation",
+            )
+        self.t, self.starts = t, starts
+        self.proposals: list[Proposal] = []
+
+    def choose(self, number: int) -> Genotype:
+        seen = [(parameters, self.evaluated[notation]) for parameters, notation in self.proposals]
+        parameters = propose(seen, self.starts, seed_of_name(self.seed, f"round {number}"))
+        rows = [(row["metric"], row["condition"]) for row in self.scored.values()]
+        M, kappa = torch.tensor(rows, dtype=torch.float64).T
+        mu, nu = in_units(M, kappa, 10 ** parameters["log10_mu"], parameters["quantile"], self.t)
+        values = -trade_off(kappa, M, mu, nu, 2 * self.t)
+        genotype = self.first_new(dict(zip(self.scored, values.tolist(), strict=True)))
+        self.proposals.append((parameters, self.space.notation(genotype)))
+        return genotype
+
+    def play(self, number: int) -> Mapping[str, float]:
+        values = super().play(number)
+        parameters, _ = self.proposals[-1]
+        return {**values, **parameters}
+
+    def memory(self) -> dict[str, Any]:
+        return {"proposals": [[dict(parameters), notation] for parameters, notation in self.proposals]}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        self.proposals = [(parameters, notation) for parameters, notation in memory["proposals"]]
+
+
+def in_units(M: Tensor, kappa: Tensor, relative: float, quantile: float, t: float) -> tuple[float, float]:
+    """μ and ν for this pool: √ν is a quantile of M, and at `relative` = 1 both terms have the same median."""
+    sound = _sound(M, kappa)
+    if not bool(sound.any()):
+        raise InputError(
+            "expected an architecture with a regular kernel and a metric above 0 in the pool",
+            got=f"none of {len(M)}",
+            where="strategy.pool_size",
+        )
+    M, kappa = M[sound], kappa[sound]
+    nu = float(torch.quantile(M, quantile)) ** 2
+    penalty = (M**2 - nu).abs() ** (2 * t)
+    return relative * float((kappa / M).median() / penalty.median().clamp_min(1e-300)), nu
+
+
+def _sound(M: Tensor, kappa: Tensor) -> Tensor:
+    return torch.isfinite(M) & torch.isfinite(kappa) & (M > 0)
+
+
+def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed: int) -> dict[str, float]:
+    """c and q after the rounds so far; the process is fitted to them anew, so it has no state."""
+    if len(seen) < starts:
+        share = len(seen) / max(starts - 1, 1)
+        return {"log10_mu": sum(BOX["log10_mu"]) / 2, "quantile": share}
+    import optuna
+    from optuna.distributions import FloatDistribution
+    from optuna.trial import create_trial
+
+    loudness = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=0)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        box = {name: FloatDistribution(*ends) for name, ends in BOX.items()}
+        for parameters, value in seen:
+            study.add_trial(create_trial(params=dict(parameters), distributions=dict(box), value=value))
+        return dict(study.ask(dict(box)).params)
+    finally:
+        optuna.logging.set_verbosity(loudness)
+
+
+def _check(metric: Metric, condition: Metric, t: float, starts: int) -> None:
+    if not metric.larger_is_better:
+        raise InputError("expected a metric of which more is better", got=metric, where="strategy.metric")
+    if condition.larger_is_better:
+        raise InputError(
+            "expected a metric of which less is better", got=condition, where="strategy.condition"
+        )
+    if t <= 0:
+        raise InputError("expected an exponent above 0", got=t, where="strategy.t")
+    if starts < 1:
+        raise InputError("expected at least one start", got=starts, where="strategy.starts")

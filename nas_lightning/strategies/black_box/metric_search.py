@@ -1,0 +1,44 @@
+"""Random search over training-free metrics: the best of many architectures by what they score untrained.
+
+As NASWOT does with its metric (Mellor et al. 2021, arXiv:2006.04647, algorithm 1). Without another choice it
+ranks by three metrics at once, see `nas_lightning.objectives.log_ranks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.data import SearchData
+from nas_lightning.metrics.base import Metric
+from nas_lightning.objectives.log_ranks import COMBINED
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.strategies.black_box.pool_search import PoolSearch
+
+
+class MetricSearch(PoolSearch):
+    """With an evaluation, every round evaluates the next best of the pool, and the best of those is it.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        metrics: what the pool is ranked by; several by the sum of their log-ranks. None: `COMBINED`.
+        **pool: see `PoolSearch` and `BlackBox`.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        *,
+        metrics: Mapping[str, Metric] | None = None,
+        **pool: Any,
+    ) -> None:
+        super().__init__(space, network, data, benchmark, **pool)
+        self.metrics = COMBINED if metrics is None else metrics

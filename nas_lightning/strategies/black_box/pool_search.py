@@ -1,0 +1,86 @@
+"""Search in a pool of random architectures: score them all, evaluate the most promising ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.strategies.black_box.base import BlackBox, at_least
+
+_REPEATS = 20_000  # in a row: that many, and nothing new is left to be found
+
+
+class PoolSearch(BlackBox):
+    """Base of the strategies with a pool; every round evaluates one of its architectures.
+
+    Without an evaluation a round lets the pool grow, and that is all.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        pool_size: distinct architectures, drawn uniformly, that the first round scores; at most the space's.
+        pool_per_round: how many join them in every later round.
+        **black_box: see `BlackBox`.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        *,
+        pool_size: int = 100,
+        pool_per_round: int = 0,
+        **black_box: Any,
+    ) -> None:
+        super().__init__(space, network, data, benchmark, **black_box)
+        at_least(1, pool_size=pool_size)
+        at_least(0, pool_per_round=pool_per_round)
+        self.pool_size, self.pool_per_round = pool_size, pool_per_round
+        self.drawn: dict[Genotype, None] = {}
+        self.exhausted = False
+        self.draws = torch.Generator().manual_seed(self.seed)
+
+    def play(self, number: int) -> Mapping[str, float]:
+        self.score(self.draw(self.pool_size + number * self.pool_per_round))
+        if self.objective is None:
+            return {}
+        value = self.evaluate(self.choose(number))
+        return {f"candidate/{self.objective.name}": value / 100}
+
+    def draw(self, count: int) -> list[Genotype]:
+        """The first `count` architectures of the pool, by the seed; a small space has fewer."""
+        repeats = 0  # in a row
+        while len(self.drawn) < count and not self.exhausted:
+            genotype = self.space.sample(self.draws)
+            repeats = repeats + 1 if genotype in self.drawn else 0
+            self.exhausted = repeats > _REPEATS
+            self.drawn[genotype] = None
+        return list(self.drawn)[:count]
+
+    def choose(self, number: int) -> Genotype:
+        """The architecture that a round evaluates: the best by its scores that was not evaluated yet."""
+        return self.first_new(self.ranking())
+
+    def first_new(self, values: Mapping[str, float]) -> Genotype:
+        """The largest value of those not evaluated, and not −∞; the largest of all where none is left."""
+        worth = {notation: value for notation, value in values.items() if value > -torch.inf}
+        if not worth:
+            raise InputError(
+                "expected an architecture with finite scores in the pool: a larger one, or other metrics",
+                got=f"none of {len(values)}",
+                where="strategy.pool_size",
+            )
+        new = [notation for notation in worth if notation not in self.evaluated]
+        return self.space.parse(max(new or worth, key=lambda notation: worth[notation]))

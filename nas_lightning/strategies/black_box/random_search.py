@@ -1,0 +1,41 @@
+"""An architecture drawn uniformly: what any search must beat, and what costs nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.sampling import draw_distinct
+from nas_lightning.strategies.base import Strategy
+
+
+class RandomSearch(Strategy):
+    """`count` distinct architectures, drawn uniformly; nothing is trained.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> len(RandomSearch(NasBench201(), count=3).derive())
+    3
+    """
+
+    def __init__(self, space: SearchSpace, *, count: int = 1, seed: int = 0) -> None:
+        super().__init__(space, seed)
+        self.found = draw_distinct(space, count, self.generator)
+
+    def derive(self) -> list[Genotype]:
+        return self.found
+
+    def setup(self, stage: str) -> None:
+        if self.trainer.world_size > 1:
+            raise InputError(
+                "expected one process, for a search that trains nothing",
+                got=self.trainer.world_size,
+                where="trainer.devices",
+            )
+
+    def training_step(self, *args: Any) -> None:
+        """Nothing; Lightning fits no module without one."""
+
+    def configure_optimizers(self) -> None:
+        return None

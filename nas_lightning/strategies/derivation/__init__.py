@@ -1,0 +1,1 @@
+"""How a search's end becomes genotypes, other than by its own scores."""

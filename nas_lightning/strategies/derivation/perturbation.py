@@ -1,0 +1,133 @@
+"""Selection by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
+
+The weight of an operation says little about what it does for the supernet, so operations are judged by
+what their removal costs (section 4): edge by edge, in random order, the operation without which validation
+accuracy falls most is kept and the edge becomes discrete; then, node by node, the edges without which it
+falls most, and the node's others go. It starts from the strategy's scores, as weights; a strategy without
+starts from equal ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.objectives.inherited import Batch, beside, judge
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.ops import NONE
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.base import Strategy
+from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
+
+Matrices = dict[str, Tensor]
+
+
+class Perturbation:
+    """Derives a genotype from the supernet of any strategy with weights.
+
+    Args:
+        valid_batches: batches that every perturbed supernet is judged on.
+        tune_batches: batches that the supernet trains on after each decision.
+        tune_lr: learning rate of that training.
+        seed: of the order of the edges.
+    """
+
+    def __init__(
+        self, valid_batches: int = 2, tune_batches: int = 2, tune_lr: float = 0.001, seed: int = 0
+    ) -> None:
+        self.valid_batches, self.tune_batches = valid_batches, tune_batches
+        self.tune_lr, self.seed = tune_lr, seed
+
+    def check(self, strategy: Strategy) -> None:
+        """Raise unless the strategy trains a supernet that can be perturbed."""
+        if not isinstance(strategy, WeightSharing):
+            raise InputError(
+                "expected a strategy that trains a supernet", got=type(strategy).__name__, where="derivation"
+            )
+        if not all(group.on_edges for group in strategy.space.groups.values()):
+            raise InputError(
+                "expected a space that chooses operations on edges",
+                got=strategy.space.name,
+                where="derivation",
+            )
+
+    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+        """The selected genotype; the strategy's supernet is trained a little on the way."""
+        scores = strategy.scores()  # and no relaxed weights, which may be one sample
+        groups = strategy.space.groups.items()
+        equal = {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in groups}
+        weights = {name: scores.get(name, matrix).clone() for name, matrix in equal.items()}
+        train = beside(strategy.supernet, data.train_batches(max(1, self.tune_batches))[: self.tune_batches])
+        valid = beside(strategy.supernet, data.valid_batches(self.valid_batches))
+        selection = Selection(strategy.space, strategy.supernet, weights, train, valid, self.tune_lr)
+        return [selection.run(torch.Generator().manual_seed(self.seed))]
+
+
+class Selection:
+    """The decisions of one selection, on weights of (edges, ops) that become discrete row by row."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        weights: Matrices,
+        train: Sequence[Batch],
+        valid: Sequence[Batch],
+        lr: float,
+    ) -> None:
+        self.space, self.supernet, self.weights = space, supernet, weights
+        self.train, self.valid = train, valid
+        self.optimizer = torch.optim.SGD(supernet.parameters(), lr=lr, momentum=0.9)
+
+    def run(self, generator: torch.Generator) -> Genotype:
+        rows = [(name, row) for name, group in self.space.groups.items() for row in range(group.shape[0])]
+        for index in torch.randperm(len(rows), generator=generator).tolist():
+            name, row = rows[index]
+            self.keep_one(name, row)
+            self.tune()
+        groups = self.space.groups.items()
+        nodes = [(name, node) for name, group in groups for node in sorted({t for _, t in group.edges})]
+        scores = {name: torch.zeros_like(matrix) for name, matrix in self.weights.items()}
+        for index in torch.randperm(len(nodes), generator=generator).tolist():
+            name, node = nodes[index]
+            if self.keep_edges(name, node, scores):
+                self.tune()
+        return self.space.discretise(scores)
+
+    def keep_one(self, name: str, row: int) -> int:
+        """Make a row one-hot at the operation whose removal costs most; returns its column."""
+        columns = [column for column, op in enumerate(self.space.groups[name].ops) if op != NONE]
+        accuracies = [self.accuracy_without(name, row, column) for column in columns]
+        column = columns[accuracies.index(min(accuracies))]
+        self.weights[name][row] = 0.0
+        self.weights[name][row, column] = 1.0
+        return column
+
+    def keep_edges(self, name: str, node: int, scores: Matrices) -> bool:
+        """Score the discrete edges into a node, remove those that it does not keep; whether there are any."""
+        rows = [row for row, (_, target) in enumerate(self.space.groups[name].edges) if target == node]
+        for row in rows:
+            cost = 2 - self.accuracy_without(name, row, slice(None))  # in [1, 2]
+            scores[name][row] = cost * self.weights[name][row]
+        kept = self.space.one_hot(self.space.discretise(scores))[name][rows]
+        self.weights[name][rows] *= kept.to(self.weights[name])
+        return int(kept.sum()) < len(rows)
+
+    def accuracy_without(self, name: str, row: int, column: int | slice) -> float:
+        """Validation accuracy with a part of a row at zero."""
+        without = {key: matrix.clone() for key, matrix in self.weights.items()}
+        without[name][row, column] = 0.0
+        return judge(self.supernet, without, self.valid).accuracy
+
+    def tune(self) -> None:
+        """Let the supernet's weights follow the decision."""
+        for x, y in self.train:
+            self.optimizer.zero_grad()
+            F.cross_entropy(self.supernet(x, self.weights), y).backward()
+            self.optimizer.step()

@@ -1,0 +1,1 @@
+"""NESBS: a search for architectures that predict well together."""

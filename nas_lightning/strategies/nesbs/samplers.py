@@ -1,0 +1,222 @@
+"""How sets of architectures are found: by the posterior (NESBS), or without it (the baselines).
+
+NESBS, algorithm 5.1 (Shu 2022, thesis): T rounds, each a set of n, of which the best is taken. All samplers
+here judge as many architectures, T × n at most. The members of a set are distinct, because an architecture
+that is trained twice is a deep ensemble and not one of architectures: Monte Carlo draws a duplicate again; a
+particle of SVGD-RD whose architecture is taken goes to the nearest one that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from nas_lightning.ensembles.forward_selection import InheritedWeights, Round, forward_selection
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.strategies.nesbs.posterior import Architectures, Matrices
+from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, svgd_rd
+from nas_lightning.strategies.oneshot.relaxations import uniform_noise
+
+LOWEST, HIGHEST = -2.0, 1.0  # δ (section 5.3.4)
+Sampler = Literal["svgd_rd", "monte_carlo", "uniform", "nes_rs"]
+DeltaSearch = Literal["grid", "optuna"]
+_REDRAWS = 100  # of a duplicate
+
+Draw = Callable[[], Genotype]
+SetOf = Callable[[float], list[Genotype]]
+"""A set of n architectures, for a δ."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What is tried.
+
+    Args:
+        sampler: `svgd_rd`, `monte_carlo`, or, without the posterior, `uniform` (URS) and `nes_rs`.
+        size: n, members of a set.
+        rounds: T, sets; `nes_rs` has one, from a pool of T × n.
+        delta: δ of SVGD-RD, a number or how the rounds choose theirs in [−2, 1]: `grid` or `optuna`.
+        svgd_steps: L.
+        svgd_lr: ε.
+        svgd_momentum: of its steps.
+        svgd_bandwidth: h of the kernel; None: by the median distance of the particles.
+    """
+
+    sampler: Sampler = "svgd_rd"
+    size: int = 3
+    rounds: int = 5
+    delta: float | DeltaSearch = "grid"
+    svgd_steps: int = 1000
+    svgd_lr: float = 0.1
+    svgd_momentum: float = 0.9
+    svgd_bandwidth: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("sampler", self.sampler, get_args(Sampler))
+        if isinstance(self.delta, str):
+            check_choice("delta", self.delta, get_args(DeltaSearch))
+        check_positive(
+            size=self.size,
+            rounds=self.rounds,
+            svgd_steps=self.svgd_steps,
+            svgd_lr=self.svgd_lr,
+            svgd_bandwidth=self.svgd_bandwidth,
+        )
+
+    def tried(
+        self,
+        judge: InheritedWeights,
+        distribution: Architectures,
+        logits: Matrices,
+        generator: torch.Generator,
+        seed: int,
+    ) -> Iterator[Round]:
+        """The sets, each judged; `logits` are α/τ, on the CPU."""
+        space, p = judge.space, distribution.probabilities(logits)
+        uniform = partial(space.sample, generator)
+        if self.sampler == "svgd_rd":
+            relaxed = RelaxedArchitectures(distribution.decisions, p)
+
+            def set_of(delta: float) -> list[Genotype]:
+                start = relaxed.start(self.size, generator)
+                return set_of_particles(space, relaxed, self.moved(start, relaxed, delta))
+
+            yield from rounds_by_delta(judge, set_of, self.rounds, self.delta, seed)
+        elif self.sampler == "nes_rs":
+            yield nes_rs(judge, uniform, self.size, self.rounds * self.size)
+        else:
+            mc = self.sampler == "monte_carlo"
+            draw = monte_carlo(space, distribution, logits, generator) if mc else uniform
+            for _ in range(self.rounds):
+                yield judge.judge(set_of_draws(space, draw, self.size, p))
+
+    def moved(self, particles: Tensor, relaxed: RelaxedArchitectures, delta: float) -> Tensor:
+        """The particles where SVGD-RD takes them."""
+        return svgd_rd(
+            particles,
+            relaxed.score,
+            delta=delta,
+            steps=self.svgd_steps,
+            lr=self.svgd_lr,
+            momentum=self.svgd_momentum,
+            bandwidth=self.svgd_bandwidth,
+        )
+
+
+def set_of_draws(space: SearchSpace, draw: Draw, size: int, scores: Matrices) -> list[Genotype]:
+    """`size` distinct draws; where a hundred bring nothing new, the best-scored neighbour of the last."""
+    found: list[Genotype] = []
+    for _ in range(size):
+        genotype = draw()
+        for _ in range(_REDRAWS):
+            if genotype not in found:
+                break
+            genotype = draw()
+        found.append(nearest(space, genotype, scores, found))
+    return found
+
+
+def monte_carlo(
+    space: SearchSpace, distribution: Architectures, logits: Matrices, generator: torch.Generator
+) -> Draw:
+    """Draws from the posterior (algorithm 5.2)."""
+
+    def draw() -> Genotype:
+        noise = {name: uniform_noise(matrix, generator) for name, matrix in logits.items()}
+        return space.discretise(distribution.sample(logits, noise, tau=1.0))
+
+    return draw
+
+
+def set_of_particles(space: SearchSpace, relaxed: RelaxedArchitectures, particles: Tensor) -> list[Genotype]:
+    """The architectures that particles stand for (5.9): (n, d) → n."""
+    found: list[Genotype] = []
+    for particle in particles:
+        scores = relaxed.scores(particle)
+        found.append(nearest(space, space.discretise(scores), scores, found))
+    return found
+
+
+def nearest(
+    space: SearchSpace, genotype: Genotype, scores: Matrices, taken: Collection[Genotype]
+) -> Genotype:
+    """The genotype, or where it is taken its neighbour whose one-hot vectors are nearest to the scores.
+
+    All architectures have equally many ones, so the nearest is that with the largest inner product.
+    """
+    if genotype not in taken:
+        return genotype
+    free = [other for other in space.neighbours(genotype) if other not in taken]
+    if not free:
+        raise InputError(
+            "expected fewer members: the space has no others", got=len(taken) + 1, where="strategy.size"
+        )
+
+    def product(other: Genotype) -> float:
+        chosen = space.one_hot(other)
+        return sum(float((chosen[name].to(matrix) * matrix).sum()) for name, matrix in scores.items())
+
+    return max(free, key=product)
+
+
+def rounds_by_delta(
+    judge: InheritedWeights, set_of: SetOf, rounds: int, delta: float | DeltaSearch, seed: int
+) -> Iterator[Round]:
+    """One round for every δ that is tried: a given one, equal steps over [−2, 1], or what Optuna asks for."""
+    if delta == "optuna":
+        yield from _by_optuna(judge, set_of, rounds, seed)
+        return
+    if delta == "grid":  # a single round is SVGD's
+        deltas = torch.linspace(LOWEST, HIGHEST, rounds).tolist() if rounds > 1 else [0.0]
+    else:
+        deltas = [float(delta)] * rounds
+    for value in deltas:
+        yield judge.judge(set_of(value), value)
+
+
+def _by_optuna(judge: InheritedWeights, set_of: SetOf, rounds: int, seed: int) -> Iterator[Round]:
+    """Bayesian optimisation of δ for the loss of its set, by a Gaussian process."""
+    import optuna
+
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=min(2, rounds))
+        study = optuna.create_study(sampler=sampler)
+        for _ in range(rounds):
+            trial = study.ask()
+            delta = trial.suggest_float("delta", LOWEST, HIGHEST)
+            result = judge.judge(set_of(delta), delta)
+            study.tell(trial, result.loss)
+            yield result
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def nes_rs(judge: InheritedWeights, draw: Draw, size: int, pool: int) -> Round:
+    """NES-RS (Zaidi et al. 2021, arXiv:2006.08573): `size` of a random pool, by forward selection."""
+    none = {name: torch.zeros(group.shape) for name, group in judge.space.groups.items()}
+    candidates = set_of_draws(judge.space, draw, pool, none)
+    return judge.judge(forward_selection(candidates, size, judge.loss))
+
+
+def check_positive(**values: float | None) -> None:
+    """Raise for the first that is given and not above 0."""
+    for name, value in values.items():
+        if value is not None and not value > 0:
+            raise InputError("expected a number above 0", got=value, where=f"strategy.{name}")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise unless it is one of the choices."""
+    if value not in choices:
+        raise InputError(
+            f"expected {name} ({near_match(value, choices)})", got=value, where=f"strategy.{name}"
+        )

@@ -1,0 +1,1 @@
+"""Searches that train one supernet whose weights all architectures share."""

@@ -1,0 +1,202 @@
+"""Training a supernet's weights: what every strategy with shared weights has in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from pytorch_lightning.core.optimizer import LightningOptimizer
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+
+from nas_lightning.errors import InputError
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.supernet import Active, Supernet, Weights
+from nas_lightning.strategies.base import Strategy
+from nas_lightning.strategies.oneshot.relaxations import entropy
+from nas_lightning.training.epoch_means import Scores
+from nas_lightning.training.gradients import accumulate, gradients
+from nas_lightning.training.optim import build_optimizer, build_scheduler
+
+Batch = tuple[Tensor, Tensor]  # images (b, c, h, w), labels (b,)
+SearchBatch = Mapping[str, Batch]  # "train", "valid"
+
+
+class Relaxed(NamedTuple):
+    """What a step's supernet is called with."""
+
+    weights: Weights
+    active: Active | None = None
+
+
+class WeightSharing(Strategy):
+    """Base of the strategies with a supernet: SGD on its weights, with the architecture weights of `relax`.
+
+    A batch is {"train": (x, y), "valid": (x, y)}, as `nas_lightning.data.SearchData` or Lightning's
+    `CombinedLoader` gives it; here only the first is used. Lightning's step count is that of the weights.
+
+    Args:
+        space: the search space.
+        supernet: its supernet.
+        lr: learning rate of the first epoch; it falls along a cosine.
+        lr_min: what it falls to.
+        momentum: of the SGD.
+        weight_decay: of the weights.
+        clip: largest norm of their gradient.
+        accumulate_grad_batches: batches that make one step together, as one large batch would.
+        compile: let `torch.compile` translate the supernet's cells, which takes minutes at the start; on a
+            CPU it gains a tenth of the weights' step.
+        checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
+        seed: of everything that the strategy draws.
+    """
+
+    compilable: bool = True
+    """False where every step computes other operations, which would be translated anew each time."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        *,
+        lr: float = 0.025,
+        lr_min: float = 0.001,
+        momentum: float = 0.9,
+        weight_decay: float = 3e-4,
+        clip: float = 5.0,
+        accumulate_grad_batches: int = 1,
+        compile: bool = False,
+        checkpoint_cells: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(space, seed)
+        if compile and not self.compilable:
+            reason = f"{type(self).__name__} computes other operations in every step"
+            raise InputError(f"expected compile=false, because {reason}", got=True, where="strategy.compile")
+        if accumulate_grad_batches < 1:
+            raise InputError("expected accumulate_grad_batches ≥ 1", got=accumulate_grad_batches)
+        self.automatic_optimization = False
+        self.supernet = supernet
+        classes = supernet.head.out_features
+        self.train_scores, self.valid_scores = Scores(classes), Scores(classes)
+        self.epoch_scores = {"train": self.train_scores, "valid": self.valid_scores}
+        self.weight_list = list(supernet.parameters())
+        self.lr, self.lr_min, self.momentum = lr, lr_min, momentum
+        self.weight_decay, self.clip = weight_decay, clip
+        self.accumulate_grad_batches = accumulate_grad_batches
+        self.waiting: list[SearchBatch] = []
+        supernet.backbone.checkpointed = checkpoint_cells
+        if compile:
+            supernet.backbone.compile_cells()
+
+    @abstractmethod
+    def relax(self) -> Relaxed:
+        """The architecture weights of one step."""
+
+    def epoch_metrics(self) -> Mapping[str, float | Tensor]:
+        """What a strategy has to say at the end of an epoch."""
+        return {}
+
+    def training_step(self, batch: SearchBatch, batch_idx: int) -> None:
+        if not isinstance(batch, Mapping):
+            raise InputError(
+                "expected batches with the sides 'train' and 'valid': SearchData, or a CombinedLoader",
+                got=type(batch).__name__,
+                where="the training data",
+            )
+        self.waiting.append(batch)
+        if len(self.waiting) == self.accumulate_grad_batches or self.trainer.is_last_batch:
+            batches, self.waiting = self.waiting, []
+            self.step(batches)
+
+    def step(self, batches: Sequence[SearchBatch]) -> None:
+        """One step on batches that count as one."""
+        self.weight_step(batches)
+
+    def weight_step(self, batches: Sequence[SearchBatch]) -> None:
+        """Clip and descend the gradient of L_train(w, β) for w."""
+        for batch in batches:
+            with torch.no_grad():
+                relaxed = self.relax()
+            loss = self.loss("train", batch["train"], relaxed)
+            accumulate(self.weight_list, gradients(loss, self.weight_list), 1 / len(batches))
+        self.descend()
+
+    def descend(self) -> None:
+        """One step of the weights' optimiser on the gradients that came together."""
+        clip_grad_norm_(self.weight_list, self.clip)
+        optimizer = self.stepper(0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def stepper(self, index: int) -> LightningOptimizer:
+        """The optimiser of the weights (0) or of the architecture (1)."""
+        found = self.optimizers()
+        return found[index] if isinstance(found, list) else found
+
+    def cross_entropy(self, batch: Batch, relaxed: Relaxed) -> tuple[Tensor, Tensor]:
+        """Loss and logits of a batch."""
+        logits = self.supernet(batch[0], relaxed.weights, relaxed.active)
+        return F.cross_entropy(logits, batch[1]), logits
+
+    def loss(self, side: str, batch: Batch, relaxed: Relaxed) -> Tensor:
+        """The loss of a batch, counted with its accuracy for its side of the epoch."""
+        loss, logits = self.cross_entropy(batch, relaxed)
+        self.epoch_scores[side].update(loss.detach() * len(logits), logits.detach(), batch[1], len(logits))
+        return loss
+
+    def configure_optimizers(self) -> list[Optimizer]:
+        weights = build_optimizer(
+            self.weight_list, "momentum", lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
+        )
+        self.schedule = build_scheduler(weights, "cosine", epochs=self.epochs, lr_min=self.lr_min)
+        return [weights]
+
+    @property
+    def epochs(self) -> int:
+        """The length of the run, which schedules follow."""
+        epochs = self.trainer.max_epochs
+        if epochs is None or epochs < 1:
+            raise InputError("expected the number of epochs", got=epochs, where="trainer.max_epochs")
+        return epochs
+
+    # Not `on_train_epoch_start`: a restart after some batches of an epoch, or after all, does not call it.
+
+    def on_train_start(self) -> None:
+        self.waiting = []
+        self.enter_epoch()
+
+    def on_train_batch_start(self, batch: SearchBatch, batch_idx: int) -> None:
+        if batch_idx == 0:
+            for scores in self.epoch_scores.values():
+                scores.reset()
+            self.enter_epoch()
+
+    def enter_epoch(self) -> None:
+        """Set what follows from the number of the epoch."""
+        self.schedule.step(self.current_epoch)
+
+    def on_train_epoch_end(self) -> None:
+        for side, scores in self.epoch_scores.items():
+            scores.log(self, side)
+        if not torch.isfinite(self.trainer.callback_metrics["train_loss"]):
+            raise InputError(
+                f"expected a finite loss in epoch {self.current_epoch}: lower the learning rate",
+                got=float(self.trainer.callback_metrics["train_loss"]),
+                where="strategy.lr",
+            )
+        self.log_dict(dict(self.epoch_metrics()))
+        for name, weights in self.scores().items():
+            self.log(f"entropy/{name}", entropy(weights).mean())
+            self.log_dict(self._each_weight(name, weights))
+
+    def _each_weight(self, name: str, weights: Tensor) -> dict[str, Tensor]:
+        group = self.space.groups[name]
+        return {
+            f"weights/{name}/{'_'.join(map(str, place))}/{op}": weight
+            for place, row in zip(group.rows, weights, strict=True)
+            for op, weight in zip(group.ops, row, strict=True)
+        }

@@ -1,0 +1,1 @@
+"""Theorems and quantities that only studies look at."""

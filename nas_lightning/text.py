@@ -1,0 +1,33 @@
+"""Text that people and Hydra read: paths, durations, quoted values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def quote(text: str) -> str:
+    """A value that Hydra takes as it is, whatever characters it has."""
+    return '"' + text.replace('"', '\\"') + '"'
+
+
+def short_path(path: str | Path) -> str:
+    """A path as short as it is unambiguous: from the current folder where it is below it."""
+    path = Path(path).absolute()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def duration(seconds: float) -> str:
+    """Two units at most.
+
+    >>> duration(7.4), duration(95), duration(3 * 3600 + 62), duration(90_000), duration(0.02)
+    ('7 s', '1 min 35 s', '3 h 1 min', '1 d 1 h', '0.02 s')
+    """
+    if seconds < 2:
+        return f"{seconds:.2g} s"
+    left = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append((count, unit))
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)

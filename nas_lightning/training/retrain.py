@@ -1,0 +1,293 @@
+"""Training a derived network from scratch, as DARTS (arXiv:1806.09055, appendix A.2.1) does.
+
+SGD with a cosine schedule, a path dropped ever more often (arXiv:1605.07648, as in NASNet, arXiv:1707.07012,
+appendix A.7), and an auxiliary head whose loss is added with a weight. Label smoothing (arXiv:1512.00567,
+section 7), warm-up and a linear schedule are for ImageNet. Mixup (arXiv:1710.09412), CutMix
+(arXiv:1905.04899), a running average of the weights and other optimisers are there for recipes of today.
+
+Nothing here looks at test data before the end: `trainer.fit`, then `trainer.test` once, on the last epoch's
+weights or, where a part of the training data was set aside, on those of the best validation accuracy.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities import rank_zero_only
+from timm.utils import ModelEmaV3
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from nas_lightning.data import ImageData
+from nas_lightning.errors import InputError
+from nas_lightning.training.epoch_means import PADDING, Scores
+from nas_lightning.training.mixing import mixing
+from nas_lightning.training.optim import (
+    Schedule,
+    build_optimizer,
+    build_scheduler,
+    lr_of_batch,
+    parameter_groups,
+)
+
+if TYPE_CHECKING:
+    from nas_lightning.spaces.network import Network
+
+log = logging.getLogger(__name__)
+
+
+class Retrain(pl.LightningModule):
+    """Trains `network` on batches of (images, labels) and measures it.
+
+    Logged once an epoch: `train_loss` (what is minimised, auxiliary loss included), `train_accuracy`, `lr`,
+    `val_loss`, `val_accuracy`; at the end `test_loss`, `test_accuracy`, `test_error`. Evaluation adds
+    `…_accuracy_top5` where there are more than five classes.
+
+    Args:
+        network: a derived network; with an auxiliary head, its loss joins in.
+        num_classes: what the network tells apart.
+        opt: timm's name of the optimiser; `momentum` is SGD with momentum.
+        lr: learning rate of the first epoch, or of the one after the warm-up.
+        lr_batch: the number of images a step that `lr` is meant for; where all devices and accumulated steps
+            together have another, the rate is in proportion (arXiv:1706.02677, section 2.1). None: as it is.
+        lr_min: what it decays towards.
+        schedule: how: `cosine` or `linear`, stepped once an epoch.
+        warmup_epochs: epochs of rising learning rate before it decays.
+        warmup_lr: where they start; None: at lr / (warmup_epochs + 1).
+        momentum: of the optimisers that have one.
+        weight_decay: of all parameters.
+        decay_norms: whether norms, biases and other parameters of a single dimension decay, too.
+        clip: largest norm of the gradient of all parameters together; None: what the trainer says.
+        label_smoothing: share of the target that is spread evenly over the classes, in training.
+        mixup: α of the Beta distribution that the shares of mixed images follow; 0: no images are mixed.
+        cutmix: the same for images with a rectangle of another; with both, each batch has one of the two.
+        auxiliary_weight: weight of the auxiliary head's loss, where the network has that head.
+        drop_path: the rate that the epochs approach in equal steps from 0.
+        ema_decay: evaluate a running average of the weights that forgets at this rate; None: the weights.
+        compile: compile the training pass with `torch.compile`; costs tens of seconds at the start, and again
+            where paths begin to be dropped.
+
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        num_classes: int,
+        *,
+        opt: str = "momentum",
+        lr: float = 0.025,
+        lr_batch: int | None = None,
+        lr_min: float = 0.0,
+        schedule: Schedule = "cosine",
+        warmup_epochs: int = 0,
+        warmup_lr: float | None = None,
+        momentum: float = 0.9,
+        weight_decay: float = 3e-4,
+        decay_norms: bool = True,
+        clip: float | None = 5.0,
+        label_smoothing: float = 0.0,
+        mixup: float = 0.0,
+        cutmix: float = 0.0,
+        auxiliary_weight: float = 0.4,
+        drop_path: float = 0.2,
+        ema_decay: float | None = None,
+        compile: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, rate in [("label_smoothing", label_smoothing), ("drop_path", drop_path)]:
+            if not 0 <= rate < 1:
+                raise InputError(
+                    "expected a share of at least 0 and below 1", got=rate, where=f"retrain.{name}"
+                )
+        if ema_decay is not None and not 0 < ema_decay < 1:
+            raise InputError("expected a decay between 0 and 1", got=ema_decay, where="retrain.ema_decay")
+        if clip is not None and clip <= 0:
+            raise InputError("expected a norm above 0, or null for no limit", got=clip, where="retrain.clip")
+        if lr_batch is not None and lr_batch < 1:
+            raise InputError("expected at least one image, or null", got=lr_batch, where="retrain.lr_batch")
+        self.save_hyperparameters(ignore=["network"])
+        self.network = network
+        self.average = None if ema_decay is None else _average(network, ema_decay)
+        self.clip, self.drop_path = clip, drop_path
+        self.label_smoothing, self.auxiliary_weight = label_smoothing, auxiliary_weight
+        self._mix = mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
+        self._logits: Logits = torch.compile(training_logits) if compile else training_logits
+        self.train_scores = Scores(num_classes)
+        self.val_scores = Scores(num_classes, top5=num_classes > 5)
+        self.test_scores = Scores(num_classes, top5=num_classes > 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, c, h, w) → (b, classes), with the averaged weights where they are kept."""
+        return self.network(x) if self.average is None else self.average(x)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        x, y = batch
+        x, target = (x, y) if self._mix is None else self._mix(x, y)
+        logits, auxiliary = self._logits(self.network, x)
+        # L = L(f(x), y) + w · L(f_aux(x), y)
+        loss = F.cross_entropy(logits, target, label_smoothing=self.label_smoothing)
+        if auxiliary is not None:
+            extra = F.cross_entropy(auxiliary, target, label_smoothing=self.label_smoothing)
+            loss = loss + self.auxiliary_weight * extra
+        self.train_scores.update(loss.detach() * len(y), logits.detach(), y, len(y))
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate(batch, self.val_scores)
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate(batch, self.test_scores)
+
+    def predict_step(self, batch: Tensor | tuple[Tensor, Tensor], batch_idx: int = 0) -> Tensor:
+        """The logits of images, with or without labels beside them."""
+        return self(batch if isinstance(batch, Tensor) else batch[0])
+
+    # Logged at the ends of epochs only: each call to `log` costs Lightning a third of a millisecond.
+
+    def on_train_epoch_end(self) -> None:
+        self.train_scores.log(self, "train")
+
+    def on_validation_epoch_start(self) -> None:
+        self.val_scores.reset()
+
+    def on_validation_epoch_end(self) -> None:
+        self.val_scores.log(self, "val")
+
+    def on_test_epoch_start(self) -> None:
+        self.test_scores.reset()
+
+    def on_test_epoch_end(self) -> None:
+        self.test_scores.log(self, "test")
+        self.log("test_error", 1 - self.test_scores.accuracy.compute(), sync_dist=True)
+
+    def _evaluate(self, batch: tuple[Tensor, Tensor], scores: Scores) -> None:
+        x, y = batch
+        logits = self(x)
+        total = F.cross_entropy(logits, y, reduction="sum", ignore_index=PADDING)
+        scores.update(total, logits, y, (y != PADDING).sum())
+
+    # A restart after some batches of an epoch, or after all, does not call `on_train_epoch_start`.
+
+    def on_train_start(self) -> None:
+        self.network.zero_grad()
+        self._set_drop_path()
+
+    def on_train_epoch_start(self) -> None:
+        self._set_drop_path()
+
+    def on_train_batch_start(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        if batch_idx == 0:
+            self.train_scores.reset()
+            rate = self.trainer.optimizers[0].param_groups[0]["lr"]
+            self.log("lr", rate, on_step=False, on_epoch=True, sync_dist=True)
+
+    def _set_drop_path(self) -> None:
+        # p(e) = p · e / E
+        self.network.set_drop_path(self.drop_path * self.current_epoch / self._epochs())
+
+    def _epochs(self) -> int:
+        epochs = self.trainer.max_epochs
+        if epochs is None or epochs < 1:
+            raise InputError(
+                "expected the number of epochs, which schedules need", got=epochs, where="max_epochs"
+            )
+        return epochs
+
+    def configure_optimizers(self) -> Any:
+        chosen = self.hparams
+        decay = chosen["weight_decay"]
+        optimizer = build_optimizer(
+            parameter_groups(self.network, decay, decay_norms=chosen["decay_norms"]),
+            chosen["opt"],
+            lr=self._lr(),
+            weight_decay=decay,
+            momentum=chosen["momentum"],
+        )
+        scheduler = build_scheduler(
+            optimizer,
+            chosen["schedule"],
+            epochs=self._epochs(),
+            lr_min=chosen["lr_min"],
+            warmup_epochs=chosen["warmup_epochs"],
+            warmup_lr=chosen["warmup_lr"],
+        )
+        return [optimizer], [{"scheduler": scheduler, "interval": "epoch"}]
+
+    def _lr(self) -> float:
+        lr, reference = self.hparams["lr"], self.hparams["lr_batch"]
+        if reference is None:
+            return lr
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
+        if not isinstance(data, ImageData):
+            raise InputError(
+                "expected images as an ImageData with lr_batch", got=type(data).__name__, where="fit"
+            )
+        images = data.batch_size * self.trainer.world_size * self.trainer.accumulate_grad_batches
+        scaled = lr_of_batch(lr, images, reference)
+        _say(f"learning rate {lr:g} × {images}/{reference} = {scaled:.4g} ({images} images a step)")
+        return scaled
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        scheduler.step(self.current_epoch + 1)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        norm = gradient_clip_val if self.clip is None else self.clip
+        self.clip_gradients(optimizer, norm, gradient_clip_algorithm)  # raises where the trainer's differs
+
+    def optimizer_step(
+        self,
+        epoch: int,
+        batch_idx: int,
+        optimizer: Any,
+        optimizer_closure: Callable[[], Any] | None = None,
+    ) -> None:
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        self.network.zero_grad()
+        if self.average is not None:
+            self.average.update(self.network)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Done after each step: Lightning would keep the old gradients in memory through the forward pass."""
+
+
+Logits = Callable[["Network", Tensor], tuple[Tensor, Tensor | None]]
+
+
+def training_logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The logits of the network and of its auxiliary head, where it has one."""
+    return (network(x), None) if network.auxiliary is None else network.forward_auxiliary(x)
+
+
+def freeze_unused(network: Network, image: tuple[int, int, int]) -> None:
+    """Ask for no gradient of parameters that no logit depends on, for which several processes would wait.
+
+    A cell of NAS-Bench-201 may have operations whose result is not used. What is learnt stays the same.
+    """
+    shadow = copy.deepcopy(network).to("meta").train()
+    logits, auxiliary = training_logits(shadow, torch.empty(2, *image, device="meta"))
+    (logits.sum() if auxiliary is None else logits.sum() + auxiliary.sum()).backward()
+    for parameter, seen in zip(network.parameters(), shadow.parameters(), strict=True):
+        if seen.grad is None:
+            parameter.requires_grad_(False)
+
+
+@rank_zero_only
+def _say(line: str) -> None:
+    log.info(line)
+
+
+def _average(network: nn.Module, decay: float) -> ModelEmaV3:
+    """A copy that follows: w̄ ← d w̄ + (1 − d) w after each step, batch-norm statistics too."""
+    average = ModelEmaV3(network, decay=decay).requires_grad_(False)  # or DDP would wait for its gradients
+    return average.train()  # Lightning warns of modules in eval mode; it switches all before an evaluation
