@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from nas_lightning.measure.reference import ntk as reference
 from nas_lightning.measure.timing import medians, report
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.passes import initialise
+from nas_lightning.metrics.passes.initialise import initialise
 from nas_lightning.spaces import NasBench201, Network
 
 Work = Callable[[], object]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Grasp, Metric, NTKCondition, score
-from nas_lightning.metrics.passes import initialise
+from nas_lightning.metrics.passes.initialise import initialise
 from nas_lightning.spaces import Mlp, NasBench201
 
 CONFIGS = sorted((Path(__file__).parents[2] / "conf" / "metric").glob("*.yaml"))

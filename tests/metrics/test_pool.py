@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nas_lightning.metrics import Flops, GradNorm, NTKTrace, Params, score
-from nas_lightning.metrics.passes import initialise
+from nas_lightning.metrics.passes.initialise import initialise
 from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces import DartsSpace, NasBench201

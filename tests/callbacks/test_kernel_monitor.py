@@ -12,7 +12,7 @@ from nas_lightning.callbacks.kernel_monitor import first_pair
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.passes import initialise
+from nas_lightning.metrics.passes.initialise import initialise
 from nas_lightning.spaces import NasBench201
 
 pytestmark = [
@@ -21,6 +21,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The number of training batches"),
 ]
 SPACE = NasBench201()
+
+
+@pytest.fixture
+def images(generator):
+    return torch.randn(6, 3, 8, 8, generator=generator), torch.tensor([0, 1, 2, 3, 4, 1])
 
 
 class Training(pl.LightningModule):

@@ -71,7 +71,7 @@ LARGE = {
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_other_sizes_than_that_of_training(tmp_path, monkeypatch, name, suffix):
     """Of a torch.export program those that differ by a multiple of 32; ONNX takes odd ones, too."""
-    monkeypatch.setattr("tests.test_export.SPACES", {**SPACES, **LARGE})
+    monkeypatch.setattr("tests.models.test_export.SPACES", {**SPACES, **LARGE})
     *_, network = make(name, image=(3, 64, 64))
     found = export(network, tmp_path / f"a.{suffix}", (3, 64, 64), dynamic_size=True)
     assert found.difference <= 1e-5
