@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import NamedTuple
 
+from nas_lightning.text import format_error, format_number
+
 
 class Estimate(NamedTuple):
     """A number and its standard error."""
@@ -54,7 +56,7 @@ class Table:
 
     def markdown(self) -> str:
         """The title, the table with aligned columns, the note."""
-        body = markdown([list(self.columns), *([shown(cell) for cell in row] for row in self.rows)])
+        body = markdown([list(self.columns), *([format_cell(cell) for cell in row] for row in self.rows)])
         return "\n\n".join(filter(None, [f"**{self.title}**", body, self.note]))
 
     def csv(self) -> str:
@@ -77,15 +79,15 @@ class Table:
     def latex(self) -> str:
         """A tabular between rules of the package booktabs."""
         lines = [" & ".join(map(_escaped, self.columns)) + r" \\"]
-        lines += [" & ".join(_escaped(shown(cell)) for cell in row) + r" \\" for row in self.rows]
+        lines += [" & ".join(_escaped(format_cell(cell)) for cell in row) + r" \\" for row in self.rows]
         start = [rf"% {self.title}", rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\toprule"]
         return "\n".join([*start, lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""])
 
 
-def shown(cell: Cell) -> str:
+def format_cell(cell: Cell) -> str:
     """A cell as a reader gets it.
 
-    >>> shown(Estimate(0.61234, 0.0211)), shown(1234), shown(0.000123456), shown(None)
+    >>> format_cell(Estimate(0.61234, 0.0211)), format_cell(1234), format_cell(0.000123456), format_cell(None)
     ('0.612 ± 0.021', '1,234', '0.0001235', '')
     """
     if cell is None:
@@ -93,8 +95,8 @@ def shown(cell: Cell) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Estimate):
-        return f"{cell.value:.3f} ± {cell.error:.3f}"
-    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.4g}"
+        return format_error(cell.value, cell.error)
+    return format_number(cell)
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Text that people and Hydra read: paths, durations, quoted values."""
+"""Text that people and Hydra read: paths, numbers, durations, quoted values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,33 @@ def short_path(path: str | Path) -> str:
     """A path as short as it is unambiguous: from the current folder where it is below it."""
     path = Path(path).absolute()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def format_number(value: float) -> str:
+    """Whole numbers with their thousands, others with four significant digits.
+
+    >>> format_number(1234567), format_number(0.000123456), format_number(2.0)
+    ('1,234,567', '0.0001235', '2')
+    """
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def format_share(value: float) -> str:
+    """A share of one in percent.
+
+    >>> format_share(0.97254)
+    '97.25 %'
+    """
+    return f"{100 * value:.2f} %"
+
+
+def format_error(value: float, error: float | None, decimals: int = 3) -> str:
+    """A number with its error or deviation, where it has one.
+
+    >>> format_error(0.61234, 0.0211), format_error(2.7, None, 2)
+    ('0.612 ± 0.021', '2.70')
+    """
+    return f"{value:.{decimals}f}" + ("" if error is None else f" ± {error:.{decimals}f}")
 
 
 def duration(seconds: float) -> str:

@@ -7,25 +7,29 @@ from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
-from matplotlib.textpath import TextToPath
 
 from nas_lightning.genotype import Cell, Genotype
-from nas_lightning.plots.layout import LABEL_HEIGHT, Layout, Point, Route, Wire, arrange
+from nas_lightning.plots.cell_layout import (
+    FONT_SIZE,
+    INNER_BOX,
+    INPUT_BOX,
+    OUTPUT_BOX,
+    cell_title,
+    exit_node,
+    label_width,
+    lay_out,
+    text_width,
+)
+from nas_lightning.plots.layout import LABEL_HEIGHT, Layout, Point, Route
 from nas_lightning.plots.style import GREY, INK, Kind, kind, node_name, pretty
 from nas_lightning.spaces.ops import NONE
 
-FONT_SIZE = 8.0
 BORDER = 0.18
 TITLE = 0.26
 LEGEND = 0.36
-INPUT_BOX = (0.52, 0.34)
-INNER_BOX = (0.34, 0.34)
-OUTPUT_BOX = (0.62, 0.46)
-TITLES = {"cell": "Cell", "reduce": "Reduction cell"}
 
 
 def draw_cell(cell: Cell, title: str = "") -> Figure:
@@ -39,13 +43,13 @@ def draw_cell(cell: Cell, title: str = "") -> Figure:
 
 def draw_genotype(genotype: Genotype) -> Figure:
     """All cells of a genotype, one below the other, with one legend."""
-    return _figure([(TITLES.get(name, f"{name.capitalize()} cell"), cell) for name, cell in genotype])
+    return _figure([(cell_title(name), cell) for name, cell in genotype])
 
 
 def _figure(cells: Sequence[tuple[str, Cell]]) -> Figure:
     kinds = sorted({kind(edge.op) for _, cell in cells for edge in cell.edges})
-    layouts = [_layout(cell) for _, cell in cells]
-    legend_width = sum(0.62 + _text_width(family.name) for family in kinds)
+    layouts = [lay_out(cell) for _, cell in cells]
+    legend_width = sum(0.62 + text_width(family.name) for family in kinds)
     titles = [TITLE if title else 0.0 for title, _ in cells]
     width = max(legend_width, *(layout.width for layout in layouts)) + 2 * BORDER
     height = sum(layout.height + 2 * BORDER for layout in layouts) + sum(titles) + LEGEND
@@ -83,31 +87,6 @@ def _legend_line(family: Kind) -> Line2D:
     )
 
 
-def _text_width(text: str) -> float:
-    """The width of a text in inches."""
-    font = FontProperties(size=FONT_SIZE)
-    return TextToPath().get_text_width_height_descent(text, font, ismath=False)[0] / 72
-
-
-def _layout(cell: Cell) -> Layout:
-    """The cell's own edges in their order, then those that gather its outputs."""
-    boxes: dict[int, Point] = dict.fromkeys(range(cell.inputs), INPUT_BOX)
-    boxes.update({edge.target: INNER_BOX for edge in cell.edges})
-    wires = [Wire(e.source, e.target, _label_width(e.op)) for e in cell.edges]
-    boxes[_exit(cell)] = OUTPUT_BOX
-    wires += [Wire(node, _exit(cell), 0.0) for node in cell.output if node != _exit(cell)]
-    return arrange(boxes, wires)
-
-
-def _exit(cell: Cell) -> int:
-    """The node that stands for the cell's output: its only output node, or one more that concatenates."""
-    return cell.output[0] if len(cell.output) == 1 else cell.nodes
-
-
-def _label_width(op: str) -> float:
-    return 0.0 if op == NONE else _text_width(pretty(op)) + 0.16
-
-
 def _draw(axes: Axes, cell: Cell, layout: Layout) -> None:
     gathers = len(layout.routes) - len(cell.edges)
     colours = [kind(edge.op).colour for edge in cell.edges] + [GREY] * gathers
@@ -135,7 +114,7 @@ def _draw_edge(axes: Axes, route: Route, colour: str, op: str) -> None:
     axes.add_patch(arrow)
     if route.label is not None:
         x, y = route.label
-        box = _box(route.label, (_label_width(op), LABEL_HEIGHT), 0.06, "white", colour, 1.0)
+        box = _box(route.label, (label_width(op), LABEL_HEIGHT), 0.06, "white", colour, 1.0)
         axes.add_patch(box)
         axes.text(
             x, y - 0.005, pretty(op), ha="center", va="center_baseline", size=FONT_SIZE, color=INK, zorder=4
@@ -154,7 +133,7 @@ def curve(points: Sequence[Point]) -> Path:
 
 def _draw_node(axes: Axes, cell: Cell, node: int, place: Point) -> None:
     x, y = place
-    if node == _exit(cell):
+    if node == exit_node(cell):
         axes.add_patch(_box(place, OUTPUT_BOX, 0.08, "#eceff3", INK, 1.1))
         gathered = len(cell.output) > 1
         axes.text(x, y + 0.08 * gathered, "$c_k$", ha="center", va="center", size=10, color=INK, zorder=4)

@@ -29,10 +29,24 @@ def draw_curves(rows: Iterable[Mapping[str, float]]) -> Figure:
     A row holds the values it has: {"epoch": 3, "train_loss": 1.2}. Test results are left out: they are one
     number each.
     """
+    panels = by_panel(rows)
+    figure = Figure(figsize=(3.6 * len(panels), 2.7), layout="constrained")
+    subplots = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, lines) in zip(subplots, panels.items(), strict=True):
+        _panel(axes, title, lines)
+    return figure
+
+
+def by_panel(rows: Iterable[Mapping[str, float]]) -> dict[str, dict[str, dict[int, float]]]:
+    """{panel: {line: {epoch: value}}}; raises where there is no line.
+
+    >>> by_panel([{"epoch": 0, "train_loss": 2.0, "valid_loss": 3.0, "lr": 0.1}])
+    {'loss': {'train': {0: 2.0}, 'valid': {0: 3.0}}}
+    """
     series = by_epoch(rows)
     panels: dict[str, dict[str, dict[int, float]]] = {}
-    for name, values in series.items():
-        for title, pattern in _PANELS.items():
+    for title, pattern in _PANELS.items():
+        for name, values in series.items():
             match = re.fullmatch(pattern, name)
             if match and match[1] != "test":
                 panels.setdefault(title, {})[match[1]] = values
@@ -40,11 +54,7 @@ def draw_curves(rows: Iterable[Mapping[str, float]]) -> Figure:
         raise InputError(
             "expected losses or accuracies of at least one epoch", got=", ".join(series) or "none"
         )
-    figure = Figure(figsize=(3.6 * len(panels), 2.7), layout="constrained")
-    titles = [title for title in _PANELS if title in panels]
-    for axes, title in zip(figure.subplots(1, len(titles), squeeze=False)[0], titles, strict=True):
-        _panel(axes, title, panels[title])
-    return figure
+    return panels
 
 
 def by_epoch(rows: Iterable[Mapping[str, float]]) -> dict[str, dict[int, float]]:

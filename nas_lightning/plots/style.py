@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,21 +19,30 @@ FAINT = "#d5d9de"
 
 
 class Kind(NamedTuple):
-    """A family of operations: its name in legends, and its colour (after Okabe & Ito, for every eye)."""
+    """A family of operations.
 
+    Args:
+        key: part of the operations' names, and of the CSS names of the family.
+        name: in legends.
+        colour: on white (after Okabe & Ito, for every eye; darker where lines were too faint).
+        dark: on a dark page.
+    """
+
+    key: str
     name: str
     colour: str
+    dark: str
 
 
-_KINDS = {  # the first key found in an operation's name decides
-    "none": Kind("none (computes nothing)", "#9aa0a8"),
-    "skip": Kind("skip connection", "#e69f00"),
-    "pool": Kind("pooling", "#009e73"),
-    "sep_conv": Kind("separable convolution", "#0072b2"),
-    "dil_conv": Kind("dilated convolution", "#cc79a7"),
-    "conv": Kind("convolution", "#d55e00"),
-}
-_OTHER = Kind("other", "#56b4e9")
+KINDS = (  # the first whose key is in an operation's name decides
+    Kind("none", "none (computes nothing)", "#7d848d", "#8f98a3"),
+    Kind("skip", "skip connection", "#b57a00", "#e69f00"),
+    Kind("pool", "pooling", "#008f68", "#2bbd93"),
+    Kind("sep_conv", "separable convolution", "#0072b2", "#4aa8e0"),
+    Kind("dil_conv", "dilated convolution", "#b8588f", "#d98cb9"),
+    Kind("conv", "convolution", "#d55e00", "#f0823c"),
+    Kind("other", "other", "#2f8fc2", "#7cc6f2"),
+)
 
 
 def kind(op: str) -> Kind:
@@ -40,7 +51,7 @@ def kind(op: str) -> Kind:
     >>> kind("max_pool_3x3").name
     'pooling'
     """
-    return next((family for key, family in _KINDS.items() if key in op), _OTHER)
+    return next((family for family in KINDS if family.key in op), KINDS[-1])
 
 
 def pretty(op: str) -> str:
@@ -56,6 +67,33 @@ def pretty(op: str) -> str:
 def node_name(node: int, inputs: int) -> str:
     """Inputs are outputs c_{k-i} of the cells before; inner nodes count from 0."""
     return f"$c_{{k-{inputs - node}}}$" if node < inputs else str(node - inputs)
+
+
+def node_label(node: int, inputs: int) -> str:
+    """The same without mathematical typesetting.
+
+    >>> node_label(0, 2), node_label(3, 2)
+    ('c k−2', '1')
+    """
+    return f"c k−{inputs - node}" if node < inputs else str(node - inputs)
+
+
+DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1), (4, 1, 1, 1))
+
+
+def dash_patterns(ops: Sequence[str]) -> list[tuple[float, ...]]:
+    """The dashes of each operation's line, in line widths; operations of one kind share a colour.
+
+    >>> dash_patterns(["sep_conv_3x3", "skip_connect", "sep_conv_5x5"])
+    [(), (), (4, 1.5)]
+    """
+    seen: dict[str, int] = {}
+    patterns = []
+    for op in ops:
+        family = kind(op).name
+        patterns.append(DASHES[seen.get(family, 0) % len(DASHES)])
+        seen[family] = seen.get(family, 0) + 1
+    return patterns
 
 
 def tidy(axes: Axes) -> None:
@@ -79,3 +117,24 @@ def save(figure: Figure, path: Path) -> tuple[Path, Path]:
         figure.savefig(svg, metadata={"Date": None, "Creator": None}, facecolor="white")
     figure.savefig(png, dpi=160, metadata={"Software": None}, facecolor="white")
     return svg, png
+
+
+_THEME = {INK: "var(--ink)", "#000000": "var(--ink)", GREY: "var(--soft)", FAINT: "var(--line)"}
+_ENLARGED = 1.6  # pixels a point: the smallest text, of 7 points, is 11 pixels high
+
+
+def theme_svg(figure: Figure, name: str) -> str:
+    """A figure for a page: text as text, lines and letters in the page's colours, identifiers of its own."""
+    text = StringIO()
+    with _settings, mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    svg = text.getvalue()
+    svg = re.sub(r"<(metadata|style).*?</\1>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
+    for colour, variable in _THEME.items():
+        svg = svg.replace(colour, variable)
+    return re.sub(r'(width|height)="([\d.]+)pt"', _enlarge, svg, count=2)
+
+
+def _enlarge(size: re.Match[str]) -> str:
+    return f'{size[1]}="{_ENLARGED * float(size[2]):.0f}"'

@@ -12,9 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from nas_lightning.errors import InputError
-from nas_lightning.plots.style import INK, kind, node_name, pretty, tidy
+from nas_lightning.plots.style import INK, dash_patterns, kind, node_name, pretty, tidy
 
-_STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 PANEL = (1.45, 1.1)
 WIDTH_OF_TITLE = 4.0
 
@@ -70,14 +69,8 @@ def _grid(edges: Sequence[tuple[int, ...]]) -> tuple[int, int, list[tuple[int, i
 
 
 def _line_styles(ops: Sequence[str]) -> list[Any]:
-    """Operations of one kind share a colour and differ by their dashes."""
-    seen: dict[str, int] = {}
-    styles = []
-    for op in ops:
-        family = kind(op).name
-        styles.append(_STYLES[seen.get(family, 0) % len(_STYLES)])
-        seen[family] = seen.get(family, 0) + 1
-    return styles
+    """As matplotlib has them."""
+    return [(0, pattern) if pattern else "-" for pattern in dash_patterns(ops)]
 
 
 def _panel(

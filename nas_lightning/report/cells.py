@@ -1,0 +1,188 @@
+"""Cells as the page draws them: geometry in pixels, y downwards, that a template writes as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from nas_lightning.genotype import Cell, Edge, Genotype
+from nas_lightning.plots.cell_layout import (
+    INNER_BOX,
+    INPUT_BOX,
+    OUTPUT_BOX,
+    cell_title,
+    exit_node,
+    label_width,
+    lay_out,
+)
+from nas_lightning.plots.layout import LABEL_HEIGHT, Layout, Point, Route
+from nas_lightning.plots.style import Kind, kind, node_label, pretty
+
+SCALE = 108.0  # pixels an inch: the labels' 8 points are 12 pixels
+BORDER = 0.1
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle by its centre, with the text in it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """A node: its box, the index of c in it, and whether it is round, which inner nodes are."""
+
+    box: Box
+    index: str
+    inner: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class EdgeShape:
+    """An edge.
+
+    Args:
+        kind: of its operation; None: it gathers the outputs.
+        path: the data of an SVG path.
+        tip: where its arrow ends.
+        label: the operation; None where nothing is computed.
+        words: what it is, in words.
+        row: where its weights stand in the history, `group/row`; empty where they do not.
+        changed: whether the epoch before had it not.
+    """
+
+    kind: Kind | None
+    path: str
+    tip: Point
+    label: Box | None
+    words: str
+    row: str = ""
+    changed: bool = False
+
+
+@dataclass(frozen=True)
+class CellShape:
+    """A whole cell, `width` × `height` pixels."""
+
+    title: str
+    words: str
+    width: float
+    height: float
+    edges: Sequence[EdgeShape]
+    nodes: Sequence[NodeShape]
+
+
+def shape_genotype(
+    genotype: Genotype,
+    rows: Mapping[str, Mapping[tuple[int, int], int]] | None = None,
+    before: Genotype | None = None,
+) -> list[CellShape]:
+    """All cells of a genotype.
+
+    Args:
+        genotype: whose cells they are.
+        rows: {cell: {(source, target): row}}, where the edges' weights stand in the history.
+        before: the genotype of the epoch before, from which changes are told.
+    """
+    earlier = {} if before is None else dict(before.cells)
+    return [shape_cell(name, cell, (rows or {}).get(name, {}), earlier.get(name)) for name, cell in genotype]
+
+
+def shape_cell(
+    name: str, cell: Cell, rows: Mapping[tuple[int, int], int], before: Cell | None = None
+) -> CellShape:
+    """One cell; its edges first, then those that gather its outputs."""
+    layout = lay_out(cell)
+    known: Collection[Edge] = cell.edges if before is None else before.edges
+    edges = []
+    for edge, route in zip(cell.edges, layout.routes, strict=False):
+        row = rows.get((edge.source, edge.target))
+        edges.append(
+            EdgeShape(
+                kind(edge.op),
+                _path(route, layout),
+                _place(route.points[-1], layout),
+                _label(edge.op, route, layout),
+                edge_words(edge, cell.inputs),
+                "" if row is None else f"{name}/{row}",
+                edge not in known,
+            )
+        )
+    for route in layout.routes[len(cell.edges) :]:
+        tip = _place(route.points[-1], layout)
+        edges.append(EdgeShape(None, _path(route, layout), tip, None, "gathered by the output"))
+    nodes = [_node(cell, node, layout) for node in layout.nodes]
+    width, height = ((extent + 2 * BORDER) * SCALE for extent in (layout.width, layout.height))
+    return CellShape(cell_title(name), cell_words(cell), width, height, edges, nodes)
+
+
+def edge_words(edge: Edge, inputs: int) -> str:
+    """An edge in words.
+
+    >>> edge_words(Edge("sep_conv_3x3", 0, 2), 2)
+    'sep conv 3×3 from c k−2 to 0'
+    """
+    return f"{pretty(edge.op)} from {node_label(edge.source, inputs)} to {node_label(edge.target, inputs)}"
+
+
+def cell_words(cell: Cell) -> str:
+    """A cell in words: what each node takes from which, and what comes out.
+
+    >>> cell_words(Cell([("skip_connect", 0, 2), ("max_pool_3x3", 1, 2)], 2, [2]))
+    'the output takes skip of c k−2 and max pool 3×3 of c k−1.'
+    """
+    nodes = sorted({edge.target for edge in cell.edges})
+    parts = []
+    for node in nodes:
+        taken = " and ".join(
+            f"{pretty(e.op)} of {node_label(e.source, cell.inputs)}" for e in cell.into(node)
+        )
+        name = "the output" if cell.output == (node,) else f"node {node_label(node, cell.inputs)}"
+        parts.append(f"{name} takes {taken}")
+    if len(cell.output) > 1:
+        gathered = ", ".join(node_label(node, cell.inputs) for node in cell.output)
+        parts.append(f"the output concatenates {gathered}")
+    return "; ".join(parts) + "."
+
+
+def kinds_in(genotypes: Sequence[Genotype]) -> list[Kind]:
+    """The families of operations in them, for a legend."""
+    return list(dict.fromkeys(kind(op) for genotype in genotypes for op in sorted(genotype.ops)))
+
+
+def _place(point: Point, layout: Layout) -> Point:
+    return (point[0] + BORDER) * SCALE, (layout.height - point[1] + BORDER) * SCALE
+
+
+def _path(route: Route, layout: Layout) -> str:
+    """Through the route's points, level at each of them."""
+    points = [_place(point, layout) for point in route.points]
+    data = "M{:.1f} {:.1f}".format(*points[0])
+    for (x0, y0), (x1, y1) in pairwise(points):
+        middle = (x0 + x1) / 2
+        data += f"C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
+    return data
+
+
+def _label(op: str, route: Route, layout: Layout) -> Box | None:
+    if route.label is None:
+        return None
+    return Box(*_place(route.label, layout), label_width(op) * SCALE, LABEL_HEIGHT * SCALE, pretty(op))
+
+
+def _node(cell: Cell, node: int, layout: Layout) -> NodeShape:
+    x, y = _place(layout.nodes[node], layout)
+    if node == exit_node(cell):
+        box = Box(x, y, OUTPUT_BOX[0] * SCALE, OUTPUT_BOX[1] * SCALE, "c")
+        return NodeShape(box, "k", False, "concat" if len(cell.output) > 1 else "")
+    inner = node >= cell.inputs
+    width, height = INNER_BOX if inner else INPUT_BOX
+    text, _, index = node_label(node, cell.inputs).partition(" ")
+    return NodeShape(Box(x, y, width * SCALE, height * SCALE, text), index, inner)

@@ -1,0 +1,151 @@
+"""What a run's page shows, section by section: values read from the run's folder, for the templates.
+
+A section whose files are missing or broken says so in its place; the others are there all the same. A section
+that a kind of run cannot have is no section of its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import FILE_NAME, read_genotypes
+from nas_lightning.plots.curves import by_epoch, by_panel
+from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
+from nas_lightning.plots.style import theme_svg
+from nas_lightning.report.cells import kinds_in, shape_genotype
+from nas_lightning.report.charts import Chart, Line, draw_chart
+from nas_lightning.report.timeline import Timeline, draw_weight_charts, read_timeline
+from nas_lightning.runs.history import FIGURES, HISTORY_FILE
+from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
+from nas_lightning.tables import format_cell
+from nas_lightning.text import format_number
+
+if TYPE_CHECKING:
+    from nas_lightning.runs.findings import Findings
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Args:
+        title: its heading.
+        template: the file in `templates` that shows it.
+        values: what the template is given.
+        missing: why there is nothing to show, instead.
+    """
+
+    title: str
+    template: str
+    values: Values = field(default_factory=dict)
+    missing: str = ""
+
+
+def read_section(title: str, template: str, gather: Callable[[], Values | None]) -> Section | None:
+    """The section with what `gather` returns; None where it returns None."""
+    try:
+        values = gather()
+    except InputError as error:
+        return Section(title, template, missing=str(error))
+    return None if values is None else Section(title, template, values)
+
+
+def read_architecture(run: Path, facts: Values) -> Values:
+    """The genotypes, and for a search of one genotype an epoch the way that led to it."""
+    if not (run / FILE_NAME).is_file():
+        raise InputError(f"expected {FILE_NAME}, which a run writes at its end")
+    genotypes = read_genotypes(run)
+    save_genotypes(genotypes, run / FIGURES)
+    notations = facts.get("notation", [str(genotype) for genotype in genotypes])
+    timeline = _timeline(run) if len(genotypes) == 1 else None
+    rows = timeline.rows if timeline else {}
+    members = [
+        {"number": number, "cells": shape_genotype(genotype, rows), "notation": str(notation)}
+        for number, (genotype, notation) in enumerate(zip(genotypes, notations, strict=False), 1)
+    ]
+    return {"members": members, "kinds": kinds_in(genotypes), "timeline": timeline}
+
+
+def read_results(run: Path, facts: Values) -> Values:
+    """Losses, accuracies and errors first; the rest but for weights folded away."""
+    last = facts.get("metrics") or {n: [*v.values()][-1] for n, v in by_epoch(_metrics(run)).items()}
+    listed = {name: format_number(last[name]) for name in sorted(last) if not name.startswith("weights/")}
+    first = {name: text for name, text in listed.items() if name.endswith(("_loss", "_accuracy", "_error"))}
+    return {"first": first, "rest": {name: text for name, text in listed.items() if name not in first}}
+
+
+def read_curves(run: Path) -> Values:
+    """A chart each of losses, accuracies and entropies."""
+    rows = list(_metrics(run))
+    save_curves(rows, run / FIGURES)
+    return {"charts": [_curve_chart(title, series) for title, series in by_panel(rows).items()]}
+
+
+def read_weights(run: Path) -> Values | None:
+    """A chart for each decision of each group; None where the strategy has no scores."""
+    source = run / HISTORY_FILE
+    if not source.is_file():
+        raise InputError(f"expected {HISTORY_FILE}, which callbacks.history writes")
+    timeline = read_timeline(source)
+    if not timeline.groups:
+        return None
+    files = [run / FIGURES / f"weights_{group}.svg" for group in timeline.groups]
+    if not all(svg.is_file() and svg.stat().st_mtime_ns >= source.stat().st_mtime_ns for svg in files):
+        save_weights(timeline.entries, run / FIGURES)  # the callback draws them at the search's end
+    return {"groups": [draw_weight_charts(timeline, name) for name in timeline.groups]}
+
+
+def read_findings(findings: Findings) -> Values:
+    """Tables as text, figures as SVG in the colours of the page."""
+    tables = [
+        {
+            "title": table.title,
+            "note": table.note,
+            "columns": table.columns,
+            "rows": [[format_cell(cell) for cell in row] for row in table.rows],
+        }
+        for table in findings.tables
+    ]
+    figures = [
+        {"title": name.replace("_", " "), "svg": Markup(theme_svg(figure, name))}
+        for name, figure in findings.figures.items()
+    ]
+    return {"tables": tables, "figures": figures}
+
+
+def read_configuration(run: Path) -> Values:
+    """All settings, as they were composed."""
+    path = run / ".hydra" / "config.yaml"
+    if not path.is_file():
+        raise InputError("expected .hydra/config.yaml, which the scripts write")
+    return {"text": path.read_text(encoding="utf-8", errors="replace")}
+
+
+def _timeline(run: Path) -> Timeline | None:
+    try:
+        return read_timeline(run / HISTORY_FILE) if (run / HISTORY_FILE).is_file() else None
+    except InputError:  # the section of the weights says it
+        return None
+
+
+def _metrics(run: Path) -> Iterable[Mapping[str, float]]:
+    if not (run / METRICS_FILE).is_file():
+        raise InputError(f"expected {METRICS_FILE}, which logger=csv writes")
+    return read_metrics(run / METRICS_FILE)
+
+
+def _curve_chart(title: str, series: Mapping[str, Mapping[int, float]]) -> Chart:
+    styles: Sequence[str] = [f"series-{number % 6}" for number in range(len(series))]
+    lines = [
+        Line(name, {epoch + 1: value for epoch, value in values.items()}, style)
+        for (name, values), style in zip(series.items(), styles, strict=True)
+    ]
+    return draw_chart(title.capitalize(), lines)

@@ -1,0 +1,157 @@
+"""A search's history for its page: the cell of every epoch, and how the weights of its edges moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.plots.style import dash_patterns, kind, node_label, pretty
+from nas_lightning.report.cells import CellShape, shape_genotype
+from nas_lightning.report.charts import Chart, Line, draw_chart, fit_limits
+from nas_lightning.runs.history import read_history
+from nas_lightning.spaces.ops import NONE
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands after an epoch, and how many edges it changed."""
+
+    epoch: int
+    cells: Sequence[CellShape]
+    changes: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The entries of a history, one an epoch.
+
+    Args:
+        entries: {"epoch", "genotypes", "groups": {name: {"edges", "ops", "scores"}}}.
+    """
+
+    entries: Sequence[Mapping[str, Any]]
+
+    @property
+    def epochs(self) -> list[int]:
+        """Counted from 1."""
+        return [entry["epoch"] + 1 for entry in self.entries]
+
+    @property
+    def groups(self) -> Mapping[str, Any]:
+        """The groups that have scores at the end, by name."""
+        return self.entries[-1]["groups"]
+
+    @property
+    def rows(self) -> dict[str, dict[tuple[int, int], int]]:
+        """{group: {(source, target): row}} of the groups whose decisions are operations on edges."""
+        return {
+            name: {(edge[0], edge[1]): row for row, edge in enumerate(group["edges"])}
+            for name, group in self.groups.items()
+            if all(len(edge) == 2 for edge in group["edges"])
+        }
+
+    def scores(self, group: str) -> list[list[list[float]]]:
+        """(epochs, rows, candidates); epochs without this group are left out."""
+        return [entry["groups"][group]["scores"] for entry in self.entries if group in entry["groups"]]
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        """The cells after every epoch, where every epoch has one genotype."""
+        if not all(len(entry.get("genotypes", ())) == 1 for entry in self.entries):
+            return []
+        frames: list[Frame] = []
+        before = None
+        for entry in self.entries:
+            genotype = Genotype.from_dict(entry["genotypes"][0])
+            cells = shape_genotype(genotype, self.rows, before)
+            changes = sum(edge.changed for cell in cells for edge in cell.edges)
+            frames.append(Frame(entry["epoch"] + 1, cells, changes))
+            before = genotype
+        return frames
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What the page's script looks up: candidates and weights, with four digits."""
+        return {
+            name: {
+                "ops": [pretty(op) for op in self.groups[name]["ops"]],
+                "kinds": [kind(op).key for op in self.groups[name]["ops"]],
+                "scores": [
+                    [[float(f"{s:.4g}") for s in row] for row in epoch] for epoch in self.scores(name)
+                ],
+            }
+            for name in self.rows
+        }
+
+
+def read_timeline(path: Path) -> Timeline:
+    """The timeline of a history file, which has at least one epoch."""
+    entries = read_history(path)
+    if not entries:
+        raise InputError("expected at least one epoch", where=path.name)
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry.get("groups"), dict):
+            raise InputError("expected the scores of groups", where=f"{path.name}:{number}")
+    return Timeline(entries)
+
+
+@dataclass(frozen=True)
+class WeightCharts:
+    """A group's charts and the legend that they share: (name, CSS class, dashes)."""
+
+    name: str
+    charts: Sequence[Chart]
+    legend: Sequence[tuple[str, str, str]]
+    note: str = ""
+
+
+def draw_weight_charts(timeline: Timeline, group: str) -> WeightCharts:
+    """One chart a row, all with the same axes; these fit the candidates that compute something."""
+    last, scores = timeline.groups[group], timeline.scores(group)
+    ops, edges = list(last["ops"]), last["edges"]
+    computing = [column for column, op in enumerate(ops) if op != NONE]
+    limits = fit_limits([row[column] for epoch in scores for row in epoch for column in computing])
+    epochs = [
+        e for e, entry in zip(timeline.epochs, timeline.entries, strict=True) if group in entry["groups"]
+    ]
+    dashes = dash_patterns(ops)
+    inputs = min(edge[-1] for edge in edges)
+    inside = [
+        column
+        for column in range(len(ops))
+        if column in computing
+        or all(limits[0] <= row[column] <= limits[1] for epoch in scores for row in epoch)
+    ]
+    charts = []
+    for row, edge in enumerate(edges):
+        leader = max(range(len(ops)), key=lambda column: scores[-1][row][column])
+        lines = [
+            Line(
+                pretty(ops[column]),
+                {e: epoch[row][column] for e, epoch in zip(epochs, scores, strict=True)},
+                f"kind-{kind(ops[column]).key}",
+                " ".join(map(str, dashes[column])),
+                column == leader,
+            )
+            for column in inside
+        ]
+        name = " → ".join(node_label(n, inputs) for n in edge) if len(edge) == 2 else f"node {edge[0]}"
+        charts.append(
+            draw_chart(
+                name,
+                lines,
+                width=236,
+                height=132,
+                limits=limits,
+                note=pretty(ops[leader]),
+                key=f"{group}/{row}",
+            )
+        )
+    legend = [(pretty(ops[c]), f"kind-{kind(ops[c]).key}", " ".join(map(str, dashes[c]))) for c in inside]
+    note = "" if len(inside) == len(ops) else "The weights of none lie outside the axes."
+    return WeightCharts(group, charts, legend, note)
