@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.data.formats.listing import ImageFile
 from nas_lightning.data.order import SAMPLE, Draw
 from nas_lightning.data.samples import Samples, TensorSamples
@@ -29,8 +30,19 @@ Item = tuple[int, int]  # row, seed
 
 
 class FileSamples(Samples):
-    """Image files, which `plain` (and, for training, `augmenting`) turns into bytes of one shape."""
+    """Image files, which are turned into bytes of one shape when they are read.
 
+    Args:
+        files: where they are.
+        labels: (n,), one for each.
+        image: (channels, height, width) of what `plain` and `augmenting` return.
+        plain: image → bytes, for evaluation.
+        augmenting: the same for training, where that is random; None: `plain`.
+        workers: processes that read.
+        keep: whether `in_memory` reads them all; "auto": up to 2 GB.
+    """
+
+    @checked
     def __init__(
         self,
         files: Sequence[ImageFile],
@@ -39,13 +51,9 @@ class FileSamples(Samples):
         *,
         plain: Transform,
         augmenting: Transform | None = None,
-        workers: int = 0,
+        workers: NonNegativeInt = 0,
         keep: InMemory = False,
     ) -> None:
-        if workers < 0:
-            raise InputError("expected num_workers of at least 0", got=workers)
-        if keep not in (True, False, "auto"):
-            raise InputError("expected in_memory to be auto, true or false", got=keep)
         self.files, self.labels, self.image = files, labels, image
         self.plain, self.augmenting, self.workers, self.keep = plain, augmenting, workers, keep
 
