@@ -25,7 +25,7 @@ from nas_lightning.spaces import Mlp, SearchSpace, Supernet
 from nas_lightning.spaces.activations.layers import ACTIVATION, SKIPS
 from nas_lightning.strategies.oneshot.activation_search import ActivationSearch
 from nas_lightning.studies.base import Study
-from nas_lightning.tables import Cell, Estimate, Table
+from nas_lightning.tables import Entry, Estimate, Table
 
 Values = NDArray[np.float64]
 _RECTIFIERS = ("relu", "leaky_relu")
@@ -93,7 +93,7 @@ class ActivationSearchStudy(Study):
         winners = np.array(list(shares)).take(
             np.stack(list(shares.values())).argmax(axis=0)
         )  # (seeds, L − 1)
-        rows: list[list[Cell]] = []
+        rows: list[list[Entry]] = []
         for layer in range(winners.shape[1]):
             names, counts = np.unique(winners[:, layer], return_counts=True)
             wins = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True))
@@ -109,7 +109,7 @@ def _claims(shares: Mapping[str, Values], skips: Values, what: str) -> Table:
     best = stacked.argmax(axis=-1)
     rectified = np.isin(np.array(list(shares)).take(best), _RECTIFIERS)
     spread = (stacked.max(axis=-1) - stacked.min(axis=-1)).mean(axis=0)  # (L − 1,)
-    rows: list[list[Cell]] = [
+    rows: list[list[Entry]] = [
         ["layers in which ReLU or LeakyReLU wins", "all", f"{rectified.sum()} of {rectified.size}"],
         ["layer with the largest difference", "1", str(int(spread.argmax()) + 1)],
         [

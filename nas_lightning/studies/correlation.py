@@ -26,7 +26,7 @@ from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, drawn
 from nas_lightning.studies.scenarios import Objective
 from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
-from nas_lightning.tables import Cell, Estimate, Table
+from nas_lightning.tables import Entry, Estimate, Table
 
 _GRID = (
     "Trade-off and both: μ and ν are the best of a grid on the same cells, as the authors report it. Held "
@@ -138,7 +138,7 @@ class Correlation(Study):
         self, values: Mapping[str, Values], accuracies: Mapping[str, Values], what: str
     ) -> list[Table]:
         kinds: dict[str, Statistic] = {"Spearman": spearman, "Kendall": kendall}
-        rows: dict[str, list[list[Cell]]] = {kind: [] for kind in kinds}
+        rows: dict[str, list[list[Entry]]] = {kind: [] for kind in kinds}
         for metric in self.objective:
             without = Objective(values[metric], None, self.power)
             both = Objective(values[metric], values[self.kappa], self.power)

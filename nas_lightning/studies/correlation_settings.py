@@ -35,7 +35,7 @@ from nas_lightning.studies.settings import (
     widths,
 )
 from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
-from nas_lightning.tables import Cell, Estimate, Table
+from nas_lightning.tables import Entry, Estimate, Table
 
 _CHOSEN = "μ and ν: the best of a grid on these cells in the main setting, the same in all rows"
 _NASI = "t(A)"
@@ -125,7 +125,7 @@ class CorrelationSettings(Study):
     def _varied(
         self, one: Varied, scores: Scores, accuracy: Values, statistic: Statistic, what: str
     ) -> Table:
-        rows: list[list[Cell]] = []
+        rows: list[list[Entry]] = []
         for metric_at, kappa_at in one.pairs():
             pools = one.pools[metric_at], None if kappa_at is None else one.pools[kappa_at]
             row = [self._estimate(name, scores, accuracy, statistic, *pools) for name in self.objective]
@@ -174,7 +174,7 @@ class CorrelationSettings(Study):
     def _agnosticism(self, scores: Scores, what: str) -> Table:
         kinds = {"Pearson": pearson, "Spearman": spearman, "Kendall": kendall}
         true, *random = ({_NASI: self._t(scores[pool]), **scores[pool]} for pool in (MAIN, *RANDOM))
-        rows: list[list[Cell]] = [
+        rows: list[list[Entry]] = [
             [
                 name,
                 *(

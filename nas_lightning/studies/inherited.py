@@ -33,7 +33,7 @@ from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import drawn
 from nas_lightning.studies.statistics import Values, pearson, spearman
 from nas_lightning.studies.training import QUIET, keep, restore, train_networks
-from nas_lightning.tables import Cell, Table
+from nas_lightning.tables import Entry, Table
 from nas_lightning.training.retrain import Retrain
 
 _BLUE = "#0072b2"
@@ -172,7 +172,7 @@ class Inherited(Study):
             "Pearson": pearson,
             f"Agreement-{self.top:.0%}": lambda x, y: agreement(x, y, self.top),
         }
-        rows: list[list[Cell]] = [["ensembles", *(len(x) for x, _ in pairs.values())]]
+        rows: list[list[Entry]] = [["ensembles", *(len(x) for x, _ in pairs.values())]]
         for statistic, function in statistics.items():
             values = [function(x, y) for x, y in pairs.values()]
             rows.append([statistic, *(None if isnan(value) else value for value in values)])

@@ -33,7 +33,7 @@ from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.training import QUIET, keep, restore
-from nas_lightning.tables import Cell, Estimate, Table
+from nas_lightning.tables import Entry, Estimate, Table
 
 TRIALS_FILE = "trials.json"
 SAMPLERS: Mapping[str, Sampler] = {
@@ -239,7 +239,7 @@ class Temperature(Study):
     def _table(
         self, name: str, title: str, what: str, points: Mapping[float, Mapping[str, Mapping[str, Estimate]]]
     ) -> Table:
-        rows: list[list[Cell]] = [
+        rows: list[list[Entry]] = [
             [f"{tau:g}", key, *point.values()]
             for tau, of_tau in points.items()
             for key, point in of_tau.items()

@@ -21,7 +21,7 @@ from nas_lightning.spaces.activations.layers import ACTIVATIONS
 from nas_lightning.strategies.oneshot.gaea import exponentiated_gradient
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.theory.alpha_order import Verdict, risk, verdicts
-from nas_lightning.tables import Cell, Estimate, Table
+from nas_lightning.tables import Entry, Estimate, Table
 
 _NOTE = (
     "Condition 6 is met by every pair of two candidates, and is sufficient on realisable data: all pairs "
@@ -95,8 +95,8 @@ class TwoLayerOrder(Study):
     def run(self) -> Findings:
         """Judge all pairs of every model."""
         generator = torch.Generator().manual_seed(self.seed)
-        summary: list[list[Cell]] = []
-        pairs: list[list[Cell]] = []
+        summary: list[list[Entry]] = []
+        pairs: list[list[Entry]] = []
         numbers = {}
         for h in self.candidates:
             drawn = [self.draw(h, generator) for _ in range(self.models)]
@@ -165,7 +165,7 @@ def _judge(model: Model, x: Tensor, y: Tensor) -> Judged:
     return Judged(verdicts(outputs, model.alpha, y), tau, error)
 
 
-def _summary(judged: Sequence[Judged]) -> list[Cell]:
+def _summary(judged: Sequence[Judged]) -> list[Entry]:
     every = [verdict for one in judged for verdict in one.verdicts]
     met = [verdict for verdict in every if verdict.condition]
     others = [verdict for verdict in every if not verdict.condition]
@@ -179,10 +179,10 @@ def _summary(judged: Sequence[Judged]) -> list[Cell]:
     ]
 
 
-def _rows(model: Model, x: Tensor) -> list[list[Cell]]:
+def _rows(model: Model, x: Tensor) -> list[list[Entry]]:
     y = model.labels(x)
     losses, alpha = risk(model.outputs(x), y).tolist(), model.alpha.tolist()
-    rows: list[list[Cell]] = []
+    rows: list[list[Entry]] = []
     for v in verdicts(model.outputs(x), model.alpha, y):
         pair = v.better, v.worse
         said = ["met" if v.condition else "not met", "yes" if v.ordered else "no"]
