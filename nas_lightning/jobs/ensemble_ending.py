@@ -28,8 +28,8 @@ from nas_lightning.ensembles.evaluation import (
 from nas_lightning.ensembles.member_selection import Selection, predictions, select
 from nas_lightning.ensembles.plans import Plan
 from nas_lightning.genotype import FILE_NAME, write_genotypes
+from nas_lightning.jobs.configured import make
 from nas_lightning.jobs.ending import again, ensemble_uses
-from nas_lightning.jobs.parts import make
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.findings import Findings
 from nas_lightning.runs.folder import SUMMARY
