@@ -7,7 +7,8 @@ from typing import Any
 
 from nas_lightning.checks import Between0And1, NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.base import Classes, Contents
-from nas_lightning.data.formats.files import FileSamples, Fit, InMemory, decode
+from nas_lightning.data.formats.decode import MOST_PIXELS, decode
+from nas_lightning.data.formats.files import FileSamples, Fit, InMemory
 from nas_lightning.data.formats.listing import Listing, find_images, find_parts
 from nas_lightning.data.order import CONTENT, stratified_split
 from nas_lightning.data.sets.base import StandardData
@@ -32,6 +33,7 @@ class ImageFolder(StandardData):
         in_memory: keep all images as bytes: much faster, and broken files are found at the start; "auto" does
             so up to 2 GB.
         num_workers: processes that read images which are not in memory.
+        most_pixels: of a file; larger images are refused before they are decoded.
         flip: whether the mirror image of an image is one of its class.
         **image_data: see `StandardData`.
     """
@@ -48,6 +50,7 @@ class ImageFolder(StandardData):
         test_fraction: Between0And1 = 0.2,
         in_memory: InMemory = "auto",
         num_workers: NonNegativeInt = 0,
+        most_pixels: PositiveInt = MOST_PIXELS,
         flip: bool = True,
         **image_data: Any,
     ) -> None:
@@ -55,6 +58,7 @@ class ImageFolder(StandardData):
         super().__init__(**image_data)
         self.root, self.image_size, self.declared = root, image_size, num_classes
         self.test_fraction, self.keep, self.workers = test_fraction, in_memory, num_workers
+        self.most_pixels = most_pixels
 
     def load(self) -> Contents:
         if self.root is None:
@@ -66,13 +70,16 @@ class ImageFolder(StandardData):
             raise InputError(f"expected num_classes={len(train.classes)}", got=self.declared, where=self.root)
         height = width = self.image_size
         if height is None or width is None:
-            width, height = decode(train.files[0]).size
+            width, height = decode(train.files[0], self.most_pixels).size
         image, fit = (3, height, width), Fit(height, width)
 
         def samples(part: Listing) -> FileSamples:
-            return FileSamples(
-                part.files, part.labels, image, plain=fit, workers=self.workers, keep=self.keep
-            )
+            how: dict[str, Any] = {
+                "workers": self.workers,
+                "keep": self.keep,
+                "most_pixels": self.most_pixels,
+            }
+            return FileSamples(part.files, part.labels, image, plain=fit, **how)
 
         if test is not None:
             return Contents(samples(train), samples(test), train.classes, MEAN, STD)
