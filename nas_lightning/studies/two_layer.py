@@ -20,8 +20,9 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.activations.layers import ACTIVATIONS
 from nas_lightning.strategies.oneshot.gaea import exponentiated_gradient
 from nas_lightning.studies.base import Study
+from nas_lightning.studies.statistics import mean_estimate
 from nas_lightning.studies.theory.alpha_order import Verdict, risk, verdicts
-from nas_lightning.tables import Entry, Estimate, Table
+from nas_lightning.tables import Entry, Table
 
 _NOTE = (
     "Condition 6 is met by every pair of two candidates, and is sufficient on realisable data: all pairs "
@@ -150,7 +151,7 @@ class TwoLayerOrder(Study):
         return Model(model.names, W.detach(), v.detach(), alpha.detach())
 
 
-class Judged(NamedTuple):
+class ModelJudgement(NamedTuple):
     """What was found of one model."""
 
     verdicts: list[Verdict]
@@ -158,23 +159,21 @@ class Judged(NamedTuple):
     error: float
 
 
-def _judge(model: Model, x: Tensor, y: Tensor) -> Judged:
+def _judge(model: Model, x: Tensor, y: Tensor) -> ModelJudgement:
     outputs = model.outputs(x)
     tau = kendall_tau(model.alpha.tolist(), risk(outputs, y).tolist())
     error = float((model.alpha @ outputs - y).square().mean() / y.var())
-    return Judged(verdicts(outputs, model.alpha, y), tau, error)
+    return ModelJudgement(verdicts(outputs, model.alpha, y), tau, error)
 
 
-def _summary(judged: Sequence[Judged]) -> list[Entry]:
+def _summary(judged: Sequence[ModelJudgement]) -> list[Entry]:
     every = [verdict for one in judged for verdict in one.verdicts]
     met = [verdict for verdict in every if verdict.condition]
     others = [verdict for verdict in every if not verdict.condition]
-    taus = np.array([one.tau for one in judged])
-    error = float(taus.std(ddof=1) / len(taus) ** 0.5) if len(taus) > 1 else 0.0
     return [
         *(len(judged), len(every), len(met), sum(v.ordered for v in met)),
         *(len(others), sum(v.ordered for v in others)),
-        Estimate(float(taus.mean()), error),
+        mean_estimate([one.tau for one in judged]),
         float(np.mean([one.error for one in judged])),
     ]
 
