@@ -1,12 +1,13 @@
 """Architectures as values: frozen, hashable, JSON in and out. Standard library only.
 
-A `Genotype` names its space and holds one `Cell` per kind of cell. A cell is a directed acyclic graph: nodes
-are numbered, the first `inputs` of them are fed from outside, every edge carries one operation, and the cell
-returns the nodes in `output` (concatenated where there are several). Two cells are equal when they describe
-the same graph, whatever order their edges were written in.
+A `Genotype` names its space with the settings that are not the space's own, and holds one `Cell` per kind of
+cell. A cell is a directed acyclic graph: nodes are numbered, the first `inputs` of them are fed from outside,
+every edge carries one operation, and the cell returns the nodes in `output` (concatenated where there are
+several). Two cells are equal when they describe the same graph, whatever order their edges were written in.
+What is decided of a network besides its cells stands in named `choices`.
 
 >>> cell = Cell(edges=[("skip_connect", 1, 2), ("sep_conv_3x3", 0, 2)], inputs=2, output=[2])
->>> genotype = Genotype("darts", {"normal": cell, "reduce": cell})
+>>> genotype = Genotype("darts", {"normal": cell, "reduce": cell}, settings={"nodes": 1})
 >>> Genotype.from_dict(genotype.to_dict()) == genotype
 True
 >>> print(genotype["normal"])
@@ -16,7 +17,7 @@ sep_conv_3x3(0)→2, skip_connect(1)→2 ⇒ [2]
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,18 +79,81 @@ class Cell:
         return f"{edges} ⇒ {list(self.output)}"
 
 
+class FrozenMap(Mapping[str, Any]):
+    """A mapping of what JSON has that never changes: it can be hashed, and its lists are tuples.
+
+    >>> FrozenMap({"ops": ["skip_connect"], "nodes": 2})
+    FrozenMap({'nodes': 2, 'ops': ('skip_connect',)})
+    """
+
+    def __init__(self, values: Mapping[str, Any] = {}) -> None:
+        self._values = {name: _freeze(values[name]) for name in sorted(values)}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"FrozenMap({self._values})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain containers, ready for JSON or YAML."""
+        return {name: _thaw(value) for name, value in self._values.items()}
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return FrozenMap({str(name): item for name, item in value.items()})
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(map(_freeze, value))
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise InputError("expected numbers, texts, lists and mappings of them", got=value)
+
+
+def _thaw(value: Any) -> Any:
+    if isinstance(value, FrozenMap):
+        return value.to_dict()
+    return [_thaw(item) for item in value] if isinstance(value, tuple) else value
+
+
 @dataclass(frozen=True)
 class Genotype:
-    """An architecture: the name of its space and its cells, by name."""
+    """An architecture: the name of its space, its cells by name, and what else tells it apart.
+
+    Args:
+        space: the name of the space.
+        cells: by name.
+        settings: what the space was made with, where that is not its own default.
+        choices: decisions that stand in no cell, by name.
+    """
 
     space: str
     cells: tuple[tuple[str, Cell], ...]
+    settings: FrozenMap
+    choices: FrozenMap
 
-    def __init__(self, space: str, cells: Mapping[str, Cell]) -> None:
-        if not cells:
-            raise InputError("expected a genotype with at least one cell", got="none")
+    def __init__(
+        self,
+        space: str,
+        cells: Mapping[str, Cell],
+        settings: Mapping[str, Any] = {},
+        choices: Mapping[str, Any] = {},
+    ) -> None:
+        if not cells and not choices:
+            raise InputError("expected a genotype with at least one cell or choice", got="none")
         object.__setattr__(self, "space", space)
         object.__setattr__(self, "cells", tuple(sorted(cells.items())))
+        object.__setattr__(self, "settings", FrozenMap(settings))
+        object.__setattr__(self, "choices", FrozenMap(choices))
 
     def __getitem__(self, name: str) -> Cell:
         return dict(self.cells)[name]
@@ -98,7 +162,8 @@ class Genotype:
         return iter(self.cells)
 
     def __str__(self) -> str:
-        return "\n".join(f"{name}: {cell}" for name, cell in self.cells)
+        choices = (f"{name}={value}" for name, value in self.choices.to_dict().items())
+        return "\n".join([*(f"{name}: {cell}" for name, cell in self.cells), *choices])
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -106,12 +171,14 @@ class Genotype:
         return tuple(edge.op for _, cell in self.cells for edge in cell.edges)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain containers, ready for JSON or YAML."""
+        """Plain containers, ready for JSON or YAML; without settings and choices where there are none."""
         cells = {
             name: {"edges": [list(e) for e in cell.edges], "inputs": cell.inputs, "output": list(cell.output)}
             for name, cell in self.cells
         }
-        return {"space": self.space, "cells": cells}
+        further = {"settings": self.settings.to_dict(), "choices": self.choices.to_dict()}
+        kept = {name: values for name, values in further.items() if values}
+        return {"space": self.space, **kept, "cells": cells}
 
     @classmethod
     def from_dict(cls, data: object, where: object = None) -> Genotype:
@@ -119,12 +186,14 @@ class Genotype:
         expected = "expected a genotype {'space': …, 'cells': {name: {'edges', 'inputs', 'output'}}}"
         if not (isinstance(data, Mapping) and isinstance(data.get("space"), str)):
             raise InputError(expected, got=data, where=where)
-        cells = data.get("cells")
+        cells, further = data.get("cells"), [data.get(name, {}) for name in ("settings", "choices")]
         if not isinstance(cells, Mapping) or not all(_is_cell(cell) for cell in cells.values()):
             raise InputError(expected, got=data, where=where)
+        if not all(isinstance(values, Mapping) for values in further):
+            raise InputError("expected settings and choices of a genotype by name", got=data, where=where)
         try:
             built = {str(n): Cell(c["edges"], c["inputs"], c["output"]) for n, c in cells.items()}
-            return cls(data["space"], built)
+            return cls(data["space"], built, *({str(n): v for n, v in values.items()} for values in further))
         except InputError as error:
             raise InputError(str(error), where=where) from None
 

@@ -13,8 +13,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.genotype import read_genotypes
-from nas_lightning.jobs.arguments import arguments
-from nas_lightning.jobs.targets import check_targets
+from nas_lightning.jobs.targets import arguments, check_targets
 from nas_lightning.options import config_folder, description
 from tests.cli.conftest import REPOSITORY
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import pickle
 import random
 
 import pytest
@@ -104,6 +105,35 @@ def test_json_round_trip_of_a_run(tmp_path):
     assert json.loads(path.read_text())["strategy"] == "random"
     (tmp_path / "bare.json").write_text(json.dumps(genotype().to_dict()))
     assert read_genotypes(tmp_path / "bare.json") == [genotype()]
+
+
+def test_settings_and_choices_tell_architectures_apart():
+    plain, settings = genotype(), {"nodes": 2, "ops": ["skip_connect", "my.Op"]}
+    cells = dict(plain)
+    set_ = Genotype("darts", cells, settings)
+    chosen = Genotype("darts", cells, settings, {"depth": 3, "widths": [16, 32]})
+    assert len({plain, set_, chosen, Genotype("darts", cells, dict(reversed(settings.items())))}) == 3
+    assert "settings" not in plain.to_dict()
+    assert set_.to_dict()["settings"] == settings
+    assert chosen.to_dict()["choices"] == {"depth": 3, "widths": [16, 32]}
+    for one in (plain, set_, chosen):
+        assert Genotype.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+        assert pickle.loads(pickle.dumps(one)) == one
+    assert str(chosen).endswith("depth=3\nwidths=[16, 32]")
+    assert str(set_) == str(plain)
+
+
+def test_choices_alone_are_an_architecture():
+    one = Genotype("a supermodel", {}, choices={"depth": 3})
+    assert Genotype.from_dict(one.to_dict()) == one
+    with pytest.raises(InputError, match="at least one cell or choice"):
+        Genotype("a supermodel", {})
+
+
+@pytest.mark.parametrize("values", [[1], "text", {"nodes": object()}])
+def test_settings_are_what_json_has(values):
+    with pytest.raises(InputError):
+        Genotype.from_dict({**genotype().to_dict(), "settings": values})
 
 
 def spoiled_files(count: int) -> list[bytes]:

@@ -87,19 +87,23 @@ class Ensemble(nn.Module):
         return None
 
     @classmethod
-    def of_runs(cls, runs: Iterable[str | Path], *, with_normalisation: bool = False) -> Ensemble:
-        """The networks that these runs trained, or that these files hold, in eval mode."""
+    def of_runs(cls, runs: Iterable[str | Path], **options: Any) -> Ensemble:
+        """The networks that these runs trained, or that these files hold, in eval mode.
+
+        `options` are those of `nas_lightning.load`.
+        """
         paths = list(runs)
-        known = [model_file.describe(path) for path in paths]
-        members = [model_file.load(path, with_normalisation=with_normalisation) for path in paths]
+        own = {name: value for name, value in options.items() if name != "with_normalisation"}
+        known = [model_file.describe(path, **own) for path in paths]
+        members = [model_file.load(path, **options) for path in paths]
         return Ensemble(members, known).eval()
 
     @classmethod
-    def load(cls, folder: str | Path, *, with_normalisation: bool = False) -> Ensemble:
+    def load(cls, folder: str | Path, **options: Any) -> Ensemble:
         """What `save` wrote, ready to be used: in eval mode, on the CPU.
 
         The members take images normalised with the mean and std of `known`; `with_normalisation` puts that
-        before each, for images with values from 0 to 1.
+        before each, for images with values from 0 to 1. `options` are those of `nas_lightning.load`.
         """
         folder = Path(folder)
         folder = folder / "ensemble" if (folder / "ensemble" / FILE_NAME).is_file() else folder
@@ -108,9 +112,7 @@ class Ensemble(nn.Module):
         data = parse_json((folder / FILE_NAME).read_text(encoding="utf-8"), where=folder / FILE_NAME)
         if not isinstance(data, dict) or data.get("format") != _FORMAT or not data.get("members"):
             raise InputError(f"expected an ensemble of format {_FORMAT}", got=data, where=folder / FILE_NAME)
-        found = cls.of_runs(
-            [folder / name for name in data["members"]], with_normalisation=with_normalisation
-        )
+        found = cls.of_runs([folder / name for name in data["members"]], **options)
         passes = data.get("drop_path")
         if passes is None:
             return found

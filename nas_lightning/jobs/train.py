@@ -14,27 +14,26 @@ from nas_lightning.cost.counts import cost
 from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes, write_genotypes
-from nas_lightning.jobs.configured import (
+from nas_lightning.jobs.ending import announce, finish, uses
+from nas_lightning.jobs.parts import (
     checkpoint,
     make,
     make_trainer,
     metrics,
+    own_folders,
     sizes_of,
     space_config,
     took,
 )
-from nas_lightning.jobs.ending import announce, finish, uses
-from nas_lightning.jobs.parts import Parts
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.models.file import describe, description, inherit, write
 from nas_lightning.runs.tracking import publish
-from nas_lightning.spaces import Network, SearchSpace
+from nas_lightning.spaces import Network, SearchSpace, make_space
+from nas_lightning.spaces.registry import find_option
 from nas_lightning.text import short_path
 from nas_lightning.training.retrain import Retrain, freeze_unused
 from nas_lightning.version import __version__
 
-_OFFERED = ("space", "data", "folder", "seed")
-"""The parts that callbacks of a training may name: the network is the module's."""
 BEST = "checkpoints/best.ckpt"  # of runs that validate
 
 
@@ -44,22 +43,21 @@ class Architecture(NamedTuple):
     genotype: Genotype
     space: SearchSpace
     sizes: dict[str, Any]
-    settings: dict[str, Any]  # of the space
 
 
 def run(cfg: DictConfig, end: Callable[..., None] = finish) -> dict[str, Any]:
     """Train; returns what the run's summary says, which `end` shows."""
     elapsed = Elapsed()
-    genotype, space, sizes, settings = architecture(cfg)
+    genotype, space, sizes = architecture(cfg)
     sizes = sizes_of(space.network, sizes, "network")
     data = make(cfg.dataset)
     network = space.network(genotype, in_channels=data.image[0], num_classes=data.num_classes, **sizes)
-    known = description(space, genotype, sizes, data.image, data.classes, data.mean, data.std, settings)
+    known = description(space, genotype, sizes, data.image, data.classes, data.mean, data.std)
     known.check(network)
     origin = start_from(cfg, network, data)
     module = make(cfg.retrain, network=network, num_classes=data.num_classes)
     data.setup("fit")
-    trainer = make_trainer(cfg, Parts(space, data, Path(cfg.run), cfg.seed), [elapsed], _OFFERED)
+    trainer = make_trainer(cfg, callbacks=[elapsed])
     size, start = cost(network, data.image), checkpoint(cfg, module)
     freeze_unused(network, data.image)
     announce(f"Training a network of {space.name} on {data.name}: {size}{origin}", cfg)
@@ -101,29 +99,24 @@ def architecture(cfg: DictConfig) -> Architecture:
                 f"expected an index below {len(found)}", got=chosen["index"], where="genotype.index"
             )
         genotype = found[chosen["index"]]
-        config = space_config(genotype.space)
-        space = make(config.space)
         try:
+            space = make_space(genotype.space, genotype.settings.to_dict(), folders=own_folders())
             space.check(genotype)
         except InputError as error:
             raise InputError(str(error), where=chosen["path"]) from None
     else:
-        config = space_config(chosen["space"])
-        space = make(config.space)
+        space = make_space(chosen["space"], folders=own_folders())
         genotype = space.parse(chosen)
-    settings = _plain(config.space)
-    del settings["_target_"]
-    return Architecture(genotype, space, {**_plain(config.network), **_plain(cfg.network)}, settings)
+    sizes = _plain(space_config(find_option(space.name, own_folders())).network)
+    return Architecture(genotype, space, {**sizes, **_plain(cfg.network)})
 
 
 def _of_trained(cfg: DictConfig) -> Architecture:
     """The architecture of the network that training starts from."""
     if cfg.get("genotype") is not None:
         raise InputError("expected either init, which has an architecture, or a genotype", got="both")
-    known = describe(cfg.init)
-    settings = {name: value for name, value in known.space.items() if name != "_target_"}
-    sizes = {**known.sizes, **_plain(cfg.network)}
-    return Architecture(known.genotype, known.make_space(), sizes, settings)
+    known = describe(cfg.init, folders=own_folders())
+    return Architecture(known.genotype, known.make_space(), {**known.sizes, **_plain(cfg.network)})
 
 
 def start_from(cfg: DictConfig, network: Network, data: ImageData) -> str:

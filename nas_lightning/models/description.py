@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,9 @@ from nas_lightning.files import parse_json
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.registry import NAMES_OF_0_1, make_space
 
-_FORMAT = 1
+_FORMAT = 2  # 1: the space by the dotted name of its class
 _AUXILIARY = "auxiliary."
 
 
@@ -39,39 +39,30 @@ class Description:
     """What a file says of its network.
 
     Args:
-        space: the dotted name of the space's class under `_target_`, and the settings that it is made with.
+        space: the name of the space.
+        settings: what the space is made with, where that is not its own.
         genotype: the architecture.
         sizes: what `space.network` takes besides channels of images and number of classes.
         image: (channels, height, width) that it was trained with.
         classes: names of the outputs.
         mean: of the images' channels, as a fraction of the largest value; images come to the network without.
         std: which they are divided by.
-
+        own: what `make_space` is told of a user's own; no part of the file, which imports nothing.
     """
 
-    space: Mapping[str, Any]
+    space: str
+    settings: Mapping[str, Any]
     genotype: Genotype
     sizes: Mapping[str, Any]
     image: tuple[int, int, int]
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    own: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def make_space(self) -> SearchSpace:
         """The space with its settings."""
-        settings = dict(self.space)
-        target = str(settings.pop("_target_", ""))
-        module, _, name = target.rpartition(".")
-        try:
-            found = getattr(import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise InputError(f"expected a space that can be imported: {error}", got=target) from None
-        if not (isinstance(found, type) and issubclass(found, SearchSpace)):
-            raise InputError("expected a search space", got=target)
-        try:
-            return found(**settings)
-        except TypeError as error:
-            raise InputError(f"expected the settings that the space takes: {error}", got=settings) from None
+        return make_space(self.space, self.settings, **self.own)
 
     def network(self, **sizes: Any) -> Network:
         """A network as described, with weights of its own; `sizes` differ from those here."""
@@ -91,21 +82,34 @@ class Description:
 
     def to_json(self) -> str:
         """The inverse of `from_json`."""
-        content = {"format": _FORMAT, **vars(self), "genotype": self.genotype.to_dict()}
+        space = {"name": self.space, "settings": dict(self.settings)}
+        rest = {name: getattr(self, name) for name in ("sizes", "image", "classes", "mean", "std")}
+        content = {"format": _FORMAT, "space": space, "genotype": self.genotype.to_dict(), **rest}
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str, where: Path) -> Description:
+    def from_json(cls, text: str, where: Path, **own: Any) -> Description:
         """What the text in a file's header says."""
         data = parse_json(text, where=where)
-        if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        if not isinstance(data, dict) or data.get("format") not in (1, _FORMAT):
             raise InputError(f"expected a description of format {_FORMAT}", got=data, where=where)
         genotype = Genotype.from_dict(data.get("genotype"), where)
         try:
-            lists = (tuple(data[key]) for key in ("image", "classes", "mean", "std"))
-            return cls(dict(data["space"]), genotype, dict(data["sizes"]), *lists)
+            image, classes, mean, std = (tuple(data[key]) for key in ("image", "classes", "mean", "std"))
+            name, settings = _space_of_0_1(data["space"]) if data["format"] == 1 else _space(data["space"])
+            return cls(name, settings, genotype, dict(data["sizes"]), image, classes, mean, std, own)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"expected a whole description of a network: {error!r}", where=where) from None
+
+
+def _space(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return str(data["name"]), dict(data["settings"])
+
+
+def _space_of_0_1(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    settings = dict(data)
+    target = str(settings.pop("_target_"))
+    return NAMES_OF_0_1.get(target, target), settings
 
 
 def description(
@@ -116,21 +120,20 @@ def description(
     classes: Sequence[str],
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    settings: Mapping[str, Any] | None = None,
 ) -> Description:
     """What a file of such a network says, checked; the arguments are those of `save`."""
-    target = {"_target_": f"{type(space).__module__}.{type(space).__qualname__}", **(settings or {})}
     kept = {name: False if name == "auxiliary" else value for name, value in sizes.items()}
-    scale = [tuple(given or [default] * image[0]) for given, default in ((mean, 0.0), (std, 1.0))]
-    if {len(values) for values in scale} != {image[0]}:
-        raise InputError(f"expected mean and std of {image[0]} channels", got=f"{scale[0]}, {scale[1]}")
-    known = Description(target, genotype, kept, image, tuple(classes), *scale)
-    known.make_space()
+    shift, scale = (tuple(given or [default] * image[0]) for given, default in ((mean, 0.0), (std, 1.0)))
+    if {len(shift), len(scale)} != {image[0]}:
+        raise InputError(f"expected mean and std of {image[0]} channels", got=f"{shift}, {scale}")
+    settings = space.settings.to_dict()
+    own = {"space": type(space)}
+    described = Description(space.name, settings, genotype, kept, image, tuple(classes), shift, scale, own)
     try:
-        known.to_json()
+        described.to_json()
     except TypeError as error:
-        raise InputError(f"expected sizes and settings that JSON has: {error}") from None
-    return known
+        raise InputError(f"expected sizes that JSON has: {error}") from None
+    return described
 
 
 def weights_of(network: nn.Module) -> dict[str, Tensor]:

@@ -65,14 +65,12 @@ def save(
     classes: Sequence[str],
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    settings: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a network that `space.network(genotype, …, **sizes)` has built; raises where it does not fit.
 
-    `mean` and `std` are what images were normalised with, None: they were not. `settings` are the arguments
-    that the space was made with, where they are not its defaults.
+    `mean` and `std` are what images were normalised with, None: they were not.
     """
-    known = description(space, genotype, sizes, image, classes, mean, std, settings)
+    known = description(space, genotype, sizes, image, classes, mean, std)
     known.check(network)
     return write(network, path, known)
 
@@ -86,18 +84,20 @@ def write(network: nn.Module, path: str | Path, known: Description) -> Path:
     return path
 
 
-def describe(path: str | Path) -> Description:
-    """What is known of the network in a run's folder or a file."""
-    return _read(path, weights=False)[0]
+def describe(path: str | Path, **own: Any) -> Description:
+    """What is known of the network in a run's folder or a file; `own` as in `load`."""
+    return _read(path, weights=False, **own)[0]
 
 
-def load(path: str | Path, *, with_normalisation: bool = False) -> nn.Module:
+def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> nn.Module:
     """The network of a training run's folder or of a file, ready to be used: in eval mode, on the CPU.
 
     It maps (b, c, h, w) to logits (b, classes) and takes images normalised with the `mean` and `std` of
     `describe(path)`; `with_normalisation` puts that before it, for images with values from 0 to 1.
+    A file imports nothing: a space of your own is `space=<its class>` or known by the `folders=[…]` of your
+    configuration.
     """
-    known, weights = _read(path, weights=True)
+    known, weights = _read(path, weights=True, **own)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
         network = known.network()
     check_same(network.state_dict(), weights, path)
@@ -141,7 +141,7 @@ def file_of(path: str | Path) -> Path:
     return path / FILE_NAME if path.is_dir() else path
 
 
-def _read(path: str | Path, *, weights: bool) -> tuple[Description, dict[str, Tensor]]:
+def _read(path: str | Path, *, weights: bool, **own: Any) -> tuple[Description, dict[str, Tensor]]:
     file = file_of(path)
     if not file.is_file():
         raise InputError(_EXPECTED, got=str(path))
@@ -155,4 +155,4 @@ def _read(path: str | Path, *, weights: bool) -> tuple[Description, dict[str, Te
         raise InputError(_EXPECTED, got=f"a damaged file or another kind ({error})", where=file) from None
     if text is None:
         raise InputError(_EXPECTED, got="weights without a description of their network", where=file)
-    return Description.from_json(text, file), found
+    return Description.from_json(text, file, **own), found

@@ -9,6 +9,7 @@ from nas_lightning.spaces.nasbench101.oneshot import NasBench1Shot1
 from nas_lightning.spaces.nasbench101.space import NasBench101
 from nas_lightning.spaces.nasbench201 import NasBench201
 from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.registry import make_space
 from nas_lightning.spaces.supernet import Supernet
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "SearchSpace",
     "Supernet",
     "TwoLayer",
+    "make_space",
 ]

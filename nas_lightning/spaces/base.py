@@ -11,13 +11,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.genotype import Genotype
+from nas_lightning.genotype import Cell, FrozenMap, Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.ops import NONE
@@ -79,6 +81,23 @@ class SearchSpace(ABC):
     """
 
     name: ClassVar[str]
+    shown_by_cells: ClassVar[frozenset[str]] = frozenset()
+    """Settings that a genotype's cells show by themselves, so that `check` need not compare them."""
+
+    @cached_property
+    def settings(self) -> FrozenMap:
+        """The arguments that the space was made with, where they are not its class' own.
+
+        Each argument of the constructor is an attribute of that name. A genotype carries them, and
+        `make_space(space.name, space.settings)` is such a space again.
+        """
+        named = [p for p in signature(type(self)).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        missing = [p.name for p in named if p.name not in vars(self)]
+        if missing:
+            raise TypeError(f"expected {type(self).__name__} to keep its argument as self.{missing[0]}")
+        own = FrozenMap({p.name: p.default for p in named if p.default is not p.empty})
+        given = FrozenMap({p.name: vars(self)[p.name] for p in named})
+        return FrozenMap({name: value for name, value in given.items() if (name, value) not in own.items()})
 
     @property
     @abstractmethod
@@ -130,14 +149,29 @@ class SearchSpace(ABC):
                 weights[name][group.edges.index((source, target)), group.column(op)] += 1
         return weights
 
+    def genotype_of(self, cells: Mapping[str, Cell]) -> Genotype:
+        """The genotype of these cells, with the name and the settings of the space."""
+        return Genotype(self.name, cells, self.settings)
+
+    def genotype_from_dict(self, data: Mapping[str, Any]) -> Genotype:
+        """The inverse of `Genotype.to_dict`, whose names of the space and its settings may be left out."""
+        own = {"space": self.name, "settings": self.settings.to_dict()}
+        genotype = Genotype.from_dict({**own, **data})
+        self.check(genotype)
+        return genotype
+
     def mutate(self, genotype: Genotype, generator: torch.Generator) -> Genotype:
         """One of the neighbours, uniformly at random."""
         return choose(self.neighbours(genotype), generator)
 
     def check(self, genotype: Genotype) -> None:
-        """Raise unless the genotype is one of this space's, by name and cells."""
+        """Raise unless the genotype is one of this space's, by name, settings and cells."""
         if genotype.space != self.name:
             raise InputError(f"expected a genotype of the space {self.name!r}", got=genotype.space)
+        for name in sorted({*self.settings, *genotype.settings} - self.shown_by_cells):
+            here, there = (settings.get(name, "its own") for settings in (self.settings, genotype.settings))
+            if here != there:
+                raise InputError(f"expected a genotype of {self.name} with {name}={here}", got=there)
         cells = {name for name, _ in genotype}
         if cells != set(self.cells):
             raise InputError(f"expected the cells {', '.join(self.cells)}", got=", ".join(sorted(cells)))

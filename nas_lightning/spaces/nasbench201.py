@@ -115,7 +115,7 @@ class NasBench201(SearchSpace):
 
     def _genotype(self, ops: Sequence[str]) -> Genotype:
         edges = [Edge(op, source, target) for op, (source, target) in zip(ops, EDGES, strict=True)]
-        return Genotype(self.name, {"cell": Cell(edges, inputs=1, output=[NODES - 1])})
+        return self.genotype_of({"cell": Cell(edges, inputs=1, output=[NODES - 1])})
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
         """An architecture string `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`, or our own JSON."""
@@ -127,9 +127,7 @@ class NasBench201(SearchSpace):
             raise InputError(expected, got=data)
         if "arch" in data:
             return self._parse_string(str(data["arch"]))
-        genotype = Genotype.from_dict({"space": self.name, **data})
-        self.check(genotype)
-        return genotype
+        return self.genotype_from_dict(data)
 
     def _parse_string(self, text: str) -> Genotype:
         ops = re.findall(r"([^|~+]+)~", text)

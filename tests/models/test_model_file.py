@@ -14,9 +14,11 @@ import nas_lightning
 from nas_lightning.models.file import FILE_NAME, describe, inherit, load, save
 from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench1Shot1, NasBench101, NasBench201
 
+OPS = ["none", "skip_connect", "sep_conv_3x3"]
 SPACES = {
     "darts": (DartsSpace(), {}),
     "darts of three nodes": (DartsSpace(nodes=3), {"nodes": 3}),
+    "darts of two operations": (DartsSpace(ops=OPS), {"ops": OPS}),
     "darts_nasi": (DartsNasi(), {}),
     "nasbench201": (NasBench201(), {}),
     "nasbench101": (NasBench101(), {}),
@@ -36,19 +38,19 @@ def make(space, seed=0, classes=CLASSES, image=(3, 9, 9), **sizes):
     return genotype, network.eval()
 
 
-def stored(folder, space, settings=None, name=FILE_NAME, **options):
+def stored(folder, space, name=FILE_NAME, **options):
     genotype, network = make(space, **options)
     size = {**SIZES, **{key: value for key, value in options.items() if key == "auxiliary"}}
     known = {"image": options.get("image", (3, 9, 9)), "classes": options.get("classes", CLASSES)}
     scale = {"mean": MEAN, "std": STD} if known["image"][0] == 3 else {}
-    return network, save(network, folder / name, space, genotype, size, settings=settings, **known, **scale)
+    return network, save(network, folder / name, space, genotype, size, **known, **scale)
 
 
 @pytest.mark.parametrize("name", SPACES)
 @pytest.mark.parametrize("auxiliary", [False, True])
 def test_the_same_bits_come_back(tmp_path, name, auxiliary):
     space, settings = SPACES[name]
-    network, path = stored(tmp_path, space, settings, auxiliary=auxiliary)
+    network, path = stored(tmp_path, space, auxiliary=auxiliary)
     random = torch.get_rng_state()
     again = nas_lightning.load(tmp_path)
     assert torch.equal(torch.get_rng_state(), random)
@@ -65,7 +67,8 @@ def test_the_same_bits_come_back(tmp_path, name, auxiliary):
     known = describe(path)
     assert (known.image, known.classes, known.mean, known.std) == ((3, 9, 9), CLASSES, MEAN, STD)
     assert known.genotype == make(space)[0]
-    assert {k: v for k, v in known.space.items() if k != "_target_"} == settings
+    assert (known.space, known.settings) == (space.name, settings)
+    assert known.make_space().settings == space.settings
 
 
 def test_precision_is_kept(tmp_path):
@@ -122,7 +125,6 @@ def test_only_what_is_there_can_be_asked_for():
         ({"classes": ("cat", "dog")}, "for head.weight, got .3, 32."),
         ({"image": (1, 9, 9)}, "for backbone.stem.0.weight"),
         ({"image": (1, 9, 9), "mean": MEAN}, "mean and std of 1 channels"),
-        ({"settings": {"nodes": 3}}, "settings that the space takes"),
         ({"sizes": {**SIZES, "norm": object()}}, "that JSON has"),
     ],
 )
@@ -151,6 +153,14 @@ def with_fields(**fields):
     return lambda text: json.dumps({**json.loads(text), **fields})
 
 
+def named(name, **settings):
+    return {"name": name, "settings": settings}
+
+
+def of_0_1(target, **settings):
+    return with_fields(format=1, space={"_target_": target, **settings})
+
+
 SPOILT = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-10]),
     "truncated in its header": lambda path: path.write_bytes(path.read_bytes()[:100]),
@@ -166,8 +176,14 @@ SPOILT = {
     "no genotype": lambda path: header_of(path, with_fields(genotype=None)),
     "no image": lambda path: header_of(path, with_fields(image=None)),
     "no space": lambda path: header_of(path, with_fields(space={})),
-    "an unknown space": lambda path: header_of(path, with_fields(space={"_target_": "nowhere.Space"})),
-    "no class of a space": lambda path: header_of(path, with_fields(space={"_target_": "os.system"})),
+    "a space without settings": lambda path: header_of(path, with_fields(space={"name": "nasbench201"})),
+    "an unknown space": lambda path: header_of(path, with_fields(space=named("nowhere"))),
+    "a function for a space": lambda path: header_of(path, with_fields(space=named("os.system"))),
+    "a class for a space": lambda path: header_of(path, with_fields(space=named("nas_lightning.spaces.Mlp"))),
+    "a function in a file of 0.1": lambda path: header_of(path, of_0_1("os.system", command="true")),
+    "a module in a file of 0.1": lambda path: header_of(path, of_0_1("antigravity.Space")),
+    "unknown settings": lambda path: header_of(path, with_fields(space=named("nasbench201", nodes=3))),
+    "settings of a kind": lambda path: header_of(path, with_fields(space=named("darts", nodes="three"))),
     "other sizes": lambda path: header_of(path, with_fields(sizes={"channels": 4, "cells": 1})),
     "impossible sizes": lambda path: header_of(path, with_fields(sizes={"channels": 8, "cells": 0})),
     "unknown sizes": lambda path: header_of(path, with_fields(sizes={"height": 4})),
@@ -181,6 +197,57 @@ def test_other_files_are_refused_in_one_line(tmp_path, refusal, how):
     SPOILT[how](path)
     assert refusal(load, path) is not None
     assert refusal(load, tmp_path) is not None
+
+
+def test_no_module_is_imported_for_a_name_in_a_file(tmp_path, refusal):
+    _, path = stored(tmp_path, NasBench201())
+    (tmp_path / "trap_of_a_file.py").write_text("raise SystemExit('imported')")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        for change in (with_fields(space=named("trap_of_a_file.Space")), of_0_1("trap_of_a_file.Space")):
+            header_of(path, change)
+            assert "expected a space" in refusal(load, path)
+    finally:
+        sys.path.remove(str(tmp_path))
+
+
+# A space of one's own
+
+
+class Deeper(DartsSpace):
+    """Cells as DARTS', under another name and with a setting that no cell shows."""
+
+    name = "deeper"
+
+    def __init__(self, nodes=1, twice=False):
+        super().__init__(nodes)
+        self.twice = twice
+
+    def network(self, genotype, *, cells=1, **sizes):
+        return super().network(genotype, cells=cells * (1 + self.twice), **sizes)
+
+
+def test_a_space_of_one_s_own_is_named_when_its_file_is_read(tmp_path, refusal):
+    network, path = stored(tmp_path, Deeper(twice=True))
+    assert "expected a space" in refusal(load, path)
+    assert "expected the space 'deeper', got 'darts'" in refusal(lambda: load(path, space=DartsSpace))
+    x = torch.randn(2, 3, 9, 9)
+    assert torch.equal(load(path, space=Deeper)(x), network(x))
+
+
+def test_a_space_of_one_s_own_is_known_by_the_folder_of_its_yaml(tmp_path, refusal):
+    network, path = stored(tmp_path, Deeper(twice=True))
+    (tmp_path / "conf" / "space").mkdir(parents=True)
+    yaml = f"space:\n  _target_: {Deeper.__module__}.Deeper\n  twice: false\n"
+    (tmp_path / "conf" / "space" / "mine.yaml").write_text(yaml)
+    x = torch.randn(2, 3, 9, 9)
+    assert torch.equal(load(path, folders=[tmp_path / "conf"])(x), network(x))
+
+
+def test_settings_that_no_cell_shows_are_compared(refusal):
+    genotype = Deeper(twice=True).sample(torch.Generator().manual_seed(0))
+    assert refusal(Deeper(twice=True).check, genotype) is None
+    assert "with twice=its own, got True" in refusal(Deeper().check, genotype)
 
 
 # Training on

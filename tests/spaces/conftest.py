@@ -1,14 +1,16 @@
 """Every space that a yaml names, with the options that make its networks small."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hydra
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
-from nas_lightning.spaces import SearchSpace
+from nas_lightning.spaces import SearchSpace, make_space
 
 CONF = Path(__file__).parents[2] / "conf"
 SMALL = {"channels": 4, "cells": 3, "width": 8}
@@ -61,6 +63,21 @@ def searchable(request) -> Named:
 def on_edges(request) -> Named:
     """A space that chooses operations on edges, so that a path of its supernet is a derived network."""
     return SPACES[request.param]
+
+
+def small_words(option: str) -> list[str]:
+    """The overrides of the `# Small:` line in a space's yaml."""
+    text = (CONF / "space" / f"{option}.yaml").read_text(encoding="utf-8")
+    return re.findall(r"^# Small: (.+(?:\n#   .+)*)$", text, re.M)[0].replace("\n#", "").split()
+
+
+@pytest.fixture(params=SPACES)
+def small_space(request) -> SearchSpace:
+    """A space at the settings of its `# Small:` line."""
+    words = [
+        word.removeprefix("space.").split("=") for word in small_words(request.param) if "space." in word
+    ]
+    return make_space(request.param, {name: yaml.safe_load(value) for name, value in words})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype, read_genotypes, write_genotypes
-from nas_lightning.spaces import SearchSpace
+from nas_lightning.spaces import SearchSpace, make_space
 from nas_lightning.spaces.ops import SEARCH_NORM
 from tests.spaces.conftest import WITHOUT_PARAMETERS
 
@@ -112,6 +112,27 @@ def test_round_trips(space, generator, tmp_path):
         assert space.parse({**data, "source": "a run", "score": 0.5}) == genotype
         assert Genotype.from_dict(json.loads(json.dumps(data))) == genotype
     assert read_genotypes(write_genotypes(tmp_path / "genotype.json", genotypes)) == genotypes
+
+
+def test_a_space_is_made_again_from_its_name_and_settings(space):
+    again = make_space(space.name, space.settings)
+    assert type(again) is type(space)
+    assert again.settings == space.settings
+    assert again.groups == space.groups
+
+
+def test_what_comes_from_a_space_has_its_settings(small_space, generator):
+    """At settings that are not the space's own, as the `# Small:` line of its yaml has some."""
+    space = small_space
+    genotype = space.sample(generator)
+    parsed = space.parse(space.notation(genotype))
+    for one in (genotype, parsed, space.mutate(genotype, generator), *space.neighbours(genotype)[:3]):
+        home = make_space(one.space, one.settings)
+        home.check(one)
+        assert home.settings == one.settings
+        assert one.space != space.name or one.settings == space.settings
+    if space.groups:
+        assert space.discretise(space.one_hot(genotype)).settings == genotype.settings
 
 
 def test_one_hot_and_discretise_are_inverse(searchable, generator):

@@ -40,7 +40,7 @@ def test_sampling_is_uniform_over_whole_genotypes(generator):
     space = DartsSpace(nodes=1, ops=FEW)
     cells = every_cell(1, FEW)
     assert len(cells) == 9
-    pairs = [Genotype("darts", {"normal": n, "reduce": r}) for n, r in product(cells, repeat=2)]
+    pairs = [space.genotype_of({"normal": n, "reduce": r}) for n, r in product(cells, repeat=2)]
     counts = dict.fromkeys(pairs, 0)
     for _ in range(30 * len(pairs)):
         counts[space.sample(generator)] += 1
@@ -70,7 +70,7 @@ def test_neighbours_by_brute_force(generator):
                 (op, source, target), (new_op, new_source, new_target) = *gone, *new
                 assert target == new_target
                 if (op == new_op) != (source == new_source):
-                    near.add(Genotype("darts", {**dict(genotype), kind: other}))
+                    near.add(space.genotype_of({**dict(genotype), kind: other}))
     assert set(space.neighbours(genotype)) == near
 
 

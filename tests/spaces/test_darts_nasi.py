@@ -56,7 +56,7 @@ def test_neighbours_against_brute_force(generator):
     """Of all genotypes of one node, those with one other operation (one node has but two inputs)."""
     space = DartsNasi(nodes=1)
     every = [
-        Genotype("darts_nasi", {k: Cell([(p[0], 0, 2), (p[1], 1, 2)], 2, [2]) for k, p in pairs.items()})
+        space.genotype_of({k: Cell([(p[0], 0, 2), (p[1], 1, 2)], 2, [2]) for k, p in pairs.items()})
         for pairs in (
             {"normal": n, "reduce": r} for n, r in product(combinations(OPS, 2), combinations(OPS, 2))
         )

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from sklearn.datasets import load_digits
 
-from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.data.augment import statistics
 from nas_lightning.data.base import Contents
 from nas_lightning.data.order import CONTENT, stratified_split
@@ -19,10 +18,6 @@ from nas_lightning.randomness import generator
 class Digits(StandardData):
     """1,438 training and 359 test images; the split is the same whatever the seed.
 
-    Args:
-        crop_padding: pixels around an image before it is cropped to its size.
-        **image_data: see `StandardData`.
-
     >>> data = Digits()
     >>> data.image, data.num_classes, len(data.train), len(data.test)
     ((1, 8, 8), 10, 1438, 359)
@@ -31,8 +26,7 @@ class Digits(StandardData):
     mirrors = False
     name = "digits"
 
-    @checked
-    def __init__(self, *, crop_padding: NonNegativeInt = 1, **image_data: Any) -> None:
+    def __init__(self, *, crop_padding: int = 1, **image_data: Any) -> None:
         super().__init__(crop_padding=crop_padding, **image_data)
 
     def load(self) -> Contents:

@@ -40,6 +40,8 @@ class ActivationSpace(SearchSpace):
 
     """
 
+    shown_by_cells = frozenset({"layers", "activations"})
+
     def __init__(self, layers: int, activations: Sequence[str], skips: bool) -> None:
         for name in activations:
             if name not in ACTIVATIONS:
@@ -104,7 +106,7 @@ class ActivationSpace(SearchSpace):
             raise InputError(f"expected {len(self.rows)} activations, one skip less", got=got)
         edges = [Edge(name, layer, layer + 1) for layer, name in enumerate(activations)]
         edges += [Edge(SKIP, layer, layer + 1) for layer, kept in enumerate(skips, 1) if kept]
-        genotype = Genotype(self.name, {CELL: Cell(edges, inputs=1, output=[len(self.rows)])})
+        genotype = self.genotype_of({CELL: Cell(edges, inputs=1, output=[len(self.rows)])})
         self.check(genotype)
         return genotype
 
@@ -184,6 +186,4 @@ class ActivationSpace(SearchSpace):
             }:
                 raise InputError(_EXPECTED, got=data)
             return self.of([str(name) for name in names], [skip == 1 for skip in skips])
-        genotype = Genotype.from_dict({"space": self.name, **data})
-        self.check(genotype)
-        return genotype
+        return self.genotype_from_dict(data)

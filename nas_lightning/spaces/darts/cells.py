@@ -26,7 +26,10 @@ class DartsCells(SearchSpace):
     def __init__(self, nodes: int) -> None:
         if nodes < 1:
             raise InputError("expected at least one inner node", got=nodes, where="space.nodes")
+        self.nodes = nodes
         self.inner = range(INPUTS, INPUTS + nodes)
+
+    shown_by_cells = frozenset({"nodes", "ops"})
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -75,7 +78,12 @@ class DartsCells(SearchSpace):
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
         """DARTS' `Genotype(normal=[('sep_conv_3x3', 0), …], …)` as text or mapping, or our own JSON."""
-        genotype = darts_notation.parse(text, self.name, INPUTS)
+        fields = darts_notation.read_fields(text)
+        if "cells" in fields:
+            return self.genotype_from_dict(fields)
+        genotype = self.genotype_of(
+            {kind: darts_notation.read_cell(fields, kind, INPUTS) for kind in self.cells}
+        )
         self.check(genotype)
         return genotype
 

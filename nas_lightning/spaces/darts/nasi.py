@@ -133,7 +133,7 @@ class DartsNasi(DartsCells):
                 inputs = scores[f"{kind}_input_{node}"][0].tolist()
                 edges += _paired([OPS[column] for column in _largest(row)], _largest(inputs), node)
             cells[kind] = Cell(edges, INPUTS, self.inner)
-        return Genotype(self.name, cells)
+        return self.genotype_of(cells)
 
     def sample(self, generator: torch.Generator) -> Genotype:
         cells = {}
@@ -143,7 +143,7 @@ class DartsNasi(DartsCells):
                 ops = choose(combinations(OPS, KEEP), generator)
                 edges += _paired(ops, choose(combinations(range(node), KEEP), generator), node)
             cells[kind] = Cell(edges, INPUTS, self.inner)
-        return Genotype(self.name, cells)
+        return self.genotype_of(cells)
 
     def neighbours(self, genotype: Genotype) -> list[Genotype]:
         """One node with one other operation, or with one other input."""
@@ -159,7 +159,7 @@ class DartsNasi(DartsCells):
                 changes += [(ops, other) for other in others if len({*other, *sources}) == 3]
                 for new_ops, new_sources in changes:
                     changed = Cell([*rest, *_paired(new_ops, new_sources, node)], INPUTS, self.inner)
-                    found.append(Genotype(self.name, {**dict(genotype), kind: changed}))
+                    found.append(self.genotype_of({**dict(genotype), kind: changed}))
         return found
 
 

@@ -17,18 +17,16 @@ _EXPECTED = (
 )
 
 
-def parse(text: str | Mapping[str, Any], space: str, inputs: int) -> Genotype:
-    """The genotype in `text`: two (operation, source) pairs per inner node, in the order of the nodes."""
+def read_fields(text: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is between the brackets of `Genotype(…)`, or in JSON, by name."""
     fields = _fields(text) if isinstance(text, str) else text
     if not isinstance(fields, Mapping):
         raise InputError(_EXPECTED, got=text)
-    if "cells" in fields:
-        return Genotype.from_dict({"space": space, **fields})
-    return Genotype(space, {kind: _cell(fields, kind, inputs) for kind in ("normal", "reduce")})
+    return fields
 
 
 def render(genotype: Genotype) -> str:
-    """The inverse of `parse`."""
+    """The inverse of `read_fields` and `read_cell`."""
     parts = []
     for kind, cell in genotype:
         pairs = [(edge.op, edge.source) for edge in cell.edges]
@@ -69,7 +67,8 @@ def _literal(node: ast.expr, text: str) -> Any:
         raise InputError(_EXPECTED, got=text) from None
 
 
-def _cell(fields: Mapping[str, Any], kind: str, inputs: int) -> Cell:
+def read_cell(fields: Mapping[str, Any], kind: str, inputs: int) -> Cell:
+    """A cell from two (operation, source) pairs per inner node, in the order of the nodes."""
     pairs = fields.get(kind)
     if not _is_list(pairs) or not pairs or len(pairs) % 2:
         raise InputError(f"expected {kind!r}: two (operation, source) pairs for every inner node", got=pairs)

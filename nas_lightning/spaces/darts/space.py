@@ -51,8 +51,9 @@ class DartsSpace(DartsCells):
 
     def __init__(self, nodes: int = 4, ops: Sequence[str] = OPS) -> None:
         super().__init__(nodes)
+        self.ops = tuple(ops)
         edges = tuple((source, target) for target in self.inner for source in range(target))
-        self.group = Group(edges, tuple(ops))
+        self.group = Group(edges, self.ops)
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -96,7 +97,7 @@ class DartsSpace(DartsCells):
     def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
         """Per node the two edges with the largest score of an operation other than `none` (section 2.4)."""
         self.check_scores(scores)
-        return Genotype(self.name, {kind: self._strongest(matrix) for kind, matrix in scores.items()})
+        return self.genotype_of({kind: self._strongest(matrix) for kind, matrix in scores.items()})
 
     def _strongest(self, scores: Tensor) -> Cell:
         table = [dict(zip(self.group.ops, row, strict=True)) for row in scores.tolist()]
@@ -112,7 +113,7 @@ class DartsSpace(DartsCells):
         return Cell(edges, INPUTS, self.inner)
 
     def sample(self, generator: torch.Generator) -> Genotype:
-        return Genotype(self.name, {kind: self._sample_cell(generator) for kind in self.groups})
+        return self.genotype_of({kind: self._sample_cell(generator) for kind in self.groups})
 
     def _sample_cell(self, generator: torch.Generator) -> Cell:
         edges = []
@@ -132,5 +133,5 @@ class DartsSpace(DartsCells):
                 for op, source in product(real_ops(self.group), sorted(free)):
                     if (op == edge.op) != (source == edge.source):
                         changed = Cell([*others, Edge(op, source, edge.target)], cell.inputs, cell.output)
-                        found.append(Genotype(self.name, {**dict(genotype), kind: changed}))
+                        found.append(self.genotype_of({**dict(genotype), kind: changed}))
         return found

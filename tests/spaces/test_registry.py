@@ -1,0 +1,70 @@
+"""Spaces by name: by their own, by an option's, by that of a folder; nothing else is imported."""
+
+import pytest
+
+from nas_lightning.errors import InputError
+from nas_lightning.spaces import DartsSpace, NasBench1Shot1, make_space
+from nas_lightning.spaces.registry import find_option
+
+
+class Wider(DartsSpace):
+    name = "wider"
+
+    def __init__(self, nodes=2, width=1):
+        super().__init__(nodes)
+        self.width = width
+
+
+class Forgetful(DartsSpace):
+    name = "forgetful"
+
+    def __init__(self, nodes=2, width=1):
+        super().__init__(nodes)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "space").mkdir()
+    (tmp_path / "space" / "mine.yaml").write_text(f"space:\n  _target_: {__name__}.Wider\n  width: 3\n")
+    return tmp_path
+
+
+def test_a_name_is_the_space_s_own_or_an_option_s():
+    assert make_space("nasbench1shot1", {"variant": 3}).variant == 3
+    assert make_space("nasbench1shot1_s2").variant == 2
+    assert make_space("nasbench1shot1_s2", {"variant": 3}).variant == 3
+    assert type(make_space("nasbench1shot1")) is NasBench1Shot1
+
+
+def test_a_folder_of_one_s_own_is_named(folder):
+    with pytest.raises(InputError, match=r"^expected a space .*folders="):
+        make_space("wider")
+    assert make_space("wider", folders=[folder]).width == 1  # as a file has it, whatever the yaml says
+    assert make_space("mine", folders=[folder]).width == 3
+    assert make_space("wider", {"width": 5}, folders=[str(folder)]).settings == {"width": 5}
+    assert find_option("wider", [folder]) == "mine"
+    assert make_space("darts", folders=[folder]).nodes == 4
+
+
+def test_a_class_of_one_s_own_is_given():
+    assert make_space("wider", {"width": 2}, space=Wider).width == 2
+    with pytest.raises(InputError, match="expected the space 'darts', got 'wider'"):
+        make_space("darts", space=Wider)
+
+
+@pytest.mark.parametrize("target", ["os.system", "nowhere.Space", "nas_lightning.spaces.Network", "text"])
+def test_a_yaml_that_names_no_space_says_which_it_is(folder, target):
+    (folder / "space" / "mine.yaml").write_text(f"space:\n  _target_: {target}\n")
+    with pytest.raises(InputError, match=r"^expected .*mine\.yaml"):
+        make_space("mine", folders=[folder])
+
+
+@pytest.mark.parametrize("settings", [{"nodes": 0}, {"nodes": "two"}, {"knots": 2}, {"ops": 3}])
+def test_settings_that_do_not_fit(settings):
+    with pytest.raises(InputError):
+        make_space("darts", settings)
+
+
+def test_an_argument_that_a_space_forgets_is_named():
+    with pytest.raises(TypeError, match=r"expected Forgetful to keep its argument as self\.width"):
+        _ = Forgetful().settings
