@@ -218,7 +218,7 @@ def test_a_random_ensemble_needs_no_selection(tmp_path, command):
 
 def test_a_start_that_failed_leaves_folder_and_pool_to_the_corrected_command(tmp_path, command):
     argv = (*QUICK, *POOL, "ensemble.size=2", "run=a")
-    assert "a learning rate" in command("train", *argv, "ensemble.pool=3", "retrain.lr=-1").err
+    assert "optimiser of timm" in command("train", *argv, "ensemble.pool=3", "retrain.opt=none").err
     assert command("train", *argv, "ensemble.pool=2").code == 0
     assert len(read_genotypes(tmp_path / "a" / "pool.json")) == 2
 

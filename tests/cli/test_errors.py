@@ -104,7 +104,7 @@ VALUES = [
     ("trainer.gradient_clip_val=1", "expected strategy.clip=1 instead"),
     ("trainer.accumulate_grad_batches=2", "expected strategy.accumulate_grad_batches=2 instead"),
     ("strategy.lr=abc", "expected a number, got 'abc' (in strategy.lr)"),
-    ("strategy.lr=-1", "expected a learning rate above 0"),
+    ("strategy.lr=-1", "expected lr above 0, got -1"),
     ("strategy.lr=true", "expected a number, got True (in strategy.lr)"),
     ("strategy.tau_end=0", "tau_end"),
     ("strategy.active_ops=9", "strategy.active_ops"),
@@ -150,7 +150,7 @@ TRAINING = [
     (("genotype=nasbench201_best", "network.channels=wide"), "(in network.channels)"),
     (("genotype=darts_v2", "network.stem=mnist"), "expected one of cifar, imagenet, got 'mnist'"),
     (("genotype=nasbench201_best", "retrain.lr=abc"), "(in retrain.lr)"),
-    (("genotype=nasbench201_best", "retrain.lr=0"), "learning rate above 0"),
+    (("genotype=nasbench201_best", "retrain.lr=0"), "expected lr above 0, got 0 (in retrain.lr)"),
     (("genotype=nasbench201_best", "retrain.schedule=stairs"), "cosine, linear"),
     (("genotype=nasbench201_best", "retrain.drop_path=2"), "retrain.drop_path"),
     (("genotype=nasbench201_best", "retrain.opt=momentun"), "did you mean 'momentum'?"),
@@ -371,7 +371,7 @@ def test_what_was_in_a_folder_before_stays(refused, runs):
     (runs / "a" / "notes.log").write_text("mine")
     (runs / "a" / "photo.png").write_text("mine, too")
     refused("search", *SEARCH, "strategy.lr=-1", "run=a")  # compares them
-    assert "learning rate" in refused("search", *SEARCH, "strategy.lr=-1", "run=a")
+    assert "expected lr above 0" in refused("search", *SEARCH, "strategy.lr=-1", "run=a")
     bit_flipped(runs / "searched" / "checkpoints" / "last.ckpt")
     (runs / "searched" / "genotype.json").unlink()
     refused("search", "resume=searched")

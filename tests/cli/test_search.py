@@ -241,9 +241,9 @@ def test_a_job_that_fails_leaves_the_others_going(command, tmp_path):
     )
     code, _, err = command("search", *argv)
     assert code == 1
-    assert err == "error: expected a learning rate above 0, got -1\n"
+    assert err == "error: expected lr above 0, got -1 (in build_optimizer.lr)\n"
     table = (tmp_path / "sweep" / "table.md").read_text().splitlines()
-    assert "expected a learning rate above 0" in table[2]
+    assert "expected lr above 0" in table[2]
     assert "strategy.lr=0.1" in table[3]
     assert (tmp_path / "sweep" / "1" / "genotype.json").is_file()
 
