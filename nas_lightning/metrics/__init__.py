@@ -1,40 +1,59 @@
 """Training-free metrics: a network and a batch in, a number out, the network as it was."""
 
 from nas_lightning.metrics.base import Metric, score
-from nas_lightning.metrics.counts import Flops, Params
+from nas_lightning.metrics.counts import Flops, Layers, Params
+from nas_lightning.metrics.expressivity import Expressivity
 from nas_lightning.metrics.fisher import Fisher
 from nas_lightning.metrics.gradients import GradNorm, Grasp, Snip
 from nas_lightning.metrics.jacov import Jacov
+from nas_lightning.metrics.meco import Meco
 from nas_lightning.metrics.naswot import Naswot
 from nas_lightning.metrics.ntk import (
     NTKCondition,
     NTKFrobenius,
     NTKLambdaMin,
+    NTKMean,
     NTKMeanDiagonal,
     NTKTrace,
     ntk,
 )
 from nas_lightning.metrics.passes.initialise import initialise
 from nas_lightning.metrics.passes.kernel import Kernel
+from nas_lightning.metrics.progressivity import Progressivity
+from nas_lightning.metrics.swap import Swap
 from nas_lightning.metrics.synflow import Synflow
+from nas_lightning.metrics.trainability import Trainability
+from nas_lightning.metrics.vkdnw import Vkdnw
+from nas_lightning.metrics.zen import Zen
+from nas_lightning.metrics.zico import Zico
 
 __all__ = [
+    "Expressivity",
     "Fisher",
     "Flops",
     "GradNorm",
     "Grasp",
     "Jacov",
     "Kernel",
+    "Layers",
+    "Meco",
     "Metric",
     "NTKCondition",
     "NTKFrobenius",
     "NTKLambdaMin",
+    "NTKMean",
     "NTKMeanDiagonal",
     "NTKTrace",
     "Naswot",
     "Params",
+    "Progressivity",
     "Snip",
+    "Swap",
     "Synflow",
+    "Trainability",
+    "Vkdnw",
+    "Zen",
+    "Zico",
     "initialise",
     "ntk",
     "score",

@@ -9,6 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.passes.initialise import LAYERS
 from nas_lightning.metrics.passes.shared import Passes
 
 
@@ -20,6 +21,17 @@ class Params(Metric):
 
     def compute(self, passes: Passes) -> float:
         return sum(parameter.numel() for parameter in passes.parameters)
+
+
+@dataclass(frozen=True)
+class Layers(Metric):
+    """Number of convolutions and linear layers with weights to train."""
+
+    counts_only: ClassVar[bool] = True
+
+    def compute(self, passes: Passes) -> float:
+        layers = (module for module in passes.network.modules() if isinstance(module, LAYERS))
+        return sum(layer.weight.requires_grad for layer in layers)
 
 
 @dataclass(frozen=True)

@@ -91,3 +91,14 @@ class NTKFrobenius(_OfKernel):
 
     def of(self, kernel: Kernel, m: int) -> float:
         return kernel.frobenius
+
+
+@dataclass(frozen=True)
+class NTKMean(_OfKernel):
+    """√|m⁻² Σ_ij Θ_ij|: KNAS (Xu et al. 2021, arXiv:2111.13293) as the thesis has it (equation D.11).
+
+    The norm of the mean row of the Jacobian.
+    """
+
+    def of(self, kernel: Kernel, m: int) -> float:
+        return math.sqrt(abs(float(kernel.matrix.sum()))) / m

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas_lightning.errors import InputError
+from nas_lightning.metrics.passes.blocks import Features
 from nas_lightning.metrics.passes.calls import Call, Calls
 from nas_lightning.metrics.passes.kernel import Kernel, Output, cotangents, layerwise_kernel, rowwise_kernel
 from nas_lightning.metrics.passes.state import untouched
@@ -27,7 +28,10 @@ class Needs(Flag):
     NOTHING = 0
     HESSIAN = auto()  # the loss' gradient keeps its graph
     SALIENCY = auto()  # the loss' gradients at the layers' outputs
-    RELU_CODES = auto()  # which units are active
+    RELU_CODES = auto()  # how often units agree on two samples
+    RELU_PATTERNS = auto()  # which units are active
+    OUTPUTS = auto()  # what the layers return
+    FEATURES = auto()  # what the blocks return
 
 
 class Passes:
@@ -53,8 +57,9 @@ class Passes:
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         if not self.parameters:
             raise InputError("expected a network with parameters to train", got=type(network).__name__)
-        self.calls = Calls(network, self.x, keep_outputs=Needs.SALIENCY in needs)
-        self._codes = _ReluCodes(len(x)) if Needs.RELU_CODES in needs else None
+        self.calls = Calls(network, self.x, keep_outputs=bool(needs & (Needs.SALIENCY | Needs.OUTPUTS)))
+        self._features = Features(network, len(x)) if Needs.FEATURES in needs else None
+        self._codes = _ReluCodes(len(x), needs) if needs & (Needs.RELU_CODES | Needs.RELU_PATTERNS) else None
         self._kernels: dict[tuple[Output, bool], Kernel] = {}
 
     def __enter__(self) -> Passes:
@@ -68,7 +73,7 @@ class Passes:
     @cached_property
     def logits(self) -> Tensor:
         """The forward pass, (m, classes)."""
-        with self._codes or nullcontext():
+        with self._codes or nullcontext(), self._features or nullcontext():
             logits = self.calls.record(lambda: self.network(self.x))
         _check_logits(logits, self.labels)
         return logits
@@ -140,6 +145,27 @@ class Passes:
         return gradient
 
     @property
+    def outputs(self) -> list[tuple[nn.Module, Tensor]]:
+        """Every call of a layer with its output, detached; needs `OUTPUTS`."""
+        assert Needs.OUTPUTS in self.needs, "expected a metric that declares Needs.OUTPUTS"
+        _ = self.logits
+        return [(call.layer, call.saved_output()) for call in self.calls.all]
+
+    @property
+    def features(self) -> list[Tensor]:
+        """The outputs of the blocks in turn, with their graph; needs `FEATURES`."""
+        assert self._features is not None, "expected a metric that declares Needs.FEATURES"
+        return self._features.before(self.logits)
+
+    @property
+    def relu_patterns(self) -> list[Tensor]:
+        """(units, m) of each rectification: whether a unit is active; needs `RELU_PATTERNS`."""
+        assert Needs.RELU_PATTERNS in self.needs, "expected a metric that declares Needs.RELU_PATTERNS"
+        _ = self.logits
+        assert self._codes is not None
+        return self._codes.patterns
+
+    @property
     def relu_kernel(self) -> Tensor:
         """(m, m): for two samples, the number of units that are active, or inactive, in both."""
         assert self._codes is not None, "expected a metric that declares Needs.RELU_CODES"
@@ -160,12 +186,13 @@ class Passes:
 
 
 class _ReluCodes(TorchDispatchMode):
-    """Sees every rectification, as a module or as a function, and adds up its kernel (see `relu_kernel`)."""
+    """Sees every rectification, as a module or as a function: its patterns, and the sum of their kernels."""
 
-    def __init__(self, samples: int) -> None:
+    def __init__(self, samples: int, needs: Needs) -> None:
         super().__init__()
-        self.samples = samples
+        self.samples, self.needs = samples, needs
         self.kernel = torch.zeros(samples, samples, dtype=torch.float64)
+        self.patterns: list[Tensor] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -173,10 +200,16 @@ class _ReluCodes(TorchDispatchMode):
             func in (torch.ops.aten.relu.default, torch.ops.aten.relu_.default)
             and len(result) == self.samples
         ):
-            # K = c cᵀ + (1 − c)(1 − c)ᵀ = (s sᵀ + units)/2 with s = 2c − 1
-            signs = torch.sign(result.detach()).flatten(1) * 2 - 1
-            self.kernel += ((signs @ signs.T + signs.shape[1]) / 2).to(self.kernel)
+            self._note(result.detach().flatten(1))
         return result
+
+    def _note(self, units: Tensor) -> None:  # (m, units)
+        if Needs.RELU_PATTERNS in self.needs:
+            self.patterns.append((units > 0).T)
+        if Needs.RELU_CODES in self.needs:
+            # K = c cᵀ + (1 − c)(1 − c)ᵀ = (s sᵀ + units)/2 with s = 2c − 1
+            signs = torch.sign(units) * 2 - 1
+            self.kernel += ((signs @ signs.T + signs.shape[1]) / 2).to(self.kernel)
 
 
 def _check(x: Tensor, labels: Tensor) -> None:

@@ -1,0 +1,55 @@
+"""SWAP-Score: how many different ways rectified units see the samples of a batch (arXiv:2403.04161)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.passes import Needs, Passes
+
+_BITS = 62  # of an integer
+
+
+@checked
+@dataclass(frozen=True)
+class Swap(Metric):
+    """|{(1[z_u(x_1) > 0], …, 1[z_u(x_n) > 0]) : u}|, u every rectified unit (Peng et al. 2024).
+
+    The paper multiplies by a Gaussian of the parameters whose centre and width follow from the accuracies of
+    trained networks; without those, rank by `params` as well.
+
+    Args:
+        samples: n, of the batch; with many, all patterns differ and their number is that of the units.
+    """
+
+    samples: PositiveInt = 16
+    needs: ClassVar[Needs] = Needs.RELU_PATTERNS
+
+    def compute(self, passes: Passes) -> float:
+        patterns = [units[:, : self.samples] for units in passes.relu_patterns]
+        return distinct_rows(torch.cat(patterns)) if patterns else 0
+
+
+def distinct_rows(patterns: Tensor) -> int:
+    """The number of different rows of a Boolean matrix, (units, samples).
+
+    >>> distinct_rows(torch.tensor([[True, False], [False, True], [True, False]]))
+    2
+    """
+    words = [_packed(word) for word in patterns.split(_BITS, dim=1)]
+    if len(words) == 1:
+        return len(words[0].unique())
+    return len(torch.stack(words, dim=1).unique(dim=0))
+
+
+def _packed(bits: Tensor) -> Tensor:
+    """(units, ≤ 62) → (units,): the integer that the bits spell."""
+    total = torch.zeros(len(bits), dtype=torch.int64, device=bits.device)
+    for column in bits.unbind(dim=1):
+        total = total * 2 + column
+    return total
