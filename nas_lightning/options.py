@@ -1,10 +1,15 @@
 """The options of configuration: groups of yaml files, ours and a user's own.
 
-A yaml's first comment is its line in `--help`.
+A yaml's comments say what its settings cannot. The first one is its line in `--help`; two others are words:
+
+    # Small: space.nodes=1 supernet.channels=4    with which it takes seconds
+    # Yours: space.ops                            what the class takes besides, for its user's own to pass
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
@@ -45,3 +50,14 @@ def description(path: Path) -> str:
         if line.startswith("#") and not line.startswith("# @"):
             return line.lstrip("# ").strip()
     return ""
+
+
+def comment_words(path: Path, label: str) -> list[str]:
+    """The words of the comment `# Label: …`, which goes on in lines that are indented; none without it.
+
+    >>> comment_words(option_file("space", "mlp"), "Small")
+    ['space.layers=4', 'supernet.width=8', 'network.width=8']
+    """
+    pattern = rf"^# {label}: (.+(?:\n#   .+)*)$"
+    comments = re.findall(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+    return shlex.split(" ".join(comments).replace("\n#", ""))

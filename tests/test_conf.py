@@ -1,21 +1,21 @@
-"""The configurations: each composes, each option is an argument of its target, each argument an option."""
+"""The configurations: each composes, and each option is an argument of its target."""
 
 import configparser
-import dataclasses
-import inspect
+import copy
 import re
 from pathlib import Path
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_module
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
+from setuptools import find_packages
 
 from nas_lightning.genotype import read_genotypes
 from nas_lightning.jobs.targets import arguments, check_targets
 from nas_lightning.options import config_folder, description
 from tests.cli.conftest import REPOSITORY
+from tests.yamls import composed
 
 FILES = sorted(path.relative_to(config_folder()) for path in config_folder().rglob("*.yaml"))
 OPTIONS = [path for path in FILES if len(path.parts) > 1 and not path.name.startswith("_")]
@@ -25,13 +25,6 @@ EXPERIMENTS = [
 SEARCHES = [str(name) for name in EXPERIMENTS if name.parts[0] != "retrain"]
 TRAININGS = [str(name) for name in EXPERIMENTS if name.parts[0] == "retrain"]
 FOR_TRAINING = ("genotype", "retrain", "ensemble")
-PARTS = {"space", "supernet", "network", "data", "benchmark", "num_classes", "params"}
-"""Arguments that the scripts hand over."""
-
-
-def composed(name, *overrides):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
-        return compose(name, list(overrides))
 
 
 def with_option(path: Path) -> DictConfig:
@@ -40,15 +33,6 @@ def with_option(path: Path) -> DictConfig:
     training = group in FOR_TRAINING or name.startswith("retrain/") or name == "train"
     script = "analyze" if group == "study" else "train" if training else "search"
     return composed(script, f"{group}={name}")
-
-
-def targets(config, where=""):
-    if isinstance(config, DictConfig):
-        if "_target_" in config:
-            yield where, config
-        for key in config:
-            value = config._get_node(key)
-            yield from targets(value, f"{where}.{key}" if where else str(key))
 
 
 def test_there_are_as_many_as_there_were():
@@ -70,61 +54,12 @@ CHOSEN = [path for path in OPTIONS if path.parts[0] != "metric" and path.name !=
 
 @pytest.mark.parametrize("path", CHOSEN, ids=str)
 def test_every_option_composes_and_fits_its_targets(path):
-    config = with_option(path)
+    config = copy.deepcopy(with_option(path))
     OmegaConf.set_readonly(config, False)
     config.run = "somewhere"  # known only in a run
     for key in OmegaConf.missing_keys(config):
         OmegaConf.update(config, key, "somewhere")
     check_targets(config)
-
-
-@pytest.mark.parametrize("path", [path for path in OPTIONS if path.parts[0] == "metric"], ids=str)
-def test_every_metrics_options_are_its_fields(path):
-    config = OmegaConf.load(config_folder() / path)
-    fields = dataclasses.fields(get_object(config._target_))
-    assert set(config) - {"_target_"} == {field.name for field in fields}
-
-
-def own_arguments(target) -> set[str]:
-    """What can be given to one of our classes or functions, without what it passes on to Lightning's."""
-    chain = [target]
-    if isinstance(target, type):
-        ours = [c for c in target.__mro__ if c.__module__.startswith("nas_lightning")]
-        chain = [vars(ancestor)["__init__"] for ancestor in ours if "__init__" in vars(ancestor)]
-    found: set[str] = set()
-    for function in chain:
-        parameters = inspect.signature(function).parameters.values()
-        found |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-        if not any(p.kind == p.VAR_KEYWORD for p in parameters):
-            break  # it passes nothing on
-    return found - {"self"}
-
-
-@pytest.mark.parametrize("path", CHOSEN, ids=str)
-def test_every_argument_of_ours_is_an_option(path):
-    for where, node in targets(with_option(path)):
-        if node._target_.startswith("nas_lightning."):
-            known = own_arguments(get_object(node._target_))
-            missing = known - set(node) - PARTS - NOT_OFFERED.get(node._target_, set())
-            assert not missing, f"{where}: {sorted(missing)}"
-
-
-NOT_OFFERED = {
-    "nas_lightning.spaces.DartsSpace": {"ops"},  # a tuple of names: a space of its own
-    "nas_lightning.data.SearchData": {"batch_size"},  # that of the data set
-    "nas_lightning.callbacks.NTKMonitor": {"batch"},  # for those who have tensors at hand
-    "nas_lightning.callbacks.SearchProgressBar": {"refresh_rate"},
-    "nas_lightning.strategies.Gaea": {"arch_betas", "arch_weight_decay"},  # of an optimiser that it has not
-}
-
-
-@pytest.mark.parametrize("path", [p for p in OPTIONS if p.parts[0] == "space"], ids=str)
-def test_the_sizes_of_a_space_are_those_of_its_networks(path):
-    config = OmegaConf.load(config_folder() / path)
-    space = get_object(config.space._target_)
-    for method, sizes in ((space.supernet, config.supernet), (space.network, config.network)):
-        known = set(arguments(method)) - {"self", "genotype", "in_channels", "num_classes", "norm"}
-        assert set(sizes) == known
 
 
 @pytest.mark.parametrize("path", [p for p in OPTIONS if p.parts[0] == "genotype"], ids=str)
@@ -163,7 +98,7 @@ def test_a_recipe_and_its_tiny_twin_differ_in_size_only(name):
     assert full.search_data == tiny.search_data
     assert full.supernet.get("partial") == tiny.supernet.get("partial")
     cells = 3 if "NasBench" in full.space._target_ else 8  # a stack, or all
-    if "supernet" in own_arguments(get_object(full.strategy._target_)):
+    if "supernet" in arguments(get_object(full.strategy._target_)):
         assert (full.supernet.channels, full.supernet.cells) == (16, cells)
     assert tiny.trainer.max_epochs < full.trainer.max_epochs
 
@@ -190,10 +125,11 @@ def test_every_recipe_runs(tmp_path, monkeypatch, name):
 def test_every_package_is_installed():
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
-    listed = set(setup["options"]["packages"].split())
+    assert setup["options"]["packages"] == "find:"
+    include = setup["options.packages.find"]["include"].split()
     folders = {file.parent for file in (REPOSITORY / "nas_lightning").rglob("*.py")}
-    assert {str(folder.relative_to(REPOSITORY)).replace("/", ".") for folder in folders} <= listed
-    assert "nas_lightning.conf" in listed
+    names = {str(folder.relative_to(REPOSITORY)).replace("/", ".") for folder in folders}
+    assert names <= set(find_packages(str(REPOSITORY), include=include))
     patterns = setup["options.package_data"]["nas_lightning.conf"].replace(",", " ").split()
     found = {file for pattern in patterns for file in config_folder().glob(pattern)}
     assert found == set(config_folder().rglob("*.yaml"))

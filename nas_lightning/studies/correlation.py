@@ -33,6 +33,11 @@ _GRID = (
     "out: they are chosen on one half of the cells, the correlation is that of the other half"
 )
 
+IN_OBJECTIVE = (
+    *("grad_norm", "grad_norm_whole", "snip", "snip_whole", "grasp"),
+    *("ntk_trace", "ntk_frobenius", "fisher", "synflow", "naswot"),
+)
+
 
 class Correlation(Study):
     """Each metric alone, in HNAS' objective, and against the other metrics.
@@ -55,7 +60,7 @@ class Correlation(Study):
         self,
         *,
         metrics: Mapping[str, Metric],
-        objective: Sequence[str],
+        objective: Sequence[str] = IN_OBJECTIVE,
         kappa: str = "ntk_condition",
         cells: int = 50,
         scheme: Scheme = "lecun",

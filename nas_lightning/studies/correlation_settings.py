@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from matplotlib.figure import Figure
 from torch import nn
@@ -65,14 +66,14 @@ class CorrelationSettings(Study):
         self,
         *,
         metrics: Mapping[str, Metric],
-        objective: Sequence[str],
         kappa: str = "ntk_condition",
         gradient: str = "grad_norm_whole",
         cells: int = 20,
         schemes: Sequence[Scheme] = ("lecun", "xavier", "kaiming"),
-        batch_sizes: Sequence[int] = (4, 8, 16, 32, 64),
+        objective: Sequence[str] = ("grad_norm", "snip", "grasp", "ntk_trace"),
+        batch_sizes: Sequence[int] = (4, 8, 16, 32),
         channels: Sequence[int] = (4, 8, 16, 32),
-        others: Mapping[str, ImageData] | None = None,
+        others: Mapping[str, ImageData] = MappingProxyType({}),
         agnostic: bool = True,
         power: float = 2.0,
         resamples: int = 200,
@@ -88,7 +89,7 @@ class CorrelationSettings(Study):
         self.metrics, self.objective = dict(metrics), list(objective)
         self.kappa, self.gradient, self.cells = kappa, gradient, cells
         self.schemes, self.batch_sizes, self.channels = list(schemes), list(batch_sizes), list(channels)
-        self.others, self.agnostic = dict(others or {}), agnostic
+        self.others, self.agnostic = dict(others), agnostic
         self.power, self.resamples, self.workers, self.seed = power, resamples, workers, seed
         self.scores = None if scores is None else Path(scores)
 

@@ -52,7 +52,7 @@ class Defence(Study):
         self,
         *,
         settings: Mapping[str, Attack],
-        attacks: Sequence[str],
+        attacks: Sequence[str] = ("fgsm", "pgd", "cw"),
         ensemble: str | Path | None = None,
         members: int = 3,
         images: int | None = 1000,

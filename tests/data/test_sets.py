@@ -153,7 +153,7 @@ def test_a_subset_is_the_first_of_a_seeded_shuffle():
         ({"val_fraction": 1e-5}, "both sides"),
         ({"subset": 0}, "subset of at least 1"),
         ({"batch_size": 1439}, "batch_size of at most 1438, got 1439"),
-        ({"subset": 10}, "batch_size of at most 10, got 64"),
+        ({"subset": 10}, "batch_size of at most 10, got 32"),
     ],
     ids=str,
 )

@@ -80,6 +80,7 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.filterwarnings(message))
 
 
+@cache
 def class_of(strategy: str) -> type[Strategy]:
     loaded = OmegaConf.load(CONF / "strategy" / f"{strategy}.yaml")
     return get_class(loaded.get("_target_") or loaded.strategy._target_)
@@ -88,13 +89,13 @@ def class_of(strategy: str) -> type[Strategy]:
 def pytest_generate_tests(metafunc):
     """A test runs for each of the names that it asks for and a yaml has."""
     choices = {
-        "strategy_name": STRATEGIES,
-        "sharing_name": [name for name in STRATEGIES if issubclass(class_of(name), WeightSharing)],
-        "fitted_name": [name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch)],
-        "space_name": SPACES,
+        "strategy_name": lambda: STRATEGIES,
+        "sharing_name": lambda: [name for name in STRATEGIES if issubclass(class_of(name), WeightSharing)],
+        "fitted_name": lambda: [name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch)],
+        "space_name": lambda: SPACES,
     }
     for name in choices.keys() & set(metafunc.fixturenames):
-        metafunc.parametrize(name, choices[name])
+        metafunc.parametrize(name, choices[name]())
 
 
 def fit_for(strategy: str, space: str) -> bool:

@@ -182,7 +182,7 @@ def test_options_that_make_no_sense(search, refusal, options, where):
 
 
 def test_it_needs_an_evaluation(data, refusal):
-    message = refusal(lambda: Hnas(SPACE, NETWORK, data(), metric=NTKTrace(), condition=NTKCondition()))
+    message = refusal(lambda: Hnas(SPACE, NETWORK, data(), evaluation="none"))
     assert "expected an evaluation, training or table" in message
 
 

@@ -26,8 +26,8 @@ class Digits(StandardData):
     mirrors = False
     name = "digits"
 
-    def __init__(self, *, crop_padding: int = 1, **image_data: Any) -> None:
-        super().__init__(crop_padding=crop_padding, **image_data)
+    def __init__(self, *, batch_size: int = 32, crop_padding: int = 1, **image_data: Any) -> None:
+        super().__init__(batch_size=batch_size, crop_padding=crop_padding, **image_data)
 
     def load(self) -> Contents:
         found = load_digits()

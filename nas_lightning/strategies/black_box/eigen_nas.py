@@ -15,6 +15,7 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.ntk import NTKFrobenius, NTKMeanDiagonal
 from nas_lightning.metrics.passes.kernel import Output
+from nas_lightning.objectives.short_training import Evaluation
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
@@ -30,6 +31,7 @@ class KernelSearch(PoolSearch):
         benchmark: the table that `evaluation="table"` reads.
         output: the logits that K is of, see `nas_lightning.metrics.passes.kernel`.
         coupled: whether samples act on each other through batch norms.
+        evaluation: of the most promising ones; see `BlackBox`.
         **pool: see `PoolSearch` and `BlackBox`.
     """
 
@@ -47,9 +49,10 @@ class KernelSearch(PoolSearch):
         *,
         output: Output = "true_class",
         coupled: bool = False,
+        evaluation: Evaluation = "training",
         **pool: Any,
     ) -> None:
-        super().__init__(space, network, data, benchmark, **pool)
+        super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
         self.metrics = {self.column: self.metric(output, coupled)}
 
 

@@ -25,6 +25,8 @@ from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.ntk import NTKCondition, NTKTrace
+from nas_lightning.objectives.short_training import Evaluation
 from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
@@ -32,6 +34,7 @@ from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
 
 BOX = {"log10_mu": (-1.0, 4.0), "quantile": (0.0, 1.0)}
+NTK_TRACE, NTK_CONDITION = NTKTrace(), NTKCondition()
 Proposal = tuple[dict[str, float], str]  # parameters, and the notation of what they chose
 
 
@@ -47,6 +50,7 @@ class Hnas(PoolSearch):
         condition: κ.
         t: of F; 1 in the thesis, 0.5 in its public code.
         starts: rounds before the Gaussian process has its say.
+        evaluation: what the Gaussian process learns from: `training`, a short one, or `table`.
         **pool: see `PoolSearch` and `BlackBox`.
     """
 
@@ -57,14 +61,15 @@ class Hnas(PoolSearch):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        metric: Metric,
-        condition: Metric,
+        metric: Metric = NTK_TRACE,
+        condition: Metric = NTK_CONDITION,
         t: float = 1.0,
         starts: int = 5,
+        evaluation: Evaluation = "training",
         **pool: Any,
     ) -> None:
         _check(metric, condition, t, starts)
-        super().__init__(space, network, data, benchmark, **pool)
+        super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
         self.metrics = {"metric": metric, "condition": condition}
         if self.objective is None:
             raise InputError(

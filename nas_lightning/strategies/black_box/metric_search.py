@@ -27,6 +27,8 @@ class MetricSearch(PoolSearch):
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
         metrics: what the pool is ranked by; several by the sum of their log-ranks. None: `COMBINED`.
+        pool_size: architectures of the first round.
+        pool_per_round: how many join them in every later round.
         **pool: see `PoolSearch` and `BlackBox`.
     """
 
@@ -38,7 +40,10 @@ class MetricSearch(PoolSearch):
         benchmark: TabularBenchmark | None = None,
         *,
         metrics: Mapping[str, Metric] | None = None,
+        pool_size: int = 20,
+        pool_per_round: int = 20,
         **pool: Any,
     ) -> None:
-        super().__init__(space, network, data, benchmark, **pool)
+        sizes = {"pool_size": pool_size, "pool_per_round": pool_per_round}
+        super().__init__(space, network, data, benchmark, **sizes, **pool)
         self.metrics = COMBINED if metrics is None else metrics

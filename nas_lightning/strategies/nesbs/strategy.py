@@ -69,7 +69,7 @@ class Nesbs(WeightSharing):
             validation images; 0 leaves the posterior uniform.
         best_response: train the posterior beside the supernet, whose paths it draws then (section 5.5.2);
             with posterior_share=0.
-        arch_lr: learning rate of the posterior's Adam.
+        arch_lr: learning rate of the posterior's Adam; the thesis' 0.01 is for its 2,300 steps.
         arch_betas: Adam's.
         arch_weight_decay: of α.
         tau: temperature of the posterior (5.6).
@@ -78,6 +78,7 @@ class Nesbs(WeightSharing):
             computed, at the cost of a path, and those that were not count as if they changed nothing.
         likelihood_images: m; None: all validation images.
         valid_batches: batches that sets are judged on, of one process; None: all.
+        lr_min: what the weights' learning rate decays towards.
         seed: of all that is drawn.
         **weight_sharing: see `WeightSharing`.
     """
@@ -100,7 +101,7 @@ class Nesbs(WeightSharing):
         svgd_bandwidth: float | None = None,
         posterior_share: float = 0.285,
         best_response: bool = False,
-        arch_lr: float = 0.01,
+        arch_lr: float = 0.1,
         arch_betas: tuple[float, float] = (0.9, 0.999),
         arch_weight_decay: float = 3e-4,
         tau: float = 1.0,
@@ -108,10 +109,11 @@ class Nesbs(WeightSharing):
         computed: Computed = "all",
         likelihood_images: float | None = None,
         valid_batches: int | None = None,
+        lr_min: float = 0.0,
         seed: int = 0,
         **weight_sharing: Any,
     ) -> None:
-        super().__init__(space, supernet, seed=seed, **weight_sharing)
+        super().__init__(space, supernet, lr_min=lr_min, seed=seed, **weight_sharing)
         self.sampling = Sampling(
             sampler, size, rounds, delta, svgd_steps, svgd_lr, svgd_momentum, svgd_bandwidth
         )
