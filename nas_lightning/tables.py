@@ -18,7 +18,7 @@ class Estimate(NamedTuple):
     error: float
 
 
-Cell = str | int | float | Estimate | None
+Entry = str | int | float | Estimate | None
 
 
 @dataclass(frozen=True)
@@ -50,41 +50,44 @@ class Table:
     name: str
     title: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[Entry]]
     note: str = ""
     long: bool = False
 
     def markdown(self) -> str:
         """The title, the table with aligned columns, the note."""
-        body = markdown([list(self.columns), *([format_cell(cell) for cell in row] for row in self.rows)])
-        return "\n\n".join(filter(None, [f"**{self.title}**", body, self.note]))
+        body = align([list(self.columns), *([format_cell(cell) for cell in row] for row in self.rows)])
+        title = f"**{self.title}**" if self.title else ""
+        return "\n\n".join(filter(None, [title, body, self.note]))
 
     def csv(self) -> str:
-        """All digits; a column of estimates is followed by one of their standard errors."""
+        """All digits; a column of estimates is followed by one of their standard errors.
+
+        Texts that a spreadsheet would compute begin with an apostrophe, its mark of a text.
+        """
         estimated = [any(isinstance(row[i], Estimate) for row in self.rows) for i in range(len(self.columns))]
         text = StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         pairs = zip(self.columns, estimated, strict=True)
-        writer.writerow(
-            [name for column, e in pairs for name in ([column, f"{column} s.e."] if e else [column])]
-        )
+        header = ([column, f"{column} s.e."] if e else [column] for column, e in pairs)
+        writer.writerow([_inert(name) for names in header for name in names])
         for row in self.rows:
             values: list[str | int | float | None] = []
-            for cell, pair in zip(row, estimated, strict=True):
-                found = cell if isinstance(cell, Estimate) else (cell, None)
-                values += found if pair else found[:1]
+            for cell, estimate in zip(row, estimated, strict=True):
+                parts = cell if isinstance(cell, Estimate) else (_inert(cell), None)
+                values += parts if estimate else parts[:1]
             writer.writerow(values)
         return text.getvalue()
 
     def latex(self) -> str:
         """A tabular between rules of the package booktabs."""
-        lines = [" & ".join(map(_escaped, self.columns)) + r" \\"]
-        lines += [" & ".join(_escaped(format_cell(cell)) for cell in row) + r" \\" for row in self.rows]
+        lines = [" & ".join(map(_escape_latex, self.columns)) + r" \\"]
+        lines += [" & ".join(_escape_latex(format_cell(cell)) for cell in row) + r" \\" for row in self.rows]
         start = [rf"% {self.title}", rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\toprule"]
         return "\n".join([*start, lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""])
 
 
-def format_cell(cell: Cell) -> str:
+def format_cell(cell: Entry) -> str:
     """A cell as a reader gets it.
 
     >>> format_cell(Estimate(0.61234, 0.0211)), format_cell(1234), format_cell(0.000123456), format_cell(None)
@@ -99,11 +102,36 @@ def format_cell(cell: Cell) -> str:
     return format_number(cell)
 
 
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns; the first row is its header."""
+def _inert(cell: str | float | None) -> str | float | None:
+    """A cell that no spreadsheet takes for a formula; a text that is a number stays one.
+
+    >>> _inert("=1+1"), _inert("-0.5"), _inert("@me"), _inert("- a")
+    ("'=1+1", '-0.5', "'@me", "'- a")
+    """
+    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULAS):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+_FORMULAS = ("=", "+", "-", "@")
+
+
+def align(rows: Sequence[Sequence[str]]) -> str:
+    r"""A Markdown table with aligned columns; the first row is its header.
+
+    >>> print(align([["a", "b"], ["x|y", "2"]]))
+    | a    | b |
+    |------|---|
+    | x\|y | 2 |
+    """
+    rows = [[" ".join(text.replace("|", r"\|").split()) for text in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
-        "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows
+        "| " + " | ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)) + " |" for row in rows
     ]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines)
@@ -124,5 +152,5 @@ _LATEX = {
 }
 
 
-def _escaped(text: str) -> str:
+def _escape_latex(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in text)

@@ -25,6 +25,15 @@ def format_number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+def format_decimals(value: float, decimals: int = 4) -> str:
+    """Whole numbers with their thousands, others with so many decimals, for columns that are compared.
+
+    >>> format_decimals(0.5), format_decimals(15625)
+    ('0.5000', '15,625')
+    """
+    return format_number(value) if isinstance(value, int) else f"{value:.{decimals}f}"
+
+
 def format_share(value: float) -> str:
     """A share of one in percent.
 

@@ -22,6 +22,7 @@ from nas_lightning.benchmarks.formats.columns import (
 )
 from nas_lightning.benchmarks.formats.official101 import DATASET, EPOCHS, HASH, LENGTHS, MODULE
 from nas_lightning.benchmarks.formats.official101 import read as read_official
+from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.nasbench101.space import NasBench101
@@ -42,6 +43,7 @@ class TabularNasBench101(TabularBenchmark):
     epochs, lengths = EPOCHS, LENGTHS
     spaces = ("nasbench101", "nasbench1shot1")
 
+    @checked
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
         columns = _read(path)

@@ -15,6 +15,7 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.formats.columns import run_convert, write_parquet
 from nas_lightning.benchmarks.formats.official import DATASETS
 from nas_lightning.benchmarks.tables import columns_of, read
+from nas_lightning.checks import checked
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.nasbench201 import NasBench201
 
@@ -32,6 +33,7 @@ class TabularNasBench201(TabularBenchmark):
     epochs, lengths = 200, (12, 200)
     spaces = ("nasbench201",)
 
+    @checked
     def __init__(self, path: str | Path, dataset: str = "cifar10") -> None:
         self.check_dataset(dataset)
         self.space, self.dataset = NasBench201(), dataset

@@ -6,6 +6,7 @@ from nas_lightning.callbacks.expected_time import ExpectedTime
 from nas_lightning.callbacks.frozen_backbone import FrozenBackbone
 from nas_lightning.callbacks.history import GenotypeHistory
 from nas_lightning.callbacks.kernel_monitor import NTKMonitor
+from nas_lightning.callbacks.loader_place import LoaderPlace
 from nas_lightning.callbacks.memory_guard import MemoryGuard
 from nas_lightning.callbacks.progress import SearchProgressBar
 from nas_lightning.callbacks.rewind import RewindMetrics
@@ -17,6 +18,7 @@ __all__ = [
     "ExpectedTime",
     "FrozenBackbone",
     "GenotypeHistory",
+    "LoaderPlace",
     "MemoryGuard",
     "NTKMonitor",
     "RNGState",

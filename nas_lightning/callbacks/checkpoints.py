@@ -14,6 +14,7 @@ import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.files import replacing
 
@@ -45,9 +46,8 @@ class StepCheckpoint(pl.Callback):
 
     """
 
-    def __init__(self, path: str | Path, every_n_steps: int | None = None) -> None:
-        if every_n_steps is not None and every_n_steps < 1:
-            raise InputError("expected at least one step", got=every_n_steps, where="every_n_steps")
+    @checked
+    def __init__(self, path: str | Path, every_n_steps: PositiveInt | None = None) -> None:
         self.path, self.every_n_steps = Path(path), every_n_steps
         self._saved = 0
 
@@ -76,11 +76,10 @@ class SignalCheckpoint(pl.Callback):
 
     """
 
+    @checked
     def __init__(
-        self, path: str | Path, requeue_signal: str | None = "SIGUSR1", every_n_batches: int = 10
+        self, path: str | Path, requeue_signal: str | None = "SIGUSR1", every_n_batches: PositiveInt = 10
     ) -> None:
-        if every_n_batches < 1:
-            raise InputError("expected at least one batch", got=every_n_batches, where="every_n_batches")
         if requeue_signal is not None and requeue_signal not in signal.Signals.__members__:
             raise InputError("expected the name of a signal", got=requeue_signal, where="requeue_signal")
         self.path, self.requeue_signal = Path(path), requeue_signal

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import pytorch_lightning as pl
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.errors import InputError
+from nas_lightning.checks import PositiveInt, above, at_most, checked
 from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.spaces.ops import NONE, SKIP
 
@@ -38,11 +38,13 @@ class CollapseWarning(pl.Callback):
 
     """
 
-    def __init__(self, threshold: float = 0.5, patience: int = 3, stop: bool = False) -> None:
-        if not 0 < threshold <= 1:
-            raise InputError("expected a share above 0 and at most 1", got=threshold, where="threshold")
-        if patience < 1:
-            raise InputError("expected at least one epoch", got=patience, where="patience")
+    @checked
+    def __init__(
+        self,
+        threshold: Annotated[float, above(0), at_most(1)] = 0.5,
+        patience: PositiveInt = 3,
+        stop: bool = False,
+    ) -> None:
         self.threshold, self.patience, self.stop = threshold, patience, stop
         self.epochs = 0  # in a row
         self.warned = False

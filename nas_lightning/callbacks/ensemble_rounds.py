@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
+from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 
@@ -20,6 +21,7 @@ class SaveRounds(pl.Callback):
         folder: the run's folder.
     """
 
+    @checked
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / ROUNDS_FILE
 

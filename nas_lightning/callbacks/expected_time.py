@@ -7,7 +7,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from nas_lightning.errors import InputError
+from nas_lightning.checks import NonNegativeFloat, PositiveInt, checked
 from nas_lightning.text import duration
 
 
@@ -24,11 +24,10 @@ class ExpectedTime(pl.Callback):
 
     """
 
-    def __init__(self, steps: int = 20, warmup: int = 3, from_seconds: float = 60.0) -> None:
-        if steps < 1:
-            raise InputError("expected at least one step", got=steps, where="steps")
-        if warmup < 1:
-            raise InputError("expected at least one step", got=warmup, where="warmup")
+    @checked
+    def __init__(
+        self, steps: PositiveInt = 20, warmup: PositiveInt = 3, from_seconds: NonNegativeFloat = 60.0
+    ) -> None:
         self.steps, self.warmup, self.from_seconds = steps, warmup, from_seconds
         self._count, self._start = 0, 0.0
 

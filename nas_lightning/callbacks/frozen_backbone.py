@@ -6,7 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from nas_lightning.errors import InputError
+from nas_lightning.checks import NonNegativeInt, checked
 
 
 class FrozenBackbone(pl.Callback):
@@ -19,9 +19,8 @@ class FrozenBackbone(pl.Callback):
 
     """
 
-    def __init__(self, epochs: int = 0) -> None:
-        if epochs < 0:
-            raise InputError("expected a number of epochs", got=epochs, where="callbacks.frozen.epochs")
+    @checked
+    def __init__(self, epochs: NonNegativeInt = 0) -> None:
         self.epochs = epochs
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:

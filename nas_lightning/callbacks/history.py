@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytorch_lightning as pl
 from pytorch_lightning.utilities import rank_zero_only
 
+from nas_lightning.checks import checked
 from nas_lightning.files import write_whole
 from nas_lightning.plots.files import save_genotypes, save_weights
 from nas_lightning.runs.history import FIGURES, HISTORY_FILE, history_line, read_history
@@ -30,6 +31,7 @@ class GenotypeHistory(pl.Callback):
 
     """
 
+    @checked
     def __init__(self, folder: str | Path, figures: bool = True) -> None:
         self.path = Path(folder) / HISTORY_FILE
         self.figures = figures

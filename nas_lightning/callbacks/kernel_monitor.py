@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
+from nas_lightning.checks import PositiveInt, at_least, checked
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.ntk import ntk
 from nas_lightning.metrics.passes.initialise import Scheme, initialise
@@ -25,21 +26,25 @@ class NTKMonitor(pl.Callback):
     `ntk_seconds`. One measurement costs about as much as two training steps on its batch; training is the
     same, bit for bit, with and without it.
 
-    Which network is measured:
+    Args:
+        every_n_epochs: how often.
+        batch_size: samples of the batch, the first ones of the training data that the callback sees; for
+            searches those of the weights' side.
+        attribute: the part of the module that is measured (`network` for retraining); None: all of it.
+        network: genotype → network; measures the architecture which a search would give now, built anew each
+            time with the same random numbers: what changes is the architecture alone.
+        scheme: how that network's weights are drawn.
+        output: which of the logits' gradients make the kernel, see `metrics.passes.kernel`.
+        batch: inputs and labels to measure on, in place of the training data's first.
+        seed: of the network's weights.
 
-    - by default the module that trains, or the part of it that `attribute` names (`network` for retraining);
-    - with `network`, a function genotype → network, that of the architecture which a search would give now.
-      It is built anew each time, with the initialisation `scheme` and the same random numbers: what changes
-      is the architecture alone.
-
-    The batch is the first one of the training data that the callback sees, cut to `batch_size` samples; a
-    `batch` given by the user comes before it. For searches it is the weights' side of the data.
     """
 
+    @checked
     def __init__(
         self,
-        every_n_epochs: int = 1,
-        batch_size: int = 64,
+        every_n_epochs: PositiveInt = 1,
+        batch_size: Annotated[int, at_least(2)] = 64,
         *,
         attribute: str | None = None,
         network: Callable[[Any], nn.Module] | None = None,
@@ -48,10 +53,6 @@ class NTKMonitor(pl.Callback):
         batch: Batch | None = None,
         seed: int = 0,
     ) -> None:
-        if every_n_epochs < 1:
-            raise InputError("expected a number of epochs of at least 1", got=every_n_epochs)
-        if batch_size < 2:
-            raise InputError("expected a batch_size of at least 2", got=batch_size)
         if attribute is not None and network is not None:
             raise InputError("expected attribute or network, one of the two", got="both")
         self.every_n_epochs, self.batch_size = every_n_epochs, batch_size

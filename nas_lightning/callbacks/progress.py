@@ -10,6 +10,8 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import TQDMProgressBar
 from torch import Tensor
 
+from nas_lightning.checks import NonNegativeInt, checked
+
 _SIDES = ("train", "valid", "val")
 _OF_ROUNDS = {  # of searches without a supernet: metric, its name here, its format
     "valid_accuracy_12_epochs": ("valid after 12 epochs", ".1%"),
@@ -25,11 +27,12 @@ class SearchProgressBar(TQDMProgressBar):
     every epoch and no bar: log files stay readable. A side that an epoch does not touch is not repeated.
 
     Args:
-        refresh_rate: batches between two updates of the bar.
+        refresh_rate: batches between two updates of the bar; 0: no bar.
 
     """
 
-    def __init__(self, refresh_rate: int = 1) -> None:
+    @checked
+    def __init__(self, refresh_rate: NonNegativeInt = 1) -> None:
         super().__init__(refresh_rate)
         self.live = sys.stdout.isatty()
         self._ended = ""  # the epoch whose line is due

@@ -8,10 +8,12 @@ validation loss with the supernet's weights, and Kendall's τ between the two or
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
 import pytorch_lightning as pl
 import torch
 
+from nas_lightning.checks import PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import beside, judge_genotype, kendall_tau, log_likelihood
@@ -28,8 +30,13 @@ class SharedWeightRanking(pl.Callback):
         seed: the same architectures are drawn each time.
     """
 
+    @checked
     def __init__(
-        self, every_n_epochs: int = 5, architectures: int = 20, valid_batches: int = 2, seed: int = 0
+        self,
+        every_n_epochs: PositiveInt = 5,
+        architectures: Annotated[int, at_least(2)] = 20,
+        valid_batches: PositiveInt = 2,
+        seed: int = 0,
     ) -> None:
         self.every_n_epochs, self.architectures = every_n_epochs, architectures
         self.valid_batches, self.seed = valid_batches, seed

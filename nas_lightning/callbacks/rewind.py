@@ -8,54 +8,60 @@ import pytorch_lightning as pl
 
 from nas_lightning.runs.metrics_csv import MetricsCSV
 
-CHECKPOINT_KEY = "nas_lightning_epoch_row"
+EPOCH_ROW, STEP_ROW = "nas_lightning_epoch_row", "nas_lightning_step_row"
 
 
 class RewindMetrics(pl.Callback):
-    """When training starts, and when its test does, drops the rows of `MetricsCSV` from that step on.
+    """When training or its test starts, drops the rows of `MetricsCSV` that the run computes again.
 
     Rows are on disk before a checkpoint that follows them, and a resumed run repeats those after it. Only the
-    epoch's own row comes behind the checkpoint at the epoch's end, and the next epoch does not repeat it. So
-    the checkpoint carries that row, and a resumed run writes it where a kill between the two has lost it.
+    row of the very step, or epoch, after which a checkpoint is saved comes behind it, and is not computed
+    again. So the checkpoint carries that row, and a resumed run writes it where a kill between the two has
+    lost it.
     """
 
     def __init__(self) -> None:
-        self._row: dict[str, float] = {}
+        self._rows: dict[str, dict[str, float]] = {}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        checkpoint[CHECKPOINT_KEY] = _epoch_row(trainer)
+        checkpoint.update(_pending_row(trainer))
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self._row = checkpoint.get(CHECKPOINT_KEY, {})
+        self._rows = {name: checkpoint[name] for name in (EPOCH_ROW, STEP_ROW) if name in checkpoint}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        _rewind(trainer, self._row)
-        self._row = {}
+        _rewind(trainer, self._rows)
+        self._rows = {}
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._row:  # all epochs were done, so no training started
-            _rewind(trainer, self._row)
+        if self._rows:  # all epochs were done, so no training started
+            _rewind(trainer, self._rows)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.fit_loop.epoch_loop._batches_that_stepped:  # a test after training, not one by itself
             _rewind(trainer, {})
 
 
-def _epoch_row(trainer: pl.Trainer) -> dict[str, float]:
-    """What Lightning is about to log for the epoch that has ended; nothing within an epoch."""
+def _pending_row(trainer: pl.Trainer) -> dict[str, dict[str, float]]:
+    """What Lightning is about to log: of the epoch that has ended, or of the step within one."""
     connector = trainer._logger_connector
-    if not trainer.training or connector._first_loop_iter is not None:
+    if not trainer.training:
         return {}
+    within = connector._first_loop_iter is not None
+    if within and not connector.should_update_logs:
+        return {STEP_ROW: {}}
     row = {name: float(value) for name, value in connector.metrics["log"].items()}
-    return {"epoch": trainer.current_epoch, **row} if row else {}
+    return {STEP_ROW if within else EPOCH_ROW: {"epoch": trainer.current_epoch, **row} if row else {}}
 
 
-def _rewind(trainer: pl.Trainer, epoch_row: dict[str, float]) -> None:
+def _rewind(trainer: pl.Trainer, rows: dict[str, dict[str, float]]) -> None:
     step = trainer.fit_loop.epoch_loop._batches_that_stepped  # what Lightning gives loggers as `step`
+    if STEP_ROW in rows:  # saved before Lightning counted the step, which is not repeated
+        step += 1
     for logger in trainer.loggers:
         if isinstance(logger, MetricsCSV):
-            logger.rewind(step, epoch_row)
+            logger.rewind(step, rows.get(STEP_ROW) or rows.get(EPOCH_ROW))

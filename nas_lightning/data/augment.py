@@ -13,23 +13,30 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.data.rand_augment import LARGEST, draw, rand_augment
-from nas_lightning.errors import InputError
+from nas_lightning.checks import NonNegativeInt, checked
+from nas_lightning.data.rand_augment import Magnitude, draw, rand_augment
 
 
+@checked
 @dataclass(frozen=True)
 class Augment:
-    """What is done to a batch: a crop after padding, mirror images, RandAugment, an erased square."""
+    """What is done to a batch: a crop after padding, mirror images, RandAugment, an erased square.
 
-    crop_padding: int = 0
+    Args:
+        crop_padding: pixels around an image before it is cropped to its size.
+        flip: whether half of the images are mirrored.
+        cutout: side of the square that is erased; 0: none.
+        rand_augment: magnitude of RandAugment's operations; 0: none.
+
+    >>> augment = Augment(crop_padding=4, flip=True)
+    >>> augment.parameters(2, 32, 32, torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 5])
+    """
+
+    crop_padding: NonNegativeInt = 0
     flip: bool = False
-    cutout: int = 0
-    rand_augment: int = 0
-    """Its magnitude; 0: none."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rand_augment <= LARGEST:
-            raise InputError(f"expected rand_augment from 0 to {LARGEST}", got=self.rand_augment)
+    cutout: NonNegativeInt = 0
+    rand_augment: Magnitude = 0
 
     def parameters(self, count: int, height: int, width: int, random: torch.Generator) -> Tensor:
         """(count, 5): crop offset y, x; mirrored or not; centre y, x of the erased square; RandAugment's."""

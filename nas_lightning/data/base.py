@@ -8,10 +8,12 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 import pytorch_lightning as pl
 import torch
 
+from nas_lightning.checks import PositiveInt, Share, at_least, checked
 from nas_lightning.data.augment import Augment
 from nas_lightning.data.loaders import Batch, EpochLoader, EvalLoader, TrainBatches, plain_batches
 from nas_lightning.data.order import HOLD_OUT, SUBSET, stratified_split
@@ -19,10 +21,21 @@ from nas_lightning.data.samples import Samples
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator
 
+Classes = Annotated[int, at_least(2)]
+"""How many classes there are to tell apart."""
+
 
 @dataclass(frozen=True)
 class Contents:
-    """A data set as it was found: training and test images, the classes' names, the channels' statistics."""
+    """A data set as its `load` returns it.
+
+    Args:
+        train: the training images.
+        test: the test images.
+        classes: the names of the classes, in the order of their labels.
+        mean: of each channel, as a fraction of the largest value.
+        std: of each channel, as a fraction of the largest value.
+    """
 
     train: Samples
     test: Samples
@@ -34,34 +47,33 @@ class Contents:
 class ImageData(pl.LightningDataModule, ABC):
     """A data set of images of one size, with a training and a test part.
 
-    `batch_size` is that of one process. `val_fraction` holds a part of the training images out, for picking
-    things: the test images are for the last number only. `subset` keeps the first so many of a seeded shuffle
-    of either part, for quick runs. The order, the augmentation and the held-out part follow from `seed`.
-
     Nothing is read before it is needed: `prepare` reads the training images, `setup` the test images too.
+
+    Args:
+        augment: what is done to training images.
+        batch_size: images of a step of one process.
+        eval_batch_size: images of a step that only evaluates; None: twice as many.
+        val_fraction: part of the training images that is held out, for picking things: the test images are
+            for the last number only.
+        seed: what the order, the augmentation and the held-out part follow from.
+        subset: images of either part that are kept, the first of a seeded shuffle, for quick runs; None: all.
+
     """
 
     name: str
 
+    @checked
     def __init__(
         self,
         *,
         augment: Augment,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        val_fraction: float = 0.0,
+        batch_size: PositiveInt = 64,
+        eval_batch_size: PositiveInt | None = None,
+        val_fraction: Share = 0.0,
         seed: int = 0,
-        subset: int | None = None,
+        subset: PositiveInt | None = None,
     ) -> None:
         super().__init__()
-        _check("batch_size", batch_size, 1)
-        _check("eval_batch_size", batch_size if eval_batch_size is None else eval_batch_size, 1)
-        _check("crop_padding", augment.crop_padding, 0)
-        _check("cutout", augment.cutout, 0)
-        if not 0 <= val_fraction < 1:
-            raise InputError("expected 0 ≤ val_fraction < 1", got=val_fraction)
-        if subset is not None:
-            _check("subset", subset, 1)
         self.batch_size = batch_size
         self.eval_batch_size = 2 * batch_size if eval_batch_size is None else eval_batch_size
         self.augment, self.val_fraction, self.seed, self.subset = augment, val_fraction, seed, subset
@@ -202,11 +214,6 @@ class ImageData(pl.LightningDataModule, ABC):
     def train_batches(self, count: int, seed: int = 0, batch_size: int | None = None) -> list[Batch]:
         """`count` fixed batches of training images without augmentation, the same on every process."""
         return plain_batches(self.batches(self.train, batch_size=batch_size), count, seed)
-
-
-def _check(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise InputError(f"expected {name} of at least {least}", got=value)
 
 
 def _check_contents(contents: Contents, name: str) -> None:

@@ -7,11 +7,15 @@ go through it together: torchvision's functions take batches, and each sees a fo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import at_least, at_most
+
 LARGEST = 30
+Magnitude = Annotated[int, at_least(0), at_most(LARGEST)]
 ROUNDS = 2
 """N of the paper, operations that a sample goes through."""
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pytorch_lightning as pl
 import torch
 
+from nas_lightning.checks import PositiveInt, above, at_most, checked
 from nas_lightning.data.base import ImageData
 from nas_lightning.data.loaders import Batch, EpochLoader, PairedBatches, TrainBatches, plain_batches
 from nas_lightning.data.order import SEARCH_SPLIT, stratified_split
-from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator, seed_of
 
 
 class SearchData(pl.LightningDataModule):
     """Batches `{"train": (x, y), "valid": (x, y)}` for the weights and for the architecture.
 
-    `train_fraction` of the training images are for the weights, the others for the architecture; 1 stands for
-    a single level: both sides are the whole training set, in different orders. An epoch is one pass over the
-    larger side. `augment_valid` treats the validation side like training images, as published code does.
+    An epoch is one pass over the larger side.
+
+    Args:
+        data: the data set.
+        train_fraction: part of the training images that is for the weights, the others are for the
+            architecture; 1 stands for a single level: both sides are the whole training set, in different
+            orders.
+        augment_valid: treat the validation side like training images, as published code does.
+        batch_size: images of a step of one process; None: the data set's.
 
     >>> from nas_lightning.data import Digits
     >>> search = SearchData(Digits(batch_size=32), train_fraction=0.7)
@@ -25,16 +33,15 @@ class SearchData(pl.LightningDataModule):
     ([1007, 431], 31)
     """
 
+    @checked
     def __init__(
         self,
         data: ImageData,
-        train_fraction: float = 0.5,
+        train_fraction: Annotated[float, above(0), at_most(1)] = 0.5,
         augment_valid: bool = False,
-        batch_size: int | None = None,
+        batch_size: PositiveInt | None = None,
     ) -> None:
         super().__init__()
-        if not 0 < train_fraction <= 1:
-            raise InputError("expected 0 < train_fraction ≤ 1", got=train_fraction)
         self.data, self.train_fraction, self.augment_valid = data, train_fraction, augment_valid
         self.batch_size = data.batch_size if batch_size is None else batch_size
         self._sides: tuple[TrainBatches, TrainBatches] | None = None

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from nas_lightning.ensembles.ensemble import Ensemble, McDropPath
 from nas_lightning.ensembles.evaluation import Batch, Evaluation, evaluate, member_errors
-from nas_lightning.plots.style import GREY, INK, tidy
+from nas_lightning.plots.style import COLOURS, GREY, label_axes, legend_above, tidy
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 RATE, PASSES = 0.2, 10  # of the map's stochastic predictions; thesis: each architecture ten times
 
 
@@ -23,10 +22,10 @@ def errors(evaluation: Evaluation) -> Figure:
     """The members' errors beside their mean and the ensemble's."""
     alone = member_errors(evaluation.probabilities, evaluation.labels)
     figure, axes = _axes()
-    axes.bar(range(1, len(alone) + 1), (100 * alone).tolist(), color=_COLOURS[0], width=0.6)
+    axes.bar(range(1, len(alone) + 1), (100 * alone).tolist(), color=COLOURS[0], width=0.6)
     for value, label, colour in (
         (float(alone.mean()), "mean of the members", GREY),
-        (evaluation.ensemble.error, "ensemble", _COLOURS[1]),
+        (evaluation.ensemble.error, "ensemble", COLOURS[1]),
     ):
         axes.axhline(100 * value, color=colour, linewidth=1.4, label=f"{label} {100 * value:.2f} %")
     axes.set_xticks(range(1, len(alone) + 1))
@@ -41,8 +40,8 @@ def agreement(evaluation: Evaluation) -> Figure:
     counts, members = right.sum(dim=0), len(right)
     figure, axes = _axes()
     for label, chosen, colour, aside in (  # side by side, for the axis is logarithmic
-        ("right", together, _COLOURS[0], -0.2),
-        ("wrong", ~together, _COLOURS[1], 0.2),
+        ("right", together, COLOURS[0], -0.2),
+        ("wrong", ~together, COLOURS[1], 0.2),
     ):
         images = torch.bincount(counts[chosen], minlength=members + 1)
         places = [number + aside for number in range(members + 1)]
@@ -71,7 +70,7 @@ def prediction_map(ensemble: Ensemble, batches: Iterable[Batch], images: int = 5
     start = 0
     for number, group in enumerate(groups):
         x, y = places[start : start + len(group)].T
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         axes.plot(x[1:], y[1:], "o", color=colour, markersize=4, alpha=0.6, label=f"member {number + 1}")
         axes.plot(x[:1], y[:1], "*", color=colour, markersize=12, markeredgecolor="white")
         start += len(group)
@@ -106,14 +105,5 @@ def _axes() -> tuple[Figure, Axes]:
 
 
 def _label(axes: Axes, x: str, y: str) -> None:
-    axes.set_xlabel(x, fontsize=8, color=INK)
-    axes.set_ylabel(y, fontsize=8, color=INK)
-    axes.legend(  # above, where it covers nothing
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=3,
-        borderaxespad=0,
-        frameon=False,
-        fontsize=7,
-        labelcolor=INK,
-    )
+    label_axes(axes, x, y)
+    legend_above(axes, 3)

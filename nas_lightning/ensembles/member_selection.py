@@ -16,7 +16,7 @@ import torch
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import Batch, Evaluation, evaluate
 from nas_lightning.ensembles.forward_selection import averaged_loss, forward_selection
-from nas_lightning.tables import Cell, Table
+from nas_lightning.tables import Entry, Table
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Selection:
 
     def table(self) -> Table:
         """Every candidate with its numbers, and what those that were taken came to."""
-        rows: list[list[Cell]] = []
+        rows: list[list[Entry]] = []
         for number, alone in enumerate(self.pool.members):
             place = self.chosen.index(number) if number in self.chosen else None
-            taken: list[Cell] = ["", None] if place is None else [f"member {place + 1}", self.losses[place]]
+            taken: list[Entry] = ["", None] if place is None else [f"member {place + 1}", self.losses[place]]
             rows.append([f"candidate {number + 1}", alone.error, alone.nll, *taken])
         count = len(self.pool.labels)
         return Table(

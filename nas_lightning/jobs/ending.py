@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.genotype import FILE_NAME
-from nas_lightning.jobs.parts import option, own_folders
+from nas_lightning.jobs.configured import option, own_folders
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.folder import script_of

@@ -24,9 +24,9 @@ from nas_lightning.ensembles.plans import Member, Plan
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import read_genotypes, write_genotypes
 from nas_lightning.jobs import train as train_job
+from nas_lightning.jobs.configured import make, own_folders, space_config
 from nas_lightning.jobs.ending import headline
 from nas_lightning.jobs.ensemble_ending import conclude
-from nas_lightning.jobs.parts import make, own_folders, space_config
 from nas_lightning.options import groups
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.folder import POOL, SUMMARY, summarise

@@ -28,12 +28,12 @@ from nas_lightning.ensembles.evaluation import (
 from nas_lightning.ensembles.member_selection import Selection, predictions, select
 from nas_lightning.ensembles.plans import Plan
 from nas_lightning.genotype import FILE_NAME, write_genotypes
+from nas_lightning.jobs.configured import make
 from nas_lightning.jobs.ending import again, ensemble_uses
-from nas_lightning.jobs.parts import make
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.findings import Findings
 from nas_lightning.runs.folder import SUMMARY
-from nas_lightning.tables import Cell, Table
+from nas_lightning.tables import Entry, Table
 from nas_lightning.text import short_path
 from nas_lightning.version import __version__
 
@@ -81,7 +81,7 @@ def _seconds(runs: Iterable[Path]) -> float:
 
 def _tables(evaluation: Evaluation, images: str) -> list[Table]:
     columns = ["error", "NLL", "Brier score", "calibration error"]
-    rows: list[list[Cell]] = [
+    rows: list[list[Entry]] = [
         [f"member {i}", *_cells(alone)] for i, alone in enumerate(evaluation.members, 1)
     ]
     numbers = evaluation.numbers()
@@ -104,7 +104,7 @@ def _tables(evaluation: Evaluation, images: str) -> list[Table]:
     ]
 
 
-def _cells(quality: Quality) -> list[Cell]:
+def _cells(quality: Quality) -> list[Entry]:
     return list(vars(quality).values())
 
 

@@ -1,144 +1,116 @@
-"""What both kinds of job build from a configuration."""
+"""The parts of a job: what strategies, derivations, callbacks and studies get by their arguments' names.
+
+space       the `SearchSpace`
+supernet    a supernet of the space, for the images' channels and classes; a study gets the function
+() → supernet, whose keywords change the sizes
+network     genotype → its network; keywords change the sizes
+data        the images: `SearchData` in searches and studies, `ImageData` in trainings
+benchmark   the tabular benchmark, None where there is none
+retrain     network → the LightningModule that trains it
+trainer     () → a trainer without loggers; keywords change it
+folder      the run's folder
+seed        the run's seed
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytorch_lightning as pl
 import torch
-from hydra import compose
-from hydra.core.hydra_config import HydraConfig
-from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from torch import nn
 
-from nas_lightning.callbacks.stopwatch import Elapsed
-from nas_lightning.errors import InputError, near_match
-from nas_lightning.jobs.targets import arguments, check_value
-from nas_lightning.options import groups
-from nas_lightning.runs.folder import CHECKPOINT, requeued
-from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
+from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.data import ImageData, SearchData
+from nas_lightning.jobs.arguments import arguments
+from nas_lightning.spaces import Network, SearchSpace, Supernet
+from nas_lightning.training.retrain import Retrain
 
-_FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
-"""What a network depends on besides its sizes."""
+NAMES = ("space", "supernet", "network", "data", "benchmark", "retrain", "trainer", "folder", "seed")
 
 
-def make(cfg: DictConfig, **parts: Any) -> Any:
-    """What a configuration describes, from its settings and from `parts` that are no settings.
+Data = TypeVar("Data", SearchData, ImageData)
 
-    The parts do not go through OmegaConf, which would copy them.
+
+@dataclass(frozen=True)
+class Parts(Generic[Data]):
+    """What a job is made of; `build` hands it to whoever names it.
+
+    Args:
+        space: the search space.
+        data: the images; their channels and classes are the networks'.
+        folder: of the run.
+        seed: of the run.
+        supernet_sizes: what `space.supernet` takes besides, such as `channels` and `cells`.
+        network_sizes: what `space.network` takes besides.
+        benchmark: the table that searches may ask and results are looked up in.
+        recipe: (network=…, num_classes=…) → the LightningModule that trains a network.
+        trainer: keywords → a trainer.
+
+    >>> from nas_lightning.data import Digits
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import RandomSearch
+    >>> parts = Parts(NasBench201(), SearchData(Digits()), seed=3, network_sizes={"channels": 4, "cells": 1})
+    >>> parts.build(partial(RandomSearch, count=2)).generator.initial_seed()
+    3
     """
-    return instantiate(cfg, _partial_=True)(**parts)
+
+    space: SearchSpace
+    data: Data
+    folder: Path = Path()
+    seed: int = 0
+    supernet_sizes: Mapping[str, Any] = field(default_factory=dict)
+    network_sizes: Mapping[str, Any] = field(default_factory=dict)
+    benchmark: TabularBenchmark | None = None
+    recipe: Callable[..., pl.LightningModule] = Retrain
+    trainer: Callable[..., pl.Trainer] = pl.Trainer
+
+    def __post_init__(self) -> None:
+        if self.benchmark is not None:
+            self.benchmark.check_space(self.space)
+
+    @property
+    def supernet(self) -> Callable[..., Supernet]:
+        """() → a supernet; keywords differ from the run's sizes."""
+        return partial(self.space.supernet, **{**self._shape, **self.supernet_sizes})
+
+    @property
+    def network(self) -> Callable[..., Network]:
+        """genotype → its network; keywords differ from the run's sizes."""
+        return partial(self.space.network, **{**self._shape, **self.network_sizes})
+
+    def retrain(self, network: nn.Module) -> pl.LightningModule:
+        """What trains a network on the images."""
+        return self.recipe(network=network, num_classes=self.data.num_classes)
+
+    def check_network(self) -> None:
+        """Raise for sizes that no network can have, now and not after hours."""
+        build, any_genotype = self.network, self.space.sample(torch.Generator().manual_seed(0))
+        with torch.device("meta"):
+            build(any_genotype)
+
+    def build(self, factory: Callable[..., Any], names: Collection[str] = NAMES) -> Any:
+        """What a class or function makes of the parts that its signature names.
+
+        Arguments that a `functools.partial` has already, such as a `seed` of its own, stay.
+        """
+        given = factory.keywords if isinstance(factory, partial) else {}
+        named = parameters(factory)
+        return factory(**{name: self._one(name) for name in names if name in named and name not in given})
+
+    def _one(self, name: str) -> Any:
+        return self.supernet() if name == "supernet" else getattr(self, name)
+
+    @property
+    def _shape(self) -> dict[str, int]:
+        return {"in_channels": self.data.image[0], "num_classes": self.data.num_classes}
 
 
-def build(cfg: DictConfig, parts: Mapping[str, Callable[[], Any]]) -> Any:
-    """The same for a class whose constructor names those of the parts that it wants."""
-    made = get_object(cfg._target_)
-    wanted: set[str] = set()
-    for owner in getattr(made, "__mro__", [made]):  # base classes take what subclasses pass on
-        if owner is made or "__init__" in vars(owner):
-            wanted |= set(inspect.signature(owner).parameters)
-    return make(cfg, **{name: part() for name, part in parts.items() if name in wanted and name not in cfg})
-
-
-def make_trainer(
-    cfg: DictConfig,
-    parts: Mapping[str, Callable[[], Any]] | None = None,
-    callbacks: Sequence[pl.Callback] = (),
-) -> pl.Trainer:
-    """The trainer with the callbacks and loggers that the configuration names; callbacks may name parts."""
-    _check_owners(cfg)
-    named = [build(item, parts or {}) for item in (cfg.callbacks or {}).values() if item is not None]
-    loggers = [make(item) for item in (cfg.logger or {}).values() if item is not None]
-    try:
-        trainer = make(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
-    except (ValueError, MisconfigurationException) as error:
-        raise InputError(f"expected a trainer that runs here: {error}", where="trainer") from None
-    if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
-        raise InputError("expected GPUs, which synchronised batch norms need", where="trainer.sync_batchnorm")
-    return trainer
-
-
-def _check_owners(cfg: DictConfig) -> None:
-    """Raise for settings of the trainer that are the strategy's, or the training's, to say."""
-    owner = "strategy" if "strategy" in cfg else "retrain"
-    for name, own, default in (
-        ("gradient_clip_val", "clip", None),
-        ("accumulate_grad_batches", "accumulate_grad_batches", 1),
-    ):
-        value = cfg.trainer.get(name, default)
-        if value != default and cfg[owner].get(own) is not None:
-            raise InputError(f"expected {owner}.{own}={value} instead", where=f"trainer.{name}")
-
-
-def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
-    """Where a run of the module goes on that is resumed, or that SLURM starts again; None starts anew."""
-    path = Path(cfg.run) / CHECKPOINT
-    if (cfg.resume is None and not requeued()) or not path.is_file():
-        return None
-    try:
-        stored = torch.load(path, map_location="meta", weights_only=True, mmap=True)
-    except Exception as error:  # torch raises whatever the bytes lead it to
-        raise InputError(f"expected a checkpoint: {str(error).splitlines()[0]}", where=path) from None
-    parts = {"pytorch-lightning_version", "state_dict", "loops", "optimizer_states"}
-    if not isinstance(stored, dict) or not parts <= set(stored):
-        raise InputError("expected a checkpoint of a run", got="another file", where=path)
-    if _shapes(stored["state_dict"]) != _shapes(module.state_dict()):
-        raise InputError("expected a checkpoint of this network", got="one of another", where=path)
-    return str(path)
-
-
-def sizes_of(build: Callable[..., Any], sizes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The sizes of a network or supernet, which the space's method names."""
-    known = {key: hint for key, hint in (arguments(build) or {}).items() if key not in _FOUND_OUT}
-    for key, value in sizes.items():
-        check_value(key, value, known, where)
-    return dict(sizes)
-
-
-def metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
-    """The last metrics, without the weight of every edge.
-
-    A run that was killed after its last epoch trains no more when it is resumed, and has them from its file.
-    """
-    path = run / METRICS_FILE
-    stored = {
-        name: value for row in (read_metrics(path) if path.is_file() else []) for name, value in row.items()
-    }
-    found = {**stored, **{name: float(value) for name, value in trainer.callback_metrics.items()}}
-    left_out = ("weights/", "step", "epoch")
-    return {name: round(value, 6) for name, value in found.items() if not name.startswith(left_out)}
-
-
-def took(facts: Mapping[str, Any], elapsed: Elapsed) -> dict[str, Any]:
-    """The facts of a run with its seconds, which are no part of its result: two equal runs differ in them."""
-    return {**facts, "seconds": round(elapsed.seconds(), 1)}
-
-
-def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in state.items()}
-
-
-def option(name: str) -> DictConfig:
-    """The configuration behind an option, such as `dataset/digits`, without what was typed."""
-    found = compose(name)
-    for part in name.split("/")[:-1]:
-        found = found[part]
-    return found
-
-
-def own_folders() -> list[Path]:
-    """The configuration folders that were added with --config-dir."""
-    sources = HydraConfig.get().runtime.config_sources
-    return [Path(source.path) for source in sources if source.provider == "command-line"]
-
-
-def space_config(name: str) -> DictConfig:
-    """The configuration of the space of that name, with the sizes of its networks."""
-    known = groups(own_folders())["space"]
-    if name not in known:
-        raise InputError(f"expected a space ({near_match(name, known)})", got=name, where="genotype")
-    return compose(f"space/{name}")
+def parameters(factory: Callable[..., Any]) -> Collection[str]:
+    """The names of the arguments that a class or function, or a partial of one, has."""
+    function = factory.func if isinstance(factory, partial) else factory
+    return arguments(function) or {}

@@ -9,16 +9,15 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
-from torch import nn
 
 from nas_lightning.callbacks.stopwatch import Elapsed
 from nas_lightning.cost.counts import Cost, cost
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import FILE_NAME, Genotype, write_genotypes
+from nas_lightning.jobs.configured import checkpoint, factory_of, make_trainer, metrics, searched_parts, took
 from nas_lightning.jobs.ending import announce, finish, training_command
-from nas_lightning.jobs.parts import build, checkpoint, make, make_trainer, metrics, sizes_of, took
+from nas_lightning.jobs.parts import Parts, parameters
 from nas_lightning.runs.tracking import publish
-from nas_lightning.spaces import SearchSpace
 from nas_lightning.strategies import Strategy
 from nas_lightning.version import __version__
 
@@ -26,41 +25,30 @@ from nas_lightning.version import __version__
 def run(cfg: DictConfig) -> dict[str, Any]:
     """Search; returns what the run's summary says."""
     elapsed = Elapsed()
-    space: SearchSpace = make(cfg.space)
-    supernet = sizes_of(space.supernet, cfg.supernet, "supernet")
-    derived = sizes_of(space.network, cfg.network, "network")
-    benchmark = make(cfg.benchmark) if cfg.benchmark else None
-    if benchmark is not None:
-        benchmark.check_space(space)
-    data: SearchData = make(cfg.search_data, data=make(cfg.dataset))
-    sizes = {"in_channels": data.image[0], "num_classes": data.num_classes}
-
-    def network(genotype: Genotype) -> nn.Module:
-        return space.network(genotype, **sizes, **derived)
-
-    any_genotype = space.sample(torch.Generator().manual_seed(0))
-    with torch.device("meta"):
-        network(any_genotype)  # finds sizes that cannot be now, not after the search
-    parts: dict[str, Callable[[], Any]] = {
-        "space": lambda: space,
-        "supernet": lambda: space.supernet(**sizes, **supernet),
-        "network": lambda: network,
-        "data": lambda: data,
-        "benchmark": lambda: benchmark,
-    }
-    strategy: Strategy = build(cfg.strategy, parts)
-    derivation = make(cfg.derivation) if cfg.derivation else None
+    parts = searched_parts(cfg)
+    parts.check_network()
+    data, benchmark = parts.data, parts.benchmark
+    strategy = seeded(factory_of(cfg.strategy), parts)
+    derivation = parts.build(factory_of(cfg.derivation)) if cfg.derivation else None
     if derivation is not None:
         derivation.check(strategy)
     data.setup()  # finds what is wrong with the images before the run is announced
     trainer = make_trainer(cfg, parts, [elapsed])
     start = checkpoint(cfg, strategy)
-    announce(f"Searching {space.name} with {type(strategy).__name__} on {data.name}", cfg)
+    announce(f"Searching {parts.space.name} with {type(strategy).__name__} on {data.name}", cfg)
     trainer.fit(strategy, data, ckpt_path=start)
     genotypes = strategy.derive() if derivation is None else derivation(strategy, data)
     known = benchmark.describe(genotypes[0]) if benchmark is not None else {}
-    size = cost(network(genotypes[0]), data.image)
+    size = cost(parts.network(genotypes[0]), data.image)
     return _conclude(cfg, trainer, strategy, data, size, genotypes, known, elapsed)
+
+
+def seeded(factory: Callable[..., Strategy], parts: Parts[SearchData]) -> Strategy:
+    """The strategy; one whose constructor takes no seed draws from the run's all the same."""
+    strategy: Strategy = parts.build(factory)
+    if "seed" not in parameters(factory):
+        strategy.generator.manual_seed(parts.seed)
+    return strategy
 
 
 def _conclude(

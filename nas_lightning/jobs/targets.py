@@ -6,7 +6,6 @@ none is accepted and ignored.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,8 +13,9 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object
 from omegaconf import DictConfig
 
-from nas_lightning.checks import argument_hints, check_argument
+from nas_lightning.checks import check_argument
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.jobs.arguments import arguments
 
 _SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 
@@ -51,30 +51,6 @@ def locate(name: str, where: str) -> Callable[..., Any]:
     except (InstantiationException, ImportError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise InputError(f"expected a class that can be imported: {reason}", got=name, where=where) from None
-
-
-def arguments(target: Callable[..., Any]) -> dict[str, Any] | None:
-    """The names and annotations of what a class or function can be called with; None: anything.
-
-    A constructor with `**options` passes them on, so those of its base classes count too.
-    """
-    chain = [target]
-    if isinstance(target, type):
-        ancestors = target.__mro__[:-1]  # `object` takes nothing
-        chain = [vars(ancestor)["__init__"] for ancestor in ancestors if "__init__" in vars(ancestor)]
-    known: dict[str, Any] = {}
-    for function in chain:
-        found, passes_on = _signature(function)
-        known = {**found, **known}
-        if not passes_on:
-            return known
-    return known if isinstance(target, type) else None
-
-
-def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
-    """Arguments with their annotations, and whether there can be others."""
-    parameters = inspect.signature(function).parameters.values()
-    return argument_hints(function), any(p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def _nodes(config: DictConfig, where: str) -> Iterator[tuple[str, DictConfig]]:

@@ -14,8 +14,7 @@ from nas_lightning.cost.counts import cost
 from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes, write_genotypes
-from nas_lightning.jobs.ending import announce, finish, uses
-from nas_lightning.jobs.parts import (
+from nas_lightning.jobs.configured import (
     checkpoint,
     make,
     make_trainer,
@@ -25,6 +24,8 @@ from nas_lightning.jobs.parts import (
     space_config,
     took,
 )
+from nas_lightning.jobs.ending import announce, finish, uses
+from nas_lightning.jobs.parts import Parts
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.models.file import describe, description, inherit, write
 from nas_lightning.runs.tracking import publish
@@ -34,6 +35,8 @@ from nas_lightning.text import short_path
 from nas_lightning.training.retrain import Retrain, freeze_unused
 from nas_lightning.version import __version__
 
+_OFFERED = ("space", "data", "folder", "seed")
+"""The parts that callbacks of a training may name: the network is the module's."""
 BEST = "checkpoints/best.ckpt"  # of runs that validate
 
 
@@ -57,7 +60,7 @@ def run(cfg: DictConfig, end: Callable[..., None] = finish) -> dict[str, Any]:
     origin = start_from(cfg, network, data)
     module = make(cfg.retrain, network=network, num_classes=data.num_classes)
     data.setup("fit")
-    trainer = make_trainer(cfg, callbacks=[elapsed])
+    trainer = make_trainer(cfg, Parts(space, data, Path(cfg.run), cfg.seed), [elapsed], _OFFERED)
     size, start = cost(network, data.image), checkpoint(cfg, module)
     freeze_unused(network, data.image)
     announce(f"Training a network of {space.name} on {data.name}: {size}{origin}", cfg)

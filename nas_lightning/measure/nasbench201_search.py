@@ -21,7 +21,8 @@ import torch
 from hydra import compose, initialize_config_module
 
 from nas_lightning.data import Cifar10, SearchData
-from nas_lightning.jobs.parts import build
+from nas_lightning.jobs.configured import factory_of
+from nas_lightning.jobs.parts import Parts
 from nas_lightning.measure.fitting import quiet_trainer
 from nas_lightning.spaces import NasBench201
 
@@ -95,12 +96,8 @@ def search(name: str, seed: int, options: argparse.Namespace) -> dict:
     )
     space = NasBench201()
     size = {"channels": options.channels, "cells": options.cells, "partial": cfg.supernet.partial}
-    parts = {
-        "space": lambda: space,
-        "supernet": lambda: space.supernet(in_channels=3, num_classes=10, **size),
-        "data": lambda: data,
-    }
-    strategy = build(cfg.strategy, parts)
+    parts = Parts(space, data, seed=seed, supernet_sizes=size)
+    strategy = parts.build(factory_of(cfg.strategy))
     trainer = quiet_trainer(epochs)
     start = time.process_time()
     trainer.fit(strategy, data)

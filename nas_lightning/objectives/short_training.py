@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 
 from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.augment import normalise
 from nas_lightning.data.loaders import Batch, TrainBatches
@@ -53,20 +54,17 @@ class ShortTraining:
 
     name = "valid_accuracy"
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         network: NetworkFactory,
         data: SearchData,
         *,
-        epochs: int = 12,
-        lr: float = 0.1,
+        epochs: PositiveInt = 12,
+        lr: PositiveFloat = 0.1,
         seed: int = 0,
     ) -> None:
-        if epochs < 1:
-            raise InputError("expected at least one epoch", got=epochs, where="strategy.epochs")
-        if lr <= 0:
-            raise InputError("expected a learning rate above 0", got=lr, where="strategy.lr")
         self.space, self.network, self.data = space, network, data
         self.epochs, self.lr, self.seed = epochs, lr, seed
 

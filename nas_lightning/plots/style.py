@@ -54,6 +54,25 @@ def kind(op: str) -> Kind:
     return next((family for family in KINDS if family.key in op), KINDS[-1])
 
 
+class Colour(NamedTuple):
+    """A colour of lines and bars, on white and on a dark page."""
+
+    light: str
+    dark: str
+
+
+SERIES = (
+    Colour("#0072b2", "#4aa8e0"),
+    Colour("#d55e00", "#f0823c"),
+    Colour("#008f68", "#2bbd93"),
+    Colour("#b8588f", "#d98cb9"),
+    Colour("#b57a00", "#e69f00"),
+    Colour("#2f8fc2", "#7cc6f2"),
+)
+"""Of what is compared, in this order."""
+COLOURS = tuple(colour.light for colour in SERIES)
+
+
 def pretty(op: str) -> str:
     """An operation's name as pictures show it.
 
@@ -103,6 +122,25 @@ def tidy(axes: Axes) -> None:
     axes.tick_params(colors=INK, labelsize=8, color=GREY, length=3)
     axes.grid(True, color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def label_axes(axes: Axes, x: str, y: str) -> None:
+    """What the axes show, small."""
+    axes.set_xlabel(x, fontsize=8, color=INK)
+    axes.set_ylabel(y, fontsize=8, color=INK)
+
+
+def legend_above(axes: Axes, columns: int) -> None:
+    """The legend above the axes, where it covers nothing."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=columns,
+        borderaxespad=0,
+        frameon=False,
+        fontsize=7,
+        labelcolor=INK,
+    )
 
 
 # The salt of an SVG's identifiers is a global setting of matplotlib.

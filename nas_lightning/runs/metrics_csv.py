@@ -76,14 +76,14 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def rewind(self, step: int, last: Mapping[str, float] | None = None) -> None:
-        """Drop what was logged from `step` on, and log `last` for the step before, unless it is there."""
+        """Drop what was logged from `step` on; log `last` for the step before, unless a row has it all."""
         self.finalize("rewind")
         kept: list[dict[str, str]] = []
         if self.path.is_file():
             columns, rows = _read(self.path)
             kept = [row for row in rows if int(row["step"]) < step]
             _write(self.path, columns, kept)
-        if last and _as_text(last, step - 1) not in [_filled(row) for row in kept[-1:]]:
+        if last and not any(_as_text(last, step - 1).items() <= row.items() for row in kept):
             self.log_metrics(last, step - 1)
             self.finalize("rewind")
 
@@ -112,10 +112,6 @@ class MetricsCSV(Logger):
 def _as_text(metrics: Mapping[str, float], step: int) -> dict[str, str]:
     row = {name: repr(float(value)) for name, value in metrics.items()} | {"step": str(step)}
     return row | {"epoch": str(int(metrics["epoch"]))} if "epoch" in row else row
-
-
-def _filled(row: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in row.items() if value}
 
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from nas_lightning.text import format_error
+
 Job = Mapping[str, Any]
 """What a run's `summary.json` says."""
 
@@ -17,11 +19,11 @@ def settings(job: Job) -> tuple[str, ...]:
     return tuple(sorted(line for line in job["overrides"] if not line.startswith(_OF_ONE_RUN)))
 
 
-def by_settings(jobs: Iterable[Job]) -> list[list[Job]]:
+def group_by_settings(jobs: Iterable[Job]) -> list[list[Job]]:
     """Runs of the same settings together, in the order in which they first appear.
 
     >>> one, two, other = ({"overrides": ["lr=1", f"seed={seed}"]} for seed in (0, 1, 0))
-    >>> [len(group) for group in by_settings([one, {"overrides": ["lr=2"]}, two])]
+    >>> [len(group) for group in group_by_settings([one, {"overrides": ["lr=2"]}, two])]
     [2, 1]
     """
     groups: dict[tuple[str, ...], list[Job]] = {}
@@ -30,7 +32,7 @@ def by_settings(jobs: Iterable[Job]) -> list[list[Job]]:
     return list(groups.values())
 
 
-def varied(groups: Sequence[Sequence[Job]]) -> list[str]:
+def differing_settings(groups: Sequence[Sequence[Job]]) -> list[str]:
     """What of the settings tells each group from the others; a dash where nothing does."""
     each = [settings(group[0]) for group in groups]
     shared = set(each[0]).intersection(*each[1:])
@@ -42,13 +44,10 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
-def with_deviation(values: Sequence[float], form: str) -> str:
+def mean_with_deviation(values: Sequence[float], decimals: int) -> str:
     """Both in one cell; nothing where there are no values.
 
-    >>> with_deviation([2.7, 2.9, 2.8], ".2f"), with_deviation([2.7], ".2f"), with_deviation([], ".2f")
+    >>> mean_with_deviation([2.7, 2.9, 2.8], 2), mean_with_deviation([2.7], 2), mean_with_deviation([], 2)
     ('2.80 ± 0.10', '2.70', '')
     """
-    if not values:
-        return ""
-    mean, deviation = mean_and_deviation(values)
-    return f"{mean:{form}}" if deviation is None else f"{mean:{form}} ± {deviation:{form}}"
+    return format_error(*mean_and_deviation(values), decimals) if values else ""

@@ -25,7 +25,8 @@ from nas_lightning.spaces import Mlp, SearchSpace, Supernet
 from nas_lightning.spaces.activations.layers import ACTIVATION, SKIPS
 from nas_lightning.strategies.oneshot.activation_search import ActivationSearch
 from nas_lightning.studies.base import Study
-from nas_lightning.tables import Cell, Estimate, Table
+from nas_lightning.studies.statistics import mean_estimate
+from nas_lightning.tables import Entry, Table
 
 Values = NDArray[np.float64]
 _RECTIFIERS = ("relu", "leaky_relu")
@@ -93,12 +94,18 @@ class ActivationSearchStudy(Study):
         winners = np.array(list(shares)).take(
             np.stack(list(shares.values())).argmax(axis=0)
         )  # (seeds, L − 1)
-        rows: list[list[Cell]] = []
+        rows: list[list[Entry]] = []
         for layer in range(winners.shape[1]):
             names, counts = np.unique(winners[:, layer], return_counts=True)
             wins = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True))
-            skip = [None, None] if layer == 0 else [_mean(skips[:, layer - 1]), _kept(skips[:, layer - 1])]
-            rows.append([layer + 1, *(_mean(values[:, layer]) for values in shares.values()), wins, *skip])
+            skip = (
+                [None, None]
+                if layer == 0
+                else [mean_estimate(skips[:, layer - 1]), _kept(skips[:, layer - 1])]
+            )
+            rows.append(
+                [layer + 1, *(mean_estimate(values[:, layer]) for values in shares.values()), wins, *skip]
+            )
         columns = ["layer", *shares, "wins", "α of its skip", "kept"]
         return Table("layers", f"Probabilities of activations, weights of skips: {what}", columns, rows)
 
@@ -109,7 +116,7 @@ def _claims(shares: Mapping[str, Values], skips: Values, what: str) -> Table:
     best = stacked.argmax(axis=-1)
     rectified = np.isin(np.array(list(shares)).take(best), _RECTIFIERS)
     spread = (stacked.max(axis=-1) - stacked.min(axis=-1)).mean(axis=0)  # (L − 1,)
-    rows: list[list[Cell]] = [
+    rows: list[list[Entry]] = [
         ["layers in which ReLU or LeakyReLU wins", "all", f"{rectified.sum()} of {rectified.size}"],
         ["layer with the largest difference", "1", str(int(spread.argmax()) + 1)],
         [
@@ -120,12 +127,6 @@ def _claims(shares: Mapping[str, Values], skips: Values, what: str) -> Table:
         ["skips that are kept", "all", _kept(skips)],
     ]
     return Table("claims", f"What the paper reports, and what was found: {what}", ["", "paper", "here"], rows)
-
-
-def _mean(values: Values) -> Estimate:
-    """The mean over seeds and its standard error."""
-    error = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
-    return Estimate(float(values.mean()), error)
 
 
 def _kept(alpha: Values) -> str:

@@ -41,6 +41,7 @@ PARTS: Mapping[str, str] = {
     "retrain": "network → the LightningModule that trains it",
     "trainer": "() → a trainer without loggers; keywords change it: trainer(max_epochs=3)",
     "folder": "the run's folder",
+    "seed": "the run's seed",
 }
 """What the command has for a study's `run`, by the name of its argument."""
 

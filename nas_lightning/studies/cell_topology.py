@@ -24,7 +24,7 @@ from nas_lightning.studies.theory.linear_cells import (
     widest_gradients,
 )
 from nas_lightning.studies.theory.topology import depth, width
-from nas_lightning.tables import Cell, Table
+from nas_lightning.tables import Entry, Table
 
 _SMOOTH = (
     "‖change of ∂f̂/∂W⁽ⁱ⁾‖/‖change of W⁽ⁱ⁾‖ of the narrowest cell over L of the widest, median; as a share of "
@@ -128,7 +128,7 @@ Blocks = dict[tuple[float, int], Shares]  # by scale and number
 
 def _shapes(genotypes: Mapping[str, Genotype]) -> Table:
     kinds = ("normal", "reduce")
-    rows: list[list[Cell]] = [
+    rows: list[list[Entry]] = [
         [name, *(value for kind in kinds for value in (float(width(g[kind])), depth(g[kind])))]
         for name, g in genotypes.items()
     ]
@@ -137,7 +137,7 @@ def _shapes(genotypes: Mapping[str, Genotype]) -> Table:
 
 
 def _smoothness(blocks: Blocks, what: str) -> Table:
-    rows: list[list[Cell]] = [
+    rows: list[list[Entry]] = [
         [*block, _median(found.norm), _median(found.slope), *_worst(found.printed), *_worst(found.proved)]
         for block, found in blocks.items()
     ]
@@ -147,7 +147,7 @@ def _smoothness(blocks: Blocks, what: str) -> Table:
 
 
 def _spread(blocks: Blocks, what: str) -> Table:
-    rows: list[list[Cell]] = [
+    rows: list[list[Entry]] = [
         [*block, _median(found.spread), *_worst(found.same), *_worst(found.composed)]
         for block, found in blocks.items()
     ]
@@ -164,6 +164,6 @@ def _median(values: Any) -> float:
     return float(np.median(values))
 
 
-def _worst(shares: Any) -> list[Cell]:
+def _worst(shares: Any) -> list[Entry]:
     """The largest share of the bound, and in how many draws it holds, in percent."""
     return [float(np.max(shares)), f"{100 * float(np.mean(shares <= 1 + 1e-9)):.0f} %"]

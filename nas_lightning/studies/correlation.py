@@ -23,10 +23,10 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, drawn
-from nas_lightning.studies.scenarios import Objective
+from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, draw_genotypes
+from nas_lightning.studies.scenarios import TradeOffObjective
 from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
-from nas_lightning.tables import Cell, Estimate, Table
+from nas_lightning.tables import Entry, Estimate, Table
 
 _GRID = (
     "Trade-off and both: μ and ν are the best of a grid on the same cells, as the authors report it. Held "
@@ -86,7 +86,7 @@ class Correlation(Study):
         folder: Path,
     ) -> Findings:
         """Score the architectures on one batch, look their accuracies up, correlate."""
-        genotypes = drawn(space, self.cells, self.seed)
+        genotypes = draw_genotypes(space, self.cells, self.seed)
         pool = Pool(space, genotypes, self.metrics, self.scores or folder / "scores", self.workers)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
         values = pool.score({"main": setting})["main"]
@@ -143,10 +143,10 @@ class Correlation(Study):
         self, values: Mapping[str, Values], accuracies: Mapping[str, Values], what: str
     ) -> list[Table]:
         kinds: dict[str, Statistic] = {"Spearman": spearman, "Kendall": kendall}
-        rows: dict[str, list[list[Cell]]] = {kind: [] for kind in kinds}
+        rows: dict[str, list[list[Entry]]] = {kind: [] for kind in kinds}
         for metric in self.objective:
-            without = Objective(values[metric], None, self.power)
-            both = Objective(values[metric], values[self.kappa], self.power)
+            without = TradeOffObjective(values[metric], None, self.power)
+            both = TradeOffObjective(values[metric], values[self.kappa], self.power)
             for column, accuracy in accuracies.items():
                 trade_off, chosen = without.best(accuracy), both.best(accuracy)
                 scenarios = (

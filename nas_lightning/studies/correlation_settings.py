@@ -23,12 +23,12 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, drawn
-from nas_lightning.studies.scenarios import Objective
+from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, draw_genotypes
+from nas_lightning.studies.scenarios import TradeOffObjective
 from nas_lightning.studies.settings import (
     MAIN,
     RANDOM,
-    Varied,
+    Variation,
     agnostic,
     batch_sizes,
     data_sets,
@@ -36,7 +36,7 @@ from nas_lightning.studies.settings import (
     widths,
 )
 from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
-from nas_lightning.tables import Cell, Estimate, Table
+from nas_lightning.tables import Entry, Estimate, Table
 
 _CHOSEN = "μ and ν: the best of a grid on these cells in the main setting, the same in all rows"
 _NASI = "t(A)"
@@ -102,7 +102,7 @@ class CorrelationSettings(Study):
         folder: Path,
     ) -> Findings:
         """Score the architectures in each setting, correlate all of them with the same accuracies."""
-        genotypes = drawn(space, self.cells, self.seed)
+        genotypes = draw_genotypes(space, self.cells, self.seed)
         main = Setting(network, data.train_batches(1)[0], self.schemes[0])
         varied = [
             initialisations(main, self.schemes),
@@ -124,9 +124,9 @@ class CorrelationSettings(Study):
         return Findings(tables, self._figures(varied, scores, accuracy))
 
     def _varied(
-        self, one: Varied, scores: Scores, accuracy: Values, statistic: Statistic, what: str
+        self, one: Variation, scores: Scores, accuracy: Values, statistic: Statistic, what: str
     ) -> Table:
-        rows: list[list[Cell]] = []
+        rows: list[list[Entry]] = []
         for metric_at, kappa_at in one.pairs():
             pools = one.pools[metric_at], None if kappa_at is None else one.pools[kappa_at]
             row = [self._estimate(name, scores, accuracy, statistic, *pools) for name in self.objective]
@@ -168,14 +168,15 @@ class CorrelationSettings(Study):
         """The correlation of a metric of one pool, alone or in the objective with κ of another."""
         values = scores[pool][name]
         if kappa is not None:
-            chosen = Objective(scores[MAIN][name], scores[MAIN][self.kappa], self.power).best(accuracy)
-            values = Objective(values, scores[kappa][self.kappa], self.power).scores(chosen)
+            main = TradeOffObjective(scores[MAIN][name], scores[MAIN][self.kappa], self.power)
+            chosen = main.best(accuracy)
+            values = TradeOffObjective(values, scores[kappa][self.kappa], self.power).scores(chosen)
         return estimate(statistic, values, accuracy, resamples=self.resamples, seed=self.seed)
 
     def _agnosticism(self, scores: Scores, what: str) -> Table:
         kinds = {"Pearson": pearson, "Spearman": spearman, "Kendall": kendall}
         true, *random = ({_NASI: self._t(scores[pool]), **scores[pool]} for pool in (MAIN, *RANDOM))
-        rows: list[list[Cell]] = [
+        rows: list[list[Entry]] = [
             [
                 name,
                 *(
@@ -197,7 +198,7 @@ class CorrelationSettings(Study):
         norm = scores[self.gradient]
         return norm * abs(norm)
 
-    def _figures(self, varied: Sequence[Varied], scores: Scores, accuracy: Values) -> dict[str, Figure]:
+    def _figures(self, varied: Sequence[Variation], scores: Scores, accuracy: Values) -> dict[str, Figure]:
         found = {}
         if varied:
             panels = {

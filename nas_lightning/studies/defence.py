@@ -23,11 +23,11 @@ from nas_lightning.ensembles.evaluation import check_images, pixel_batches
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import write_whole
 from nas_lightning.models.file import Normalise
-from nas_lightning.plots.style import INK, tidy
+from nas_lightning.plots.style import COLOURS, INK, label_axes, legend_above, tidy
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import drawn
+from nas_lightning.studies.pools import draw_genotypes
 from nas_lightning.studies.training import train_networks
 from nas_lightning.tables import Table
 from nas_lightning.training.retrain import Retrain
@@ -90,7 +90,7 @@ class Defence(Study):
             if len(members) < 2:
                 raise InputError("expected an ensemble of several networks", got=1, where="study.ensemble")
         else:
-            genotypes = drawn(space, self.count, self.seed)
+            genotypes = draw_genotypes(space, self.count, self.seed)
             networks = train_networks(
                 genotypes, network, data, retrain, trainer, folder / "trained", self.seed
             )
@@ -105,7 +105,7 @@ class Defence(Study):
     ) -> dict[str, Tensor]:
         """{attack: (members, 2)}, attack and defence accuracy; what is in the file is not computed again."""
         done = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        for name, attack in {"none": Unchanged(), **self.attacks}.items():
+        for name, attack in {"none": NoAttack(), **self.attacks}.items():
             for number in range(len(members)):
                 key = f"{name}/{number + 1}"
                 if key in done:
@@ -136,7 +136,7 @@ class Defence(Study):
         return Findings([Table("defence", title, columns, rows, note)], {"defence": _figure(rounds)}, numbers)
 
 
-class Unchanged(Attack):
+class NoAttack(Attack):
     """No attack, for the accuracies on clean images."""
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ def _figure(rounds: Mapping[str, Tensor]) -> Figure:
     figure = Figure(figsize=(1.2 + 1.1 * len(rounds), 3.0), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
-    for side, (label, colour) in enumerate((("attacked member", "#d55e00"), ("ensemble", "#0072b2"))):
+    for side, (label, colour) in enumerate(zip(("attacked member", "ensemble"), COLOURS[1::-1], strict=True)):
         places = [number + 0.4 * side - 0.2 for number in range(len(rounds))]
         means = [100 * float(found[:, side].mean()) for found in rounds.values()]
         axes.bar(places, means, width=0.38, color=colour, label=label)
@@ -156,16 +156,8 @@ def _figure(rounds: Mapping[str, Tensor]) -> Figure:
             values = (100 * found[:, side]).tolist()
             axes.plot([place] * len(values), values, "o", color=INK, markersize=2.5, alpha=0.7)
     axes.set_xticks(range(len(rounds)), list(rounds))
-    axes.set_ylabel("accuracy (%)", fontsize=8, color=INK)
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=2,
-        borderaxespad=0,
-        frameon=False,
-        fontsize=7,
-        labelcolor=INK,
-    )
+    label_axes(axes, "", "accuracy (%)")
+    legend_above(axes, 2)
     return figure
 
 

@@ -8,11 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nas_lightning.plots.style import FAINT, GREY, INK, tidy
+from nas_lightning.plots.style import COLOURS, FAINT, GREY, INK, tidy
 from nas_lightning.studies.statistics import Values, spearman
 from nas_lightning.tables import Estimate
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _COLUMNS = 4
 
 
@@ -23,7 +22,7 @@ def scatter(scores: Mapping[str, Values], accuracy: Values, label: str) -> Figur
     figure, panels = _panels(list(scores), 2.1)
     for (name, values), axes in zip(scores.items(), panels, strict=True):
         place = 100 * (rankdata(values) - 0.5) / len(values)
-        axes.plot(place, accuracy, ".", color=_COLOURS[0], markersize=3, alpha=0.5, markeredgewidth=0)
+        axes.plot(place, accuracy, ".", color=COLOURS[0], markersize=3, alpha=0.5, markeredgewidth=0)
         _title(axes, f"{name}  ρ {spearman(values, accuracy):.2f}")
     figure.supxlabel("place among the architectures (%; 100 is the largest score)", fontsize=8, color=INK)
     figure.supylabel(label, fontsize=8, color=INK)
@@ -35,7 +34,7 @@ def against(scores: Mapping[str, tuple[Values, Values]], x_label: str, y_label: 
     figure, panels = _panels(list(scores), 2.3)
     for (name, (x, y)), axes in zip(scores.items(), panels, strict=True):
         sound = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
-        axes.plot(x[sound], y[sound], ".", color=_COLOURS[0], markersize=4, alpha=0.6, markeredgewidth=0)
+        axes.plot(x[sound], y[sound], ".", color=COLOURS[0], markersize=4, alpha=0.6, markeredgewidth=0)
         if sound.any():
             axes.loglog()
             ends = [min(x[sound].min(), y[sound].min()), max(x[sound].max(), y[sound].max())]
@@ -66,8 +65,10 @@ def matrix(names: Sequence[str], values: Sequence[Sequence[float]], title: str) 
     return figure
 
 
-def lines(panels: Mapping[str, Mapping[str, Mapping[str, Estimate | None]]], label: str) -> Figure:
-    """One panel a title, one line a metric, over settings: {title: {metric: {setting: estimate}}}."""
+def lines(
+    panels: Mapping[str, Mapping[str, Mapping[str, Estimate | None]]], label: str, x_label: str = ""
+) -> Figure:
+    """One panel a title, one line a name, over settings: {title: {name: {setting: estimate}}}."""
     figure, axes_of = _panels(list(panels), 2.8)
     for (title, series), axes in zip(panels.items(), axes_of, strict=True):
         for number, (name, points) in enumerate(series.items()):
@@ -76,7 +77,7 @@ def lines(panels: Mapping[str, Mapping[str, Mapping[str, Estimate | None]]], lab
                 list(known),
                 [e.value for e in known.values()],
                 yerr=[e.error for e in known.values()],
-                color=_COLOURS[number % len(_COLOURS)],
+                color=COLOURS[number % len(COLOURS)],
                 marker="o",
                 markersize=3,
                 linewidth=1.4,
@@ -85,7 +86,21 @@ def lines(panels: Mapping[str, Mapping[str, Mapping[str, Estimate | None]]], lab
                 label=name,
             )
         _title(axes, title)
-    axes_of[0].legend(frameon=False, fontsize=7, labelcolor=INK)
+    handles = {
+        text: handle
+        for axes in axes_of
+        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(  # of all panels, and where it covers no point
+        handles.values(),
+        handles,
+        loc="outside upper right",
+        ncols=4,
+        frameon=False,
+        fontsize=7,
+        labelcolor=INK,
+    )
+    figure.supxlabel(x_label, fontsize=8, color=INK)
     figure.supylabel(label, fontsize=8, color=INK)
     return figure
 

@@ -17,7 +17,7 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.activations.layers import ACTIVATIONS
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.theory.ntk_bounds import bounds
-from nas_lightning.tables import Cell, Table
+from nas_lightning.tables import Entry, Table
 
 _NOTE = (
     "λ_min of the kernel that wide networks approach, of lemma 1 to the letter (other where there are "
@@ -52,7 +52,7 @@ class InfiniteNTK(Study):
         """λ_min, exact, by lemma 1, and between its bounds."""
         x = unit_vectors(data, self.inputs)
         gram, d = x @ x.T, x.shape[1]
-        rows: list[list[Cell]] = []
+        rows: list[list[Entry]] = []
         lines: dict[tuple[str, bool], list[float]] = {}
         for name in self.activations:
             for skip in (False, True):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import isnan
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -24,19 +25,18 @@ from nas_lightning.ensembles.evaluation import ensemble_error, evaluate, every_t
 from nas_lightning.ensembles.forward_selection import InheritedWeights, averaged_loss
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.plots.style import INK, tidy
+from nas_lightning.plots.style import COLOURS, INK, tidy
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.random_ws import RandomWS
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import drawn
+from nas_lightning.studies.pools import draw_genotypes
 from nas_lightning.studies.statistics import Values, pearson, spearman
-from nas_lightning.studies.training import QUIET, keep, restore, train_networks
-from nas_lightning.tables import Cell, Table
+from nas_lightning.studies.training import QUIET, train_networks, train_once
+from nas_lightning.tables import Entry, Table
 from nas_lightning.training.retrain import Retrain
 
-_BLUE = "#0072b2"
 MEASURES = {"error": ensemble_error, "loss": averaged_loss}
 
 
@@ -98,7 +98,7 @@ class Inherited(Study):
         folder: Path,
     ) -> Findings:
         """Train the supernet, choose, train what was chosen, correlate."""
-        judge = self._judge(space, supernet, data, trainer, folder / "supernet.pt")
+        judge = self._train_judge(space, supernet, data, trainer, folder / "supernet.pt")
         chosen = self._choose(judge, space)
         networks = train_networks(chosen, network, data, retrain, trainer, folder / "trained", self.seed)
         true = evaluate(Ensemble(networks), every_test_batch(data.data))
@@ -132,7 +132,7 @@ class Inherited(Study):
             },
         )
 
-    def _judge(
+    def _train_judge(
         self,
         space: SearchSpace,
         supernet: Callable[[], Supernet],
@@ -142,27 +142,20 @@ class Inherited(Study):
     ) -> InheritedWeights:
         """The supernet, trained, with the validation images."""
         pl.seed_everything(self.seed, workers=True, verbose=False)
-        shared = supernet()
-        if not path.is_file():
-            strategy = RandomWS(
-                space,
-                shared,
-                data,
-                candidates=1,
-                valid_batches=1,
-                lr=self.supernet_lr,
-                lr_min=0.0,
-                seed=self.seed,
-            )
+
+        def train(shared: Supernet) -> Supernet:
+            options: dict[str, Any] = {"candidates": 1, "valid_batches": 1, "lr_min": 0.0, "seed": self.seed}
+            strategy = RandomWS(space, shared, data, lr=self.supernet_lr, **options)
             trainer(**QUIET, max_epochs=self.supernet_epochs).fit(strategy, data)
-            keep(shared, path)
-            print("trained the supernet", flush=True)
-        restore(shared, path)
+            return shared
+
+        shared = train_once(supernet(), train, path, "the supernet")
         return InheritedWeights(space, shared, data.valid_batches(len(data.valid)))
 
     def _choose(self, judge: InheritedWeights, space: SearchSpace) -> list[Genotype]:
         """Architectures of the pool at even distances in the order of their estimated losses."""
-        pool = sorted(drawn(space, self.pool, self.seed), key=lambda genotype: judge.loss([genotype]))
+        pool = draw_genotypes(space, self.pool, self.seed)
+        pool.sort(key=lambda genotype: judge.loss([genotype]))
         places = np.linspace(0, len(pool) - 1, self.architectures).round().astype(int)
         return [pool[place] for place in places]
 
@@ -172,7 +165,7 @@ class Inherited(Study):
             "Pearson": pearson,
             f"Agreement-{self.top:.0%}": lambda x, y: agreement(x, y, self.top),
         }
-        rows: list[list[Cell]] = [["ensembles", *(len(x) for x, _ in pairs.values())]]
+        rows: list[list[Entry]] = [["ensembles", *(len(x) for x, _ in pairs.values())]]
         for statistic, function in statistics.items():
             values = [function(x, y) for x, y in pairs.values()]
             rows.append([statistic, *(None if isnan(value) else value for value in values)])
@@ -202,7 +195,8 @@ def _figure(pairs: dict[int, tuple[Values, Values]], x_label: str, y_label: str)
         figure.subplots(1, len(pairs), squeeze=False).flat, pairs.items(), strict=True
     ):
         tidy(axes)
-        axes.plot(x, y, "o", color=_BLUE, markersize=3, alpha=min(1.0, 60 / len(x) + 0.2), markeredgewidth=0)
+        alpha = min(1.0, 60 / len(x) + 0.2)
+        axes.plot(x, y, "o", color=COLOURS[0], markersize=3, alpha=alpha, markeredgewidth=0)
         axes.locator_params(nbins=5)
         rho = spearman(x, y)
         text = f"n = {size}" if isnan(rho) else f"n = {size}  ρ {rho:.2f}"

@@ -39,7 +39,7 @@ def check_pool(metrics: Mapping[str, Metric], names: Sequence[str], *, cells: in
             raise InputError(f"expected at least {least}", got=value, where=f"study.{key}")
 
 
-def drawn(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:
+def draw_genotypes(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:
     """So many architectures of a space, each another; more of the same seed begin with the same."""
     return draw_distinct(space, cells, torch.Generator().manual_seed(seed))
 

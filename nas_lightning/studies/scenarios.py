@@ -36,7 +36,7 @@ class Parameters(NamedTuple):
 GRID = [Parameters(c, q) for c in np.linspace(-4, 1, 11).tolist() for q in np.linspace(0, 1, 21).tolist()]
 
 
-class Objective:
+class TradeOffObjective:
     """A metric and κ of some architectures, in HNAS' objective.
 
     Args:

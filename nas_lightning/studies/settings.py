@@ -20,7 +20,7 @@ RANDOM = ("random_labels", "gaussian_inputs")
 
 
 @dataclass(frozen=True)
-class Varied:
+class Variation:
     """One thing that varies.
 
     Args:
@@ -45,15 +45,15 @@ class Varied:
         return [*rows, *((self.metric_at, value) for value in self.pools if value != self.kappa_at)]
 
 
-def initialisations(main: Setting, schemes: Sequence[Scheme]) -> Varied:
+def initialisations(main: Setting, schemes: Sequence[Scheme]) -> Variation:
     """Each scheme; the weights of metric and κ are the same."""
     others = [scheme for scheme in schemes if scheme != main.scheme]
     pools: dict[str, str] = {main.scheme: MAIN, **{scheme: f"scheme_{scheme}" for scheme in others}}
     settings = {f"scheme_{scheme}": Setting(main.network, main.batch, scheme) for scheme in others}
-    return Varied("initialisation", pools, settings, main.scheme, None)
+    return Variation("initialisation", pools, settings, main.scheme, None)
 
 
-def batch_sizes(main: Setting, data: SearchData, sizes: Sequence[int]) -> Varied:
+def batch_sizes(main: Setting, data: SearchData, sizes: Sequence[int]) -> Variation:
     """The first so many images; the main batch begins with the smaller ones, the larger begin with it."""
     base = len(main.batch[1])
     batches = data.train_batches(-(-max([base, *sizes]) // base))  # of these, the first is the main one
@@ -64,12 +64,12 @@ def batch_sizes(main: Setting, data: SearchData, sizes: Sequence[int]) -> Varied
         for size in sizes
         if size != base
     }
-    return Varied("batch size", pools, settings, str(base), str(base))
+    return Variation("batch size", pools, settings, str(base), str(base))
 
 
 def widths(
     main: Setting, network: Callable[..., nn.Module], channels: Sequence[int], example: Genotype
-) -> Varied:
+) -> Variation:
     """The network with so many initial channels; κ stays at the fewest, the metric at the most."""
     pools, settings = {}, {}
     for width in sorted(channels):
@@ -79,7 +79,7 @@ def widths(
         if not same:
             settings[f"channels_{width}"] = Setting(wide, main.batch, main.scheme)
     labels = list(pools) or [""]
-    return Varied("initial channels", pools, settings, labels[-1], labels[0])
+    return Variation("initial channels", pools, settings, labels[-1], labels[0])
 
 
 def agnostic(main: Setting, classes: int, seed: int) -> dict[str, Setting]:

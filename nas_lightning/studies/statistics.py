@@ -63,6 +63,17 @@ def estimate(
     return Estimate(value, float(drawn.std(ddof=1)))
 
 
+def mean_estimate(values: ArrayLike) -> Estimate:
+    """The mean of a sample and its standard error, which is 0 for a single value.
+
+    >>> mean_estimate([1.0, 3.0])
+    Estimate(value=2.0, error=1.0)
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    error = sample.std(ddof=1) / np.sqrt(len(sample)) if len(sample) > 1 else 0.0
+    return Estimate(float(sample.mean()), float(error))
+
+
 def _varies(x: Values) -> bool:
     return len(x) > 1 and bool((x != x[0]).any())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -14,11 +14,15 @@ from torch import nn
 from nas_lightning.data import SearchData
 from nas_lightning.files import replacing
 from nas_lightning.genotype import Genotype
+from nas_lightning.text import duration
 
 if TYPE_CHECKING:
     from nas_lightning.training.retrain import Retrain
 
 QUIET = {"enable_progress_bar": False, "enable_checkpointing": False}
+
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def train_networks(
@@ -31,30 +35,34 @@ def train_networks(
     seed: int,
 ) -> list[nn.Module]:
     """Train each on all training images, from its own seed; what is in the folder is not trained again."""
-    found = []
+
+    def train(module: nn.Module) -> nn.Module:
+        training = retrain(module)
+        trainer(**QUIET).fit(training, data.data)
+        return training.network if training.average is None else training.average.module
+
+    networks = []
     for number, genotype in enumerate(genotypes, 1):
-        path = folder / f"{number}.pt"
-        new = not path.is_file()
-        if new:
-            start = time.monotonic()
-            pl.seed_everything(seed + number, workers=True, verbose=False)
-            module = retrain(network(genotype))
-            trainer(**QUIET).fit(module, data.data)
-            trained = module.network if module.average is None else module.average.module
-            keep(trained, path)
-            seconds = time.monotonic() - start
-            print(f"trained network {number} of {len(genotypes)} in {seconds:.0f} s", flush=True)
-        found.append(restore(network(genotype), path))
-    return found
+        pl.seed_everything(seed + number, workers=True, verbose=False)
+        name = f"network {number} of {len(genotypes)}"
+        networks.append(train_once(network(genotype), train, folder / f"{number}.pt", name))
+    return networks
 
 
-def keep(module: nn.Module, path: Path) -> None:
-    """Write the weights, complete or not at all."""
-    with replacing(path) as partial:
-        torch.save(module.state_dict(), partial)
+def train_once(module: M, train: Callable[[M], nn.Module], path: Path, name: str) -> M:
+    """The module with the weights that `train` came to, in eval mode.
 
-
-def restore(module: nn.Module, path: Path) -> nn.Module:
-    """The module with the weights in the file, in eval mode."""
+    Args:
+        module: what is trained.
+        train: returns the module with the weights to keep, of the same shape.
+        path: their file, complete or not there; where it is, nothing is trained.
+        name: of the module, for the screen.
+    """
+    if not path.is_file():
+        start = time.monotonic()
+        best = train(module)
+        with replacing(path) as partial:
+            torch.save(best.state_dict(), partial)
+        print(f"trained {name} in {duration(time.monotonic() - start)}", flush=True)
     module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     return module.eval()

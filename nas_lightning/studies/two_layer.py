@@ -20,8 +20,9 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.activations.layers import ACTIVATIONS
 from nas_lightning.strategies.oneshot.gaea import exponentiated_gradient
 from nas_lightning.studies.base import Study
+from nas_lightning.studies.statistics import mean_estimate
 from nas_lightning.studies.theory.alpha_order import Verdict, risk, verdicts
-from nas_lightning.tables import Cell, Estimate, Table
+from nas_lightning.tables import Entry, Table
 
 _NOTE = (
     "Condition 6 is met by every pair of two candidates, and is sufficient on realisable data: all pairs "
@@ -95,8 +96,8 @@ class TwoLayerOrder(Study):
     def run(self) -> Findings:
         """Judge all pairs of every model."""
         generator = torch.Generator().manual_seed(self.seed)
-        summary: list[list[Cell]] = []
-        pairs: list[list[Cell]] = []
+        summary: list[list[Entry]] = []
+        pairs: list[list[Entry]] = []
         numbers = {}
         for h in self.candidates:
             drawn = [self.draw(h, generator) for _ in range(self.models)]
@@ -150,7 +151,7 @@ class TwoLayerOrder(Study):
         return Model(model.names, W.detach(), v.detach(), alpha.detach())
 
 
-class Judged(NamedTuple):
+class ModelJudgement(NamedTuple):
     """What was found of one model."""
 
     verdicts: list[Verdict]
@@ -158,31 +159,29 @@ class Judged(NamedTuple):
     error: float
 
 
-def _judge(model: Model, x: Tensor, y: Tensor) -> Judged:
+def _judge(model: Model, x: Tensor, y: Tensor) -> ModelJudgement:
     outputs = model.outputs(x)
     tau = kendall_tau(model.alpha.tolist(), risk(outputs, y).tolist())
     error = float((model.alpha @ outputs - y).square().mean() / y.var())
-    return Judged(verdicts(outputs, model.alpha, y), tau, error)
+    return ModelJudgement(verdicts(outputs, model.alpha, y), tau, error)
 
 
-def _summary(judged: Sequence[Judged]) -> list[Cell]:
+def _summary(judged: Sequence[ModelJudgement]) -> list[Entry]:
     every = [verdict for one in judged for verdict in one.verdicts]
     met = [verdict for verdict in every if verdict.condition]
     others = [verdict for verdict in every if not verdict.condition]
-    taus = np.array([one.tau for one in judged])
-    error = float(taus.std(ddof=1) / len(taus) ** 0.5) if len(taus) > 1 else 0.0
     return [
         *(len(judged), len(every), len(met), sum(v.ordered for v in met)),
         *(len(others), sum(v.ordered for v in others)),
-        Estimate(float(taus.mean()), error),
+        mean_estimate([one.tau for one in judged]),
         float(np.mean([one.error for one in judged])),
     ]
 
 
-def _rows(model: Model, x: Tensor) -> list[list[Cell]]:
+def _rows(model: Model, x: Tensor) -> list[list[Entry]]:
     y = model.labels(x)
     losses, alpha = risk(model.outputs(x), y).tolist(), model.alpha.tolist()
-    rows: list[list[Cell]] = []
+    rows: list[list[Entry]] = []
     for v in verdicts(model.outputs(x), model.alpha, y):
         pair = v.better, v.worse
         said = ["met" if v.condition else "not met", "yes" if v.ordered else "no"]

@@ -13,18 +13,17 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.errors import InputError
 
 Mix = Callable[[Tensor, Tensor], list[Tensor]]
 
 
-def mixing(mixup: float, cutmix: float, num_classes: int) -> Mix:
+@checked
+def mixing(mixup: NonNegativeFloat, cutmix: NonNegativeFloat, num_classes: int) -> Mix:
     """(b, c, h, w) images and (b,) labels → mixed images and (b, classes) targets; b must be even."""
     from timm.data import Mixup  # a second to import, which only recipes that mix need
 
-    for name, alpha in [("mixup", mixup), ("cutmix", cutmix)]:
-        if alpha < 0:
-            raise InputError("expected an α of at least 0", got=alpha, where=f"retrain.{name}")
     mix = Mixup(mixup, cutmix, label_smoothing=0.0, num_classes=num_classes)  # the loss smooths labels
 
     def mixed(x: Tensor, y: Tensor) -> list[Tensor]:

@@ -24,6 +24,7 @@ from timm.scheduler.scheduler import Scheduler
 from torch import nn
 from torch.optim import Optimizer
 
+from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.errors import InputError, near_match
 
 Schedule = Literal["cosine", "linear"]
@@ -58,13 +59,14 @@ def lr_of_batch(lr: float, images: int, reference: int) -> float:
     return lr * images / reference
 
 
+@checked
 def build_optimizer(
     params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
     opt: str,
     *,
-    lr: float,
-    weight_decay: float = 0.0,
-    momentum: float = 0.9,
+    lr: PositiveFloat,
+    weight_decay: NonNegativeFloat = 0.0,
+    momentum: Share = 0.9,
     **options: Any,
 ) -> Optimizer:
     """The optimiser that timm calls `opt`, over one group of parameters that all decay alike or over several.
@@ -82,8 +84,6 @@ def build_optimizer(
     known = [str(name) for name in list_optimizers()]
     if opt not in known:
         raise InputError(f"expected an optimiser of timm ({near_match(opt, known)})", got=opt)
-    if lr <= 0:
-        raise InputError("expected a learning rate above 0", got=lr)
     # a list, because timm would exempt a module's biases and norms from weight decay, which the papers do not
     listed: list[Any] = list(params)
     return create_optimizer_v2(
@@ -91,14 +91,15 @@ def build_optimizer(
     )
 
 
+@checked
 def build_scheduler(
     optimizer: Optimizer,
     schedule: Schedule,
     *,
-    epochs: int,
-    lr_min: float = 0.0,
-    warmup_epochs: int = 0,
-    warmup_lr: float | None = None,
+    epochs: PositiveInt,
+    lr_min: NonNegativeFloat = 0.0,
+    warmup_epochs: NonNegativeInt = 0,
+    warmup_lr: NonNegativeFloat | None = None,
 ) -> Scheduler:
     """The learning rate η(e) of epoch e = 0, …, E − 1, from the optimiser's η₀ to η_min without restarts.
 
@@ -117,19 +118,14 @@ def build_scheduler(
         warmup_lr: η_w; None: η₀ / (W + 1) of the first group, which makes the W + 1 first rates equal steps.
 
     """
-    if schedule not in _TIMM_SCHEDULES:
-        raise InputError(
-            f"expected a schedule ({near_match(schedule, _TIMM_SCHEDULES)})", got=schedule, where="schedule"
-        )
-    if not 0 <= warmup_epochs < epochs:
+    if warmup_epochs >= epochs:
         raise InputError(f"expected fewer warm-up epochs than the {epochs} of the run", got=warmup_epochs)
     lr = optimizer.param_groups[0]["lr"]
-    if not 0 <= lr_min <= lr:
-        raise InputError(f"expected lr_min between 0 and the learning rate {lr}", got=lr_min)
     if warmup_lr is None:
         warmup_lr = lr / (warmup_epochs + 1)
-    if not 0 <= warmup_lr <= lr:
-        raise InputError(f"expected warmup_lr between 0 and the learning rate {lr}", got=warmup_lr)
+    for name, rate in (("lr_min", lr_min), ("warmup_lr", warmup_lr)):
+        if rate > lr:
+            raise InputError(f"expected {name} of at most the learning rate {lr}", got=rate)
     scheduler, _ = create_scheduler_v2(
         optimizer,
         _TIMM_SCHEDULES[schedule],

@@ -24,7 +24,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from nas_lightning.checks import (
+    Between0And1,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    checked,
+)
 from nas_lightning.data import ImageData
+from nas_lightning.data.base import Classes
 from nas_lightning.errors import InputError
 from nas_lightning.training.epoch_means import PADDING, Scores
 from nas_lightning.training.mixing import mixing
@@ -75,42 +85,32 @@ class Retrain(pl.LightningModule):
 
     """
 
+    @checked
     def __init__(
         self,
         network: Network,
-        num_classes: int,
+        num_classes: Classes,
         *,
         opt: str = "momentum",
-        lr: float = 0.025,
-        lr_batch: int | None = None,
-        lr_min: float = 0.0,
+        lr: PositiveFloat = 0.025,
+        lr_batch: PositiveInt | None = None,
+        lr_min: NonNegativeFloat = 0.0,
         schedule: Schedule = "cosine",
-        warmup_epochs: int = 0,
-        warmup_lr: float | None = None,
-        momentum: float = 0.9,
-        weight_decay: float = 3e-4,
+        warmup_epochs: NonNegativeInt = 0,
+        warmup_lr: NonNegativeFloat | None = None,
+        momentum: Share = 0.9,
+        weight_decay: NonNegativeFloat = 3e-4,
         decay_norms: bool = True,
-        clip: float | None = 5.0,
-        label_smoothing: float = 0.0,
-        mixup: float = 0.0,
-        cutmix: float = 0.0,
-        auxiliary_weight: float = 0.4,
-        drop_path: float = 0.2,
-        ema_decay: float | None = None,
+        clip: PositiveFloat | None = 5.0,
+        label_smoothing: Share = 0.0,
+        mixup: NonNegativeFloat = 0.0,
+        cutmix: NonNegativeFloat = 0.0,
+        auxiliary_weight: NonNegativeFloat = 0.4,
+        drop_path: Share = 0.2,
+        ema_decay: Between0And1 | None = None,
         compile: bool = False,
     ) -> None:
         super().__init__()
-        for name, rate in [("label_smoothing", label_smoothing), ("drop_path", drop_path)]:
-            if not 0 <= rate < 1:
-                raise InputError(
-                    "expected a share of at least 0 and below 1", got=rate, where=f"retrain.{name}"
-                )
-        if ema_decay is not None and not 0 < ema_decay < 1:
-            raise InputError("expected a decay between 0 and 1", got=ema_decay, where="retrain.ema_decay")
-        if clip is not None and clip <= 0:
-            raise InputError("expected a norm above 0, or null for no limit", got=clip, where="retrain.clip")
-        if lr_batch is not None and lr_batch < 1:
-            raise InputError("expected at least one image, or null", got=lr_batch, where="retrain.lr_batch")
         self.save_hyperparameters(ignore=["network"])
         self.network = network
         self.average = None if ema_decay is None else _average(network, ema_decay)

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from nas_lightning.callbacks import GenotypeHistory, RewindMetrics, RNGState
+from nas_lightning.callbacks import GenotypeHistory, LoaderPlace, RewindMetrics, RNGState
+from nas_lightning.data.loaders import EpochLoader
 from nas_lightning.runs.metrics_csv import MetricsCSV
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Strategy
@@ -96,7 +97,49 @@ def trainer() -> Callable[..., pl.Trainer]:
             "accelerator": "cpu",
             "default_root_dir": folder,
         } | options
-        always = [RNGState(), RewindMetrics(), GenotypeHistory(folder, figures=False), checkpoint]
+        resuming = [RNGState(), LoaderPlace(), RewindMetrics()]
+        always = [*resuming, GenotypeHistory(folder, figures=False), checkpoint]
         return pl.Trainer(max_epochs=epochs, callbacks=[*always, *callbacks], **options)
+
+    return make
+
+
+class Noise:
+    """Batches of any epoch, by their number."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def batches(self, epoch: int, start: int, count: int):
+        for number in range(start, start + count):
+            draw = torch.Generator().manual_seed(100 * epoch + number)
+            yield torch.randn(8, 5, generator=draw), torch.randint(5, (8,), generator=draw)
+
+
+class Impatient(TinySearch):
+    """Asks for the length of the run before the loops have their state, as many people's modules do.
+
+    It logs steps: means over an epoch that Lightning takes are not part of a checkpoint within one.
+    """
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        loss = F.cross_entropy(self.network(x) + self.arch.sum(0), y)
+        self.log_dict({"loss": loss, "norm": self.arch.norm()}, on_step=True, on_epoch=False)
+        return loss
+
+    def configure_optimizers(self):
+        steps = self.trainer.estimated_stepping_batches
+        return torch.optim.SGD(self.parameters(), lr=1 / steps, momentum=0.9)
+
+    def train_dataloader(self):
+        return EpochLoader(Noise())
+
+
+@pytest.fixture
+def impatient() -> Callable[[], Impatient]:
+    def make() -> Impatient:
+        torch.manual_seed(7)
+        return Impatient()
 
     return make

@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 
+from nas_lightning.callbacks.checkpoints import StepCheckpoint
 from nas_lightning.callbacks.rng import rng_state, set_rng_state
 from nas_lightning.genotype import Genotype
 
@@ -41,6 +42,17 @@ class KillAfterCheckpoint(Checkpoint):
 
     def on_train_epoch_end(self, trainer, pl_module):
         if trainer.current_epoch == self.epoch:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillAfterStepCheckpoint(Checkpoint):
+    """After the step's checkpoint is on disk, before its row of the metrics file."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_batch_end(self, trainer, *args):
+        if trainer.global_step == self.step:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -93,6 +105,40 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, tiny, trainer, killer
         assert torch.equal(value, resumed.state_dict()[name]), name
     for file in ("metrics.csv", "history.jsonl"):
         assert (stopped / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+def killed_within_an_epoch(folder, module, trainer, killer, every_n_steps, log_every_n_steps):
+    """The folder of a run that is killed, and resumed by a module that starts elsewhere."""
+
+    def fit(module, *callbacks, resume=None):
+        steps = StepCheckpoint(folder / "checkpoints" / "last.ckpt", every_n_steps)
+        run = trainer(folder, EPOCHS, steps, *callbacks, log_every_n_steps=log_every_n_steps)
+        if resume is None:
+            run_until_killed(run, module)
+        else:
+            run.fit(module, ckpt_path=resume)
+        return module
+
+    fit(module(), killer)
+    resumed = module()
+    with torch.no_grad():
+        resumed.arch.fill_(3.0)
+    return fit(resumed, resume=folder / "checkpoints" / "last.ckpt")
+
+
+@pytest.mark.parametrize("log_every_n_steps", [1, 5])
+@pytest.mark.parametrize("killer", [KillAt, KillAfterStepCheckpoint])
+@pytest.mark.parametrize(("step", "every_n_steps"), [(8, 1), (10, 2), (23, 1)])
+def test_killed_within_an_epoch(tmp_path, impatient, trainer, killer, step, every_n_steps, log_every_n_steps):
+    """The length of the run was asked for early, steps are logged, and not one row or batch comes twice."""
+    whole = impatient()
+    trainer(tmp_path / "whole", EPOCHS, log_every_n_steps=log_every_n_steps).fit(whole)
+    how = (killer(step), every_n_steps, log_every_n_steps)
+    resumed = killed_within_an_epoch(tmp_path / "stopped", impatient, trainer, *how)
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    for file in ("metrics.csv", "history.jsonl"):
+        assert (tmp_path / "stopped" / file).read_text() == (tmp_path / "whole" / file).read_text()
 
 
 def test_without_the_callback_the_run_differs(tmp_path, tiny, trainer):

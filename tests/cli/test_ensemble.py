@@ -11,7 +11,7 @@ from nas_lightning import load
 from nas_lightning.data import Fake
 from nas_lightning.ensembles import Ensemble, McDropPath
 from nas_lightning.genotype import read_genotypes, write_genotypes
-from nas_lightning.report.comparison import read_runs, table
+from nas_lightning.report.comparison import compare, read_runs
 from nas_lightning.spaces import NasBench201
 from nas_lightning.training.retrain import Retrain
 from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK
@@ -113,7 +113,7 @@ def test_a_stopped_run_goes_on_with_the_member_and_epoch_where_it_was(tmp_path, 
     runs, left_out = read_runs([tmp_path / "a", tmp_path / "a" / "member_1"])
     assert [run["seconds"] for run in runs] == [summaries["."]["seconds"], summaries["member_1"]["seconds"]]
     assert not left_out
-    assert "ensemble=deep" in table(runs).markdown()
+    assert "ensemble=deep" in compare(runs).markdown()
     assert command("train", "resume=a/member_2").code == 0  # a run like any other
     assert "expected ensemble.count=2" in command("train", "resume=a", "ensemble.count=3").err
 

@@ -11,7 +11,8 @@ import torch
 from PIL import Image
 
 from nas_lightning.data import ImageFolder, ImageNet, loaders
-from nas_lightning.data.formats.files import Fit, decode, global_seeds
+from nas_lightning.data.formats.decode import decode
+from nas_lightning.data.formats.files import Fit, global_seeds
 from nas_lightning.data.formats.listing import ImageFile, find_images
 from nas_lightning.errors import InputError
 
@@ -64,7 +65,7 @@ def test_timms_rand_augment_is_drawn_with_the_sample(photographs):
     strong = epoch(photographs(rand_augment=9))
     assert not all_equal(strong, epoch(photographs()))
     assert all_equal(strong, epoch(photographs(rand_augment=9, num_workers=2)))
-    with pytest.raises(InputError, match="rand_augment from 0 to 30, got 40"):
+    with pytest.raises(InputError, match="rand_augment of at least 0 and of at most 30, got 40"):
         photographs(rand_augment=40)
 
 
@@ -295,11 +296,12 @@ def test_a_truncated_tar_is_refused(tmp_path, class_folders, as_tar):
     [
         ({"num_classes": 2}, "expected num_classes=3, got 2"),
         ({"batch_size": 25}, "batch_size of at most 24, got 25"),
-        ({"test_fraction": 0.0}, "both sides"),
-        ({"test_fraction": 1.0}, "both sides"),
+        ({"test_fraction": 0.0}, "test_fraction above 0 and below 1"),
+        ({"test_fraction": 1.0}, "test_fraction above 0 and below 1"),
+        ({"test_fraction": 0.001}, "both sides"),
         ({"image_size": 0}, "image_size of at least 1"),
         ({"num_workers": -1}, "num_workers of at least 0"),
-        ({"in_memory": "never"}, "auto, true or false, got 'never'"),
+        ({"in_memory": "never"}, "true or false or one of auto, got 'never'"),
         ({"val_fraction": 0.001}, "both sides"),
     ],
     ids=str,

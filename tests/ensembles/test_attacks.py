@@ -19,7 +19,7 @@ from nas_lightning.ensembles.attacks import (
 )
 from nas_lightning.ensembles.evaluation import pixel_batches
 from nas_lightning.spaces import NasBench201
-from nas_lightning.studies.defence import Unchanged, with_normalisation
+from nas_lightning.studies.defence import NoAttack, with_normalisation
 from tests.cli.conftest import CELL
 
 SHAPE = (1, 4, 4)
@@ -179,7 +179,7 @@ def test_auto_attack_on_trained_networks_is_stronger_than_pgd_and_defended_again
     networks = [with_normalisation(trained(data, seed), data) for seed in (0, 1)]
     batches = pixel_batches(data, 40)
     clean, by_pgd, by_auto = (
-        defence(networks, batches, attack) for attack in (Unchanged(), Pgd(0.15), AutoAttack(0.15))
+        defence(networks, batches, attack) for attack in (NoAttack(), Pgd(0.15), AutoAttack(0.15))
     )
     assert clean.attack.min() > 0.85
     assert (by_auto.attack <= by_pgd.attack).all()

@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.jobs.parts import build, make, sizes_of
-from nas_lightning.jobs.targets import arguments
+from nas_lightning.jobs.arguments import arguments
+from nas_lightning.jobs.configured import factory_of, make, searched_parts
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import RandomSearch, Strategy
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
@@ -110,18 +110,8 @@ def composed(strategy: str, space: str, *overrides: str) -> tuple[Strategy, Sear
     """What `search.py strategy=… space=…` would fit, small and from seed 0."""
     cfg = config(strategy, space, *overrides)
     pl.seed_everything(0, verbose=False)
-    data = make(cfg.search_data, data=make(cfg.dataset))
-    its_space = make(cfg.space)
-    supernet = sizes_of(its_space.supernet, cfg.supernet, "supernet")
-    images = {"in_channels": data.image[0], "num_classes": data.num_classes}
-    parts = {
-        "space": lambda: its_space,
-        "supernet": lambda: its_space.supernet(**images, **supernet),
-        "network": lambda: lambda genotype: its_space.network(genotype, **images, **cfg.network),
-        "data": lambda: data,
-        "benchmark": lambda: None,
-    }
-    return build(cfg.strategy, parts), data
+    parts = searched_parts(cfg)
+    return parts.build(factory_of(cfg.strategy)), parts.data
 
 
 @cache

@@ -20,7 +20,7 @@ from nas_lightning.objectives.log_ranks import COMBINED
 from nas_lightning.spaces import NasBench201
 from nas_lightning.studies.correlation import Correlation
 from nas_lightning.studies.correlation_settings import CorrelationSettings
-from nas_lightning.studies.pools import Setting, accuracies_of, drawn
+from nas_lightning.studies.pools import Setting, accuracies_of, draw_genotypes
 from nas_lightning.studies.settings import batch_sizes, initialisations, widths
 from tests.cli.conftest import run_process
 
@@ -252,9 +252,9 @@ def test_widths_that_are_the_main_one_are_not_scored_twice():
         return space.network(genotype, in_channels=1, num_classes=3, channels=channels, cells=1)
 
     main = Setting(network, (torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])))
-    found = widths(main, network, [8, 4], drawn(space, 1, 0)[0])
+    found = widths(main, network, [8, 4], draw_genotypes(space, 1, 0)[0])
     assert dict(found.pools) == {"4": "main", "8": "channels_8"}
-    genotype = drawn(space, 1, 0)[0]
+    genotype = draw_genotypes(space, 1, 0)[0]
     assert str(found.settings["channels_8"].network(genotype)) == str(network(genotype, channels=8))
 
 
@@ -285,7 +285,7 @@ def test_stopped_at_any_moment(table, tmp_path, stop):
 @pytest.mark.slow
 def test_the_real_table(shared_data):
     benchmark = TabularNasBench201(shared_data / "nasbench201" / "test_accuracy.csv")
-    genotypes = drawn(benchmark.space, 5, 0)
+    genotypes = draw_genotypes(benchmark.space, 5, 0)
     found = accuracies_of(benchmark, genotypes)
     assert found["cifar100"].tolist() == [benchmark.column("cifar100", genotype) for genotype in genotypes]
     assert (found["cifar10"] > found["imagenet16-120"]).all()

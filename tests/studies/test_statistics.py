@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from nas_lightning.objectives.trade_off import trade_off
-from nas_lightning.studies.scenarios import GRID, Objective, Parameters
+from nas_lightning.studies.scenarios import GRID, Parameters, TradeOffObjective
 from nas_lightning.studies.statistics import estimate, kendall, pearson, spearman
 
 
@@ -93,7 +93,7 @@ def problem(count=80, scale=1.0):
 def test_the_grid_finds_the_best_of_plain_loops():
     metric, kappa, accuracy = problem()
     for condition in (None, kappa):
-        objective = Objective(metric, condition)
+        objective = TradeOffObjective(metric, condition)
         found = {p: stats.spearmanr(objective.scores(p), accuracy).statistic for p in GRID}
         assert found[objective.best(accuracy)] == pytest.approx(max(found.values()), abs=1e-12)
     assert max(found.values()) > stats.spearmanr(metric, accuracy).statistic + 0.5
@@ -102,28 +102,30 @@ def test_the_grid_finds_the_best_of_plain_loops():
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e40])
 def test_raw_parameters_are_those_of_the_formula(scale):
     metric, kappa, accuracy = problem(scale=scale)
-    objective = Objective(metric, kappa)
+    objective = TradeOffObjective(metric, kappa)
     mu, nu = objective.raw(Parameters(-1.0, 0.4))
     plain = -trade_off(torch.tensor(kappa), torch.tensor(metric), mu, nu).numpy()
     assert stats.spearmanr(plain, objective.scores(Parameters(-1.0, 0.4))).statistic == pytest.approx(1)
-    assert objective.best(accuracy) == Objective(problem()[0], kappa).best(accuracy)  # whatever the scale
+    assert objective.best(accuracy) == TradeOffObjective(problem()[0], kappa).best(
+        accuracy
+    )  # whatever the scale
 
 
 def test_held_out_is_chosen_on_the_other_half():
     """Where there is nothing to find, the best of the grid finds something, the held-out value does not."""
     random = np.random.default_rng(5)
     metric, accuracy = random.uniform(1, 10, 60), random.normal(size=60)
-    objective = Objective(metric)
+    objective = TradeOffObjective(metric)
     flattering = spearman(objective.scores(objective.best(accuracy)), accuracy)
     assert flattering > 0.05
     assert objective.held_out(accuracy, [spearman], splits=10)[0] < flattering / 2
     true = problem()
-    chosen = Objective(true[0])
+    chosen = TradeOffObjective(true[0])
     assert chosen.held_out(true[2], [spearman], splits=3)[0] == pytest.approx(
         spearman(chosen.scores(chosen.best(true[2])), true[2]), abs=0.05
     )
 
 
 def test_an_objective_of_nothing_sound():
-    objective = Objective(np.full(4, -np.inf), np.ones(4))
+    objective = TradeOffObjective(np.full(4, -np.inf), np.ones(4))
     assert (objective.scores(objective.best(np.arange(4.0))) == -np.inf).all()

@@ -119,11 +119,11 @@ def test_biases_and_norms_decay_like_the_rest_or_not_at_all(opt):
     ("call", "message"),
     [
         (lambda: build_optimizer([], "momentun", lr=0.1), "did you mean 'momentum'"),
-        (lambda: build_optimizer([], "adam", lr=0.0), "learning rate above 0, got 0.0"),
-        (lambda: rates("cosin"), "did you mean 'cosine'"),
+        (lambda: build_optimizer([], "adam", lr=0.0), r"lr above 0, got 0.0 \(in build_optimizer.lr\)"),
+        (lambda: rates("cosin"), "one of cosine, linear, got 'cosin'"),
         (lambda: rates("cosine", warmup_epochs=7), "fewer warm-up epochs than the 7 of the run, got 7"),
-        (lambda: rates("cosine", lr_min=0.1), "lr_min between 0 and the learning rate 0.025, got 0.1"),
-        (lambda: rates("cosine", warmup_epochs=1, warmup_lr=0.1), "warmup_lr between 0"),
+        (lambda: rates("cosine", lr_min=0.1), "lr_min of at most the learning rate 0.025, got 0.1"),
+        (lambda: rates("cosine", warmup_epochs=1, warmup_lr=0.1), "warmup_lr of at most the learning"),
     ],
 )
 def test_bad_input_is_told(call, message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random as python_random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
+from nas_lightning.data.formats.decode import MOST_PIXELS, decode
 from nas_lightning.data.formats.listing import ImageFile
 from nas_lightning.data.order import SAMPLE, Draw
 from nas_lightning.data.samples import Samples, TensorSamples
@@ -29,8 +30,20 @@ Item = tuple[int, int]  # row, seed
 
 
 class FileSamples(Samples):
-    """Image files, which `plain` (and, for training, `augmenting`) turns into bytes of one shape."""
+    """Image files, which are turned into bytes of one shape when they are read.
 
+    Args:
+        files: where they are.
+        labels: (n,), one for each.
+        image: (channels, height, width) of what `plain` and `augmenting` return.
+        plain: image → bytes, for evaluation.
+        augmenting: the same for training, where that is random; None: `plain`.
+        workers: processes that read.
+        keep: whether `in_memory` reads them all; "auto": up to 2 GB.
+        most_pixels: of a file; larger images are refused before they are decoded.
+    """
+
+    @checked
     def __init__(
         self,
         files: Sequence[ImageFile],
@@ -39,14 +52,11 @@ class FileSamples(Samples):
         *,
         plain: Transform,
         augmenting: Transform | None = None,
-        workers: int = 0,
+        workers: NonNegativeInt = 0,
         keep: InMemory = False,
+        most_pixels: PositiveInt = MOST_PIXELS,
     ) -> None:
-        if workers < 0:
-            raise InputError("expected num_workers of at least 0", got=workers)
-        if keep not in (True, False, "auto"):
-            raise InputError("expected in_memory to be auto, true or false", got=keep)
-        self.files, self.labels, self.image = files, labels, image
+        self.files, self.labels, self.image, self.most_pixels = files, labels, image, most_pixels
         self.plain, self.augmenting, self.workers, self.keep = plain, augmenting, workers, keep
 
     def select(self, rows: Tensor) -> FileSamples:
@@ -58,13 +68,14 @@ class FileSamples(Samples):
             augmenting=self.augmenting,
             workers=self.workers,
             keep=self.keep,
+            most_pixels=self.most_pixels,
         )
 
     def read(self, draws: Iterable[Draw], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
         draws = list(draws)
         augmenting = self.augmenting if random else None
         loader = DataLoader(
-            _Reader(self.files, self.plain, augmenting),
+            _Reader(self.files, self.plain, augmenting, self.most_pixels),
             batch_sampler=(_items(draw) for draw in draws),
             num_workers=self.workers,
             collate_fn=_collate,
@@ -90,13 +101,15 @@ class FileSamples(Samples):
 class _Reader(Dataset[Tensor | InputError]):
     """What workers run: an error is a result, which the main process raises with its own words."""
 
-    def __init__(self, files: Sequence[ImageFile], plain: Transform, augmenting: Transform | None) -> None:
-        self.files, self.plain, self.augmenting = files, plain, augmenting
+    def __init__(
+        self, files: Sequence[ImageFile], plain: Transform, augmenting: Transform | None, most_pixels: int
+    ) -> None:
+        self.files, self.plain, self.augmenting, self.most_pixels = files, plain, augmenting, most_pixels
 
     def __getitem__(self, item: Item) -> Tensor | InputError:
         row, seed = item
         try:
-            image = decode(self.files[row])
+            image = decode(self.files[row], self.most_pixels)
         except InputError as error:
             return error
         if self.augmenting is None:
@@ -115,18 +128,6 @@ def _collate(images: list[Tensor | InputError]) -> Tensor | InputError:
         if isinstance(image, InputError):
             return image
     return torch.stack(images)  # type: ignore[arg-type]
-
-
-def decode(file: ImageFile) -> Image.Image:
-    """The image in colour, or an `InputError` that names its file."""
-    try:
-        with open(file.path, "rb") as stream:
-            stream.seek(file.offset)
-            content = stream.read(file.size)
-        with Image.open(io.BytesIO(content)) as image:
-            return image.convert("RGB")
-    except Exception as error:  # decoders raise whatever the broken bytes lead them to
-        raise InputError(f"expected an image that can be read: {error}", where=file.label) from None
 
 
 class Fit:

@@ -1,4 +1,4 @@
-"""The image files in a folder or a tar file, found by timm's readers; one folder is one class."""
+"""The image files in a folder or a tar file, as timm reads them; one folder is one class."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nas_lightning.data.formats.folders import walk_images
 from nas_lightning.errors import InputError, near_match
 
 TRAIN_NAMES = ("train", "train.tar")
@@ -53,26 +54,39 @@ class Listing:
 
 def find_images(root: str | Path) -> Listing:
     """Every image below a folder, or in a tar file; its class is the name of the folder it is in."""
-    from timm.data.readers import create_reader  # a second to import, which only files need
-
     root = Path(root)
     if not root.exists():
         raise InputError("expected a folder or a .tar file of images", got="nothing there", where=root)
     if root.is_file() and not tarfile_readable(root):
         raise InputError("expected a folder or an uncompressed .tar file of images", where=root)
     try:
-        reader = create_reader("", root=str(root))
+        return _in_tar(root) if root.is_file() else _in_folder(root)
     except (RuntimeError, ValueError, OSError, tarfile.TarError):  # an empty folder, an empty or broken tar
         raise InputError(
             "expected images in one folder per class", got="none that can be read", where=root
         ) from None
-    if root.is_file():
-        files = [_member(str(root), info, inner) for info, _, inner in reader.samples]
-        labels, names = reader.targets.tolist(), reader.class_name_to_idx
-    else:
-        files = [ImageFile(path) for path, _ in reader.samples]
-        labels, names = [label for _, label in reader.samples], reader.class_to_idx
-    return Listing(files, torch.tensor(labels), tuple(sorted(names, key=names.__getitem__)))
+
+
+def _in_folder(root: Path) -> Listing:
+    from timm.utils.misc import natural_key
+
+    files = list(walk_images(root))
+    if not files:
+        raise ValueError("no images")
+    classes = sorted({name for _, name in files}, key=natural_key)
+    places = {name: place for place, name in enumerate(classes)}
+    labels = torch.tensor([places[name] for _, name in files])
+    return Listing([ImageFile(path) for path, _ in files], labels, tuple(classes))
+
+
+def _in_tar(root: Path) -> Listing:
+    from timm.data.readers import create_reader  # a second to import, which only files need
+
+    reader = create_reader("", root=str(root))
+    names = reader.class_name_to_idx
+    files = [_member(str(root), info, inner) for info, _, inner in reader.samples]
+    classes = tuple(sorted(names, key=names.__getitem__))
+    return Listing(files, torch.tensor(reader.targets.tolist()), classes)
 
 
 def _member(path: str, info: tarfile.TarInfo, inner: tarfile.TarInfo | None) -> ImageFile:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.data.augment import Augment
 from nas_lightning.data.base import ImageData
+from nas_lightning.data.rand_augment import Magnitude
 
 
 class StandardData(ImageData):
@@ -22,13 +24,14 @@ class StandardData(ImageData):
     mirrors: bool = True
     """Whether the mirror image of an image is one of its class."""
 
+    @checked
     def __init__(
         self,
         *,
         augment: bool = True,
-        crop_padding: int = 4,
-        rand_augment: int = 0,
-        cutout: int = 0,
+        crop_padding: NonNegativeInt = 4,
+        rand_augment: Magnitude = 0,
+        cutout: NonNegativeInt = 0,
         **image_data: Any,
     ) -> None:
         whole = Augment(crop_padding, self.mirrors, cutout, rand_augment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from nas_lightning.checks import checked
 from nas_lightning.data.base import Contents
 from nas_lightning.data.formats.files import FileSamples, Fit
 from nas_lightning.data.formats.listing import Listing
@@ -19,7 +20,13 @@ IMAGE = (3, 32, 32)
 
 
 class Cifar(StandardData):
-    """`root` has the published Python batches, or train and test as class folders (or .tar files of them)."""
+    """What the two sets have in common.
+
+    Args:
+        root: has the published Python batches, or train and test as class folders or .tar files of them.
+        download: fetch the published files into `root` if they are not there.
+        **image_data: see `StandardData`.
+    """
 
     size: int
     mean_std: tuple[tuple[float, ...], tuple[float, ...]]
@@ -30,6 +37,7 @@ class Cifar(StandardData):
     labels: str
     meta: tuple[str, str]
 
+    @checked
     def __init__(self, *, root: str = "data", download: bool = False, **image_data: Any) -> None:
         super().__init__(**image_data)
         self.root, self.download = Path(root), download

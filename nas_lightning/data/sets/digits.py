@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from sklearn.datasets import load_digits
 
+from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.augment import statistics
 from nas_lightning.data.base import Contents
 from nas_lightning.data.order import CONTENT, stratified_split
@@ -18,6 +19,11 @@ from nas_lightning.randomness import generator
 class Digits(StandardData):
     """1,438 training and 359 test images; the split is the same whatever the seed.
 
+    Args:
+        batch_size: images of a step.
+        crop_padding: pixels around an image before it is cropped to its size.
+        **image_data: see `StandardData`.
+
     >>> data = Digits()
     >>> data.image, data.num_classes, len(data.train), len(data.test)
     ((1, 8, 8), 10, 1438, 359)
@@ -26,7 +32,10 @@ class Digits(StandardData):
     mirrors = False
     name = "digits"
 
-    def __init__(self, *, batch_size: int = 32, crop_padding: int = 1, **image_data: Any) -> None:
+    @checked
+    def __init__(
+        self, *, batch_size: PositiveInt = 32, crop_padding: NonNegativeInt = 1, **image_data: Any
+    ) -> None:
         super().__init__(batch_size=batch_size, crop_padding=crop_padding, **image_data)
 
     def load(self) -> Contents:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.augment import statistics
-from nas_lightning.data.base import Contents
+from nas_lightning.data.base import Classes, Contents
 from nas_lightning.data.order import CONTENT
 from nas_lightning.data.samples import TensorSamples
 from nas_lightning.data.sets.base import StandardData
@@ -17,9 +17,19 @@ from nas_lightning.randomness import generator
 
 
 class Fake(StandardData):
-    """Each class is a random image; a sample is its class's image plus noise of `noise` times its spread.
+    """Each class is a random image; a sample is its class's image plus noise.
 
     The images are the same whatever the seed.
+
+    Args:
+        shape: (channels, height, width) of an image.
+        num_classes: how many there are.
+        train_size: training images, at least one a class.
+        test_size: test images, at least one a class.
+        noise: standard deviation of the noise, relative to that of the classes' images.
+        batch_size: images of a step of one process.
+        crop_padding: pixels around an image before it is cropped to its size.
+        **image_data: see `StandardData`.
 
     >>> data = Fake(shape=(3, 16, 16), num_classes=4, train_size=64)
     >>> data.image, data.num_classes, len(data.train)
@@ -29,21 +39,20 @@ class Fake(StandardData):
     mirrors = False
     name = "fake"
 
+    @checked
     def __init__(
         self,
         *,
-        shape: Sequence[int] = (3, 8, 8),
-        num_classes: int = 4,
-        train_size: int = 128,
-        test_size: int = 64,
-        noise: float = 1.0,
-        batch_size: int = 16,
-        crop_padding: int = 1,
+        shape: tuple[PositiveInt, PositiveInt, PositiveInt] = (3, 8, 8),
+        num_classes: Classes = 4,
+        train_size: PositiveInt = 128,
+        test_size: PositiveInt = 64,
+        noise: NonNegativeFloat = 1.0,
+        batch_size: PositiveInt = 16,
+        crop_padding: NonNegativeInt = 1,
         **image_data: Any,
     ) -> None:
         super().__init__(batch_size=batch_size, crop_padding=crop_padding, **image_data)
-        if len(shape) != 3 or min(shape) < 1:
-            raise InputError("expected shape as (channels, height, width)", got=tuple(shape))
         if min(train_size, test_size) < num_classes:
             raise InputError(
                 f"expected at least {num_classes} images in each part", got=(train_size, test_size)

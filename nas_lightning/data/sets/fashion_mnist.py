@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import checked
 from nas_lightning.data.base import Contents
 from nas_lightning.data.samples import TensorSamples
 from nas_lightning.data.sets.base import StandardData
@@ -38,6 +39,7 @@ class FashionMnist(StandardData):
 
     name = "fashion_mnist"
 
+    @checked
     def __init__(self, *, root: str = "data", download: bool = False, **image_data: Any) -> None:
         super().__init__(**image_data)
         self.root, self.download = Path(root), download

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nas_lightning.data.base import Contents
-from nas_lightning.data.formats.files import FileSamples, Fit, InMemory, decode
+from nas_lightning.checks import Between0And1, NonNegativeInt, PositiveInt, checked
+from nas_lightning.data.base import Classes, Contents
+from nas_lightning.data.formats.decode import MOST_PIXELS, decode
+from nas_lightning.data.formats.files import FileSamples, Fit, InMemory
 from nas_lightning.data.formats.listing import Listing, find_images, find_parts
 from nas_lightning.data.order import CONTENT, stratified_split
 from nas_lightning.data.sets.base import StandardData
@@ -20,32 +22,43 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class ImageFolder(StandardData):
     """Images in `root`, read in colour.
 
-    A root with train/ and test/ (or val/), as folders or .tar files, has its parts; of any other, the share
-    `test_fraction` of every class is held out, the same whatever the seed. Images are resized and cropped to
-    `image_size`, by default to the size of the first. `in_memory` keeps them all as bytes: much faster, and
-    broken files are found at the start; "auto" does so up to 2 GB.
+    A root with train/ and test/ (or val/), as folders or .tar files, has its parts; of any other, a share of
+    every class is held out, the same whatever the seed.
+
+    Args:
+        root: a folder or a .tar file with one folder of images per class, or with such parts.
+        image_size: height and width that images are resized and cropped to; None: those of the first.
+        num_classes: how many classes there should be, to find a wrong folder early; None: whatever is there.
+        test_fraction: share of every class that is for testing, where the root has no parts.
+        in_memory: keep all images as bytes: much faster, and broken files are found at the start; "auto" does
+            so up to 2 GB.
+        num_workers: processes that read images which are not in memory.
+        most_pixels: of a file; larger images are refused before they are decoded.
+        flip: whether the mirror image of an image is one of its class.
+        **image_data: see `StandardData`.
     """
 
     name = "image_folder"
 
+    @checked
     def __init__(
         self,
         *,
         root: str | None = None,
-        image_size: int | None = None,
-        num_classes: int | None = None,
-        test_fraction: float = 0.2,
+        image_size: PositiveInt | None = None,
+        num_classes: Classes | None = None,
+        test_fraction: Between0And1 = 0.2,
         in_memory: InMemory = "auto",
-        num_workers: int = 0,
+        num_workers: NonNegativeInt = 0,
+        most_pixels: PositiveInt = MOST_PIXELS,
         flip: bool = True,
         **image_data: Any,
     ) -> None:
         self.mirrors = flip
         super().__init__(**image_data)
-        if image_size is not None and image_size < 1:
-            raise InputError("expected image_size of at least 1", got=image_size)
         self.root, self.image_size, self.declared = root, image_size, num_classes
         self.test_fraction, self.keep, self.workers = test_fraction, in_memory, num_workers
+        self.most_pixels = most_pixels
 
     def load(self) -> Contents:
         if self.root is None:
@@ -57,13 +70,16 @@ class ImageFolder(StandardData):
             raise InputError(f"expected num_classes={len(train.classes)}", got=self.declared, where=self.root)
         height = width = self.image_size
         if height is None or width is None:
-            width, height = decode(train.files[0]).size
+            width, height = decode(train.files[0], self.most_pixels).size
         image, fit = (3, height, width), Fit(height, width)
 
         def samples(part: Listing) -> FileSamples:
-            return FileSamples(
-                part.files, part.labels, image, plain=fit, workers=self.workers, keep=self.keep
-            )
+            how: dict[str, Any] = {
+                "workers": self.workers,
+                "keep": self.keep,
+                "most_pixels": self.most_pixels,
+            }
+            return FileSamples(part.files, part.labels, image, plain=fit, **how)
 
         if test is not None:
             return Contents(samples(train), samples(test), train.classes, MEAN, STD)

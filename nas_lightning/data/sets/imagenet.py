@@ -5,43 +5,54 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.augment import Augment
 from nas_lightning.data.base import Contents, ImageData
 from nas_lightning.data.formats.files import FileSamples
 from nas_lightning.data.formats.listing import Listing
+from nas_lightning.data.rand_augment import Magnitude
 from nas_lightning.data.sets.download import missing
 from nas_lightning.data.sets.image_folder import MEAN, STD, found_parts
 from nas_lightning.errors import InputError
 
 
 class ImageNet(ImageData):
-    """`root` has train and val (or test), as class folders or as .tar files of them.
+    """Images that stay on disk.
 
-    Images stay on disk. Training takes random crops of random size, mirrored or not, with changed colours or
-    RandAugment; evaluation the centre. All are timm's transforms.
+    Training takes random crops of random size, mirrored or not, with changed colours or RandAugment;
+    evaluation the centre. All are timm's transforms.
+
+    Args:
+        root: has train and val (or test), as class folders or as .tar files of them.
+        image_size: height and width of the crops.
+        color_jitter: by which share brightness, contrast and saturation change at most; 0: not at all.
+        rand_augment: magnitude of RandAugment's operations, in place of changed colours; 0: none.
+        num_workers: processes that read images.
+        batch_size: images of a step of one process.
+        augment: whether training takes random crops, or the centre, too.
+        cutout: side of the square that is cut out of training images, whatever `augment` says.
+        **image_data: see `ImageData`.
     """
 
     name = "imagenet"
 
+    @checked
     def __init__(
         self,
         *,
         root: str = "data/imagenet",
-        image_size: int = 224,
-        color_jitter: float = 0.4,
-        rand_augment: int = 0,
-        num_workers: int = 4,
-        batch_size: int = 128,
+        image_size: PositiveInt = 224,
+        color_jitter: NonNegativeFloat = 0.4,
+        rand_augment: Magnitude = 0,
+        num_workers: NonNegativeInt = 4,
+        batch_size: PositiveInt = 128,
         augment: bool = True,
-        cutout: int = 0,
+        cutout: NonNegativeInt = 0,
         **image_data: Any,
     ) -> None:
         super().__init__(batch_size=batch_size, augment=Augment(cutout=cutout), **image_data)
-        if image_size < 1:
-            raise InputError("expected image_size of at least 1", got=image_size)
         self.root, self.image_size, self.workers = Path(root), image_size, num_workers
         self.color_jitter, self.random_crops = color_jitter, augment
-        _ = Augment(rand_augment=rand_augment)  # raises for magnitudes that there are not
         self.rand_augment = f"rand-m{rand_augment}-mstd0.5-inc1" if rand_augment else None
 
     def load(self) -> Contents:

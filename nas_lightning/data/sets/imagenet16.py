@@ -6,14 +6,14 @@ The form in which NAS-Bench-201 (arXiv:2001.00326, section 2.2) uses the downsam
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from nas_lightning.data.base import Contents
+from nas_lightning.checks import NonNegativeInt, at_most, checked
+from nas_lightning.data.base import Classes, Contents
 from nas_lightning.data.formats.pickles import read_batches
 from nas_lightning.data.samples import TensorSamples
 from nas_lightning.data.sets.base import StandardData
 from nas_lightning.data.sets.download import missing
-from nas_lightning.errors import InputError
 
 IMAGE = (3, 16, 16)
 MEAN = (122.68 / 255, 116.66 / 255, 104.01 / 255)
@@ -24,21 +24,27 @@ FOLDERS = ("", "Imagenet16_train", "Imagenet16_val")  # the published archives u
 
 
 class ImageNet16(StandardData):
-    """`root` has the eleven published files, train_data_batch_1 … 10 and val_data, which is the test part."""
+    """The first classes of the downsampled ImageNet; the published validation images are the test part.
+
+    Args:
+        root: has the eleven published files, train_data_batch_1 … 10 and val_data.
+        num_classes: how many of the 1,000 classes.
+        crop_padding: pixels around an image before it is cropped to its size.
+        **image_data: see `StandardData`.
+    """
 
     name = "imagenet16"
 
+    @checked
     def __init__(
         self,
         *,
         root: str = "data/imagenet16",
-        num_classes: int = 120,
-        crop_padding: int = 2,
+        num_classes: Annotated[Classes, at_most(1000)] = 120,
+        crop_padding: NonNegativeInt = 2,
         **image_data: Any,
     ) -> None:
         super().__init__(crop_padding=crop_padding, **image_data)
-        if not 2 <= num_classes <= 1000:
-            raise InputError("expected 2 ≤ num_classes ≤ 1000", got=num_classes)
         self.root, self.first = Path(root), num_classes
 
     def load(self) -> Contents:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.data.base import Contents
 from nas_lightning.data.formats.files import FileSamples, Fit, InMemory
 from nas_lightning.data.formats.listing import ImageFile, Listing
@@ -21,17 +22,26 @@ IMAGE = (3, 64, 64)
 
 
 class TinyImageNet(StandardData):
-    """`root`, or tiny-imagenet-200 in it, has train/ and val/ as published; val is the test part."""
+    """The published training images; the published validation images are the test part.
+
+    Args:
+        root: it, or tiny-imagenet-200 in it, has train/ and val/ as published.
+        download: fetch the published archive into `root` if it is not there.
+        in_memory: keep all images as bytes; "auto" does so up to 2 GB.
+        num_workers: processes that read images which are not in memory.
+        **image_data: see `StandardData`.
+    """
 
     name = "tiny_imagenet"
 
+    @checked
     def __init__(
         self,
         *,
         root: str = "data",
         download: bool = False,
         in_memory: InMemory = "auto",
-        num_workers: int = 0,
+        num_workers: NonNegativeInt = 0,
         **image_data: Any,
     ) -> None:
         super().__init__(**image_data)

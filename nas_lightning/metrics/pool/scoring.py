@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import nn
 from tqdm import tqdm
 
-from nas_lightning.errors import InputError, near_match
+from nas_lightning.checks import PositiveInt, checked, entries
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.passes.initialise import Scheme, initialise
@@ -24,16 +25,17 @@ from nas_lightning.spaces.base import SearchSpace
 Backend = Literal["loky", "ray"]
 
 
+@checked
 def score_pool(
     space: SearchSpace,
     network: Callable[[Genotype], nn.Module],
     genotypes: Iterable[Genotype],
     batch: Batch,
-    metrics: Mapping[str, Metric],
+    metrics: Annotated[Mapping[str, Metric], entries(1)],
     *,
     path: str | Path | None = None,
-    workers: int = 1,
-    threads: int = 1,
+    workers: PositiveInt = 1,
+    threads: PositiveInt = 1,
     scheme: Scheme = "lecun",
     seed: int = 0,
     backend: Backend = "loky",
@@ -59,7 +61,6 @@ def score_pool(
         backend: `loky` on this machine, or `ray`, where that package is installed.
         progress: show rate and time left, on a terminal.
     """
-    _check(metrics, workers, threads, backend)
     work = Work(network, batch, dict(metrics), scheme, seed, threads)
     genotypes = list(genotypes)
     pool = {space.notation(genotype): genotype for genotype in genotypes}
@@ -162,13 +163,3 @@ def _hidden(progress: bool) -> bool | None:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _check(metrics: Mapping[str, Metric], workers: int, threads: int, backend: Backend) -> None:
-    if not metrics:
-        raise InputError("expected at least one metric", got="none")
-    for name, value in (("workers", workers), ("threads", threads)):
-        if value < 1:
-            raise InputError(f"expected {name} ≥ 1", got=value)
-    if backend not in get_args(Backend):
-        raise InputError(f"expected a backend ({near_match(backend, get_args(Backend))})", got=backend)

@@ -197,12 +197,16 @@ class Nasi(Strategy):
         return [self.space.discretise(self.scores())]
 
     def configure_optimizers(self) -> Optimizer:
+        return SGD(self.arch_list, lr=self.xi, maximize=True)
+
+    def on_train_start(self) -> None:
+        """The rate ξ/T, as soon as T is known: asked for earlier, Lightning makes the loader too early."""
         steps = self.trainer.estimated_stepping_batches
         if not math.isfinite(steps):
             raise InputError(
                 "expected a number of epochs", got=self.trainer.max_epochs, where="trainer.max_epochs"
             )
-        return SGD(self.arch_list, lr=self.xi / steps, maximize=True)
+        self.trainer.optimizers[0].param_groups[0]["lr"] = self.xi / steps
 
 
 def _check(positive: Mapping[str, float]) -> None:

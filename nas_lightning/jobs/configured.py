@@ -1,0 +1,164 @@
+"""What jobs build from a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from hydra import compose
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+from nas_lightning.callbacks.stopwatch import Elapsed
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.jobs.arguments import arguments
+from nas_lightning.jobs.parts import NAMES, Parts
+from nas_lightning.jobs.targets import check_value
+from nas_lightning.options import groups
+from nas_lightning.runs.folder import CHECKPOINT, requeued
+from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
+from nas_lightning.spaces import SearchSpace
+from nas_lightning.training.retrain import Retrain
+
+_FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
+"""What a network depends on besides its sizes."""
+
+
+def make(cfg: DictConfig, **parts: Any) -> Any:
+    """What a configuration describes, from its settings and from `parts` that are no settings.
+
+    The parts do not go through OmegaConf, which would copy them.
+    """
+    return factory_of(cfg)(**parts)
+
+
+def factory_of(cfg: DictConfig) -> Callable[..., Any]:
+    """The class or function that a configuration names, with its settings, still to be called."""
+    return instantiate(cfg, _partial_=True)
+
+
+def make_trainer(
+    cfg: DictConfig,
+    parts: Parts[Any],
+    callbacks: Sequence[pl.Callback] = (),
+    names: Collection[str] = NAMES,
+) -> pl.Trainer:
+    """The trainer with the callbacks and loggers that are configured; callbacks may name these parts."""
+    _check_owners(cfg)
+    chosen = [item for item in (cfg.callbacks or {}).values() if item is not None]
+    named = [parts.build(factory_of(item), names) for item in chosen]
+    loggers = [make(item) for item in (cfg.logger or {}).values() if item is not None]
+    try:
+        trainer = make(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
+    except (ValueError, MisconfigurationException) as error:
+        raise InputError(f"expected a trainer that runs here: {error}", where="trainer") from None
+    if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
+        raise InputError("expected GPUs, which synchronised batch norms need", where="trainer.sync_batchnorm")
+    return trainer
+
+
+def _check_owners(cfg: DictConfig) -> None:
+    """Raise for settings of the trainer that are the strategy's, or the training's, to say."""
+    owner = "strategy" if "strategy" in cfg else "retrain"
+    for name, own, default in (
+        ("gradient_clip_val", "clip", None),
+        ("accumulate_grad_batches", "accumulate_grad_batches", 1),
+    ):
+        value = cfg.trainer.get(name, default)
+        if value != default and cfg[owner].get(own) is not None:
+            raise InputError(f"expected {owner}.{own}={value} instead", where=f"trainer.{name}")
+
+
+def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
+    """The parts of a search or a study."""
+    space: SearchSpace = make(cfg.space)
+    supernet = sizes_of(space.supernet, cfg.supernet, "supernet")
+    network = sizes_of(space.network, cfg.network, "network")
+    return Parts(
+        space,
+        make(cfg.search_data, data=make(cfg.dataset)),
+        Path(cfg.run),
+        cfg.seed,
+        supernet,
+        network,
+        make(cfg.benchmark) if cfg.benchmark else None,
+        partial(make, cfg.retrain) if "retrain" in cfg else Retrain,
+        partial(make, cfg.trainer, logger=False),
+    )
+
+
+def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
+    """Where a run of the module goes on that is resumed, or that SLURM starts again; None starts anew."""
+    path = Path(cfg.run) / CHECKPOINT
+    if (cfg.resume is None and not requeued()) or not path.is_file():
+        return None
+    try:
+        stored = torch.load(path, map_location="meta", weights_only=True, mmap=True)
+    except Exception as error:  # torch raises whatever the bytes lead it to
+        raise InputError(f"expected a checkpoint: {str(error).splitlines()[0]}", where=path) from None
+    parts = {"pytorch-lightning_version", "state_dict", "loops", "optimizer_states"}
+    if not isinstance(stored, dict) or not parts <= set(stored):
+        raise InputError("expected a checkpoint of a run", got="another file", where=path)
+    if _shapes(stored["state_dict"]) != _shapes(module.state_dict()):
+        raise InputError("expected a checkpoint of this network", got="one of another", where=path)
+    return str(path)
+
+
+def sizes_of(build: Callable[..., Any], sizes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The sizes of a network or supernet, which the space's method names."""
+    known = {key: hint for key, hint in (arguments(build) or {}).items() if key not in _FOUND_OUT}
+    for key, value in sizes.items():
+        check_value(key, value, known, where)
+    return dict(sizes)
+
+
+def metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
+    """The last metrics, without the weight of every edge.
+
+    A run that was killed after its last epoch trains no more when it is resumed, and has them from its file.
+    """
+    path = run / METRICS_FILE
+    stored = {
+        name: value for row in (read_metrics(path) if path.is_file() else []) for name, value in row.items()
+    }
+    found = {**stored, **{name: float(value) for name, value in trainer.callback_metrics.items()}}
+    left_out = ("weights/", "step", "epoch")
+    return {name: round(value, 6) for name, value in found.items() if not name.startswith(left_out)}
+
+
+def took(facts: Mapping[str, Any], elapsed: Elapsed) -> dict[str, Any]:
+    """The facts of a run with its seconds, which are no part of its result: two equal runs differ in them."""
+    return {**facts, "seconds": round(elapsed.seconds(), 1)}
+
+
+def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in state.items()}
+
+
+def option(name: str) -> DictConfig:
+    """The configuration behind an option, such as `dataset/digits`, without what was typed."""
+    found = compose(name)
+    for part in name.split("/")[:-1]:
+        found = found[part]
+    return found
+
+
+def own_folders() -> list[Path]:
+    """The configuration folders that were added with --config-dir."""
+    sources = HydraConfig.get().runtime.config_sources
+    return [Path(source.path) for source in sources if source.provider == "command-line"]
+
+
+def space_config(name: str) -> DictConfig:
+    """The configuration of the space of that name, with the sizes of its networks."""
+    known = groups(own_folders())["space"]
+    if name not in known:
+        raise InputError(f"expected a space ({near_match(name, known)})", got=name, where="genotype")
+    return compose(f"space/{name}")

@@ -1,0 +1,94 @@
+"""The summaries that finished runs leave; whatever is wrong with one is an `InputError` of one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nas_lightning.errors import InputError
+from nas_lightning.files import parse_json
+from nas_lightning.runs.folder import SUMMARY
+from nas_lightning.runs.repetitions import Job
+
+_MOST_SECONDS = 1e10  # centuries
+
+
+def job_folders(sweep: Path) -> list[Path]:
+    """The folders of a sweep's jobs in their order: those that a number names."""
+    return sorted(
+        (path for path in sweep.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name)
+    )
+
+
+def read_summary(run: Path) -> Job:
+    """What a run has come to: `overrides`, and `metrics` and `seconds` where it has no `error`.
+
+    >>> read_summary(Path("nowhere"))
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected a run that is finished (in nowhere)
+    """
+    try:
+        text = (run / SUMMARY).read_text(encoding="utf-8")
+    except OSError:
+        raise InputError("expected a run that is finished", where=run) from None
+    except UnicodeDecodeError:
+        raise InputError("expected a summary in UTF-8", where=run / SUMMARY) from None
+    job = parse_json(text, "expected a summary in JSON", run / SUMMARY)
+    if not isinstance(job, dict):
+        raise InputError("expected a summary of names and values", got=job, where=run / SUMMARY)
+    typed = job.get("overrides")
+    if not isinstance(typed, list) or not all(isinstance(line, str) for line in typed):
+        raise InputError("expected the list `overrides`", got=typed, where=run / SUMMARY)
+    if "error" not in job:
+        metrics = job.get("metrics")
+        if not isinstance(metrics, dict) or not all(map(is_number, metrics.values())):
+            raise InputError("expected numbers in `metrics`", got=metrics, where=run / SUMMARY)
+        check_values(job, run, numbers=["seconds"])
+        if not 0 <= job["seconds"] < _MOST_SECONDS:
+            raise InputError("expected `seconds` ≥ 0", got=job["seconds"], where=run / SUMMARY)
+    return job
+
+
+def check_values(job: Job, run: Path, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
+    """Raise unless these entries of a summary are there and of that type."""
+    for name in numbers:
+        if not is_number(job.get(name)):
+            raise InputError(f"expected a number `{name}`", got=job.get(name), where=run / SUMMARY)
+    for name in texts:
+        if not isinstance(job.get(name), str):
+            raise InputError(f"expected a text `{name}`", got=job.get(name), where=run / SUMMARY)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of JSON is a number that arithmetic is safe with.
+
+    >>> is_number(0.5), is_number("0.5"), is_number(True), is_number(10**400)
+    (True, False, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return not isinstance(value, int) or abs(value) < 10**300
+
+
+def read_record(run: Path, file: str) -> Mapping[str, Any]:
+    """A file of the run's `.hydra`; nothing where it is missing, damaged or no mapping."""
+    try:
+        record = yaml.safe_load((run / ".hydra" / file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def look_up(record: object, *names: str) -> Any:
+    """A value by its path of names; None where there is none.
+
+    >>> look_up({"hydra": {"runtime": 3}}, "hydra", "runtime"), look_up({"hydra": []}, "hydra", "runtime")
+    (3, None)
+    """
+    for name in names:
+        record = record.get(name) if isinstance(record, Mapping) else None
+    return record

@@ -1,0 +1,161 @@
+"""Images of every kind of pixel come out right to 1/255, or are refused in a line that names the file."""
+
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from nas_lightning.data import ImageFolder
+from nas_lightning.data.formats.decode import decode
+from nas_lightning.data.formats.listing import ImageFile, find_images
+from nas_lightning.errors import InputError
+
+RAMP = np.linspace(0, 1, 64).reshape(8, 8)  # every brightness, between black and white
+
+
+def png(pixels: np.ndarray, colour: int) -> bytes:
+    """A PNG file, written by hand: 16 bits a channel; colour type 0 is grey, 2 is RGB."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        whole = kind + content
+        return struct.pack(">I", len(content)) + whole + struct.pack(">I", zlib.crc32(whole))
+
+    height, width = pixels.shape[:2]
+    header = struct.pack(">IIBBBBB", width, height, 16, colour, 0, 0, 0)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+def read(path) -> np.ndarray:
+    return np.asarray(decode(ImageFile(str(path)))).astype(float)
+
+
+def write(path, image: Image.Image, **options) -> None:
+    image.save(path, **options)
+
+
+def grey_of_16_bits(path):
+    path.write_bytes(png(np.rint(RAMP * 65_535), 0))
+
+
+def colour_of_16_bits(path):
+    path.write_bytes(png(np.rint(np.stack([RAMP] * 3, axis=-1) * 65_535), 2))
+
+
+def grey_of_16_bits_as_tiff(path):
+    write(path, Image.fromarray(np.rint(RAMP * 65_535).astype(np.uint16)), format="TIFF")
+
+
+def floats(path):
+    write(path, Image.fromarray(RAMP.astype(np.float32)), format="TIFF")
+
+
+def grey_of_8_bits(path):
+    write(path, Image.fromarray(np.rint(RAMP * 255).astype(np.uint8)), format="PNG")
+
+
+def palette(path):
+    grey = Image.fromarray(np.rint(RAMP * 255).astype(np.uint8))
+    write(path, grey.convert("P"), format="PNG")
+
+
+def ink(path):
+    """CMYK without colour: black ink alone, as much as is dark."""
+    dark = np.rint((1 - RAMP) * 255).astype(np.uint8)
+    nothing = np.zeros_like(dark)
+    write(path, Image.fromarray(np.stack([nothing, nothing, nothing, dark], -1), "CMYK"), format="TIFF")
+
+
+def transparent(path):
+    grey = np.rint(RAMP * 255).astype(np.uint8)
+    write(path, Image.fromarray(np.stack([grey, np.full_like(grey, 9)], -1), "LA"), format="PNG")
+
+
+KINDS = [
+    *(grey_of_16_bits, colour_of_16_bits, grey_of_16_bits_as_tiff, floats),
+    *(grey_of_8_bits, palette, ink, transparent),
+]
+
+
+@pytest.mark.filterwarnings("ignore:'mode' parameter is deprecated")
+@pytest.mark.parametrize("kind", KINDS)
+def test_brightness_is_what_the_file_says(tmp_path, kind):
+    kind(tmp_path / "image")
+    expected = np.stack([RAMP] * 3, axis=-1) * 255
+    assert np.abs(read(tmp_path / "image") - expected).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        (np.float32([[0, 300]]), "expected floats from 0 to 1, got '0 to 300'"),
+        (np.float32([[-1, 1]]), "expected floats from 0 to 1, got '-1 to 1'"),
+        (np.float32([[np.nan, 1]]), "expected floats from 0 to 1"),
+        (np.int32([[0, 1_000_000]]), "expected an image of 8 or 16 bits or of floats from 0 to 1"),
+    ],
+)
+def test_numbers_without_a_meaning_are_refused(tmp_path, pixels, message):
+    path = tmp_path / "image.tif"
+    Image.fromarray(pixels).save(path)
+    with pytest.raises(InputError, match=r"image\.tif\)$") as caught:
+        decode(ImageFile(str(path)))
+    assert str(caught.value).startswith(message)
+
+
+def test_an_enormous_image_is_refused_by_its_header(tmp_path):
+    whole = png(np.zeros((2, 2)), 0)
+    path = tmp_path / "cat" / "big.png"
+    path.parent.mkdir()
+    header = struct.pack(">II", 23_000, 23_000)  # the rest of the file would not fill it
+    changed = b"IHDR" + header + whole[24:29]
+    path.write_bytes(whole[:12] + changed + struct.pack(">I", zlib.crc32(changed)) + whole[33:])
+    with pytest.raises(InputError, match=r"at most 89,478,485 pixels, got '23000 × 23000' \(in .*big\.png"):
+        decode(ImageFile(str(path)))
+    with pytest.raises(InputError, match="that can be read"):  # asked for, it is decoded, and broken
+        decode(ImageFile(str(path)), 600_000_000)
+
+
+def test_a_limit_of_ones_own(tmp_path, class_folders):
+    root = str(class_folders(tmp_path / "pictures", height=20, width=30))
+    assert ImageFolder(root=root, batch_size=2, most_pixels=600).train.images.shape[1:] == (3, 20, 30)
+    with pytest.raises(InputError, match="at most 599 pixels"):
+        ImageFolder(root=root, batch_size=2, most_pixels=599).setup()
+
+
+def test_a_folder_is_listed_as_timm_lists_it(tmp_path, class_folders):
+    from timm.data.readers import create_reader
+
+    root = class_folders(tmp_path / "pictures", per_class=11)
+    (root / "cat" / "deeper").mkdir()
+    os.replace(root / "cat" / "03.png", root / "cat" / "deeper" / "3.PNG")
+    (root / "cat" / "notes.txt").write_text("no image")
+    listing, reader = find_images(root), create_reader("", root=str(root))
+    pairs = zip(listing.files, listing.labels.tolist(), strict=True)
+    assert [(file.path, label) for file, label in pairs] == [tuple(sample) for sample in reader.samples]
+    assert listing.classes == tuple(reader.class_to_idx)
+
+
+def test_links_that_lead_back_multiply_nothing(tmp_path, class_folders):
+    root = class_folders(tmp_path / "pictures")
+    before = find_images(root)
+    for name in ("here", "there"):  # two of them: 2⁴⁰ ways
+        (root / "cat" / name).symlink_to(root, target_is_directory=True)
+    after = find_images(root)
+    assert (after.files, after.classes) == (before.files, before.classes)
+    assert torch.equal(after.labels, before.labels)
+
+
+def test_a_link_to_images_elsewhere_is_followed(tmp_path, class_folders):
+    root = class_folders(tmp_path / "pictures")
+    elsewhere = class_folders(tmp_path / "elsewhere")
+    (root / "fox").symlink_to(elsewhere / "cat", target_is_directory=True)
+    assert "fox" in find_images(root).classes

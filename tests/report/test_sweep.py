@@ -1,0 +1,46 @@
+"""The tables at the end of a sweep, from summaries written by hand."""
+
+import statistics
+
+from nas_lightning.report.sweep import read_jobs, tabulate_jobs, tabulate_seeds, unknown_objective
+
+
+def job(error=None, **metrics):
+    return {"overrides": ["lr=1"], "metrics": metrics, "seconds": 1.0} | ({"error": error} if error else {})
+
+
+def test_a_sweep_without_its_objective_says_so_in_one_line():
+    jobs = [job(test_accuracy=0.5), job("out of memory"), job(test_accuracy=0.6)]
+    assert list(unknown_objective(jobs, "test_accuracy")) == []
+    assert list(unknown_objective(jobs, None)) == []
+    (line,) = unknown_objective(jobs, "test_acuracy")
+    assert line == (
+        "objective=test_acuracy: not among the metrics of job 0, 2 (did you mean 'test_accuracy'?)"
+    )
+    assert tabulate_jobs([job(test_accuracy=0.5), job()], "test_accuracy").rows[1][2] == "not measured"
+    assert tabulate_jobs([job(my_metric=0.5)], "my_metric").columns[2] == "my_metric"
+
+
+def test_seeds_are_averaged_where_there_are_several():
+    jobs = [{**job(test_accuracy=a), "overrides": [f"seed={s}"]} for s, a in enumerate((0.5, 0.7))]
+    (table,) = tabulate_seeds([*jobs, job("broken")])
+    (row,) = table.rows
+    assert table.columns == ["settings", "seeds", "test_accuracy"]
+    assert row == ["–", 2, f"0.6000 ± {statistics.stdev([0.5, 0.7]):.4f}"]
+    assert list(tabulate_seeds(jobs[:1])) == []
+
+
+def test_a_damaged_summary_is_a_job_that_failed(tmp_path):
+    for name, text in {
+        "0": '{"overrides": [], "metrics": {"test_accuracy": 0.5}, "seconds": 1}',
+        "10": "[]",
+        "2": "{",
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(text)
+    (tmp_path / "3").mkdir()  # still running
+    jobs = read_jobs(tmp_path)
+    assert ["error" in job for job in jobs] == [False, True, True]
+    table = tabulate_jobs(jobs)
+    assert "expected a summary in JSON" in table.rows[1][2]
+    assert "expected a summary of names and values" in table.rows[2][2]
