@@ -2,6 +2,7 @@
 
 from nas_lightning.callbacks.best_checkpoint import BestCheckpoint
 from nas_lightning.callbacks.collapse import CollapseWarning
+from nas_lightning.callbacks.divergence_guard import DivergenceGuard
 from nas_lightning.callbacks.expected_time import ExpectedTime
 from nas_lightning.callbacks.frozen_backbone import FrozenBackbone
 from nas_lightning.callbacks.history import GenotypeHistory
@@ -15,6 +16,7 @@ from nas_lightning.callbacks.rng import RNGState
 __all__ = [
     "BestCheckpoint",
     "CollapseWarning",
+    "DivergenceGuard",
     "ExpectedTime",
     "FrozenBackbone",
     "GenotypeHistory",

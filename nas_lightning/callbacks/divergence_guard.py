@@ -1,0 +1,68 @@
+"""A training that has diverged ends there, and the last checkpoint stays one of finite weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from nas_lightning.errors import InputError
+
+
+class DivergenceGuard(pl.Callback):
+    """Ends a run, with one line, whose loss or weights are no longer finite.
+
+    Weights are looked at after the last batch of an epoch, before anybody derives something from them, and
+    before each checkpoint, which is not written then; the loss that the epoch logs at its end.
+
+    Args:
+        monitor: the loss, by the name that it is logged as.
+    """
+
+    def __init__(self, monitor: str = "train_loss") -> None:
+        self.monitor = monitor
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
+        if trainer.is_last_batch:
+            _check_weights(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        value = trainer.callback_metrics.get(self.monitor)
+        if value is not None and not bool(torch.isfinite(value).all()):
+            raise _divergence(trainer, f"a finite {self.monitor}", float(value))
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        _check_weights(trainer, pl_module)
+
+
+def infinite_parameter(module: nn.Module) -> str | None:
+    """The first parameter that has a value which is not finite.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> infinite_parameter(layer) is None
+    True
+    >>> _ = layer.bias.data.fill_(float("nan"))
+    >>> infinite_parameter(layer)
+    'bias'
+    """
+    return next((name for name, value in module.named_parameters() if not _finite(value)), None)
+
+
+def _finite(value: torch.Tensor) -> bool:
+    return bool(torch.isfinite(value.detach()).all())
+
+
+def _check_weights(trainer: pl.Trainer, module: nn.Module) -> None:
+    name = infinite_parameter(module)
+    if name is not None:
+        raise _divergence(trainer, "finite weights", f"nan or inf in {name}")
+
+
+def _divergence(trainer: pl.Trainer, expected: str, got: object) -> InputError:
+    where = f"epoch {trainer.current_epoch}, step {trainer.global_step}"
+    remedy = "lower the learning rate, or clip gradients"
+    return InputError(f"expected {expected}: {remedy}", got=got, where=where)
