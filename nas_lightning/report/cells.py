@@ -55,7 +55,7 @@ class EdgeShape:
         label: the operation; None where nothing is computed.
         words: what it is, in words.
         row: where its weights stand in the history, `group/row`; empty where they do not.
-        changed: whether the epoch before had it not.
+        marked: whether it stands out.
     """
 
     kind: Kind | None
@@ -64,7 +64,7 @@ class EdgeShape:
     label: Box | None
     words: str
     row: str = ""
-    changed: bool = False
+    marked: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,25 +82,31 @@ class CellShape:
 def shape_genotype(
     genotype: Genotype,
     rows: Mapping[str, Mapping[tuple[int, int], int]] | None = None,
-    before: Genotype | None = None,
+    plain: Mapping[str, Collection[Edge]] | None = None,
 ) -> list[CellShape]:
     """All cells of a genotype.
 
     Args:
         genotype: whose cells they are.
         rows: {cell: {(source, target): row}}, where the edges' weights stand in the history.
-        before: the genotype of the epoch before, from which changes are told.
+        plain: the edges of each cell that are not marked; None: none is.
     """
-    earlier = {} if before is None else dict(before.cells)
-    return [shape_cell(name, cell, (rows or {}).get(name, {}), earlier.get(name)) for name, cell in genotype]
+    rows = rows or {}
+    plain = {name: cell.edges for name, cell in genotype} if plain is None else plain
+    return [shape_cell(name, cell, rows.get(name, {}), plain.get(name, ())) for name, cell in genotype]
+
+
+def common_edges(genotypes: Sequence[Genotype]) -> dict[str, set[Edge]]:
+    """The edges that all genotypes have, by the name of the cell."""
+    names = [name for name, _ in genotypes[0]]
+    return {name: set.intersection(*(set(dict(g.cells)[name].edges) for g in genotypes)) for name in names}
 
 
 def shape_cell(
-    name: str, cell: Cell, rows: Mapping[tuple[int, int], int], before: Cell | None = None
+    name: str, cell: Cell, rows: Mapping[tuple[int, int], int], plain: Collection[Edge]
 ) -> CellShape:
     """One cell; its edges first, then those that gather its outputs."""
     layout = lay_out(cell)
-    known: Collection[Edge] = cell.edges if before is None else before.edges
     edges = []
     for edge, route in zip(cell.edges, layout.routes, strict=False):
         row = rows.get((edge.source, edge.target))
@@ -112,7 +118,7 @@ def shape_cell(
                 _label(edge.op, route, layout),
                 edge_words(edge, cell.inputs),
                 "" if row is None else f"{name}/{row}",
-                edge not in known,
+                edge not in plain,
             )
         )
     for route in layout.routes[len(cell.edges) :]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-LEFT, RIGHT, TOP, BOTTOM = 44, 10, 8, 24  # pixels around the lines
+LEFT, RIGHT, TOP, BOTTOM = 54, 10, 8, 24  # pixels around the lines
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def draw_chart(
         )
         for line in lines
     ]
-    steps = [tick for tick in ticks(epochs[0], epochs[-1], max(2, width // 70)) if tick == int(tick)]
+    steps = [tick for tick in ticks(epochs[0], epochs[-1], max(3, width // 60)) if tick == int(tick)]
     x_ticks = [(x(tick), str(int(tick))) for tick in steps or [epochs[0]]]
     levels = ticks(low, high, max(3, height // 45))
     y_ticks = [(y(level), text) for level, text in zip(levels, tick_texts(levels), strict=True)]

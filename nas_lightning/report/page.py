@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nas_lightning.runs.findings import Findings
 
 REPORT_FILE = "report.html"
-_ACCURACIES = ("test_accuracy", "val_accuracy", "valid_accuracy")
+_ACCURACIES = ("test_accuracy", "ensemble_accuracy", "val_accuracy", "valid_accuracy")
 
 
 def write_report(

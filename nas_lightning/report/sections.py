@@ -18,7 +18,7 @@ from nas_lightning.genotype import FILE_NAME, read_genotypes
 from nas_lightning.plots.curves import by_epoch, by_panel
 from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
 from nas_lightning.plots.style import theme_svg
-from nas_lightning.report.cells import kinds_in, shape_genotype
+from nas_lightning.report.cells import common_edges, kinds_in, shape_genotype
 from nas_lightning.report.charts import Chart, Line, draw_chart
 from nas_lightning.report.timeline import Timeline, draw_weight_charts, read_timeline
 from nas_lightning.runs.history import FIGURES, HISTORY_FILE
@@ -67,11 +67,17 @@ def read_architecture(run: Path, facts: Values) -> Values:
     notations = facts.get("notation", [str(genotype) for genotype in genotypes])
     timeline = _timeline(run) if len(genotypes) == 1 else None
     rows = timeline.rows if timeline else {}
+    common = common_edges(genotypes)
     members = [
-        {"number": number, "cells": shape_genotype(genotype, rows), "notation": str(notation)}
+        {"number": number, "cells": shape_genotype(genotype, rows, common), "notation": str(notation)}
         for number, (genotype, notation) in enumerate(zip(genotypes, notations, strict=False), 1)
     ]
-    return {"members": members, "kinds": kinds_in(genotypes), "timeline": timeline}
+    values: dict[str, Any] = {"members": members, "kinds": kinds_in(genotypes), "frames": []}
+    if timeline and timeline.genotypes:
+        frames, order = timeline.frames(genotypes[0])
+        values |= {"frames": frames, "numbers": timeline.numbers(order)}
+        values["kinds"] = kinds_in([*genotypes, *timeline.genotypes])
+    return values
 
 
 def read_results(run: Path, facts: Values) -> Values:

@@ -19,9 +19,13 @@ from nas_lightning.spaces.ops import NONE
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands after an epoch, and how many edges it changed."""
+    """The cells after an epoch, or after several that changed nothing.
 
-    epoch: int
+    Args:
+        cells: with the edges marked that the epoch before did not have.
+        changes: how many these are.
+    """
+
     cells: Sequence[CellShape]
     changes: int
 
@@ -60,33 +64,38 @@ class Timeline:
         return [entry["groups"][group]["scores"] for entry in self.entries if group in entry["groups"]]
 
     @cached_property
-    def frames(self) -> list[Frame]:
-        """The cells after every epoch, where every epoch has one genotype."""
+    def genotypes(self) -> list[Genotype]:
+        """Of every epoch; none where an epoch has several."""
         if not all(len(entry.get("genotypes", ())) == 1 for entry in self.entries):
             return []
-        frames: list[Frame] = []
-        before = None
-        for entry in self.entries:
-            genotype = Genotype.from_dict(entry["genotypes"][0])
-            cells = shape_genotype(genotype, self.rows, before)
-            changes = sum(edge.changed for cell in cells for edge in cell.edges)
-            frames.append(Frame(entry["epoch"] + 1, cells, changes))
-            before = genotype
-        return frames
+        return [Genotype.from_dict(entry["genotypes"][0]) for entry in self.entries]
 
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """What the page's script looks up: candidates and weights, with four digits."""
-        return {
+    def frames(self, result: Genotype) -> tuple[list[Frame], list[int]]:
+        """The pictures of all epochs and of the result, and which of them each of these shows."""
+        frames: dict[tuple[Genotype, Genotype], Frame] = {}
+        order = []
+        before = [*self.genotypes[:1], *self.genotypes]
+        for earlier, genotype in zip(before, [*self.genotypes, result], strict=True):
+            key = earlier, genotype
+            if key not in frames:
+                cells = shape_genotype(genotype, self.rows, {name: cell.edges for name, cell in earlier})
+                marked = sum(edge.marked for cell in cells for edge in cell.edges)
+                frames[key] = Frame(cells, marked)
+            order.append(list(frames).index(key))
+        return list(frames.values()), order
+
+    def numbers(self, order: Sequence[int]) -> dict[str, Any]:
+        """What the page's script looks up: epochs, their frames, and weights with four digits."""
+        groups = {
             name: {
                 "ops": [pretty(op) for op in self.groups[name]["ops"]],
                 "kinds": [kind(op).key for op in self.groups[name]["ops"]],
-                "scores": [
-                    [[float(f"{s:.4g}") for s in row] for row in epoch] for epoch in self.scores(name)
-                ],
+                "scores": [[[float(f"{s:.4g}") for s in row] for row in e] for e in self.scores(name)],
             }
             for name in self.rows
+            if all(name in entry["groups"] for entry in self.entries)
         }
+        return {"epochs": self.epochs, "frames": order, "groups": groups}
 
 
 def read_timeline(path: Path) -> Timeline:

@@ -17,13 +17,10 @@ from nas_lightning.genotype import write_genotypes
 from nas_lightning.plots.style import INK
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.findings import Findings
-from nas_lightning.runs.metrics_csv import MetricsCSV
-from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.spaces import DartsSpace
 from nas_lightning.tables import Table
+from tests.report.searches import GENOTYPES, SPACE
 
-DRAW = torch.Generator().manual_seed(0)
-SPACE = NasBench201()
-GENOTYPES = [SPACE.sample(DRAW) for _ in range(2)]
 EVERYTHING = ["genotype.json", "metrics.csv", "history.jsonl", ".hydra"]
 EMPTY = {"link", "meta", "br", "hr", "img", "input"}
 
@@ -64,43 +61,6 @@ class Page(HTMLParser):
         self.text += data
 
 
-@pytest.fixture
-def run(tmp_path):
-    """A finished search's folder with everything in it."""
-    folder = tmp_path / "outputs" / "search" / "one run"
-    (folder / ".hydra").mkdir(parents=True)
-    (folder / ".hydra" / "config.yaml").write_text("seed: 3\nstrategy:\n  lr: 0.025\n")
-    (folder / ".hydra" / "overrides.yaml").write_text("- dataset=fake\n- strategy=darts\n- seed=3\n")
-    choices = {"strategy": "darts", "space": "nasbench201", "dataset": "fake"}
-    (folder / ".hydra" / "hydra.yaml").write_text(json.dumps({"hydra": {"runtime": {"choices": choices}}}))
-    facts = {
-        "strategy": "Darts",
-        "space": "nasbench201",
-        "dataset": "fake",
-        "seed": 3,
-        "params": 1234567,
-        "macs": 7654321,
-        "versions": {"torch": "9.9"},
-        "metrics": {"valid_accuracy": 0.625, "train_loss": 1.25, "tau": 0.1, "weights/cell/0_1/none": 0.5},
-        "notation": [SPACE.notation(GENOTYPES[0])],
-    }
-    write_genotypes(folder / "genotype.json", GENOTYPES[:1], **facts)
-    logger = MetricsCSV(folder)
-    for epoch in range(3):
-        logger.log_metrics(
-            {"epoch": epoch, "train_loss": 2.0 - epoch / 2, "valid_accuracy": epoch / 4}, epoch
-        )
-    logger.finalize("success")
-    scores = {
-        "edges": [[0, 1], [1, 2]],
-        "ops": ["none", "skip_connect"],
-        "scores": [[0.25, 0.75], [0.5, 0.5]],
-    }
-    entries = [{"epoch": epoch, "genotypes": [], "groups": {"cell": scores}} for epoch in range(3)]
-    (folder / "history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    return folder
-
-
 def remove(folder, name):
     path = folder / name
     if path.is_dir():
@@ -137,7 +97,7 @@ def test_a_whole_run(run):
     assert "Left out" not in page.text
     assert "weights/cell" not in page.text
     charts = 1 + 1 + 2  # a cell without a title, a panel each of losses and accuracies, a panel an edge
-    assert page.tags.count("figure") == 1 + charts
+    assert page.tags.count("figure") == 1 + charts + 3  # the epochs' cells: first, second, third from another
     assert SPACE.notation(GENOTYPES[0]) in page.blocks
     assert [block for block in page.blocks if block.startswith("python")] == list(following.values())
     assert "Train it" in page.sections["What to type next"]
@@ -258,7 +218,7 @@ def test_everything_is_escaped(run):
     write_genotypes(run / "genotype.json", GENOTYPES[:1], **facts)
     table = Table("t", evil, [evil], [[evil]], evil)
     page = Page(write_report(run, following={evil: evil}, findings=Findings([table])))
-    assert page.tags.count("script") == 1  # the page's own
+    assert page.tags.count("script") == 2  # the page's own, and its data
     assert page.text.count(evil) >= 12
     assert str(escape(evil)) in (run / "report.html").read_text()
 
@@ -277,7 +237,7 @@ def test_weights_are_drawn_anew_only_after_the_history_changed(run):
 
 def test_the_deepest_published_space_fits(run):
     space = DartsSpace()
-    genotype = space.sample(DRAW)
+    genotype = space.sample(torch.Generator().manual_seed(0))
     write_genotypes(run / "genotype.json", [genotype], notation=[space.notation(genotype)])
     assert space.notation(genotype) in Page(write_report(run)).blocks
 
@@ -305,3 +265,36 @@ def test_findings_stand_in_place_of_curves(run):
     for part in ("How they differ", "first", "0.1235", "A note"):
         assert part in page.sections["Tables and figures"]
     assert page.tags.count("svg") == 2  # the cell, and the figure
+
+
+def luminance(colour):
+    """WCAG 2.2, relative luminance."""
+    digits = colour.lstrip("#")
+    digits = "".join(2 * d for d in digits) if len(digits) == 3 else digits
+    channels = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrasts_by_the_formula_of_the_standard(run):
+    assert contrast("#000", "#fff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    style = write_report(run).read_text(encoding="utf-8").partition("</style>")[0]
+    light, dark = {}, {}
+    for theme, text in ((light, re.sub(r"@media.*?\}\s*\}", "", style, flags=re.S)), (dark, style)):
+        theme.update(re.findall(r"--([\w-]+): (#\w+)", text))
+    for theme in (light, dark):
+        backgrounds = [theme[name] for name in ("page", "card", "code", "node")]
+        for name, colour in theme.items():
+            if name in ("ink", "soft"):
+                assert min(contrast(colour, theme[b]) for b in ("page", "card", "code")) >= 4.5, name
+            if name.startswith(("kind-", "series-")) or name == "focus":
+                assert contrast(colour, theme["card"]) >= 3, name
+        assert min(contrast(theme["ink"], colour) for colour in backgrounds) >= 7
+    assert light["card"] != dark["card"]
+    assert len(light) == len(dark) >= 20

@@ -1,0 +1,147 @@
+"""The page in a browser: it fits every screen, moves by keyboard, and stands without its script."""
+
+import json
+
+import pytest
+from matplotlib.figure import Figure
+
+from nas_lightning.genotype import write_genotypes
+from nas_lightning.report.page import write_report
+from nas_lightning.runs.findings import Findings
+from nas_lightning.tables import Table
+from tests.report.searches import GENOTYPES
+
+EVIL = "</pre></script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
+
+
+def search(run):
+    return write_report(run, 12.5, {"Train it": "python train.py genotype=file " + 20 * "longer"})
+
+
+def ensemble(run):
+    write_genotypes(run / "genotype.json", GENOTYPES, strategy="Nesbs", seed=0, notation=["a" * 300, "b"])
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    figure.subplots().plot([0, 1])
+    wide = Table("t", "Many columns", [f"column {n}" for n in range(20)], [[0.5] * 20])
+    return write_report(run, findings=Findings([wide], {"agreement": figure}))
+
+
+def unfinished(run):
+    (run / "genotype.json").unlink()
+    return write_report(run)
+
+
+def hostile(run):
+    facts = dict.fromkeys(("strategy", "space", "dataset"), EVIL)
+    facts |= {"versions": {EVIL: EVIL}, "metrics": {EVIL: 1.0, "x_loss": 2.0}, "notation": [EVIL], "seed": 0}
+    write_genotypes(run / "genotype.json", GENOTYPES[:1], **facts)
+    history = run / "history.jsonl"
+    entries = [json.loads(line) for line in history.read_text().splitlines()]
+    for entry in entries:
+        (scores,) = entry["groups"].values()
+        entry["groups"] = {EVIL: {**scores, "ops": ["none", EVIL]}}
+    history.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return write_report(run, following={EVIL: EVIL})
+
+
+SMALLEST = """Math.min(...[...document.querySelectorAll("body *")]
+    .filter((e) => e.getClientRects().length)
+    .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()))
+    .map((e) => {
+        const svg = e.closest("svg");
+        const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
+        return parseFloat(getComputedStyle(e).fontSize) * scale;
+    }))"""
+
+
+@pytest.mark.parametrize("page", [search, ensemble, unfinished, hostile])
+def test_pages_fit_phones_and_screens_in_both_themes(run, browser, page):
+    path = page(run)
+    for width in (390, 1280):
+        for dark in (False, True):
+            browser.open(path, width, dark)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert browser.run(SMALLEST) >= 10.99
+            background = browser.run("getComputedStyle(document.body).backgroundColor")
+            assert (background == "rgb(21, 24, 28)") == dark
+    assert browser.run("window.evil") is None
+    assert browser.errors == []
+
+
+def test_the_keyboard_moves_through_the_epochs_and_the_edges(run, browser):
+    browser.open(search(run))
+    output = "document.querySelector('.player output').textContent"
+    edges = "[...document.querySelectorAll('.cells .edge title')].map((e) => e.textContent)"
+    labels = {}
+    browser.run("document.querySelector('.player input').focus()")
+    for number in (2, 1, 0):
+        browser.press("ArrowLeft", 37)
+        assert browser.run(output).startswith(f"{number + 1} of 3")
+        labels[number] = browser.run(edges)
+    assert labels[0] == labels[2] != labels[1]
+    browser.press("ArrowRight", 39)
+    first, second = (set(dict(genotype.cells)["cell"].edges) for genotype in GENOTYPES)
+    new = len(second - first)
+    assert browser.run(output) == f"2 of 3, {new} edge{'s' * (new > 1)} changed"
+    assert browser.run("document.querySelectorAll('.cells .marked').length") == new
+    browser.run("document.querySelector('.player label').focus()")
+    for _ in range(10):
+        browser.press("Tab", 9)
+        if browser.run("document.activeElement.classList.contains('edge')"):
+            break
+    assert browser.run("document.activeElement.dataset.row") == "cell/0"
+    cells = "(row) => [...row.cells].map((cell) => cell.textContent)"
+    rows = f"[...document.querySelectorAll('.edge-weights tbody tr')].map({cells})"
+    assert browser.run(rows) == [["1", "skip", "0.750", "75.0 %"], ["2", "none", "0.250", "25.0 %"]]
+    assert browser.run("document.querySelectorAll('.edge-weights svg .now').length") == 1
+    assert browser.errors == []
+
+
+def test_play_goes_to_the_end_and_stops(run, browser):
+    browser.open(search(run))
+    browser.run("document.querySelector('.play').click()")
+    assert browser.run("document.querySelector('.play').textContent") == "Pause"
+    over = "document.querySelector('.play').textContent === 'Play'"
+    ended = f"new Promise((done) => setInterval(() => {over} && done(1), 50))"
+    assert browser.run(ended) == 1
+    assert browser.run("document.querySelector('.player output').textContent").startswith("result")
+
+
+def test_without_its_script_the_page_has_the_cell_and_all_tables(run, browser):
+    browser.open(search(run), scripts=False)
+    browser("Emulation.setScriptExecutionDisabled", value=False)  # the script of the page has not run
+    assert browser.run("document.querySelectorAll('.cells svg.cell').length") == 1
+    assert browser.run("getComputedStyle(document.querySelector('.player')).display") == "none"
+    assert browser.run("document.querySelectorAll('.charts.small .chart').length") == 2
+    assert browser.run("document.querySelectorAll('table td').length") > 2
+
+
+def test_a_press_on_copy_copies(run, browser):
+    browser.open(search(run))
+    browser("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    pressed = """(async () => {
+        const block = [...document.querySelectorAll("pre.copy")].pop();
+        let copied = "";
+        navigator.clipboard.writeText = async (text) => { copied = text; };
+        block.nextElementSibling.click();
+        await new Promise((done) => setTimeout(done, 50));
+        return copied === block.textContent && block.nextElementSibling.textContent;
+    })()"""
+    assert browser.run(pressed) == "Copied"
+
+
+def test_fifty_epochs_are_small_and_open_at_once(run, browser):
+    entries = []
+    for epoch in range(50):
+        rows = {
+            "edges": [[s, t] for t in range(2, 6) for s in range(t)],
+            "ops": [f"op_{n}" for n in range(8)],
+        }
+        weights = {**rows, "scores": [[(epoch + n) / 60 for n in range(8)]] * 14}
+        groups = {"normal": weights, "reduce": weights}
+        entries.append({"epoch": epoch, "genotypes": [GENOTYPES[epoch % 2].to_dict()], "groups": groups})
+    (run / "history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    path = search(run)
+    assert path.stat().st_size < 1_000_000
+    browser.open(path)
+    assert browser.run("performance.getEntriesByType('navigation')[0].loadEventStart") < 500
