@@ -134,3 +134,16 @@ def test_every_package_is_installed():
     patterns = setup["options.package_data"]["nas_lightning.conf"].replace(",", " ").split()
     found = {file for pattern in patterns for file in config_folder().glob(pattern)}
     assert found == set(config_folder().rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_target_of_ours_is_a_public_name(path):
+    """A room and a class of it, `nas_lightning.strategies.PRDarts`, which one file defines."""
+    text = (config_folder() / path).read_text(encoding="utf-8")
+    for target in re.findall(r"_target_: (nas_lightning\.[\w.]+)", text):
+        assert re.fullmatch(r"nas_lightning\.[a-z]+\.\w+", target), target
+        name = target.rpartition(".")[2]
+        assert get_object(target).__name__ == name
+        folder = config_folder().parent / "nas_lightning" / target.split(".")[1]
+        texts = [file.read_text(encoding="utf-8") for file in folder.rglob("*.py")]
+        assert sum(bool(re.search(rf"^(class|def) {name}\b", text, re.M)) for text in texts) == 1

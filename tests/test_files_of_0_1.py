@@ -77,3 +77,18 @@ def test_a_search_that_was_stopped_goes_on_to_the_end_that_it_would_have_had(com
     assert found["metrics"] == pytest.approx(expected["metrics"], rel=1e-3)
     (genotype,) = read_genotypes(tmp_path / "search")
     assert genotype.cells == read_genotypes(FILES / "search_end")[0].cells
+
+
+def test_a_training_run_goes_on_where_its_class_has_moved(command, tmp_path):  # noqa: F811
+    """All its epochs were over, so that only its end is done again."""
+    shutil.copytree(FILES / "train", tmp_path / "train")
+    shutil.copytree(FILES / "search_end", tmp_path / "made" / "whole")
+    outcome = command("train", "resume=train")
+    assert outcome.code == 0, outcome.err
+    found, expected = (
+        json.loads((folder / "train" / "summary.json").read_text()) for folder in (tmp_path, FILES)
+    )
+    tested = [name for name in expected["metrics"] if name.startswith("test_")]
+    assert {name: found["metrics"][name] for name in tested} == pytest.approx(
+        {name: expected["metrics"][name] for name in tested}, rel=1e-3
+    )

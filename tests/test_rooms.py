@@ -9,7 +9,9 @@ import pytest
 import nas_lightning
 
 PACKAGE = Path(nas_lightning.__file__).parent
-SMALL_VALUES = {"version", "errors", "checks", "files", "randomness", "text", "tables", "genotype", "options"}
+SMALL_VALUES = {
+    *("version", "errors", "checks", "files", "randomness", "text", "tables", "genotype", "options", "rooms")
+}
 ROOMS = (
     *("spaces", "data", "plots", "metrics", "cost", "models", "benchmarks", "training", "runs", "objectives"),
     *("ensembles", "strategies", "callbacks", "studies", "report", "jobs", "cli", "measure"),

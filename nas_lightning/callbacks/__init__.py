@@ -1,5 +1,7 @@
 """What accompanies searches and training runs, each a small Lightning callback of its own."""
 
+from typing import TYPE_CHECKING
+
 from nas_lightning.callbacks.best_checkpoint import BestCheckpoint
 from nas_lightning.callbacks.collapse import CollapseWarning
 from nas_lightning.callbacks.divergence_guard import DivergenceGuard
@@ -12,6 +14,7 @@ from nas_lightning.callbacks.memory_guard import MemoryGuard
 from nas_lightning.callbacks.progress import SearchProgressBar
 from nas_lightning.callbacks.rewind import RewindMetrics
 from nas_lightning.callbacks.rng import RNGState
+from nas_lightning.rooms import names_of
 
 __all__ = [
     "BestCheckpoint",
@@ -27,3 +30,6 @@ __all__ = [
     "RewindMetrics",
     "SearchProgressBar",
 ]
+
+if not TYPE_CHECKING:  # which is to know a misspelt name
+    __getattr__ = names_of(__name__)

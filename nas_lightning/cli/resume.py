@@ -87,9 +87,15 @@ def _check_same(before: Any, today: Any, now: Any) -> None:
     old, new = {**dict(_leaves(today)), **dict(_leaves(before))}, dict(_leaves(now))
     for key in sorted({*old, *new}, key=lambda key: (not key.endswith("_target_"), key)):
         kept = f"{key}.".startswith(tuple(f"{name}." for name in KEPT)) and not key.endswith(MOVABLE)
-        if kept and old.get(key) != new.get(key):
+        if kept and _comparable(old.get(key)) != _comparable(new.get(key)):
             expected = f"expected {key}={old.get(key)}, as the run that goes on has it"
             raise InputError(expected, got=new.get(key, "nothing"), where="resume")
+
+
+def _comparable(value: Any) -> Any:
+    """A value; of a class of ours its name, whatever module it stood in when the run was started."""
+    ours = isinstance(value, str) and value.startswith("nas_lightning.")
+    return value.rpartition(".")[2] if ours else value
 
 
 def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

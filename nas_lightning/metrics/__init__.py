@@ -1,5 +1,7 @@
 """Training-free metrics: a network and a batch in, a number out, the network as it was."""
 
+from typing import TYPE_CHECKING
+
 from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.counts import Flops, Layers, Params
 from nas_lightning.metrics.expressivity import Expressivity
@@ -26,6 +28,7 @@ from nas_lightning.metrics.trainability import Trainability
 from nas_lightning.metrics.vkdnw import Vkdnw
 from nas_lightning.metrics.zen import Zen
 from nas_lightning.metrics.zico import Zico
+from nas_lightning.rooms import names_of
 
 __all__ = [
     "Expressivity",
@@ -58,3 +61,6 @@ __all__ = [
     "ntk",
     "score",
 ]
+
+if not TYPE_CHECKING:  # which is to know a misspelt name
+    __getattr__ = names_of(__name__)

@@ -1,5 +1,8 @@
 """Search spaces: each one file, one final subclass of `SearchSpace`."""
 
+from typing import TYPE_CHECKING
+
+from nas_lightning.rooms import names_of
 from nas_lightning.spaces.activations.mlp import Mlp
 from nas_lightning.spaces.activations.two_layer import TwoLayer
 from nas_lightning.spaces.base import Group, SearchSpace
@@ -26,3 +29,6 @@ __all__ = [
     "TwoLayer",
     "make_space",
 ]
+
+if not TYPE_CHECKING:  # which is to know a misspelt name
+    __getattr__ = names_of(__name__)

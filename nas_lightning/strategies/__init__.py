@@ -1,5 +1,8 @@
 """Search strategies: each one file, one final subclass of `Strategy`."""
 
+from typing import TYPE_CHECKING
+
+from nas_lightning.rooms import names_of
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.black_box.eigen_nas import EigenNas, Knas
 from nas_lightning.strategies.black_box.evolution import Evolution
@@ -34,3 +37,6 @@ __all__ = [
     "RandomWS",
     "Strategy",
 ]
+
+if not TYPE_CHECKING:  # which is to know a misspelt name
+    __getattr__ = names_of(__name__)
