@@ -15,6 +15,8 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+import yaml
+
 
 def config_folder() -> Path:
     """Where the package's configurations are."""
@@ -36,6 +38,20 @@ def _groups(folders: tuple[Path, ...]) -> dict[str, dict[str, str]]:
             group, *rest = path.relative_to(folder).with_suffix("").parts
             found.setdefault(group, {})["/".join(rest)] = description(path)
     return found
+
+
+def top_names(script: str) -> set[str]:
+    """What stands at the top of a script's configuration: its groups, and the keys of its own yamls.
+
+    >>> {"trainer", "seed", "objective"} <= top_names("search"), "genotype" in top_names("search")
+    (True, False)
+    """
+    names: set[str] = set()
+    for name in (script, "base"):
+        content = yaml.safe_load((config_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+        chosen = [entry for entry in content.pop("defaults", []) if isinstance(entry, dict)]
+        names |= {*content, *(group for entry in chosen for group in entry)}
+    return names
 
 
 def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nas_lightning.errors import InputError
 
@@ -32,12 +31,11 @@ def analyze() -> None:
     _enter("analyze")
 
 
-def _enter(name: str) -> None:
-    from nas_lightning.cli.commandline import prepare
+def _enter(script: str) -> None:
+    from nas_lightning.cli.commandline import run_command
 
     try:
-        sys.argv[1:] = prepare(name, sys.argv[1:])
-        _compose_and_run(name)
+        run_command(script, sys.argv[1:], _job)
     except BrokenPipeError:  # `--help | head` has read enough
         sys.stdout = None  # so that nothing is flushed into the closed pipe
         sys.exit(1)
@@ -45,15 +43,6 @@ def _enter(name: str) -> None:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-
-
-def _compose_and_run(name: str) -> None:
-    import hydra
-
-    main: Callable[[], Any] = hydra.main(
-        version_base="1.3", config_path="pkg://nas_lightning.conf", config_name=name
-    )(_job)
-    main()
 
 
 def _job(cfg: DictConfig) -> float | None:

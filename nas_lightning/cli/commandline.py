@@ -1,77 +1,98 @@
-"""What was typed, looked at before anything heavy is imported and before anything is written.
+"""The way of a command: words → command → one composition → checked → its folder → its job.
 
-Four things are shorthands, which become what Hydra understands:
-
-    run=DIR          the folder that the run is written to
-    resume=DIR       what was typed for the run in that folder, and that folder again
-    network.KEY=…    the sizes of a network, which are known only when its space is
-    trainer.KEY=…    any of the trainer's arguments, whether or not the configuration mentions it
+All of it before anything heavy is imported and, but for the folder, before anything is written.
 """
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
-from hydra._internal.utils import get_args_parser
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.cli.composition import check
+from nas_lightning.cli.composer import Composer
+from nas_lightning.cli.composition import check_command
 from nas_lightning.cli.help import help_text
-from nas_lightning.cli.resume import after_requeue, continued, own_folders, run_to_resume
+from nas_lightning.cli.resume import check_same_run, record_to_resume, resume_requeued, run_to_resume
+from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key, parse_flags
 from nas_lightning.errors import InputError
-from nas_lightning.runs.folder import reserve
+from nas_lightning.runs.command import Command
+from nas_lightning.runs.folder import RunFolder
+from nas_lightning.runs.record import Record
 from nas_lightning.text import quote
 
-_LEFT_TO_HYDRA = ("hydra_help", "info", "shell_completion", "experimental_rerun")
+Job = Callable[[DictConfig], Any]
+_LEFT_TO_HYDRA = (
+    *("hydra_help", "info", "shell_completion", "experimental_rerun"),
+    *("config_name", "config_path"),
+)
 CHILD = "hydra.output_subdir=null"
 """Leaves `.hydra` as it is; Lightning types it, too, in the processes that it starts beside the first one."""
 
 
-def prepare(name: str, argv: Sequence[str]) -> list[str]:
-    """The arguments that Hydra gets; exits after `--help`, raises an `InputError` for what cannot run."""
-    folders = _config_dirs(argv)
+def run_command(script: str, argv: Sequence[str], job: Job) -> None:
+    """Do what was typed; raises an `InputError` for what cannot run."""
+    folders = config_folders(argv)
     _make_importable(folders)
     if {"--help", "-h"} & set(argv):
-        print(help_text(name, folders))
-        sys.exit()
-    arguments = _parse(argv)
-    if CHILD in argv or any(getattr(arguments, option) for option in _LEFT_TO_HYDRA):
-        return list(argv)
+        print(help_text(script, folders))
+        return
+    arguments = parse_flags(argv)
     if arguments.resolve and not arguments.cfg:
         raise InputError("expected --cfg job beside --resolve", where="the command line")
-    flags = [arg for arg in argv if arg not in arguments.overrides]
-    overrides = [_written_out(name, override, arguments.multirun) for override in arguments.overrides]
-    overrides = after_requeue(overrides)
-    run = run_to_resume(overrides)
-    if run is None:
-        config = check(name, overrides, folders, sweep=arguments.multirun)
+    if any(getattr(arguments, option) for option in _LEFT_TO_HYDRA):
+        _leave_to_hydra(script, job)
+    else:
+        flags = [arg for arg in argv if arg not in arguments.overrides]
+        _run(script, folders, arguments, flags, job)
+
+
+def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: list[str], job: Job) -> None:
+    sweep = arguments.multirun
+    words = [expand_shorthand(script, word, sweep) for word in arguments.overrides]
+    record = None
+    if CHILD not in words:  # the first process has looked at them
+        words = resume_requeued(words)
+        if run := run_to_resume(words, sweep):
+            record = record_to_resume(script, run)
+            words = [*_words_of(record, words), f"hydra.run.dir={quote(str(run))}", CHILD]
+            if not folders:
+                folders = record.folders
+                flags += [part for folder in folders for part in ("--config-dir", str(folder))]
+                _make_importable(folders)
+    command = Command(script, tuple(words), folders, sweep)
+    with Composer(script, folders) as composer:
+        config = check_command(command, composer)
         if arguments.cfg:
-            return [*flags, *overrides]
-        output = reserve(config, overrides, sweep=arguments.multirun)
-        return [*flags, *overrides, f"hydra.{_mode(arguments.multirun)}.dir={quote(str(output))}"]
-    if arguments.multirun:
-        raise InputError("expected one run to go on with, without -m", got=str(run), where="resume")
-    if not folders:
-        folders = own_folders(run)
-        _make_importable(folders)
-        flags += [part for folder in folders for part in ("--config-dir", str(folder))]
-    overrides = continued(name, run, overrides, folders)
-    check(name, overrides, folders, sweep=False)
-    return [*flags, *overrides, f"hydra.run.dir={quote(str(run))}", CHILD]
+            composer.show(config, arguments)
+            return
+        if record is not None:
+            check_same_run(record, config, composer)
+        elif CHILD not in words:
+            _reserve_folder(config, command)
+        sys.argv[1:] = [*flags, *words]  # what Lightning starts other processes with
+        composer.run(config, job, sweep=config.hydra.mode == RunMode.MULTIRUN)
 
 
-def _config_dirs(argv: Sequence[str]) -> list[Path]:
-    """The user's own configuration folders: --config-dir DIR, -cd DIR."""
-    flags = ("--config-dir", "-cd")
-    found = [argv[i + 1] for i, arg in enumerate(argv[:-1]) if arg in flags]
-    found += [arg.split("=", 1)[1] for arg in argv if arg.startswith("--config-dir=")]
-    for folder in found:
-        if not Path(folder).is_dir():
-            raise InputError("expected a folder of configurations", got=folder, where="--config-dir")
-    return [Path(folder).resolve() for folder in found]
+def _words_of(record: Record, typed: Sequence[str]) -> list[str]:
+    """What was typed for a run that goes on, and then what is typed besides."""
+    replaced = {word.split("=")[0] for word in typed}
+    return [*(word for word in record.words if word.split("=")[0] not in replaced), *typed]
+
+
+def _reserve_folder(config: DictConfig, command: Command) -> None:
+    """Make the folder of the run or sweep, and name it in the configuration."""
+    sweep = config.hydra.mode == RunMode.MULTIRUN
+    key = folder_key(sweep)
+    typed = bool(command.settings(f"{key}="))
+    path = str(RunFolder.reserve(str(OmegaConf.select(config, key)), typed=typed).path)
+    OmegaConf.update(config, key, path)
+    if sweep and not typed:
+        config.hydra.overrides.hydra.append(f"{key}={quote(path)}")  # that of all its jobs
 
 
 def _make_importable(folders: Sequence[Path]) -> None:
@@ -79,27 +100,8 @@ def _make_importable(folders: Sequence[Path]) -> None:
     sys.path += [str(folder) for folder in (Path.cwd(), *folders) if str(folder) not in sys.path]
 
 
-def _parse(argv: Sequence[str]) -> Namespace:
-    parser = get_args_parser()
+def _leave_to_hydra(script: str, job: Job) -> None:
+    """Hydra's own flags, which it alone understands."""
+    import hydra
 
-    def fail(message: str) -> NoReturn:
-        raise InputError(f"expected settings as key=value: {message}", where="the command line")
-
-    parser.error = fail  # type: ignore[method-assign]  # by itself it prints pages
-    return parser.parse_intermixed_args(argv)  # flags may stand between settings
-
-
-def _written_out(name: str, override: str, multirun: bool) -> str:
-    if override.startswith("trainer.") or (name == "train" and override.startswith("network.")):
-        return f"++{override}"
-    if override.startswith("run="):
-        folder = override.removeprefix("run=")
-        if not folder.strip("\"' "):
-            raise InputError("expected a folder for the run", got="nothing", where="run")
-        literal = folder if folder.startswith(("'", '"', "${")) else quote(folder)
-        return f"hydra.{_mode(multirun)}.dir={literal}"
-    return override
-
-
-def _mode(multirun: bool) -> str:
-    return "sweep" if multirun else "run"
+    hydra.main(version_base="1.3", config_path="pkg://nas_lightning.conf", config_name=script)(job)()

@@ -1,4 +1,4 @@
-"""Whether the settings that were typed exist, found by composing the configuration as Hydra is going to."""
+"""Whether the settings that were typed exist, found by the one composition that the run gets."""
 
 from __future__ import annotations
 
@@ -10,37 +10,41 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from nas_lightning.cli.composer import Composer
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.options import description, groups, option_file
+from nas_lightning.options import description, groups, option_file, top_names
+from nas_lightning.runs.command import Command
 
 WHERE = "the command line"
 MOST_COMBINATIONS = 200  # of a sweep's groups that are composed beforehand
-FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
 
 
-def check(name: str, lines: Sequence[str], folders: Sequence[Path], *, sweep: bool) -> DictConfig:
-    """Raise for what does not compose: in a sweep, with each combination of its groups.
+def check_command(command: Command, composer: Composer) -> DictConfig:
+    """The configuration, composed once; raises for what does not compose.
 
-    Returns the configuration, in a sweep that of the last combination.
+    A sweep is composed as a whole, and each combination of its groups to see that its jobs can be.
     """
-    overrides = parse(lines)
+    overrides = parse(command.words)
     for override in overrides:
-        if override.is_sweep_override() and not sweep:
+        if override.is_sweep_override() and not command.sweep:
             raise InputError("expected one value, or -m for a sweep", got=override.input_line, where=WHERE)
-        _check_group(override, folders)
-    for combination in islice(_combinations(overrides, folders), MOST_COMBINATIONS):
-        chosen = [a for a, b in zip(combination, lines, strict=True) if a != b]
-        config = composed(name, combination, folders, " with ".join([WHERE, *chosen]))
-        _check_values(config)
-    return config
+        _check_group(override, command.folders)
+    if not command.sweep:
+        config = compose_checked(composer, command.words)
+        if config.hydra.mode != RunMode.MULTIRUN:  # which a configuration may choose, too
+            return config
+    for combination in islice(_combinations(overrides, command.folders), MOST_COMBINATIONS):
+        chosen = [a for a, b in zip(combination, command.words, strict=True) if a != b]
+        compose_checked(composer, combination, " with ".join([WHERE, *chosen]))
+    return composer.compose([*command.words, "hydra.mode=MULTIRUN"], sweep=True)
 
 
 def parse(lines: Sequence[str]) -> list[Override]:
@@ -54,25 +58,24 @@ def parse(lines: Sequence[str]) -> list[Override]:
         raise InputError(f"expected settings as key=value: {_first_line(error)}", where=WHERE) from None
 
 
-def composed(name: str, lines: Sequence[str], folders: Sequence[Path], where: str = WHERE) -> DictConfig:
-    """The configuration with the part that is Hydra's own; an `InputError` names what is unknown."""
+def compose_checked(composer: Composer, words: Sequence[str], where: str = WHERE) -> DictConfig:
+    """The configuration of these words; an `InputError` names what is unknown in them."""
     try:
-        config = _compose(name, lines, folders)
+        config = composer.compose(words)
     except FAILURES as error:
-        _blame_group(name, lines, folders)
-        _blame_key(name, lines, folders, where)
-        _blame_launcher(lines, folders, str(error))
+        _blame_group(composer, words)
+        _blame_key(composer, words, where)
+        _blame_launcher(words, composer.folders, str(error))
         raise InputError(f"expected settings that fit together: {_first_line(error)}", where=where) from None
-    if any(line.startswith("+") for line in lines):
-        _blame_key(name, lines, folders, where)
+    if any(_is_new(word, composer.script) for word in words):
+        _blame_key(composer, words, where)
+    _check_values(config)
     return config
 
 
-def _compose(name: str, lines: Sequence[str], folders: Sequence[Path]) -> DictConfig:
-    own = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders)}]"] if folders else []
-    Plugins.instance()
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
-        return compose(name, [*lines, *own], return_hydra_config=True)
+def _is_new(word: str, script: str) -> bool:
+    """Whether a word adds something that no configuration of ours has a place for."""
+    return word.startswith("+") and word.lstrip("+").split("=")[0].split(".")[0] not in top_names(script)
 
 
 def _combinations(overrides: Sequence[Override], folders: Sequence[Path]) -> Iterator[tuple[str, ...]]:
@@ -116,27 +119,29 @@ def _choices(override: Override) -> Iterable[str]:
     return ["null" if value is None else str(value) for value in values]
 
 
-def _blame_group(name: str, lines: Sequence[str], folders: Sequence[Path]) -> None:
+def _blame_group(composer: Composer, lines: Sequence[str]) -> None:
     """Raise for the first choice that this script does not have, such as a strategy to train with."""
-    known = groups(folders)
-    chosen = _compose(name, [], folders).hydra.runtime.choices
+    known = groups(composer.folders)
+    chosen = composer.compose([]).hydra.runtime.choices
     own = sorted(group for group in known if group in chosen)
     for override in parse(lines):
         group = _group(override).partition("@")[0]
         if group in known and group not in own and not override.is_add():
-            raise InputError(f"expected a choice of {name}.py ({', '.join(own)})", got=group, where=WHERE)
+            raise InputError(
+                f"expected a choice of {composer.script}.py ({', '.join(own)})", got=group, where=WHERE
+            )
 
 
 # Single settings
 
 
-def _blame_key(name: str, lines: Sequence[str], folders: Sequence[Path], where: str) -> None:
+def _blame_key(composer: Composer, lines: Sequence[str], where: str) -> None:
     """Raise for the first setting that does not exist once the groups are chosen."""
-    known = groups(folders)
+    known = groups(composer.folders)
     overrides = parse(lines)
     choosing = [str(o.input_line) for o in overrides if _group(o) in known]
     try:
-        config = _compose(name, choosing, folders)
+        config = composer.compose(choosing)
     except FAILURES:
         return
     for override in overrides:
@@ -145,7 +150,7 @@ def _blame_key(name: str, lines: Sequence[str], folders: Sequence[Path], where: 
         if _group(override) in known or (added and key.split(".")[0] in config):
             continue
         if not _exists(config, key):
-            hint = _owners(config, key, folders) or _suggestion(config, key)
+            hint = _owners(config, key, composer.folders) or _suggestion(config, key)
             raise InputError(f"expected a setting that exists ({hint})", got=key, where=where)
 
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.cli.composition import composed
+from nas_lightning.cli.composer import Composer, words_of
+from nas_lightning.cli.composition import compose_checked
 from nas_lightning.errors import InputError
-from nas_lightning.runs.folder import CHECKPOINT, requeued, script_of
+from nas_lightning.runs.folder import RunFolder, is_requeued
+from nas_lightning.runs.record import Record
 
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data"),
@@ -27,53 +28,44 @@ MOVABLE = (".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size
 how many architectures it looks at."""
 
 
-def run_to_resume(typed: Sequence[str]) -> Path | None:
+def run_to_resume(typed: Sequence[str], sweep: bool) -> Path | None:
     """The folder behind `resume=`."""
-    given = [line.split("=", 1)[1].strip("\"'") for line in typed if line.startswith("resume=")]
+    given = [word.split("=", 1)[1].strip("\"'") for word in typed if word.startswith("resume=")]
     if given and not given[-1]:
         raise InputError("expected the folder of an earlier run", got="nothing", where="resume")
-    return Path(given[-1]) if given and given[-1] != "null" else None
+    if not given or given[-1] == "null":
+        return None
+    if sweep:
+        raise InputError("expected one run to go on with, without -m", got=given[-1], where="resume")
+    return Path(given[-1])
 
 
-def after_requeue(typed: Sequence[str]) -> list[str]:
+def resume_requeued(typed: Sequence[str]) -> list[str]:
     """What was typed, with `resume=` in place of `run=` where SLURM starts a job again that had begun."""
     key = "hydra.run.dir="
     folders = [line.removeprefix(key) for line in typed if line.startswith(key)]
-    if not (requeued() and folders and (Path(folders[-1].strip("\"'")) / ".hydra").is_dir()):
+    if not (is_requeued() and folders and RunFolder(folders[-1].strip("\"'")).has_record):
         return list(typed)
     return [*(line for line in typed if not line.startswith(key)), f"resume={folders[-1]}"]
 
 
-def continued(name: str, run: Path, typed: Sequence[str], folders: Sequence[Path]) -> list[str]:
-    """The overrides that go on with a run, or an `InputError` where it cannot be gone on with."""
-    hydra = run / ".hydra"
-    before, config = _load(hydra / "overrides.yaml", run), _load(hydra / "config.yaml", run)
-    if script_of(config) != name:
-        raise InputError(f"expected the folder of a run of {name}.py", got=str(run), where="resume")
-    checkpoint = run / CHECKPOINT
-    if checkpoint.exists() and not _whole(checkpoint):
-        raise InputError("expected a checkpoint", got="a damaged file", where=checkpoint)
-    again = {line.split("=")[0] for line in typed}
-    lines = [*(line for line in before if line.split("=")[0] not in again), *typed]
-    today, now = (OmegaConf.to_container(composed(name, words, folders)) for words in (before, lines))
-    _check_same(config, today, now)
-    return lines
-
-
-def own_folders(run: Path) -> list[Path]:
-    """The configuration folders that the run was started with."""
-    sources = _load(run / ".hydra" / "hydra.yaml", run)["hydra"]["runtime"]["config_sources"]
-    return [Path(source["path"]) for source in sources if source["provider"] == "command-line"]
-
-
-def _load(file: Path, run: Path) -> Any:
+def record_to_resume(script: str, path: Path) -> Record:
+    """The record of a run that goes on, or an `InputError` where it cannot be gone on with."""
+    run = RunFolder(path)
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        raise InputError("expected the folder of an earlier run", got=str(run), where="resume") from None
+        record = run.record
+    except InputError:
+        record = None
+    if record is None or not record.config or not record.hydra:
+        raise InputError("expected the folder of an earlier run", got=str(path), where="resume")
+    if record.script != script:
+        raise InputError(f"expected the folder of a run of {script}.py", got=str(path), where="resume")
+    if run.checkpoint.exists() and not _is_whole(run.checkpoint):
+        raise InputError("expected a checkpoint", got="a damaged file", where=run.checkpoint)
+    return record
 
 
-def _whole(file: Path) -> bool:
+def _is_whole(file: Path) -> bool:
     """Whether every part of the archive that torch saved has its checksum."""
     try:
         with zipfile.ZipFile(file) as archive:
@@ -82,20 +74,34 @@ def _whole(file: Path) -> bool:
         return False
 
 
-def _check_same(before: Any, today: Any, now: Any) -> None:
-    """Raise for what must not change; options newer than the run are as its own words have them today."""
-    old, new = {**dict(_leaves(today)), **dict(_leaves(before))}, dict(_leaves(now))
+def check_same_run(record: Record, config: DictConfig, composer: Composer) -> None:
+    """Raise for what must not change; an option newer than the run is as its own words have it today.
+
+    Those are composed only where there is such an option, which something typed besides may have changed.
+    """
+    old, new = (_kept(tree) for tree in (record.config, OmegaConf.to_container(config)))
+    besides = {word for word in words_of(config) if not word.startswith(("resume=", "hydra."))}
+    if new.keys() - old.keys() and besides - {*record.words}:
+        old = {**_kept(OmegaConf.to_container(compose_checked(composer, record.words))), **old}
+    else:
+        old = {**new, **old}
     for key in sorted({*old, *new}, key=lambda key: (not key.endswith("_target_"), key)):
-        kept = f"{key}.".startswith(tuple(f"{name}." for name in KEPT)) and not key.endswith(MOVABLE)
-        if kept and _comparable(old.get(key)) != _comparable(new.get(key)):
+        if _without_module(old.get(key)) != _without_module(new.get(key)):
             expected = f"expected {key}={old.get(key)}, as the run that goes on has it"
             raise InputError(expected, got=new.get(key, "nothing"), where="resume")
 
 
-def _comparable(value: Any) -> Any:
+def _without_module(value: Any) -> Any:
     """A value; of a class of ours its name, whatever module it stood in when the run was started."""
     ours = isinstance(value, str) and value.startswith("nas_lightning.")
     return value.rpartition(".")[2] if ours else value
+
+
+def _kept(tree: Any) -> dict[str, Any]:
+    """The settings that must be those of the stopped run."""
+    names = tuple(f"{name}." for name in KEPT)
+    leaves = _leaves(tree)
+    return {key: v for key, v in leaves if f"{key}.".startswith(names) and not key.endswith(MOVABLE)}
 
 
 def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

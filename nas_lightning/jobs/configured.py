@@ -22,7 +22,7 @@ from nas_lightning.jobs.arguments import arguments
 from nas_lightning.jobs.parts import NAMES, Parts
 from nas_lightning.jobs.targets import check_value
 from nas_lightning.options import groups
-from nas_lightning.runs.folder import CHECKPOINT, requeued
+from nas_lightning.runs.folder import CHECKPOINT, is_requeued
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.spaces import SearchSpace
 from nas_lightning.training.retrain import Retrain
@@ -97,7 +97,7 @@ def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
 def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
     """Where a run of the module goes on that is resumed, or that SLURM starts again; None starts anew."""
     path = Path(cfg.run) / CHECKPOINT
-    if (cfg.resume is None and not requeued()) or not path.is_file():
+    if (cfg.resume is None and not is_requeued()) or not path.is_file():
         return None
     try:
         stored = torch.load(path, map_location="meta", weights_only=True, mmap=True)
@@ -140,14 +140,6 @@ def took(facts: Mapping[str, Any], elapsed: Elapsed) -> dict[str, Any]:
 
 def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in state.items()}
-
-
-def option(name: str) -> DictConfig:
-    """The configuration behind an option, such as `dataset/digits`, without what was typed."""
-    found = compose(name)
-    for part in name.split("/")[:-1]:
-        found = found[part]
-    return found
 
 
 def own_folders() -> list[Path]:

@@ -16,10 +16,10 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.genotype import FILE_NAME
-from nas_lightning.jobs.configured import option, own_folders
+from nas_lightning.jobs.configured import own_folders
 from nas_lightning.models.file import FILE_NAME as MODEL
+from nas_lightning.options import option_file
 from nas_lightning.report.page import write_report
-from nas_lightning.runs.folder import script_of
 from nas_lightning.text import quote, short_path
 
 _TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
@@ -116,9 +116,9 @@ def ensemble_uses(cfg: DictConfig, members: int) -> dict[str, str]:
     return {**use, "Attack it": shlex.join([*attack, *_dataset(cfg)])} if members > 1 else use
 
 
-def resume_command(cfg: DictConfig) -> str:
+def resume_command(script: str, cfg: DictConfig) -> str:
     """What goes on with this run, ready to be typed."""
-    return shlex.join([*_program(script_of(cfg)), f"resume={_value(short_path(cfg.run))}"])
+    return shlex.join([*_program(script), f"resume={_value(short_path(cfg.run))}"])
 
 
 def _program(name: str) -> list[str]:
@@ -146,11 +146,12 @@ def _dataset(cfg: DictConfig) -> Iterable[str]:
     typed = [line for line in HydraConfig.get().overrides.task if line.lstrip("+").startswith("dataset.")]
     keys = {line.lstrip("+").split("=")[0] for line in typed}
     choice = HydraConfig.get().runtime.choices["dataset"]
-    own = option(f"dataset/{choice}")
+    file = option_file("dataset", choice, own_folders())
+    own: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
     yield f"dataset={choice}"
     for name, value in OmegaConf.to_container(cfg.dataset, resolve=False).items():  # type: ignore[union-attr]
         key = str(name)
-        changed = key not in own or own._get_node(key) != value
+        changed = key not in own or own[key] != value
         if changed and key not in _TRAINING_ONLY and f"dataset.{key}" not in keys:
             yield f"dataset.{key}={_value(value)}"
     yield from typed

@@ -27,7 +27,7 @@ from nas_lightning.jobs import study as study_job
 from nas_lightning.jobs import train as train_job
 from nas_lightning.jobs.ending import resume_command
 from nas_lightning.jobs.targets import check_targets
-from nas_lightning.runs.folder import CHECKPOINT, script_of, summarise, withdraw
+from nas_lightning.runs.folder import CHECKPOINT, RunFolder, summarise
 
 TRACEBACK = "error.txt"
 _JOBS = {"search": search_job.run, "train": train_job.run, "analyze": study_job.run}
@@ -69,7 +69,7 @@ def _work(cfg: DictConfig) -> dict[str, Any]:
     OmegaConf.resolve(cfg.copy())  # raises for references to nothing
     check_targets(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    job = ensemble_job.run if cfg.get("ensemble") is not None else _JOBS[script_of(cfg)]
+    job = ensemble_job.run if cfg.get("ensemble") is not None else _JOBS[_script()]
     return job(cfg)
 
 
@@ -94,8 +94,8 @@ def _recorded(cfg: DictConfig, error: Exception) -> str:
 
 @rank_zero_only
 def _stopped(cfg: DictConfig, sweep: bool) -> None:
-    if any(Path(cfg.run).glob(f"**/{CHECKPOINT}")) or script_of(cfg) == "analyze":
-        print(f"\nStopped. Go on with:\n  {resume_command(cfg)}")
+    if any(Path(cfg.run).glob(f"**/{CHECKPOINT}")) or _script() == "analyze":
+        print(f"\nStopped. Go on with:\n  {resume_command(_script(), cfg)}")
     elif not sweep:
         _withdraw(cfg)
 
@@ -103,12 +103,16 @@ def _stopped(cfg: DictConfig, sweep: bool) -> None:
 @rank_zero_only
 def _withdraw(cfg: DictConfig) -> None:
     if cfg.resume is None and Path(cfg.run).is_dir():
-        withdraw(Path(cfg.run))
+        RunFolder(cfg.run).withdraw()
 
 
 @rank_zero_only
 def _summarise(cfg: DictConfig, facts: dict[str, Any]) -> None:
     summarise(Path(cfg.run), facts, HydraConfig.get().overrides.task)
+
+
+def _script() -> str:
+    return str(HydraConfig.get().job.config_name)
 
 
 def _quieten() -> None:

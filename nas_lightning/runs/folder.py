@@ -1,6 +1,7 @@
-"""The folder of a run: new, writable, nobody else's, and free again where the run has come to nothing.
+"""The folder of a run: the names, reads and writes of everything that a run leaves.
 
-`summary.json` is the last file that a run writes: where it is, the run is over.
+It is new, writable and nobody else's when a run starts, and free again where the run has come to nothing.
+`summary.json` says what the run has come to: where it is, the run is over.
 """
 
 from __future__ import annotations
@@ -9,53 +10,148 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from nas_lightning.errors import InputError
 from nas_lightning.files import write_whole
+from nas_lightning.genotype import FILE_NAME as GENOTYPE
+from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
+from nas_lightning.runs.facts import RunFacts, facts_text, read_facts
+from nas_lightning.runs.record import RECORD, Record, read_record
 
 SUMMARY = "summary.json"
 POOL = "pool.json"
 """The architectures that were drawn for an ensemble: a matter of seconds."""
-_RECORD = ".hydra"  # what was typed, and what it composed to
-_NO_WORK = (_RECORD, POOL, "tensorboard", "wandb")  # loggers have their folders before the first number
+CHECKPOINT = "checkpoints/last.ckpt"
+BEST = "checkpoints/best.ckpt"
+_SWEEP = "multirun.yaml"  # Hydra's record of a sweep
+_NO_WORK = (RECORD, POOL, "tensorboard", "wandb")  # loggers have their folders before the first number
 
 
-def reserve(config: DictConfig, typed: Iterable[str], *, sweep: bool) -> Path:
-    """Make the folder that the run is written to.
+class RunFolder:
+    """What a run leaves.
 
-    One that was typed must have no run in it; the default's name ends in the time of day and gets a number
-    where two runs start in the same second.
+    Args:
+        path: of the folder, which need not be there yet.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     run = RunFolder(folder)
+    ...     run.finish(RunFacts("search", seed=1, metrics={"valid_accuracy": 0.9}))
+    ...     run.is_finished, run.facts.metrics
+    (True, {'valid_accuracy': 0.9})
     """
-    key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
-    folder = Path(str(OmegaConf.select(config, key)))
-    named = any(line.startswith(f"{key}=") for line in typed)
-    try:
-        if named and ((folder / _RECORD).exists() or (folder / "multirun.yaml").exists()):
-            raise InputError("expected a new folder, or resume=FOLDER to go on", got=str(folder), where="run")
-        there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK):
-            raise NotADirectoryError
-        return _made(folder, named)
-    except OSError:
-        raise InputError("expected a folder that can be written", got=str(folder), where="run") from None
 
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.summary = self.path / SUMMARY
+        self.genotype = self.path / GENOTYPE
+        self.checkpoint = self.path / CHECKPOINT
+        self.best_checkpoint = self.path / BEST
+        self.pool = self.path / POOL
+        self.error = self.path / "error.txt"
 
-def _made(folder: Path, named: bool) -> Path:
-    if named:
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-    for number in count(1):
-        free = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            free.mkdir(parents=True)
-            break
-    return free
+    # The start
+
+    @classmethod
+    def reserve(cls, path: str | Path, *, typed: bool) -> RunFolder:
+        """Make the folder that a run is written to.
+
+        One that was typed must have no run in it; the default's name ends in the time of day and gets a
+        number where two runs start in the same second.
+        """
+        run = cls(path)
+        try:
+            if typed and (run.has_record or (run.path / _SWEEP).exists()):
+                raise InputError(
+                    "expected a new folder, or resume=FOLDER to go on", got=str(path), where="run"
+                )
+            there = next(parent for parent in (run.path, *run.path.absolute().parents) if parent.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK):
+                raise NotADirectoryError
+            return run._make() if typed else run._make_with_number()
+        except OSError:
+            raise InputError("expected a folder that can be written", got=str(path), where="run") from None
+
+    def create(self, record: Record) -> None:
+        """Make the folder of a run that Hydra does not start, and write its record; a first one stays."""
+        if not self.has_record:
+            self._make()
+            record.write(self.path)
+
+    def _make(self) -> RunFolder:
+        self.path.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def _make_with_number(self) -> RunFolder:
+        for number in count(1):
+            free = self.path if number == 1 else self.path.with_name(f"{self.path.name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                free.mkdir(parents=True)
+                break
+        return RunFolder(free)
+
+    @property
+    def has_record(self) -> bool:
+        """Whether a run has begun here."""
+        return (self.path / RECORD).is_dir()
+
+    @property
+    def record(self) -> Record:
+        """How the run was started."""
+        return read_record(self.path)
+
+    # The end
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is over."""
+        return self.summary.is_file()
+
+    @property
+    def facts(self) -> RunFacts:
+        """What the run has come to."""
+        return read_facts(self.summary)
+
+    @property
+    def genotypes(self) -> list[Genotype]:
+        """The architectures that it found or trained."""
+        return read_genotypes(self.path)
+
+    def finish(self, facts: RunFacts, genotypes: Iterable[Genotype] = ()) -> None:
+        """Write what the run has come to, once: its architectures with what they are, then its summary.
+
+        The facts stand beside the genotypes, too, for that file is what people hand on.
+        """
+        found = list(genotypes)
+        if found:
+            write_genotypes(self.genotype, found, **facts.of_result())
+        write_whole(self.summary, facts_text(facts))
+
+    def withdraw(self) -> None:
+        """Let a corrected command use the folder again, after a start that has not got as far as to work.
+
+        Where anything but a log and loggers' folders is newer than the record of the start, all is kept.
+        Otherwise the record goes, an empty log, and the folder itself where nothing else is in it.
+        """
+        for member in (*self.path.glob("member_*"), *self.path.glob("candidate_*")):  # runs of their own
+            RunFolder(member).withdraw()
+        if not self.has_record or self._has_work():
+            return
+        shutil.rmtree(self.path / RECORD, ignore_errors=True)
+        for log in self.path.glob("*.log"):
+            if not log.stat().st_size:
+                log.unlink()
+        with contextlib.suppress(OSError):  # not empty
+            self.path.rmdir()
+
+    def _has_work(self) -> bool:
+        begun = (self.path / RECORD).stat().st_mtime_ns
+        others = [path for path in self.path.iterdir() if path.suffix != ".log" and path.name not in _NO_WORK]
+        return any(path.stat().st_mtime_ns >= begun for path in others)
 
 
 def summarise(run: Path, facts: dict[str, Any], typed: Iterable[str]) -> None:
@@ -65,37 +161,6 @@ def summarise(run: Path, facts: dict[str, Any], typed: Iterable[str]) -> None:
     write_whole(run / SUMMARY, text + "\n")
 
 
-def withdraw(folder: Path) -> None:
-    """Let a corrected command use the folder again, after a start that has not got as far as to work.
-
-    Where anything but a log and loggers' folders is newer than the record of the start, all is kept.
-    Otherwise the record goes, an empty log, and the folder itself where nothing else is in it.
-    """
-    for member in (*folder.glob("member_*"), *folder.glob("candidate_*")):  # runs of their own
-        withdraw(member)
-    record = folder / _RECORD
-    if not record.is_dir():
-        return
-    logs = list(folder.glob("*.log"))
-    others = [path for path in folder.iterdir() if path not in logs and path.name not in _NO_WORK]
-    if any(path.stat().st_mtime_ns >= record.stat().st_mtime_ns for path in others):
-        return
-    shutil.rmtree(record, ignore_errors=True)
-    for log in logs:
-        if not log.stat().st_size:
-            log.unlink()
-    with contextlib.suppress(OSError):  # not empty
-        folder.rmdir()
-
-
-CHECKPOINT = "checkpoints/last.ckpt"
-
-
-def requeued() -> bool:
+def is_requeued() -> bool:
     """Whether SLURM has started this job before."""
     return int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
-
-
-def script_of(config: Mapping[str, Any]) -> str:
-    """The entry script of a composed configuration: only a search has a strategy, and training no space."""
-    return "search" if "strategy" in config else "analyze" if "space" in config else "train"

@@ -1,0 +1,76 @@
+"""The record of a run's start: what was typed, and what it composed to. Hydra's three files in `.hydra`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nas_lightning.errors import InputError
+from nas_lightning.files import write_whole
+
+RECORD = ".hydra"
+_WORDS, _CONFIG, _HYDRA = "overrides.yaml", "config.yaml", "hydra.yaml"
+
+
+@dataclass(frozen=True)
+class Record:
+    """How a run was started.
+
+    Args:
+        words: what was typed, with its shorthands written out.
+        config: the configuration that it composed to; references stay as they were written.
+        hydra: what Hydra says of itself: the script's name, choices of groups, folders of configurations.
+    """
+
+    words: tuple[str, ...]
+    config: Mapping[str, Any]
+    hydra: Mapping[str, Any]
+
+    @property
+    def script(self) -> str:
+        """The entry script: search, train or analyze."""
+        return str(self.hydra.get("job", {}).get("config_name", ""))
+
+    @property
+    def choices(self) -> Mapping[str, str]:
+        """The option that was chosen in each group."""
+        return dict(self.hydra.get("runtime", {}).get("choices", {}))
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The user's own folders of configurations."""
+        sources = self.hydra.get("runtime", {}).get("config_sources", [])
+        return tuple(Path(source["path"]) for source in sources if source["provider"] == "command-line")
+
+    def write(self, run: Path) -> None:
+        """Write the files, as Hydra does where it starts a run."""
+        contents = {_WORDS: list(self.words), _CONFIG: self.config, _HYDRA: {"hydra": self.hydra}}
+        for name, content in contents.items():
+            write_whole(run / RECORD / name, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def read_record(run: Path) -> Record:
+    """The record in a run's folder, which may be a stranger's: of each file only plain values are read.
+
+    A missing file is an empty one; a damaged one is an `InputError`.
+    """
+    words, config, hydra = (_read(run / RECORD / name) for name in (_WORDS, _CONFIG, _HYDRA))
+    if not isinstance(words or [], list) or not all(isinstance(word, str) for word in words or []):
+        raise InputError("expected a list of settings", got=words, where=run / RECORD / _WORDS)
+    for name, content in ((_CONFIG, config), (_HYDRA, hydra)):
+        if not isinstance(content or {}, dict):
+            raise InputError("expected names and values", got=content, where=run / RECORD / name)
+    return Record(tuple(words or ()), config or {}, (hydra or {}).get("hydra") or {})
+
+
+def _read(file: Path) -> Any:
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    except (ValueError, yaml.YAMLError) as error:
+        raise InputError(f"expected yaml: {' '.join(str(error).split())}", where=file) from None
