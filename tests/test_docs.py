@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from nas_lightning.benchmarks.tables import all_strings
+from nas_lightning.benchmarks.tables import all_notations
 from tests.cli.conftest import run_script
 
 REPOSITORY = Path(__file__).parents[1]
@@ -88,7 +88,7 @@ def workplace(tmp_path_factory):
             path = folder / "my_images" / name / f"{index}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (40, 32), (100 * number, 5 * index, 0)).save(path)
-    accuracies = [f"{arch},{i / 200},{i / 250},{i / 400}" for i, arch in enumerate(sorted(all_strings()))]
+    accuracies = [f"{arch},{i / 200},{i / 250},{i / 400}" for i, arch in enumerate(sorted(all_notations()))]
     table = "\n".join(["arch,cifar10,cifar100,imagenet16-120", *accuracies, ""])
     (folder / "test_accuracy.csv").write_text(table, encoding="utf-8")
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)

@@ -11,12 +11,12 @@ from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 
-Table = Mapping[str, Mapping[str, float]]
+AccuracyTable = Mapping[str, Mapping[str, float]]
 """column → name of an architecture → accuracy"""
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """What one architecture reaches, in percent, by data set; None: not in this table."""
 
     test: Mapping[str, float]
@@ -39,7 +39,7 @@ class TabularBenchmark(ABC):
     """The numbers of epochs after which there can be validation accuracies."""
     spaces: ClassVar[tuple[str, ...]]
     """The names of the spaces whose architectures the table knows."""
-    table: Table
+    table: AccuracyTable
     """A column of test accuracies for each data set, and `<data set>-valid` and `…-valid-<epochs>`."""
     dataset: str
     """What `describe` and defaults refer to."""
@@ -49,12 +49,12 @@ class TabularBenchmark(ABC):
         """The name of an architecture in the table."""
 
     @abstractmethod
-    def named(self, key: str) -> Genotype:
+    def architecture(self, key: str) -> Genotype:
         """The architecture of that name."""
 
-    def query(self, genotype: Genotype) -> Entry:
+    def query(self, genotype: Genotype) -> TableEntry:
         test = {name: self.column(name, genotype) for name in self.datasets}
-        return Entry(test, self._optional(genotype, "valid"), self._optional(genotype, "valid-12"))
+        return TableEntry(test, self._optional(genotype, "valid"), self._optional(genotype, "valid-12"))
 
     def _optional(self, genotype: Genotype, what: str) -> dict[str, float] | None:
         found = {name: f"{name}-{what}" for name in self.datasets if f"{name}-{what}" in self.table}
@@ -94,7 +94,7 @@ class TabularBenchmark(ABC):
     def best(self, dataset: str | None = None) -> Genotype:
         """The architecture with the best test accuracy."""
         column = self.table[self._dataset(dataset)]
-        return self.named(max(column, key=lambda key: column[key]))
+        return self.architecture(max(column, key=lambda key: column[key]))
 
     def describe(self, genotype: Genotype) -> dict[str, float]:
         """What a finished search is told of its result: test accuracy (as a share of 1) and rank."""

@@ -15,8 +15,8 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.formats.columns import (
     READERS,
     Columns,
-    percentages,
-    require,
+    parse_percentages,
+    require_columns,
     run_convert,
     write_parquet,
 )
@@ -47,14 +47,14 @@ class TabularNasBench101(TabularBenchmark):
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
         columns = _read(path)
-        require(columns, (HASH, MODULE, DATASET), path)
+        require_columns(columns, (HASH, MODULE, DATASET), path)
         self.modules = dict(zip(columns[HASH], columns[MODULE], strict=True))
         if len(self.modules) != len(columns[HASH]) or not self.modules:
             raise InputError(
                 "expected each module once, and at least one", got=len(columns[HASH]), where=path
             )
         names = [name for name in columns if str(name).startswith(DATASET)]
-        values = {name: percentages(columns[name], name, path) for name in names}
+        values = {name: parse_percentages(columns[name], name, path) for name in names}
         self.table = {name: dict(zip(columns[HASH], value, strict=True)) for name, value in values.items()}
         self.space, self.dataset = NasBench101(), DATASET
 
@@ -68,7 +68,7 @@ class TabularNasBench101(TabularBenchmark):
             )
         return name
 
-    def named(self, key: str) -> Genotype:
+    def architecture(self, key: str) -> Genotype:
         return self.space.parse(self.modules[key])
 
 

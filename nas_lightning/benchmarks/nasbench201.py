@@ -42,7 +42,7 @@ class TabularNasBench201(TabularBenchmark):
     def key(self, genotype: Genotype) -> str:
         return self.space.notation(genotype)
 
-    def named(self, key: str) -> Genotype:
+    def architecture(self, key: str) -> Genotype:
         return self.space.parse(key)
 
 

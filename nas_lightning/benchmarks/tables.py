@@ -12,9 +12,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from nas_lightning.benchmarks.base import Table
+from nas_lightning.benchmarks.base import AccuracyTable
 from nas_lightning.benchmarks.formats import official
-from nas_lightning.benchmarks.formats.columns import READERS, Columns, percentages, require
+from nas_lightning.benchmarks.formats.columns import READERS, Columns, parse_percentages, require_columns
 from nas_lightning.benchmarks.formats.official import ARCH, DATASETS, OPTIONAL
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.nasbench201 import EDGES, OPS, NasBench201
@@ -22,32 +22,34 @@ from nas_lightning.spaces.nasbench201 import EDGES, OPS, NasBench201
 ARCHITECTURES = len(OPS) ** len(EDGES)
 
 
-def read(path: str | Path) -> Table:
+def read(path: str | Path) -> AccuracyTable:
     """The table in a file or, for NATS-Bench, a folder; raises for the first row that is wrong."""
     path = Path(path)
     if not path.exists():
         raise InputError("expected a table of NAS-Bench-201", got=str(path), where="benchmark.path")
-    return _checked(READERS.get(path.suffix, official.read)(path), path)
+    return _check_columns(READERS.get(path.suffix, official.read)(path), path)
 
 
-def columns_of(table: Table) -> Columns:
+def columns_of(table: AccuracyTable) -> Columns:
     """The table as its file has it."""
     archs = list(table[DATASETS[0]])
     return {ARCH: archs, **{name: [values[arch] for arch in archs] for name, values in table.items()}}
 
 
-def _checked(columns: Columns, path: Path) -> Table:
-    require(columns, (ARCH, *DATASETS), path)
-    archs = _checked_archs(columns[ARCH], path)
+def _check_columns(columns: Columns, path: Path) -> AccuracyTable:
+    require_columns(columns, (ARCH, *DATASETS), path)
+    archs = _check_architectures(columns[ARCH], path)
     names = [*DATASETS, *(name for name in OPTIONAL if name in columns)]
-    table = {name: dict(zip(archs, percentages(columns[name], name, path), strict=True)) for name in names}
+    table = {
+        name: dict(zip(archs, parse_percentages(columns[name], name, path), strict=True)) for name in names
+    }
     if len(archs) != ARCHITECTURES:
         raise InputError(f"expected {ARCHITECTURES} architectures", got=len(archs), where=path)
     return table
 
 
-def _checked_archs(archs: Sequence[Any], path: Path) -> list[str]:
-    space, known = NasBench201(), all_strings()
+def _check_architectures(archs: Sequence[Any], path: Path) -> list[str]:
+    space, known = NasBench201(), all_notations()
     seen: dict[str, int] = {}
     for number, arch in enumerate(archs, 1):
         where = f"{path}, row {number}"
@@ -65,7 +67,7 @@ def _checked_archs(archs: Sequence[Any], path: Path) -> list[str]:
     return list(seen)
 
 
-def all_strings() -> set[str]:
+def all_notations() -> set[str]:
     """The 15,625 architecture strings."""
     pattern = "|{}~0|+|{}~0|{}~1|+|{}~0|{}~1|{}~2|"
     return {pattern.format(*ops) for ops in product(OPS, repeat=len(EDGES))}

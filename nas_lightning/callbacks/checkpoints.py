@@ -84,39 +84,39 @@ class SignalCheckpoint(pl.Callback):
             raise InputError("expected the name of a signal", got=requeue_signal, where="requeue_signal")
         self.path, self.requeue_signal = Path(path), requeue_signal
         self.every_n_batches = every_n_batches
-        self._told: set[int] = set()
+        self._signals: set[int] = set()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._told = set()
+        self._signals = set()
         if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
             return
         for name in filter(None, ("SIGTERM", self.requeue_signal)):  # Lightning puts those before `fit` back
-            signal.signal(signal.Signals[name], self._tell)
+            signal.signal(signal.Signals[name], self._note_signal)
 
-    def _tell(self, number: int, frame: Any) -> None:
-        self._told.add(number)
+    def _note_signal(self, number: int, frame: Any) -> None:
+        self._signals.add(number)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         # at an epoch's end comes its own checkpoint; each process may get the signal at another step, or none
         asked = trainer.world_size == 1 or batch_idx % self.every_n_batches == 0
-        if trainer.is_last_batch or not asked or not _any(trainer, bool(self._told)):
+        if trainer.is_last_batch or not asked or not _in_any_process(trainer, bool(self._signals)):
             return
         trainer.save_checkpoint(self.path)
         self._stop(trainer)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if _any(trainer, bool(self._told)):
+        if _in_any_process(trainer, bool(self._signals)):
             self._stop(trainer)
 
     def _stop(self, trainer: pl.Trainer) -> None:
-        requeue = _any(trainer, bool(self._told - {signal.SIGTERM}))
+        requeue = _in_any_process(trainer, bool(self._signals - {signal.SIGTERM}))
         if requeue and trainer.is_global_zero and "SLURM_JOB_ID" in os.environ:
             subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
         raise SIGTERMException
 
 
-def _any(trainer: pl.Trainer, here: bool) -> bool:
+def _in_any_process(trainer: pl.Trainer, here: bool) -> bool:
     """Whether it is so in any process."""
     return trainer.strategy.reduce_boolean_decision(here, all=False)

@@ -33,10 +33,10 @@ class MemoryGuard(pl.Callback):
         if free is not None and device.type == "cpu":
             free //= trainer.num_devices  # processes that share it
 
-        def needed(batch: int) -> Memory:
+        def memory_of_batch(batch: int) -> Memory:
             return step_memory(pl_module, (batch, *data.image), str(trainer.precision))
 
-        check_fits(needed, data.batch_size, free, str(device))
+        check_fits(memory_of_batch, data.batch_size, free, str(device))
 
 
 def step_memory(module: Retrain, images: tuple[int, ...], precision: str) -> Memory:
@@ -50,9 +50,9 @@ def step_memory(module: Retrain, images: tuple[int, ...], precision: str) -> Mem
     return training_memory(module.network, training_logits, images, copies=copies + average, dtype=half)
 
 
-def check_fits(needed: Any, batch: int, free: int | None, device: str) -> None:
+def check_fits(memory_of_batch: Any, batch: int, free: int | None, device: str) -> None:
     """Say what a batch takes, or raise where there is less: with the largest part of it that fits."""
-    memory: Memory = needed(batch)
+    memory: Memory = memory_of_batch(batch)
     if free is None or memory.total <= free:
         of = "" if free is None else f" of {_gb(free)} free on {device}"
         _say(
@@ -60,7 +60,7 @@ def check_fits(needed: Any, batch: int, free: int | None, device: str) -> None:
             f"({_gb(memory.activations)} activations, {_gb(memory.weights)} weights and optimiser)"
         )
         return
-    parts = next((k for k in range(2, batch + 1) if needed(batch // k).total <= free), None)
+    parts = next((k for k in range(2, batch + 1) if memory_of_batch(batch // k).total <= free), None)
     fix = "no batch fits: choose a smaller network"
     if parts is not None:
         fix = (

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 _KEY = "nas_lightning_seconds"
 
 
-class Elapsed(pl.Callback):
+class Stopwatch(pl.Callback):
     """Counts the seconds since it was made, and those of earlier starts up to the checkpoint that is resumed.
 
     What a start did after its last checkpoint is done again by the next one, and counts once.

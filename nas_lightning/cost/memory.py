@@ -54,15 +54,15 @@ def training_memory(
     shadow.to(dtype)
     x = torch.empty(images, device="meta", dtype=next(shadow.parameters()).dtype)
     own = [*shadow.parameters(), *shadow.buffers(), x]
-    kept = kept_for_backward(lambda: forward(shadow, x), without=own) + _bytes(x)
+    kept = bytes_for_backward(lambda: forward(shadow, x), without=own) + _bytes(x)
     return Memory(kept, state + round(copies * size), size)
 
 
-def kept_for_backward(forward: Callable[[], object], without: Iterable[Tensor] = ()) -> int:
+def bytes_for_backward(forward: Callable[[], object], without: Iterable[Tensor] = ()) -> int:
     """Bytes that autograd holds on to when `forward` has been computed; shared memory counts once.
 
     >>> x = torch.ones(10, requires_grad=True)
-    >>> kept_for_backward(lambda: x.exp().sum())  # whose derivative is itself: ten floats
+    >>> bytes_for_backward(lambda: x.exp().sum())  # whose derivative is itself: ten floats
     40
     """
     own = {tensor.untyped_storage()._cdata for tensor in without}

@@ -94,7 +94,7 @@ class ImageData(pl.LightningDataModule, ABC):
         if self._train is not None:
             return
         contents = self.contents
-        train, held_out = self._quick(contents.train), None
+        train, held_out = self._take_subset(contents.train), None
         if self.val_fraction:
             random = generator(HOLD_OUT, self.seed)
             rows, others = stratified_split(train.labels, 1 - self.val_fraction, random)
@@ -116,7 +116,7 @@ class ImageData(pl.LightningDataModule, ABC):
             self._contents = contents
         return self._contents
 
-    def _quick(self, samples: Samples) -> Samples:
+    def _take_subset(self, samples: Samples) -> Samples:
         if self.subset is None:
             return samples
         return samples.select(
@@ -159,7 +159,7 @@ class ImageData(pl.LightningDataModule, ABC):
     @property
     def test(self) -> Samples:
         if self._test is None:
-            self._test = self._quick(self.contents.test).in_memory()
+            self._test = self._take_subset(self.contents.test).in_memory()
         return self._test
 
     # Lightning's hooks

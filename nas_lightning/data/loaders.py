@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from torch import Tensor
 
 from nas_lightning.data.augment import Augment, normalise
-from nas_lightning.data.order import AUGMENT, PLAIN, evaluation_draws, rank_and_world, training_draws
+from nas_lightning.data.order import AUGMENT, PLAIN, evaluation_rows, rank_and_world, training_rows
 from nas_lightning.data.samples import Samples
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator, seed_of
@@ -58,7 +58,7 @@ class TrainBatches:
         """`count` batches from number `start`; past the end of the set comes its next shuffled pass."""
         len(self)  # raises where the set has no full batch
         size, (rank, world) = len(self.samples), rank_and_world()
-        draws = list(training_draws(size, self.batch_size, self.seed, epoch, start, count, rank, world))
+        draws = list(training_rows(size, self.batch_size, self.seed, epoch, start, count, rank, world))
         read = self.samples.read(draws, random=self.augment is not None)
         for draw, (x, y) in zip(draws, read, strict=True):
             if self.augment is None:
@@ -147,10 +147,10 @@ class EvalLoader:
         self.samples, self.batch_size, self.mean, self.std = samples, batch_size, mean, std
 
     def __len__(self) -> int:
-        return len(evaluation_draws(len(self.samples), self.batch_size, *rank_and_world()))
+        return len(evaluation_rows(len(self.samples), self.batch_size, *rank_and_world()))
 
     def __iter__(self) -> Iterator[Batch]:
-        draws = evaluation_draws(len(self.samples), self.batch_size, *rank_and_world())
+        draws = evaluation_rows(len(self.samples), self.batch_size, *rank_and_world())
         for x, y in self.samples.read(draws, random=False):
             yield normalise(x, self.mean, self.std), y
 
@@ -160,6 +160,6 @@ def plain_batches(source: TrainBatches, count: int, seed: int) -> list[Batch]:
     size = len(source.samples)
     if source.batch_size > size:
         raise InputError(f"expected a batch of at most {size} samples", got=source.batch_size)
-    draws = training_draws(size, source.batch_size, seed_of(PLAIN, seed), 0, 0, count, 0, 1)
+    draws = training_rows(size, source.batch_size, seed_of(PLAIN, seed), 0, 0, count, 0, 1)
     read = source.samples.read(draws, random=False)
     return [(normalise(x, source.mean, source.std), y) for x, y in read]

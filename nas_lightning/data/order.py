@@ -29,7 +29,7 @@ def rank_and_world() -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Draw:
+class BatchRows:
     """The share of one process in a global batch: `rows` of the set, from position `first` of `total`."""
 
     rows: Tensor  # (batch,)
@@ -38,9 +38,9 @@ class Draw:
     key: tuple[int, ...] = ()
 
 
-def training_draws(
+def training_rows(
     size: int, batch_size: int, seed: int, epoch: int, start: int, count: int, rank: int, world: int
-) -> Iterator[Draw]:
+) -> Iterator[BatchRows]:
     """`count` draws from number `start`; when a shuffled pass over the set is used up, the next begins.
 
     `batch_size` is that of one process. A pass ends with its last full batch.
@@ -54,10 +54,10 @@ def training_draws(
         if nth != order_of:
             order, order_of = torch.randperm(size, generator=generator(ORDER, seed, epoch, nth)), nth
         begin = within * total + first
-        yield Draw(order[begin : begin + batch_size], first, total, (seed, epoch, number))
+        yield BatchRows(order[begin : begin + batch_size], first, total, (seed, epoch, number))
 
 
-def evaluation_draws(size: int, batch_size: int, rank: int, world: int) -> list[Draw]:
+def evaluation_rows(size: int, batch_size: int, rank: int, world: int) -> list[BatchRows]:
     """Every sample once, in order: each process has a contiguous share, and all have equally many batches.
 
     Shares differ by at most one sample. Where that would give one process a batch more than another, the
@@ -69,7 +69,7 @@ def evaluation_draws(size: int, batch_size: int, rank: int, world: int) -> list[
     if shares[-1] < batches:
         raise InputError(f"expected at least {batches * world} samples or larger batches", got=size)
     starts = [min(i * batch_size, share - (batches - i)) for i in range(batches)] + [share]
-    return [Draw(torch.arange(begin + a, begin + b)) for a, b in pairwise(starts)]
+    return [BatchRows(torch.arange(begin + a, begin + b)) for a, b in pairwise(starts)]
 
 
 def stratified_split(labels: Tensor, fraction: float, random: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from nas_lightning.data.order import Draw
+from nas_lightning.data.order import BatchRows
 
 
 class Samples(ABC):
@@ -25,7 +25,7 @@ class Samples(ABC):
         """The samples of these rows, in this order; images are shared, not copied."""
 
     @abstractmethod
-    def read(self, draws: Iterable[Draw], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    def read(self, draws: Iterable[BatchRows], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
         """(b, c, h, w) bytes and (b,) labels of each draw; `random` for images that are augmented as read."""
 
     def in_memory(self) -> Samples:
@@ -47,6 +47,6 @@ class TensorSamples(Samples):
     def select(self, rows: Tensor) -> TensorSamples:
         return TensorSamples(self.images, self.labels[rows], self.rows[rows])
 
-    def read(self, draws: Iterable[Draw], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    def read(self, draws: Iterable[BatchRows], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
         for draw in draws:
             yield self.images.index_select(0, self.rows[draw.rows]), self.labels[draw.rows]

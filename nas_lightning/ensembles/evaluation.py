@@ -25,7 +25,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from nas_lightning.data.augment import normalise
 from nas_lightning.data.base import ImageData
 from nas_lightning.data.loaders import EvalLoader
-from nas_lightning.data.order import evaluation_draws
+from nas_lightning.data.order import evaluation_rows
 from nas_lightning.data.samples import Samples
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.forward_selection import averaged_loss
@@ -159,7 +159,7 @@ def pixel_batches(data: ImageData, images: int | None = None) -> list[Batch]:
 def _batches(
     data: ImageData, samples: Samples, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> list[Batch]:
-    draws = evaluation_draws(len(samples), data.eval_batch_size, 0, 1)
+    draws = evaluation_rows(len(samples), data.eval_batch_size, 0, 1)
     return [(normalise(x, mean, std), y) for x, y in samples.read(draws, random=False)]
 
 

@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from nas_lightning.callbacks.stopwatch import Elapsed
+from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.jobs.arguments import arguments
@@ -133,7 +133,7 @@ def metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
     return {name: round(value, 6) for name, value in found.items() if not name.startswith(left_out)}
 
 
-def took(facts: Mapping[str, Any], elapsed: Elapsed) -> dict[str, Any]:
+def took(facts: Mapping[str, Any], elapsed: Stopwatch) -> dict[str, Any]:
     """The facts of a run with its seconds, which are no part of its result: two equal runs differ in them."""
     return {**facts, "seconds": round(elapsed.seconds(), 1)}
 

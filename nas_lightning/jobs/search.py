@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
-from nas_lightning.callbacks.stopwatch import Elapsed
+from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.cost.counts import Cost, cost
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import FILE_NAME, Genotype, write_genotypes
@@ -24,7 +24,7 @@ from nas_lightning.version import __version__
 
 def run(cfg: DictConfig) -> dict[str, Any]:
     """Search; returns what the run's summary says."""
-    elapsed = Elapsed()
+    elapsed = Stopwatch()
     parts = searched_parts(cfg)
     parts.check_network()
     data, benchmark = parts.data, parts.benchmark
@@ -59,7 +59,7 @@ def _conclude(
     size: Cost,
     genotypes: list[Genotype],
     known: Mapping[str, float],
-    elapsed: Elapsed,
+    elapsed: Stopwatch,
 ) -> dict[str, Any]:
     facts = {
         "strategy": type(strategy).__name__,

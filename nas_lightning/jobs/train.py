@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.callbacks.stopwatch import Elapsed
+from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.cost.counts import cost
 from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
@@ -50,7 +50,7 @@ class Architecture(NamedTuple):
 
 def run(cfg: DictConfig, end: Callable[..., None] = finish) -> dict[str, Any]:
     """Train; returns what the run's summary says, which `end` shows."""
-    elapsed = Elapsed()
+    elapsed = Stopwatch()
     genotype, space, sizes = architecture(cfg)
     sizes = sizes_of(space.network, sizes, "network")
     data = make(cfg.dataset)

@@ -16,7 +16,7 @@ from torchvision import transforms
 
 from nas_lightning.data import Fake
 from nas_lightning.data.augment import Augment
-from nas_lightning.data.order import Draw
+from nas_lightning.data.order import BatchRows
 
 BATCH, BATCHES, ROUNDS = 96, 10, 9
 
@@ -41,7 +41,7 @@ def main() -> None:
     data.augment = Augment(crop_padding=4, flip=True, cutout=16)
     batches = data.batches(data.train)
 
-    images = next(data.train.read([Draw(torch.arange(len(data.train)))], random=False))[0]
+    images = next(data.train.read([BatchRows(torch.arange(len(data.train)))], random=False))[0]
     pictures = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images]
     one = transforms.Compose(
         [

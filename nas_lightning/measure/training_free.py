@@ -167,7 +167,7 @@ def correlations(file: Mapping[str, Scores], benchmark: TabularNasBench201) -> N
     )
     print("|---|---|---|")
     for name in METRICS:
-        oriented = metric(name).oriented
+        oriented = metric(name).orient
         values = [oriented(row[name]) for row in rows]
         print(f"| {name} | {rho(values, truth)} | {rho(values[CHOSEN_ON:], truth[CHOSEN_ON:])} |")
     rest = log_ranks(rows[CHOSEN_ON:])

@@ -43,20 +43,20 @@ class Metric(ABC):
         """The value as a scalar, float64."""
         return torch.tensor(score(network, batch, {"value": self})["value"], dtype=torch.float64)
 
-    def oriented(self, value: float) -> float:
+    def orient(self, value: float) -> float:
         """The value with its sign such that larger is better."""
         return value if self.larger_is_better else -value
 
     @property
-    def worst(self) -> float:
+    def worst_value(self) -> float:
         return -torch.inf if self.larger_is_better else torch.inf
 
     def value(self, passes: Passes) -> float:
         """`compute` as a number, the worst one where there is nothing to measure."""
-        if not self.counts_only and passes.degenerate:
-            return self.worst
+        if not self.counts_only and passes.is_degenerate:
+            return self.worst_value
         value = float(self.compute(passes))
-        return self.worst if value != value else value
+        return self.worst_value if value != value else value
 
 
 def score(

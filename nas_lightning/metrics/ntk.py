@@ -39,66 +39,66 @@ def ntk(
 
 
 @dataclass(frozen=True)
-class _OfKernel(Metric):
+class KernelMetric(Metric):
     output: Output = "true_class"
     coupled: bool = False
 
     def compute(self, passes: Passes) -> float:
-        return self.of(passes.kernel(self.output, self.coupled), len(passes.x))
+        return self.from_kernel(passes.kernel(self.output, self.coupled), len(passes.x))
 
     @abstractmethod
-    def of(self, kernel: Kernel, m: int) -> float:
+    def from_kernel(self, kernel: Kernel, m: int) -> float:
         """The metric from the kernel of m samples."""
 
 
 @dataclass(frozen=True)
-class NTKTrace(_OfKernel):
+class NTKTrace(KernelMetric):
     """√(‖Θ₀‖_tr / m) (thesis, equation 7.4; NASI, arXiv:2109.00817)."""
 
-    def of(self, kernel: Kernel, m: int) -> float:
+    def from_kernel(self, kernel: Kernel, m: int) -> float:
         return math.sqrt(kernel.trace / m)
 
 
 @dataclass(frozen=True)
-class NTKCondition(_OfKernel):
+class NTKCondition(KernelMetric):
     """κ = λ_max / λ_min (TE-NAS, arXiv:2102.11535; thesis, theorem 7.2); ∞ for a singular kernel."""
 
     larger_is_better: ClassVar[bool] = False
 
-    def of(self, kernel: Kernel, m: int) -> float:
+    def from_kernel(self, kernel: Kernel, m: int) -> float:
         return kernel.condition
 
 
 @dataclass(frozen=True)
-class NTKLambdaMin(_OfKernel):
+class NTKLambdaMin(KernelMetric):
     """λ_min(Θ₀) (Zhu et al. 2022, arXiv:2209.07238); 0 for a singular kernel."""
 
-    def of(self, kernel: Kernel, m: int) -> float:
+    def from_kernel(self, kernel: Kernel, m: int) -> float:
         return kernel.lambda_min
 
 
 @dataclass(frozen=True)
-class NTKMeanDiagonal(_OfKernel):
+class NTKMeanDiagonal(KernelMetric):
     """(1/m) Σ_i Θ_ii, an upper bound of λ_min: Eigen-NAS (Zhu et al. 2022, arXiv:2209.07238)."""
 
-    def of(self, kernel: Kernel, m: int) -> float:
+    def from_kernel(self, kernel: Kernel, m: int) -> float:
         return kernel.mean_diagonal
 
 
 @dataclass(frozen=True)
-class NTKFrobenius(_OfKernel):
+class NTKFrobenius(KernelMetric):
     """‖Θ₀‖_F: KNAS (Xu et al. 2021, arXiv:2111.13293), in the form of Zhu et al. 2022."""
 
-    def of(self, kernel: Kernel, m: int) -> float:
+    def from_kernel(self, kernel: Kernel, m: int) -> float:
         return kernel.frobenius
 
 
 @dataclass(frozen=True)
-class NTKMean(_OfKernel):
+class NTKMean(KernelMetric):
     """√|m⁻² Σ_ij Θ_ij|: KNAS (Xu et al. 2021, arXiv:2111.13293) as the thesis has it (equation D.11).
 
     The norm of the mean row of the Jacobian.
     """
 
-    def of(self, kernel: Kernel, m: int) -> float:
+    def from_kernel(self, kernel: Kernel, m: int) -> float:
         return math.sqrt(abs(float(kernel.matrix.sum()))) / m

@@ -44,7 +44,7 @@ def log_ranks(pool: Sequence[Mapping[str, float]], metrics: Mapping[str, Metric]
     """
     from scipy.stats import rankdata
 
-    oriented = [[metric.oriented(row[name]) for name, metric in metrics.items()] for row in pool]
+    oriented = [[metric.orient(row[name]) for name, metric in metrics.items()] for row in pool]
     sound = [index for index, values in enumerate(oriented) if all(value > -math.inf for value in values)]
     scores = [-math.inf] * len(pool)
     for index in sound:

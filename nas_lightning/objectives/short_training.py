@@ -15,7 +15,7 @@ from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.augment import normalise
 from nas_lightning.data.loaders import Batch, TrainBatches
-from nas_lightning.data.order import Draw, evaluation_draws, rank_and_world, training_draws
+from nas_lightning.data.order import BatchRows, evaluation_rows, rank_and_world, training_rows
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.table import table_accuracy
@@ -24,10 +24,10 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.training.optim import build_optimizer, build_scheduler
 
-Evaluation = Literal["none", "training", "table"]
+Evaluator = Literal["none", "training", "table"]
 
 
-class Objective(Protocol):
+class AccuracyObjective(Protocol):
     """An accuracy in percent; its name says where it comes from."""
 
     @property
@@ -92,14 +92,14 @@ class ShortTraining:
     def _train(self, epoch: int) -> Iterator[Batch]:
         size = len(self.data.train.samples)
         batch = min(self.data.batch_size * rank_and_world()[1], size)
-        draws = training_draws(size, batch, self.seed, epoch, 0, size // batch, 0, 1)
+        draws = training_rows(size, batch, self.seed, epoch, 0, size // batch, 0, 1)
         return self._read(self.data.train, list(draws))
 
     def _valid(self) -> Iterator[Batch]:
         size = len(self.data.valid.samples)
-        return self._read(self.data.valid, evaluation_draws(size, min(256, size), 0, 1))
+        return self._read(self.data.valid, evaluation_rows(size, min(256, size), 0, 1))
 
-    def _read(self, side: TrainBatches, draws: list[Draw]) -> Iterator[Batch]:
+    def _read(self, side: TrainBatches, draws: list[BatchRows]) -> Iterator[Batch]:
         """Images as they are, on whatever process."""
         for x, y in side.samples.read(draws, random=False):
             yield normalise(x, side.mean, side.std), y
@@ -111,13 +111,13 @@ def beside(network: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
     return ((x.to(device), y.to(device)) for x, y in batches)
 
 
-def objective_of(
-    evaluation: Evaluation, training: ShortTraining, benchmark: TabularBenchmark | None
-) -> Objective | None:
+def build_objective(
+    evaluation: Evaluator, training: ShortTraining, benchmark: TabularBenchmark | None
+) -> AccuracyObjective | None:
     """What the option stands for; raises where the search has not what it needs."""
-    if evaluation not in get_args(Evaluation):
+    if evaluation not in get_args(Evaluator):
         raise InputError(
-            f"expected an evaluation ({near_match(evaluation, get_args(Evaluation))})",
+            f"expected an evaluation ({near_match(evaluation, get_args(Evaluator))})",
             got=evaluation,
             where="strategy.evaluation",
         )

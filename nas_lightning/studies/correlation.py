@@ -92,7 +92,7 @@ class Correlation(Study):
         values = pool.score({"main": setting})["main"]
         accuracies = accuracies_of(benchmark, genotypes)
         target = benchmark.dataset
-        oriented = {name: metric.oriented(1) * values[name] for name, metric in self.metrics.items()}
+        oriented = {name: metric.orient(1) * values[name] for name, metric in self.metrics.items()}
         what = f"{self.cells:,} cells scored on {data.name}"
         ranked = {**oriented, **self._combined(values)}
         alone = {f"spearman/{name}": spearman(x, accuracies[target]) for name, x in ranked.items()}

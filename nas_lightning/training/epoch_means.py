@@ -12,7 +12,7 @@ PADDING = -1
 """The label of images that only fill up a batch: they count in no metric."""
 
 
-class Scores(nn.Module):
+class EpochMeans(nn.Module):
     """What an epoch has come to so far.
 
     It is part of the module's state, so that an epoch that was interrupted goes on with what it had; with

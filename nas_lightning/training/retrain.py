@@ -36,8 +36,8 @@ from nas_lightning.checks import (
 from nas_lightning.data import ImageData
 from nas_lightning.data.base import Classes
 from nas_lightning.errors import InputError
-from nas_lightning.training.epoch_means import PADDING, Scores
-from nas_lightning.training.mixing import mixing
+from nas_lightning.training.epoch_means import PADDING, EpochMeans
+from nas_lightning.training.mixing import build_mixing
 from nas_lightning.training.optim import (
     Schedule,
     build_optimizer,
@@ -113,14 +113,14 @@ class Retrain(pl.LightningModule):
         super().__init__()
         self.save_hyperparameters(ignore=["network"])
         self.network = network
-        self.average = None if ema_decay is None else _average(network, ema_decay)
+        self.average = None if ema_decay is None else _build_average(network, ema_decay)
         self.clip, self.drop_path = clip, drop_path
         self.label_smoothing, self.auxiliary_weight = label_smoothing, auxiliary_weight
-        self._mix = mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
+        self._mix = build_mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
         self._logits: Logits = torch.compile(training_logits) if compile else training_logits
-        self.train_scores = Scores(num_classes)
-        self.val_scores = Scores(num_classes, top5=num_classes > 5)
-        self.test_scores = Scores(num_classes, top5=num_classes > 5)
+        self.train_scores = EpochMeans(num_classes)
+        self.val_scores = EpochMeans(num_classes, top5=num_classes > 5)
+        self.test_scores = EpochMeans(num_classes, top5=num_classes > 5)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, c, h, w) → (b, classes), with the averaged weights where they are kept."""
@@ -166,7 +166,7 @@ class Retrain(pl.LightningModule):
         self.test_scores.log(self, "test")
         self.log("test_error", 1 - self.test_scores.accuracy.compute(), sync_dist=True)
 
-    def _evaluate(self, batch: tuple[Tensor, Tensor], scores: Scores) -> None:
+    def _evaluate(self, batch: tuple[Tensor, Tensor], scores: EpochMeans) -> None:
         x, y = batch
         logits = self(x)
         total = F.cross_entropy(logits, y, reduction="sum", ignore_index=PADDING)
@@ -287,7 +287,7 @@ def _say(line: str) -> None:
     log.info(line)
 
 
-def _average(network: nn.Module, decay: float) -> ModelEmaV3:
+def _build_average(network: nn.Module, decay: float) -> ModelEmaV3:
     """A copy that follows: w̄ ← d w̄ + (1 − d) w after each step, batch-norm statistics too."""
     average = ModelEmaV3(network, decay=decay).requires_grad_(False)  # or DDP would wait for its gradients
     return average.train()  # Lightning warns of modules in eval mode; it switches all before an evaluation

@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from nas_lightning.benchmarks.tables import all_strings
+from nas_lightning.benchmarks.tables import all_notations
 
 HEADER = ("arch", "cifar10", "cifar100", "imagenet16-120")
 
 
 def rows() -> list[list[str]]:
     """Row i of the sorted strings: i/200 on CIFAR-10, less on the others."""
-    return [[arch, f"{i / 200}", f"{i / 250}", f"{i / 400}"] for i, arch in enumerate(sorted(all_strings()))]
+    return [
+        [arch, f"{i / 200}", f"{i / 250}", f"{i / 400}"] for i, arch in enumerate(sorted(all_notations()))
+    ]
 
 
 def write(path: Path, lines: list[list[str]], header=HEADER) -> Path:

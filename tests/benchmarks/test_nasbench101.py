@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 
 from nas_lightning.benchmarks.formats import official101
 from nas_lightning.benchmarks.formats.crc32c import crc32c, crc32c_of_each
-from nas_lightning.benchmarks.formats.tfrecord import fields, masked, records
+from nas_lightning.benchmarks.formats.tfrecord import mask_checksum, read_fields, read_records
 from nas_lightning.benchmarks.nasbench101 import TabularNasBench101, main
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -85,8 +85,8 @@ def test_checksums():
     assert crc32c(b"\xff" * 32) == 0x62A8AB43
     random = np.random.default_rng(0)
     strings = [random.bytes(int(length)) for length in random.integers(0, 90, 40)]
-    assert [masked(crc) for crc in crc32c_of_each(strings)] == [checksum(string) for string in strings]
-    assert [masked(crc32c(string)) for string in strings] == [checksum(string) for string in strings]
+    assert [mask_checksum(crc) for crc in crc32c_of_each(strings)] == [checksum(string) for string in strings]
+    assert [mask_checksum(crc32c(string)) for string in strings] == [checksum(string) for string in strings]
     assert crc32c_of_each([]) == []
 
 
@@ -265,10 +265,10 @@ def test_a_message_is_read_or_refused(refusal):
     """Random bytes never lead to anything but fields or a refusal."""
     random = np.random.default_rng(3)
     for size in random.integers(0, 40, 300).tolist():
-        refusal(lambda: list(fields(random.bytes(size))))  # noqa: B023
-    assert list(fields(bytes([0x0D, 0, 0, 0x80, 0x3F]))) == [(1, 1.0)]  # four bytes
+        refusal(lambda: list(read_fields(random.bytes(size))))  # noqa: B023
+    assert list(read_fields(bytes([0x0D, 0, 0, 0x80, 0x3F]))) == [(1, 1.0)]  # four bytes
     for damaged in (b"\x80" * 11, b"\x0b", b"\x09\x00", b"\x0a\x05ab"):
-        assert refusal(lambda: list(fields(damaged)))  # noqa: B023
+        assert refusal(lambda: list(read_fields(damaged)))  # noqa: B023
 
 
 def test_an_incomplete_file_is_refused_unless_it_may_be(write, refusal, genotypes, tmp_path):
@@ -293,12 +293,12 @@ def test_two_runs_instead_of_three(write, refusal, genotypes, monkeypatch):
 def test_more_records_than_are_checked_together(write, monkeypatch):
     monkeypatch.setattr("nas_lightning.benchmarks.formats.tfrecord._BATCH", 3)
     data = [bytes([number]) * number for number in range(1, 12)]
-    assert list(records(write(data))) == data
+    assert list(read_records(write(data))) == data
     path = write(data)
     path.write_bytes(path.read_bytes()[:-1])
     found = []
     with pytest.raises(InputError, match=r"record 11\)$"):
-        found.extend(iter(records(path)))
+        found.extend(iter(read_records(path)))
     assert found == data[:-1]
 
 

@@ -6,7 +6,7 @@ from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201, main
-from nas_lightning.benchmarks.tables import ARCHITECTURES, all_strings
+from nas_lightning.benchmarks.tables import ARCHITECTURES, all_notations
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.table import OracleAccuracy, ValidationAccuracy
 from nas_lightning.spaces import DartsSpace, NasBench201
@@ -20,8 +20,8 @@ def drawn(count, seed=0):
 
 
 def test_the_strings_are_those_of_the_space():
-    assert len(all_strings()) == ARCHITECTURES == 15_625
-    assert all(SPACE.notation(genotype) in all_strings() for genotype in drawn(20))
+    assert len(all_notations()) == ARCHITECTURES == 15_625
+    assert all(SPACE.notation(genotype) in all_notations() for genotype in drawn(20))
 
 
 def test_query_rank_and_best_against_the_lines(whole, lines):

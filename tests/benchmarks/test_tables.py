@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from nas_lightning.benchmarks.formats import official
-from nas_lightning.benchmarks.tables import all_strings, read
+from nas_lightning.benchmarks.tables import all_notations, read
 
 
 def test_a_file_that_is_not_there(tmp_path, refusal):
@@ -109,7 +109,7 @@ def test_columns_of_the_official_interface(complete):
 def test_nats_bench_files(tmp_path):
     """A folder of three architectures in the layout of NATS-tss-v1_0-3ffb9-simple."""
     nats = pytest.importorskip("nats_bench")
-    archs = sorted(all_strings())[:3]
+    archs = sorted(all_notations())[:3]
     folder = tmp_path / "NATS-tss-simple"
     folder.mkdir()
     write_pickle(folder / "meta.pickle.pbz2", {"meta_archs": archs})

@@ -5,7 +5,7 @@ import pytorch_lightning as pl
 import torch
 
 from nas_lightning.callbacks import stopwatch as elapsed
-from nas_lightning.callbacks.stopwatch import Elapsed
+from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.data import Fake
 from nas_lightning.spaces import NasBench201
 from nas_lightning.training.retrain import Retrain
@@ -38,7 +38,7 @@ class Epochs(pl.Callback):
 
 
 def start(clock, path, last, resume=None):
-    took = Elapsed()
+    took = Stopwatch()
     clock.now += 3  # before training: images are read
     network = NasBench201().network(
         NasBench201().sample(torch.Generator()), in_channels=3, num_classes=2, channels=2, cells=1

@@ -154,15 +154,15 @@ def test_the_objective_goes_back_to_hydra(command, tmp_path):
 
 
 def test_a_benchmark_is_asked_at_the_end(command, tmp_path):
-    from nas_lightning.benchmarks.tables import all_strings
+    from nas_lightning.benchmarks.tables import all_notations
 
-    lines = [f"{arch},{i / 200},{i / 250},{i / 400}" for i, arch in enumerate(all_strings())]
+    lines = [f"{arch},{i / 200},{i / 250},{i / 400}" for i, arch in enumerate(all_notations())]
     (tmp_path / "table.csv").write_text("\n".join(["arch,cifar10,cifar100,imagenet16-120", *lines, ""]))
     asked = ("benchmark=nasbench201", "benchmark.path=table.csv", "strategy=random", "run=a")
     code, out, err = command("search", *QUICK, *asked)
     assert (code, err) == (0, "")
     facts = json.loads((tmp_path / "a" / "genotype.json").read_text())
-    place = list(all_strings()).index(facts["notation"][0])
+    place = list(all_notations()).index(facts["notation"][0])
     assert facts["metrics"]["true_accuracy"] == pytest.approx(place / 200 / 100)
     assert facts["metrics"]["true_rank"] == 15_625 - place
     assert f"true_rank {15_625 - place:,}" in out

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nas_lightning.cost.memory import free_memory, kept_for_backward, optimizer_copies, training_memory
+from nas_lightning.cost.memory import bytes_for_backward, free_memory, optimizer_copies, training_memory
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.training.optim import build_optimizer
 from nas_lightning.training.retrain import training_logits
@@ -34,7 +34,7 @@ def test_networks_keep_what_is_estimated(space, batch):
     memory = training_memory(copy.deepcopy(network), training_logits, images, copies=0)
     x = torch.randn(images)
     own = [*network.parameters(), *network.buffers(), x]
-    real = kept_for_backward(lambda: training_logits(network, x), without=own)
+    real = bytes_for_backward(lambda: training_logits(network, x), without=own)
     assert memory.activations == pytest.approx(real + 4 * x.numel(), rel=0.02)
     assert memory.weights == sum(4 * p.numel() for p in network.parameters()) + sum(
         b.numel() * b.element_size() for b in network.buffers()

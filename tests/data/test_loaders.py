@@ -11,7 +11,7 @@ from torch import nn
 
 from nas_lightning.data import Fake, SearchData, loaders
 from nas_lightning.data.loaders import EpochLoader
-from nas_lightning.data.order import Draw
+from nas_lightning.data.order import BatchRows
 from nas_lightning.errors import InputError
 
 pytestmark = [
@@ -113,7 +113,7 @@ def test_a_batch_larger_than_the_set_is_refused():
 def test_evaluation_is_the_set_in_order_without_augmentation():
     data = fake()
     x, y = (torch.cat(parts) for parts in zip(*data.test_dataloader(), strict=True))
-    images, labels = next(data.test.read([Draw(torch.arange(19))], random=False))
+    images, labels = next(data.test.read([BatchRows(torch.arange(19))], random=False))
     assert torch.equal(x, loaders.normalise(images, data.mean, data.std))
     assert torch.equal(y, labels)
     assert len(data.test_dataloader()) == 2

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from nas_lightning.data.order import evaluation_draws, stratified_split, training_draws
+from nas_lightning.data.order import evaluation_rows, stratified_split, training_rows
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator
 
@@ -21,7 +21,7 @@ def rows(**changes):
         "rank": 0,
         "world": 1,
     }
-    return [draw.rows for draw in training_draws(**{**options, **changes})]
+    return [draw.rows for draw in training_rows(**{**options, **changes})]
 
 
 def test_a_pass_is_a_shuffle_without_repetition_and_drops_the_rest():
@@ -44,8 +44,8 @@ def test_starting_anywhere_gives_the_same_batches(start):
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_together_see_what_one_sees(world):
-    alone = list(training_draws(50, 2 * world, 3, 1, 0, 9, 0, 1))
-    shares = [list(training_draws(50, 2, 3, 1, 0, 9, rank, world)) for rank in range(world)]
+    alone = list(training_rows(50, 2 * world, 3, 1, 0, 9, 0, 1))
+    shares = [list(training_rows(50, 2, 3, 1, 0, 9, rank, world)) for rank in range(world)]
     for whole, *parts in zip(alone, *shares, strict=True):
         assert torch.equal(whole.rows, torch.cat([part.rows for part in parts]))
         assert {part.key for part in parts} == {whole.key}
@@ -58,7 +58,7 @@ def test_evaluation_sees_every_sample_once_in_equally_many_batches():
     impossible = 0
     for size, batch_size, world in product(range(1, 30), range(1, 7), range(1, 5)):
         try:
-            shares = [evaluation_draws(size, batch_size, rank, world) for rank in range(world)]
+            shares = [evaluation_rows(size, batch_size, rank, world) for rank in range(world)]
         except InputError:
             impossible += 1
             assert size < world or batch_size == 1
@@ -71,7 +71,7 @@ def test_evaluation_sees_every_sample_once_in_equally_many_batches():
 
 
 def test_evaluation_on_one_process_has_full_batches_and_a_rest():
-    assert [len(draw.rows) for draw in evaluation_draws(10, 4, 0, 1)] == [4, 4, 2]
+    assert [len(draw.rows) for draw in evaluation_rows(10, 4, 0, 1)] == [4, 4, 2]
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.77])

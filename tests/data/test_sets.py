@@ -23,7 +23,7 @@ from nas_lightning.data import (
     ImageNet16,
     TinyImageNet,
 )
-from nas_lightning.data.order import Draw
+from nas_lightning.data.order import BatchRows
 from nas_lightning.errors import InputError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
 def everything(samples):
     """Images and labels of all samples, in order."""
-    return next(samples.read([Draw(torch.arange(len(samples)))], random=False))
+    return next(samples.read([BatchRows(torch.arange(len(samples)))], random=False))
 
 
 # yamls

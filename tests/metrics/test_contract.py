@@ -89,8 +89,8 @@ def test_a_network_without_a_path_has_the_worst_value(name, images):
     if metric.counts_only:
         assert value > 0
     else:
-        assert value == metric.worst
-        assert metric.oriented(value) == -torch.inf
+        assert value == metric.worst_value
+        assert metric.orient(value) == -torch.inf
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -119,8 +119,8 @@ def test_together_as_alone(derived, images):
 
 def test_orientation():
     assert [name for name, metric in METRICS.items() if not metric.larger_is_better] == ["ntk_condition"]
-    assert NTKCondition().oriented(3.0) == -3.0
-    assert GradNorm().oriented(3.0) == 3.0
+    assert NTKCondition().orient(3.0) == -3.0
+    assert GradNorm().orient(3.0) == 3.0
 
 
 def test_wrong_use_is_refused(images):

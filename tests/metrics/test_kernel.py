@@ -191,7 +191,7 @@ def test_a_singular_kernel_has_no_lucky_condition_number(seed, batch):
     network, (x, labels) = convolutions(), batch
     x[3], x[4] = x[0], x[1]
     kernel = ntk(network, (x.float(), labels))
-    assert kernel.singular
+    assert kernel.is_singular
     assert kernel.condition == torch.inf
     assert kernel.lambda_min == 0
     assert kernel.lambda_max > 0
@@ -201,7 +201,7 @@ def test_a_regular_kernel_keeps_its_small_eigenvalues():
     values = torch.tensor([1e-4, 0.5, 1.0, 2.0], dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q
     kernel = Kernel(turn @ values.diag() @ turn.T, precision=torch.finfo(torch.float32).eps)
-    assert not kernel.singular
+    assert not kernel.is_singular
     assert kernel.condition == pytest.approx(2e4)
     assert kernel.lambda_min == pytest.approx(1e-4)
     assert kernel.mean_diagonal == pytest.approx(float(values.mean()))
@@ -211,7 +211,7 @@ def test_a_regular_kernel_keeps_its_small_eigenvalues():
 def test_a_kernel_of_zeros_or_nan_is_singular():
     for matrix in (torch.zeros(3, 3), torch.full((3, 3), torch.nan)):
         kernel = Kernel(matrix, precision=1e-7)
-        assert kernel.singular
+        assert kernel.is_singular
         assert kernel.condition == torch.inf
 
 

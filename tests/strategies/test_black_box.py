@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
-from nas_lightning.benchmarks.tables import all_strings
+from nas_lightning.benchmarks.tables import all_notations
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, Metric, Params
@@ -31,7 +31,7 @@ NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells
 def write_table(path, accuracy, *more):
     """`accuracy(arch)` on CIFAR-10, and further columns `(name, function)`."""
     lines = [f"arch,cifar10,cifar100,imagenet16-120{''.join(f',{name}' for name, _ in more)}"]
-    for arch in sorted(all_strings()):
+    for arch in sorted(all_notations()):
         extra = "".join(f",{function(arch)}" for _, function in more)
         lines.append(f"{arch},{accuracy(arch)},50,40{extra}")
     path.write_text("\n".join(lines) + "\n")
@@ -208,7 +208,7 @@ def test_what_is_read_off_the_kernel(strategy, expected, data):
     """The mean diagonal, and ‖K‖_F = √(9 + 2·8 + 144)."""
     kernel = Kernel(torch.tensor([[3.0, 8**0.5], [8**0.5, 12.0]], dtype=torch.float64), precision=1e-7)
     (metric,) = strategy(SPACE, NETWORK, data()).metrics.values()
-    assert metric.of(kernel, 2) == pytest.approx(expected)
+    assert metric.from_kernel(kernel, 2) == pytest.approx(expected)
 
 
 def test_scores_are_those_of_score_pool(search, tmp_path):

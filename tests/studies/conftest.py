@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nas_lightning.benchmarks.formats.official import DATASETS
-from nas_lightning.benchmarks.tables import all_strings
+from nas_lightning.benchmarks.tables import all_notations
 from tests.cli.conftest import command  # noqa: F401
 
 
@@ -15,7 +15,7 @@ def table(tmp_path) -> Path:
     """Accuracies that grow with the number of convolutions, and noise."""
     random = torch.Generator().manual_seed(0)
     lines = ["arch," + ",".join(DATASETS)]
-    for arch in sorted(all_strings()):
+    for arch in sorted(all_notations()):
         noise = torch.rand(len(DATASETS), generator=random)
         lines.append(
             ",".join([arch, *(f"{40 + 5 * arch.count('conv') + 20 * x:.3f}" for x in noise.tolist())])

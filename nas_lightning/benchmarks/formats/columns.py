@@ -57,14 +57,14 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def require(columns: Columns, names: Sequence[str], path: Path) -> None:
+def require_columns(columns: Columns, names: Sequence[str], path: Path) -> None:
     """Raise unless all those columns are there."""
     for name in names:
         if name not in columns:
             raise InputError(f"expected a column {name!r}", got=", ".join(map(str, columns)), where=path)
 
 
-def percentages(values: Sequence[Any], name: str, path: Path) -> list[float]:
+def parse_percentages(values: Sequence[Any], name: str, path: Path) -> list[float]:
     """The values as numbers; raises for the first that is no percentage."""
     found = []
     for number, value in enumerate(values, 1):

@@ -56,12 +56,12 @@ def _nats_bench(package: Any, path: Path) -> Any:
 
 
 def _nasbench201(package: Any, path: Path) -> Any:
-    with _pickles_allowed():
+    with _allow_pickles():
         return package.NASBench201API(str(path), verbose=False)
 
 
 @contextmanager
-def _pickles_allowed() -> Iterator[None]:
+def _allow_pickles() -> Iterator[None]:
     """The package calls `torch.load` as it was before that refused objects other than tensors."""
     name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)

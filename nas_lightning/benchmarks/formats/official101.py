@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nas_lightning.benchmarks.formats.columns import Columns
-from nas_lightning.benchmarks.formats.tfrecord import fields, records
+from nas_lightning.benchmarks.formats.tfrecord import read_fields, read_records
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.nasbench101.base import read_module
 from nas_lightning.spaces.nasbench101.modules import module_hash
@@ -50,9 +50,9 @@ def parse_record(data: bytes) -> Run:
     if not texts or isinstance(epochs, bool) or epochs not in LENGTHS:
         raise InputError(f"expected a hash, epochs of {LENGTHS}, a matrix, operations", got=data[:80])
     evaluations, parameters = [], 0
-    for number, value in fields(metrics):
+    for number, value in read_fields(metrics):
         if number == 1 and isinstance(value, bytes):
-            evaluations.append(dict(fields(value)))
+            evaluations.append(dict(read_fields(value)))
         elif number == 2 and isinstance(value, int):
             parameters = value
     if len(evaluations) <= _END:
@@ -112,7 +112,7 @@ def read(path: Path, *, partial: bool = False) -> Columns:
 
 def _records(path: Path) -> Iterator[bytes]:
     try:
-        yield from records(path)
+        yield from read_records(path)
     except OSError as error:
         raise InputError(f"expected an official file: {error}", where=path) from None
 

@@ -21,15 +21,15 @@ _BATCH = 4096  # records whose checksums are computed together
 _LONGEST = 1 << 16  # bytes; the official ones have some 500
 
 
-def masked(crc: int) -> int:
+def mask_checksum(crc: int) -> int:
     """The form in which the files store a checksum."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def records(path: Path) -> Iterator[bytes]:
+def read_records(path: Path) -> Iterator[bytes]:
     """The records' data in turn; raises at the first that is cut off or damaged, with its number."""
     with path.open("rb") as file:
-        framed = _framed(file, path)
+        framed = _read_frames(file, path)
         first, failure = 1, None
         while failure is None:
             batch: list[tuple[bytes, int]] = []
@@ -42,14 +42,14 @@ def records(path: Path) -> Iterator[bytes]:
                 return
             checksums = crc32c_of_each([data for data, _ in batch])
             for number, ((data, stored), checksum) in enumerate(zip(batch, checksums, strict=True), first):
-                if masked(checksum) != stored:
+                if mask_checksum(checksum) != stored:
                     raise InputError("expected data with its checksum: damaged", where=_at(path, number))
                 yield data
             first += len(batch)
         raise failure
 
 
-def _framed(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
+def _read_frames(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
     """Data and stored checksum of each record."""
     number = 0
     while header := file.read(_HEADER.size):
@@ -57,7 +57,7 @@ def _framed(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
         if len(header) < _HEADER.size:
             raise InputError("expected a whole record: cut off", where=_at(path, number))
         length, stored = _HEADER.unpack(header)
-        if masked(crc32c(header[:8])) != stored or length > _LONGEST:
+        if mask_checksum(crc32c(header[:8])) != stored or length > _LONGEST:
             raise InputError("expected a length with its checksum: damaged", where=_at(path, number))
         data, footer = file.read(length), file.read(_FOOTER.size)
         if len(data) < length or len(footer) < _FOOTER.size:
@@ -69,10 +69,10 @@ def _at(path: Path, number: int) -> str:
     return f"{path}, record {number}"
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
+def read_fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """Number and value of each field: varints as int, 8 and 4 bytes as float, the rest as bytes.
 
-    >>> list(fields(bytes([0x10, 0x96, 0x01])))
+    >>> list(read_fields(bytes([0x10, 0x96, 0x01])))
     [(2, 150)]
     """
     position = 0

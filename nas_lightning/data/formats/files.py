@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.formats.decode import MOST_PIXELS, decode
 from nas_lightning.data.formats.listing import ImageFile
-from nas_lightning.data.order import SAMPLE, Draw
+from nas_lightning.data.order import SAMPLE, BatchRows
 from nas_lightning.data.samples import Samples, TensorSamples
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import seed_of
@@ -71,7 +71,7 @@ class FileSamples(Samples):
             most_pixels=self.most_pixels,
         )
 
-    def read(self, draws: Iterable[Draw], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    def read(self, draws: Iterable[BatchRows], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
         draws = list(draws)
         augmenting = self.augmenting if random else None
         loader = DataLoader(
@@ -93,7 +93,7 @@ class FileSamples(Samples):
             return self
         images = torch.empty((len(self), *self.image), dtype=torch.uint8)
         chunks = torch.arange(len(self)).split(CHUNK)
-        for rows, (chunk, _) in zip(chunks, self.read(map(Draw, chunks), random=False), strict=True):
+        for rows, (chunk, _) in zip(chunks, self.read(map(BatchRows, chunks), random=False), strict=True):
             images[rows] = chunk
         return TensorSamples(images, self.labels)
 
@@ -118,7 +118,7 @@ class _Reader(Dataset[Tensor | InputError]):
             return self.augmenting(image)
 
 
-def _items(draw: Draw) -> list[Item]:
+def _items(draw: BatchRows) -> list[Item]:
     """Each sample with its own seed, which follows from its position in the global batch."""
     return [(row, seed_of(SAMPLE, *draw.key, draw.first + i)) for i, row in enumerate(draw.rows.tolist())]
 

@@ -39,7 +39,7 @@ class Listing:
     labels: Tensor
     classes: tuple[str, ...]
 
-    def relabelled(self, classes: tuple[str, ...], where: object) -> Listing:
+    def with_classes(self, classes: tuple[str, ...], where: object) -> Listing:
         """The same files with labels that are places in `classes`."""
         for name in self.classes:
             if name not in classes:

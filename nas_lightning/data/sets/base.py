@@ -10,7 +10,7 @@ from nas_lightning.data.base import ImageData
 from nas_lightning.data.rand_augment import Magnitude
 
 
-class StandardData(ImageData):
+class SmallImages(ImageData):
     """Base of the sets of small images.
 
     Args:

@@ -11,21 +11,21 @@ from nas_lightning.data.formats.files import FileSamples, Fit
 from nas_lightning.data.formats.listing import Listing
 from nas_lightning.data.formats.pickles import read_batches, read_pickle
 from nas_lightning.data.samples import TensorSamples
-from nas_lightning.data.sets.base import StandardData
-from nas_lightning.data.sets.download import fetch, missing
-from nas_lightning.data.sets.image_folder import found_parts
+from nas_lightning.data.sets.base import SmallImages
+from nas_lightning.data.sets.download import fetch, missing_data_error
+from nas_lightning.data.sets.image_folder import list_parts
 from nas_lightning.errors import InputError
 
 IMAGE = (3, 32, 32)
 
 
-class Cifar(StandardData):
+class Cifar(SmallImages):
     """What the two sets have in common.
 
     Args:
         root: has the published Python batches, or train and test as class folders or .tar files of them.
         download: fetch the published files into `root` if they are not there.
-        **image_data: see `StandardData`.
+        **image_data: see `SmallImages`.
     """
 
     size: int
@@ -55,12 +55,12 @@ class Cifar(StandardData):
                 return self._from_batches(folder)
         if not any(self.root.glob("train*")):
             files = f"{self.folder}/, or train.tar and test.tar with one folder per class"
-            raise missing(self.name, self.root, files, download=True)
-        train, test = found_parts(self.root)
+            raise missing_data_error(self.name, self.root, files, download=True)
+        train, test = list_parts(self.root)
         if test is None or len(train.classes) != self.size:
             got = f"{len(train.classes)} classes{', no test part' if test is None else ''}"
             raise InputError(f"expected train and test with {self.size} classes", got=got, where=self.root)
-        return Contents(_kept(train), _kept(test), train.classes, *self.mean_std)
+        return Contents(_in_memory(train), _in_memory(test), train.classes, *self.mean_std)
 
     def _from_batches(self, folder: Path) -> Contents:
         paths = [folder / name for name in (*self.train_files, self.test_file, self.meta[0])]
@@ -73,7 +73,7 @@ class Cifar(StandardData):
         return Contents(TensorSamples(*train), TensorSamples(*test), names, *self.mean_std)
 
 
-def _kept(part: Listing) -> FileSamples:
+def _in_memory(part: Listing) -> FileSamples:
     return FileSamples(part.files, part.labels, IMAGE, plain=Fit(*IMAGE[1:]), keep=True)
 
 

@@ -12,17 +12,17 @@ from nas_lightning.data.augment import statistics
 from nas_lightning.data.base import Contents
 from nas_lightning.data.order import CONTENT, stratified_split
 from nas_lightning.data.samples import TensorSamples
-from nas_lightning.data.sets.base import StandardData
+from nas_lightning.data.sets.base import SmallImages
 from nas_lightning.randomness import generator
 
 
-class Digits(StandardData):
+class Digits(SmallImages):
     """1,438 training and 359 test images; the split is the same whatever the seed.
 
     Args:
         batch_size: images of a step.
         crop_padding: pixels around an image before it is cropped to its size.
-        **image_data: see `StandardData`.
+        **image_data: see `SmallImages`.
 
     >>> data = Digits()
     >>> data.image, data.num_classes, len(data.train), len(data.test)

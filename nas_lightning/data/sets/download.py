@@ -8,7 +8,7 @@ from pathlib import Path
 from nas_lightning.errors import InputError
 
 
-def missing(name: str, root: str | Path, files: str, *, download: bool) -> InputError:
+def missing_data_error(name: str, root: str | Path, files: str, *, download: bool) -> InputError:
     """One line with what was looked for, and with what the user can do."""
     how = f"pass dataset.root=FOLDER that has {files}"
     if download:

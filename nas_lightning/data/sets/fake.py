@@ -11,12 +11,12 @@ from nas_lightning.data.augment import statistics
 from nas_lightning.data.base import Classes, Contents
 from nas_lightning.data.order import CONTENT
 from nas_lightning.data.samples import TensorSamples
-from nas_lightning.data.sets.base import StandardData
+from nas_lightning.data.sets.base import SmallImages
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator
 
 
-class Fake(StandardData):
+class Fake(SmallImages):
     """Each class is a random image; a sample is its class's image plus noise.
 
     The images are the same whatever the seed.
@@ -29,7 +29,7 @@ class Fake(StandardData):
         noise: standard deviation of the noise, relative to that of the classes' images.
         batch_size: images of a step of one process.
         crop_padding: pixels around an image before it is cropped to its size.
-        **image_data: see `StandardData`.
+        **image_data: see `SmallImages`.
 
     >>> data = Fake(shape=(3, 16, 16), num_classes=4, train_size=64)
     >>> data.image, data.num_classes, len(data.train)

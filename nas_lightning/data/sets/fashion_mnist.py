@@ -15,8 +15,8 @@ from torch import Tensor
 from nas_lightning.checks import checked
 from nas_lightning.data.base import Contents
 from nas_lightning.data.samples import TensorSamples
-from nas_lightning.data.sets.base import StandardData
-from nas_lightning.data.sets.download import fetch, missing
+from nas_lightning.data.sets.base import SmallImages
+from nas_lightning.data.sets.download import fetch, missing_data_error
 from nas_lightning.errors import InputError
 
 MEAN, STD = (0.2860,), (0.3530,)
@@ -34,7 +34,7 @@ CLASSES = (
 )
 
 
-class FashionMnist(StandardData):
+class FashionMnist(SmallImages):
     """`root`, or FashionMNIST/raw in it, has the four published files, compressed or not."""
 
     name = "fashion_mnist"
@@ -66,7 +66,9 @@ class FashionMnist(StandardData):
             for path in (folder / file, folder / f"{file}.gz"):
                 if path.is_file():
                     return path
-        raise missing(self.name, self.root, f"{file}[.gz] and the other three files", download=True)
+        raise missing_data_error(
+            self.name, self.root, f"{file}[.gz] and the other three files", download=True
+        )
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:

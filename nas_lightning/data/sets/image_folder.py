@@ -11,7 +11,7 @@ from nas_lightning.data.formats.decode import MOST_PIXELS, decode
 from nas_lightning.data.formats.files import FileSamples, Fit, InMemory
 from nas_lightning.data.formats.listing import Listing, find_images, find_parts
 from nas_lightning.data.order import CONTENT, stratified_split
-from nas_lightning.data.sets.base import StandardData
+from nas_lightning.data.sets.base import SmallImages
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator
 
@@ -19,7 +19,7 @@ from nas_lightning.randomness import generator
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class ImageFolder(StandardData):
+class ImageFolder(SmallImages):
     """Images in `root`, read in colour.
 
     A root with train/ and test/ (or val/), as folders or .tar files, has its parts; of any other, a share of
@@ -35,7 +35,7 @@ class ImageFolder(StandardData):
         num_workers: processes that read images which are not in memory.
         most_pixels: of a file; larger images are refused before they are decoded.
         flip: whether the mirror image of an image is one of its class.
-        **image_data: see `StandardData`.
+        **image_data: see `SmallImages`.
     """
 
     name = "image_folder"
@@ -65,7 +65,7 @@ class ImageFolder(StandardData):
             raise InputError(
                 "expected dataset.root=FOLDER with one folder of images per class", where=self.name
             )
-        train, test = found_parts(self.root)
+        train, test = list_parts(self.root)
         if self.declared is not None and self.declared != len(train.classes):
             raise InputError(f"expected num_classes={len(train.classes)}", got=self.declared, where=self.root)
         height = width = self.image_size
@@ -88,10 +88,10 @@ class ImageFolder(StandardData):
         return Contents(everything.select(rows), everything.select(others), train.classes, MEAN, STD)
 
 
-def found_parts(root: str | Path) -> tuple[Listing, Listing | None]:
+def list_parts(root: str | Path) -> tuple[Listing, Listing | None]:
     """The training and the test images of a root, with the same labels."""
     train_root, test_root = find_parts(root)
     train = find_images(train_root)
     if test_root is None:
         return train, None
-    return train, find_images(test_root).relabelled(train.classes, test_root)
+    return train, find_images(test_root).with_classes(train.classes, test_root)

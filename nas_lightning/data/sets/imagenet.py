@@ -11,8 +11,8 @@ from nas_lightning.data.base import Contents, ImageData
 from nas_lightning.data.formats.files import FileSamples
 from nas_lightning.data.formats.listing import Listing
 from nas_lightning.data.rand_augment import Magnitude
-from nas_lightning.data.sets.download import missing
-from nas_lightning.data.sets.image_folder import MEAN, STD, found_parts
+from nas_lightning.data.sets.download import missing_data_error
+from nas_lightning.data.sets.image_folder import MEAN, STD, list_parts
 from nas_lightning.errors import InputError
 
 
@@ -58,8 +58,8 @@ class ImageNet(ImageData):
     def load(self) -> Contents:
         if not any(self.root.glob("train*")):
             files = "train/ and val/ with one folder per class (register at image-net.org for ImageNet)"
-            raise missing(self.name, self.root, files, download=False)
-        train, test = found_parts(self.root)
+            raise missing_data_error(self.name, self.root, files, download=False)
+        train, test = list_parts(self.root)
         if test is None:
             raise InputError("expected val or test beside train", got="neither", where=self.root)
         return Contents(self._samples(train), self._samples(test), train.classes, MEAN, STD)

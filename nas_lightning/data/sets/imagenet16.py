@@ -12,8 +12,8 @@ from nas_lightning.checks import NonNegativeInt, at_most, checked
 from nas_lightning.data.base import Classes, Contents
 from nas_lightning.data.formats.pickles import read_batches
 from nas_lightning.data.samples import TensorSamples
-from nas_lightning.data.sets.base import StandardData
-from nas_lightning.data.sets.download import missing
+from nas_lightning.data.sets.base import SmallImages
+from nas_lightning.data.sets.download import missing_data_error
 
 IMAGE = (3, 16, 16)
 MEAN = (122.68 / 255, 116.66 / 255, 104.01 / 255)
@@ -23,14 +23,14 @@ TEST_FILE = "val_data"
 FOLDERS = ("", "Imagenet16_train", "Imagenet16_val")  # the published archives unpack into the latter two
 
 
-class ImageNet16(StandardData):
+class ImageNet16(SmallImages):
     """The first classes of the downsampled ImageNet; the published validation images are the test part.
 
     Args:
         root: has the eleven published files, train_data_batch_1 … 10 and val_data.
         num_classes: how many of the 1,000 classes.
         crop_padding: pixels around an image before it is cropped to its size.
-        **image_data: see `StandardData`.
+        **image_data: see `SmallImages`.
     """
 
     name = "imagenet16"
@@ -62,4 +62,4 @@ class ImageNet16(StandardData):
             if (self.root / folder / file).is_file():
                 return self.root / folder / file
         files = f"{file} and the other files of the downsampled ImageNet 16×16 (image-net.org)"
-        raise missing(self.name, self.root, files, download=False)
+        raise missing_data_error(self.name, self.root, files, download=False)

@@ -11,8 +11,8 @@ from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.data.base import Contents
 from nas_lightning.data.formats.files import FileSamples, Fit, InMemory
 from nas_lightning.data.formats.listing import ImageFile, Listing
-from nas_lightning.data.sets.base import StandardData
-from nas_lightning.data.sets.download import fetch, missing
+from nas_lightning.data.sets.base import SmallImages
+from nas_lightning.data.sets.download import fetch, missing_data_error
 from nas_lightning.errors import InputError
 
 URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -21,7 +21,7 @@ MEAN, STD = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
 IMAGE = (3, 64, 64)
 
 
-class TinyImageNet(StandardData):
+class TinyImageNet(SmallImages):
     """The published training images; the published validation images are the test part.
 
     Args:
@@ -29,7 +29,7 @@ class TinyImageNet(StandardData):
         download: fetch the published archive into `root` if it is not there.
         in_memory: keep all images as bytes; "auto" does so up to 2 GB.
         num_workers: processes that read images which are not in memory.
-        **image_data: see `StandardData`.
+        **image_data: see `SmallImages`.
     """
 
     name = "tiny_imagenet"
@@ -57,11 +57,11 @@ class TinyImageNet(StandardData):
     def load(self) -> Contents:
         roots = [root for root in (self.root, self.root / FOLDER) if (root / "train").is_dir()]
         if not roots:
-            raise missing(self.name, self.root, f"{FOLDER}/train and {FOLDER}/val", download=True)
+            raise missing_data_error(self.name, self.root, f"{FOLDER}/train and {FOLDER}/val", download=True)
         train = _class_folders(roots[0] / "train")
         annotations = roots[0] / "val" / "val_annotations.txt"
-        test = _annotated(annotations) if annotations.is_file() else _class_folders(roots[0] / "val")
-        test = test.relabelled(train.classes, roots[0] / "val")
+        test = _read_annotations(annotations) if annotations.is_file() else _class_folders(roots[0] / "val")
+        test = test.with_classes(train.classes, roots[0] / "val")
         return Contents(self._samples(train), self._samples(test), train.classes, MEAN, STD)
 
     def _samples(self, part: Listing) -> FileSamples:
@@ -77,7 +77,7 @@ def _class_folders(root: Path) -> Listing:
     )
 
 
-def _annotated(annotations: Path) -> Listing:
+def _read_annotations(annotations: Path) -> Listing:
     """Images whose classes are in a table: file, class, and the corners of a box."""
     rows = [line.split() for line in annotations.read_text().splitlines() if line.strip()]
     if any(len(row) < 2 for row in rows):

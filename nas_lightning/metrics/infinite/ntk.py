@@ -81,13 +81,13 @@ class InfiniteNTKLambdaMin(Metric):
     lemma: bool = False
 
     def compute(self, passes: Passes) -> float:
-        backbone = layered(passes.network)
+        backbone = layered_backbone(passes.network)
         x = backbone.vectors(passes.x.detach()).double()  # (m, d)
         activations, skips = backbone.decisions
         return infinite_ntk(x @ x.T / x.shape[1], activations, skips, lemma=self.lemma).lambda_min
 
 
-def layered(network: nn.Module) -> LayeredBackbone:
+def layered_backbone(network: nn.Module) -> LayeredBackbone:
     """What knows a network's activations and skips."""
     if not isinstance(network, Network) or not isinstance(network.backbone, LayeredBackbone):
         raise InputError(

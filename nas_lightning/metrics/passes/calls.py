@@ -52,7 +52,7 @@ class Calls:
         self._listener: Listener | None = None
 
     @property
-    def parametric(self) -> list[Call]:
+    def parametric_calls(self) -> list[Call]:
         """Those of layers that have something to train."""
         return [call for call in self.all if any(call.parameters())]
 
@@ -81,16 +81,16 @@ class Calls:
             call = Call(layer, name or "the network itself", args[0].detach(), kept, output._version)
             self.all.append(call)
             # the hook belongs to this value, also when it is changed in place later
-            output.register_hook(lambda gradient: self._arrived(call, gradient))
+            output.register_hook(lambda gradient: self._note_gradient(call, gradient))
 
         return note
 
-    def _arrived(self, call: Call, gradient: Tensor) -> None:
+    def _note_gradient(self, call: Call, gradient: Tensor) -> None:
         if self._listener is not None:
             self._listener(call, gradient.detach())
 
     @contextmanager
-    def listening(self, listener: Listener) -> Iterator[None]:
+    def listen(self, listener: Listener) -> Iterator[None]:
         """Tell `listener` of the output gradients of the backward passes within."""
         self._listener = listener
         try:
@@ -100,13 +100,15 @@ class Calls:
 
     def backward(self, logits: Tensor, cotangent: Tensor, listener: Listener) -> None:
         """A backward pass through the activations only: no parameter's gradient is computed."""
-        with self.listening(listener):
+        with self.listen(listener):
             torch.autograd.grad(logits, self._starts, cotangent, retain_graph=True, allow_unused=True)
 
     def check_complete(self, logits: Tensor) -> None:
         """Raise unless every use of a trained parameter in the graph is a recorded call of a known layer."""
         known = " and ".join(sorted(rule.__name__ for rule in RULES))
-        recorded = Counter(id(parameter) for call in self.parametric for _, parameter in call.parameters())
+        recorded = Counter(
+            id(parameter) for call in self.parametric_calls for _, parameter in call.parameters()
+        )
         uses = _uses(logits)
         for name, module in self.network.named_modules():
             for key, parameter in module.named_parameters(recurse=False):
@@ -116,7 +118,7 @@ class Calls:
                         f"expected parameters only in calls of {known} (coupled=True takes any)",
                         got=f"{key} of {where}",
                     )
-        for call in self.parametric:
+        for call in self.parametric_calls:
             if len(call.input) != self.batch:
                 raise InputError(
                     f"expected layers that see the batch of {self.batch} samples (coupled=True takes any)",

@@ -46,10 +46,10 @@ def initialise(
                 module.reset_parameters()
 
 
-Draw = Callable[[Tensor, int, int, torch.Generator | None], Tensor]
+WeightRule = Callable[[Tensor, int, int, torch.Generator | None], Tensor]
 
 
-def _normal(variance: Callable[[int, int], float]) -> Draw:
+def _normal(variance: Callable[[int, int], float]) -> WeightRule:
     def draw(like: Tensor, fan_in: int, fan_out: int, generator: torch.Generator | None) -> Tensor:
         return torch.randn(like.shape, generator=generator, dtype=like.dtype) * math.sqrt(
             variance(fan_in, fan_out)
@@ -62,7 +62,7 @@ def _uniform(like: Tensor, fan_in: int, fan_out: int, generator: torch.Generator
     return (2 * torch.rand(like.shape, generator=generator, dtype=like.dtype) - 1) / math.sqrt(fan_in)
 
 
-_SCHEMES: dict[str, Draw] = {
+_SCHEMES: dict[str, WeightRule] = {
     "lecun": _normal(lambda fan_in, fan_out: 1 / fan_in),
     "kaiming": _normal(lambda fan_in, fan_out: 2 / fan_in),
     "xavier": _normal(lambda fan_in, fan_out: 2 / (fan_in + fan_out)),

@@ -85,14 +85,14 @@ class Kernel:
         return float(self.eigenvalues[-1])
 
     @property
-    def singular(self) -> bool:
+    def is_singular(self) -> bool:
         """Whether the rank is deficient, as far as the arithmetic can tell."""
         return not self.lambda_min > 0
 
     @property
     def condition(self) -> float:
         """κ = λ_max / λ_min, infinite for a singular kernel; never negative, never NaN."""
-        return torch.inf if self.singular else self.lambda_max / self.lambda_min
+        return torch.inf if self.is_singular else self.lambda_max / self.lambda_min
 
 
 def cotangents(logits: Tensor, labels: Tensor, output: Output) -> list[Tensor]:
@@ -116,7 +116,7 @@ def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor])
     rows = len(logits) * len(cotangents)
     sum_ = _Sum(rows, calls, len(cotangents), logits)
     for number, cotangent in enumerate(cotangents):
-        calls.backward(logits, cotangent, partial(sum_.arrived, number))
+        calls.backward(logits, cotangent, partial(sum_.note_gradient, number))
     return sum_.finish()
 
 
@@ -154,12 +154,12 @@ class _Sum:
         self.passes = passes
         self.gradients: dict[int, dict[int, Tensor]] = defaultdict(dict)  # call → pass → ∂f/∂z
         self.users: dict[int, list[tuple[Call, str]]] = defaultdict(list)  # parameter → calls, names
-        for call in calls.parametric:
+        for call in calls.parametric_calls:
             for name, parameter in call.parameters():
                 self.users[id(parameter)].append((call, name))
         self.missing = Counter({key: passes * len(users) for key, users in self.users.items()})
 
-    def arrived(self, number: int, call: Call, dz: Tensor) -> None:
+    def note_gradient(self, number: int, call: Call, dz: Tensor) -> None:
         """The gradient of one call's output in pass `number`."""
         self.gradients[id(call)][number] = dz
         for _, parameter in call.parameters():

@@ -42,7 +42,7 @@ def _conv2d_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     assert isinstance(layer, nn.Conv2d)
     m, groups, padding = len(x), len(x) * layer.groups, layer.padding
     if isinstance(padding, str) or layer.padding_mode != "zeros":
-        x, padding = _padded(layer, x), (0, 0)
+        x, padding = _pad(layer, x), (0, 0)
     x = x.reshape(1, -1, *x.shape[2:])  # (1, m·c, h, w)
     channels = layer.out_channels
     if layer.groups == 1:  # a group's channels stay together
@@ -54,7 +54,7 @@ def _conv2d_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
         yield gradient.reshape(m, -1)
 
 
-def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
+def _pad(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """The input with the border that the layer's padding mode puts round it."""
     border: list[int] = []
     for axis in (1, 0):  # F.pad starts with the last dimension

@@ -16,7 +16,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.blocks import Features
 from nas_lightning.metrics.passes.calls import Call, Calls
 from nas_lightning.metrics.passes.kernel import Kernel, Output, cotangents, layerwise_kernel, rowwise_kernel
-from nas_lightning.metrics.passes.state import untouched
+from nas_lightning.metrics.passes.state import preserve_state
 
 Batch = tuple[Tensor, Tensor]
 """Inputs (m, …) and class labels (m,)."""
@@ -64,7 +64,7 @@ class Passes:
 
     def __enter__(self) -> Passes:
         self._stack = ExitStack()
-        self._stack.enter_context(untouched(self.network, batch_statistics=self.batch_statistics))
+        self._stack.enter_context(preserve_state(self.network, batch_statistics=self.batch_statistics))
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -79,7 +79,7 @@ class Passes:
         return logits
 
     @cached_property
-    def degenerate(self) -> bool:
+    def is_degenerate(self) -> bool:
         """Whether no input reaches the output: the logits of all samples agree, or are not finite."""
         logits = self.logits.detach()
         spread = (logits - logits[0]).abs().max()
@@ -99,7 +99,7 @@ class Passes:
             if call.output is not None:
                 saliency.append((call, gradient))
 
-        with self.calls.listening(listener):
+        with self.calls.listen(listener):
             gradients = torch.autograd.grad(
                 self.loss,
                 self.parameters,

@@ -12,7 +12,7 @@ from nas_lightning.metrics.passes.layers import BATCH_NORMS
 
 
 @contextmanager
-def untouched(network: nn.Module, *, batch_statistics: bool = True) -> Iterator[None]:
+def preserve_state(network: nn.Module, *, batch_statistics: bool = True) -> Iterator[None]:
     """Evaluation mode, batch norms with the batch's statistics; modes, buffers and random state come back.
 
     Dropout and drop path are off, so that a score depends on weights and batch alone. Gradients are enabled

@@ -13,7 +13,7 @@ from typing import Any
 from nas_lightning.errors import InputError
 from nas_lightning.files import parse_json
 
-Scores = dict[str, float]
+MetricValues = dict[str, float]
 
 
 class PoolFile:
@@ -26,7 +26,7 @@ class PoolFile:
         self.path, self.header, self.settings = path, ["arch", *metrics], dict(settings)
         self.facts = path.with_name(f"{path.name}.json")
 
-    def read(self) -> dict[str, Scores]:
+    def read(self) -> dict[str, MetricValues]:
         """What an earlier call left, if it was made with these settings; otherwise the file is begun."""
         whole = self._whole_lines() if self.path.is_file() else b""
         if not whole:
@@ -43,7 +43,7 @@ class PoolFile:
         os.truncate(self.path, len(whole))
         return found
 
-    def append(self, name: str, scores: Scores) -> None:
+    def append(self, name: str, scores: MetricValues) -> None:
         with self.path.open("a", encoding="utf-8", newline="") as file:
             file.write(_line([name, *(scores[metric] for metric in self.header[1:])]))
 
@@ -69,7 +69,7 @@ class PoolFile:
                     f"expected {key} {old}, as in the file's other lines", got=value, where=self.path
                 )
 
-    def _scores(self, number: int, row: Sequence[str]) -> tuple[str, Scores]:
+    def _scores(self, number: int, row: Sequence[str]) -> tuple[str, MetricValues]:
         try:
             return row[0], {name: float(text) for name, text in zip(self.header[1:], row[1:], strict=True)}
         except (ValueError, IndexError):

@@ -18,7 +18,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.passes.initialise import Scheme, initialise
 from nas_lightning.metrics.passes.shared import Batch
-from nas_lightning.metrics.pool.file import PoolFile, Scores
+from nas_lightning.metrics.pool.file import MetricValues, PoolFile
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 
@@ -40,7 +40,7 @@ def score_pool(
     seed: int = 0,
     backend: Backend = "loky",
     progress: bool = True,
-) -> list[Scores]:
+) -> list[MetricValues]:
     """The metrics of each genotype, in the order of the genotypes.
 
     The weights of an architecture are drawn from `seed` and its notation, so its scores are the same bits in
@@ -69,7 +69,9 @@ def score_pool(
     todo = {name: genotype for name, genotype in pool.items() if name not in found}
     done = _run(work, list(todo.items()), workers, backend)
     started = len(pool) - len(todo)
-    for name, scores in tqdm(done, total=len(pool), initial=started, unit="arch", disable=_hidden(progress)):
+    for name, scores in tqdm(
+        done, total=len(pool), initial=started, unit="arch", disable=_disable_bar(progress)
+    ):
         found[name] = scores
         if file is not None:
             file.append(name, scores)
@@ -87,7 +89,7 @@ class Work:
     seed: int
     threads: int
 
-    def __call__(self, name: str, genotype: Genotype) -> tuple[str, Scores]:
+    def __call__(self, name: str, genotype: Genotype) -> tuple[str, MetricValues]:
         threads = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
@@ -108,7 +110,9 @@ class Work:
 Item = tuple[str, Genotype]
 
 
-def _run(work: Work, items: Sequence[Item], workers: int, backend: Backend) -> Iterator[tuple[str, Scores]]:
+def _run(
+    work: Work, items: Sequence[Item], workers: int, backend: Backend
+) -> Iterator[tuple[str, MetricValues]]:
     """The results as they come."""
     if backend == "ray":
         return _with_ray(work, items)
@@ -120,7 +124,7 @@ def _run(work: Work, items: Sequence[Item], workers: int, backend: Backend) -> I
     return parallel(delayed(work)(*item) for item in items)
 
 
-def _with_ray(work: Work, items: Sequence[Item]) -> Iterator[tuple[str, Scores]]:
+def _with_ray(work: Work, items: Sequence[Item]) -> Iterator[tuple[str, MetricValues]]:
     """On the cluster that `ray.init` finds; on this machine's processors where there is none."""
     try:
         import ray
@@ -136,7 +140,7 @@ def _with_ray(work: Work, items: Sequence[Item]) -> Iterator[tuple[str, Scores]]
         yield from ray.get(finished)
 
 
-def _call(work: Work, name: str, genotype: Genotype) -> tuple[str, Scores]:
+def _call(work: Work, name: str, genotype: Genotype) -> tuple[str, MetricValues]:
     return work(name, genotype)
 
 
@@ -157,7 +161,7 @@ def _settings(space: SearchSpace, work: Work) -> dict[str, Any]:
     }
 
 
-def _hidden(progress: bool) -> bool | None:
+def _disable_bar(progress: bool) -> bool | None:
     return None if progress else True  # tqdm's None: hidden unless on a terminal
 
 

@@ -26,7 +26,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.objectives.log_ranks import log_ranks
-from nas_lightning.objectives.short_training import Evaluation, ShortTraining, objective_of
+from nas_lightning.objectives.short_training import Evaluator, ShortTraining, build_objective
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.base import Strategy
@@ -74,7 +74,7 @@ class BlackBox(Strategy):
         images: int = 64,
         pool: str | Path | None = None,
         workers: int = 1,
-        evaluation: Evaluation = "none",
+        evaluation: Evaluator = "none",
         epochs: int = 3,
         lr: float = 0.1,
         seed: int = 0,
@@ -86,7 +86,7 @@ class BlackBox(Strategy):
         self.network, self.data = network, data
         self.images, self.pool, self.workers, self.seed = images, pool, workers, seed
         training = ShortTraining(space, self._on_device, data, epochs=epochs, lr=lr, seed=seed)
-        self.objective = objective_of(evaluation, training, benchmark)
+        self.objective = build_objective(evaluation, training, benchmark)
         self.scored: dict[str, Scores] = {}  # by notation, in their order
         self.evaluated: dict[str, float] = {}
         self.rounds = nn.Parameter(torch.zeros(()))

@@ -15,7 +15,7 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.ntk import NTKFrobenius, NTKMeanDiagonal
 from nas_lightning.metrics.passes.kernel import Output
-from nas_lightning.objectives.short_training import Evaluation
+from nas_lightning.objectives.short_training import Evaluator
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
@@ -49,7 +49,7 @@ class KernelSearch(PoolSearch):
         *,
         output: Output = "true_class",
         coupled: bool = False,
-        evaluation: Evaluation = "training",
+        evaluation: Evaluator = "training",
         **pool: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)

@@ -26,7 +26,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.ntk import NTKCondition, NTKTrace
-from nas_lightning.objectives.short_training import Evaluation
+from nas_lightning.objectives.short_training import Evaluator
 from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
@@ -65,7 +65,7 @@ class Hnas(PoolSearch):
         condition: Metric = NTK_CONDITION,
         t: float = 1.0,
         starts: int = 5,
-        evaluation: Evaluation = "training",
+        evaluation: Evaluator = "training",
         **pool: Any,
     ) -> None:
         _check(metric, condition, t, starts)

@@ -18,7 +18,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Active, Supernet, Weights
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.oneshot.relaxations import entropy
-from nas_lightning.training.epoch_means import Scores
+from nas_lightning.training.epoch_means import EpochMeans
 from nas_lightning.training.gradients import accumulate, gradients
 from nas_lightning.training.optim import build_optimizer, build_scheduler
 
@@ -81,7 +81,7 @@ class WeightSharing(Strategy):
         self.automatic_optimization = False
         self.supernet = supernet
         classes = supernet.head.out_features
-        self.train_scores, self.valid_scores = Scores(classes), Scores(classes)
+        self.train_scores, self.valid_scores = EpochMeans(classes), EpochMeans(classes)
         self.epoch_scores = {"train": self.train_scores, "valid": self.valid_scores}
         self.weight_list = list(supernet.parameters())
         self.lr, self.lr_min, self.momentum = lr, lr_min, momentum
