@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from nas_lightning.checks import PositiveInt, at_least, checked
@@ -24,7 +25,7 @@ class NTKMonitor(pl.Callback):
 
     Logged by the first process: `ntk_trace` (√(trace/m)), `ntk_condition`, `ntk_lambda_min` and what it took,
     `ntk_seconds`. One measurement costs about as much as two training steps on its batch; training is the
-    same, bit for bit, with and without it.
+    same, bit for bit, with and without it. A kernel that cannot be had is said once, and training goes on.
 
     Args:
         every_n_epochs: how often.
@@ -35,7 +36,9 @@ class NTKMonitor(pl.Callback):
             time with the same random numbers: what changes is the architecture alone.
         scheme: how that network's weights are drawn.
         output: which of the logits' gradients make the kernel, see `metrics.passes.kernel`.
-        batch: inputs and labels to measure on, in place of the training data's first.
+        batch: inputs and labels to measure on, in place of the training data's first; or what gives them.
+        inputs: training batch → (inputs, labels), where a batch is neither a pair nor a mapping with the
+            usual names, see `first_pair`.
         seed: of the network's weights.
 
     """
@@ -50,7 +53,8 @@ class NTKMonitor(pl.Callback):
         network: Callable[[Any], nn.Module] | None = None,
         scheme: Scheme = "lecun",
         output: Output = "true_class",
-        batch: Batch | None = None,
+        batch: Batch | Callable[[], Batch] | None = None,
+        inputs: Callable[[Any], Batch] | None = None,
         seed: int = 0,
     ) -> None:
         if attribute is not None and network is not None:
@@ -58,21 +62,30 @@ class NTKMonitor(pl.Callback):
         self.every_n_epochs, self.batch_size = every_n_epochs, batch_size
         self.attribute, self.network, self.scheme = attribute, network, scheme
         self.output, self.seed = output, seed
-        self.batch = batch
+        self.batch: Batch | None = batch() if callable(batch) else batch
+        self.inputs = first_pair if inputs is None else inputs
+        self._failed = False
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if self.batch is None:
-            x, y = first_pair(batch)
+        if self.batch is not None or self._failed:
+            return
+        try:
+            x, y = self.inputs(batch)
             self.batch = x[: self.batch_size].detach().clone(), y[: self.batch_size].detach().clone()
+        except Exception as error:
+            self._give_up(error)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         due = (trainer.current_epoch + 1) % self.every_n_epochs == 0
-        if self.batch is None or not due or not trainer.is_global_zero:
+        if self.batch is None or self._failed or not due or not trainer.is_global_zero:
             return
         start = time.perf_counter()
-        kernel = self.measure(pl_module)
+        try:
+            kernel = self.measure(pl_module)
+        except Exception as error:  # of whatever network, which trains all the same
+            return self._give_up(error)
         values = {
             "ntk_trace": (kernel.trace / len(self.batch[0])) ** 0.5,
             "ntk_condition": kernel.condition,
@@ -81,10 +94,17 @@ class NTKMonitor(pl.Callback):
         }
         pl_module.log_dict(values, rank_zero_only=True)
 
+    def _give_up(self, error: Exception) -> None:
+        self._failed = True
+        reason = " ".join(str(error).split()) or type(error).__name__
+        rank_zero_warn(f"NTKMonitor measures nothing in this run: {reason}")
+
     def measure(self, pl_module: pl.LightningModule) -> Kernel:
         """The kernel of the network that is watched, as it is now."""
         assert self.batch is not None, "expected a batch: the training has not begun"
         x, y = (part.to(pl_module.device) for part in self.batch)
+        if x.is_floating_point():
+            x = x.to(next(pl_module.parameters()).dtype)
         return ntk(self._network(pl_module), (x, y), output=self.output)
 
     def _network(self, pl_module: Any) -> nn.Module:
@@ -104,12 +124,27 @@ class NTKMonitor(pl.Callback):
             self.batch = state_dict["x"], state_dict["y"]
 
 
+IMAGES = ("image", "img", "images", "pixel_values", "x", "input", "inputs")
+LABELS = ("label", "labels", "target", "targets", "y", "class")
+
+
 def first_pair(batch: Any) -> Batch:
-    """The first (inputs, labels) of a batch: itself, or that of the first entry of a mapping or sequence."""
-    while isinstance(batch, (dict, list, tuple)) and len(batch):
-        if isinstance(batch, dict):
+    """The first (inputs, labels) of a batch, whatever holds them.
+
+    Mappings have them under the usual names; sequences are the pair with whatever follows, or hold it in
+    their first entry, as those of several loaders do.
+
+    >>> x, y = torch.zeros(2, 3), torch.zeros(2)
+    >>> [first_pair(batch)[0] is x for batch in ((x, y), {"valid": (x, y)}, {"pixel_values": x, "labels": y})]
+    [True, True, True]
+    """
+    while isinstance(batch, (Mapping, list, tuple)) and len(batch):
+        if isinstance(batch, Mapping):
+            names = [next((name for name in known if name in batch), None) for known in (IMAGES, LABELS)]
+            if None not in names:
+                return batch[names[0]], batch[names[1]]
             batch = next(iter(batch.values()))
-        elif len(batch) == 2 and all(isinstance(part, Tensor) for part in batch):
+        elif len(batch) >= 2 and all(isinstance(part, Tensor) for part in batch[:2]):
             return batch[0], batch[1]
         else:
             batch = batch[0]

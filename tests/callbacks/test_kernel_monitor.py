@@ -143,3 +143,40 @@ def test_batches_of_many_shapes(images):
 def test_wrong_options_are_refused(options):
     with pytest.raises(InputError):
         NTKMonitor(**options)
+
+
+def test_mappings_with_the_usual_names(images):
+    x, y = images
+    for names in (("image", "label"), ("img", "target"), ("pixel_values", "labels"), ("x", "y")):
+        assert first_pair({"id": 3, **dict(zip(names, images, strict=True))})[0] is x
+    assert first_pair((x, y, torch.ones(6)))[1] is y
+
+
+def test_a_batch_and_inputs_as_functions(images):
+    given = train(NTKMonitor(batch=lambda: images)).seen[-1]
+    assert given["ntk_trace"] == train(NTKMonitor(batch=images)).seen[-1]["ntk_trace"]
+    monitor = NTKMonitor(inputs=lambda batch: (batch["train"][0] * 0 + 1, batch["train"][1]))
+    train(monitor)
+    assert bool((monitor.batch[0] == 1).all())
+
+
+@pytest.mark.parametrize(
+    ("monitor", "reason"),
+    [
+        (NTKMonitor(attribute="network.0"), "expected logits"),  # images come out
+        (NTKMonitor(attribute="nowhere"), "no attribute 'nowhere'"),
+        (NTKMonitor(batch=(torch.zeros(1, 3, 8, 8), torch.zeros(1, dtype=torch.long))), "two samples"),
+        (NTKMonitor(inputs=lambda batch: batch["test"]), "test"),
+    ],
+)
+def test_what_cannot_be_measured_ends_no_training(monitor, reason):
+    """It is said once in two epochs, and what is trained is what is trained without it."""
+    plain = train()
+    with pytest.warns(UserWarning, match="NTKMonitor measures nothing in this run") as caught:
+        watched = train(monitor)
+    said = [str(warning.message) for warning in caught if "NTKMonitor" in str(warning.message)]
+    assert len(said) == 1
+    assert reason in said[0]
+    assert "ntk_trace" not in watched.seen[-1]
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[name]), name

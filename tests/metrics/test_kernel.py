@@ -215,45 +215,6 @@ def test_a_kernel_of_zeros_or_nan_is_singular():
         assert kernel.condition == torch.inf
 
 
-class Unknown(nn.Module):
-    """A layer normalisation, a parameter of the module's own, a weight used past its layer."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind, self.head, self.norm = kind, nn.Linear(84, CLASSES), nn.LayerNorm(84)
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(1)
-        if self.kind == "norm":
-            x = self.norm(x)
-        elif self.kind == "scale":
-            x = self.scale * x
-        elif self.kind == "weight":
-            x = x + F.linear(F.linear(x, self.head.weight), self.head.weight.T)
-        elif self.kind == "pairs":
-            return self.head(x.repeat(2, 1)).unflatten(0, (2, -1)).sum(dim=0)
-        return self.head(x)
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("norm", "LayerNorm 'norm'"),
-        ("scale", "scale of Unknown"),
-        ("weight", "weight of Linear 'head'"),
-        ("pairs", "10 in Linear 'head'"),
-    ],
-)
-def test_what_the_layerwise_sum_would_miss_is_refused_and_coupled_takes_it(kind, message, batch, jacobian):
-    network = Unknown(kind).double()
-    with pytest.raises(InputError, match=message):
-        ntk(network, batch)
-    oracle = expected(jacobian(network, batch[0]), batch[1], "true_class")
-    torch.testing.assert_close(ntk(network, batch, coupled=True).matrix, oracle)
-    assert not network.head._forward_hooks
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

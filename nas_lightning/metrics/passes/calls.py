@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nas_lightning.errors import InputError
-from nas_lightning.metrics.passes.layers import RULES
+from nas_lightning.metrics.passes.layers import RULES, covers
 
 Listener = Callable[["Call", Tensor], None]
+
+
+class IncompleteError(Exception):
+    """The calls that were seen do not account for every trained parameter; the message says for which."""
 
 
 @dataclass(eq=False)
@@ -25,6 +29,7 @@ class Call:
     input: Tensor
     output: Tensor | None  # kept on request
     version: int  # of the output's memory: counts changes in place
+    plain: bool  # one tensor in, one tensor out
 
     def saved_output(self) -> Tensor:
         """What the layer returned, computed again where that was changed in place since."""
@@ -48,7 +53,7 @@ class Calls:
         self.network, self.batch, self.keep_outputs = network, len(x), keep_outputs
         self.all: list[Call] = []
         # Backward passes end in these: every call lies on a way to one of them.
-        self._starts = [x]
+        self._starts = [x] if x.requires_grad else []
         self._listener: Listener | None = None
 
     @property
@@ -57,31 +62,45 @@ class Calls:
         return [call for call in self.all if any(call.parameters())]
 
     def record(self, forward: Callable[[], Tensor]) -> Tensor:
-        """Run the forward pass and note the calls of the layers whose rules are known."""
+        """Run the forward pass and note the calls of the layers that have a rule."""
         handles = []
         for name, module in self.network.named_modules():
-            if type(module) in RULES:
-                handles.append(module.register_forward_pre_hook(self._start))
-                handles.append(module.register_forward_hook(self._hook(name)))
+            if covers(module):
+                handles.append(module.register_forward_pre_hook(self._start, with_kwargs=True))
+                handles.append(module.register_forward_hook(self._hook(name), with_kwargs=True))
         try:
             return forward()
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _start(self, layer: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        if args[0].requires_grad:
-            return args
-        self._starts.append(args[0].detach().requires_grad_())
-        return (self._starts[-1],)
+    def _start(self, layer: nn.Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        given = _tensors(args, kwargs)
+        if not given or given[0].requires_grad:
+            return args, kwargs
+        if not given[0].is_floating_point():  # the numbers of words: the way ends in what they look up
+            self._starts += [parameter for parameter in layer.parameters() if parameter.requires_grad]
+            return args, kwargs
+        start = given[0].detach().requires_grad_()
+        self._starts.append(start)
+        return (
+            tuple(start if value is given[0] else value for value in args),
+            {name: start if value is given[0] else value for name, value in kwargs.items()},
+        )
 
-    def _hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
-        def note(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-            kept = output.detach() if self.keep_outputs else None
-            call = Call(layer, name or "the network itself", args[0].detach(), kept, output._version)
+    def _hook(self, name: str) -> Callable[[nn.Module, Args, Kwargs, Any], None]:
+        def note(layer: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> None:
+            given = _tensors(args, kwargs)
+            plain = len(given) == 1 and isinstance(output, Tensor)
+            if not plain:
+                self.all.append(Call(layer, name, torch.empty(0), None, 0, plain=False))
+                return
+            kept = output.detach() if self.keep_outputs and type(layer) in RULES else None
+            where = name or "the network itself"
+            call = Call(layer, where, given[0].detach(), kept, output._version, plain=True)
             self.all.append(call)
-            # the hook belongs to this value, also when it is changed in place later
-            output.register_hook(lambda gradient: self._note_gradient(call, gradient))
+            if output.requires_grad:  # the hook belongs to this value, also when it is changed in place later
+                output.register_hook(lambda gradient: self._note_gradient(call, gradient))
 
         return note
 
@@ -104,26 +123,30 @@ class Calls:
             torch.autograd.grad(logits, self._starts, cotangent, retain_graph=True, allow_unused=True)
 
     def check_complete(self, logits: Tensor) -> None:
-        """Raise unless every use of a trained parameter in the graph is a recorded call of a known layer."""
-        known = " and ".join(sorted(rule.__name__ for rule in RULES))
+        """Raise unless every use of a trained parameter in the graph is a call that a rule accounts for."""
         recorded = Counter(
             id(parameter) for call in self.parametric_calls for _, parameter in call.parameters()
         )
         uses = _uses(logits)
         for name, module in self.network.named_modules():
             for key, parameter in module.named_parameters(recurse=False):
-                where = f"{type(module).__name__} {name!r}"
                 if uses[id(parameter)] > recorded[id(parameter)]:
-                    raise InputError(
-                        f"expected parameters only in calls of {known} (coupled=True takes any)",
-                        got=f"{key} of {where}",
-                    )
+                    where = f"{type(module).__name__} {name!r}"
+                    raise IncompleteError(f"{key} of {where} is used outside a layer's own call")
         for call in self.parametric_calls:
+            where = f"{type(call.layer).__name__} {call.name!r}"
+            if not call.plain:
+                raise IncompleteError(f"{where} takes or returns more than one tensor")
             if len(call.input) != self.batch:
-                raise InputError(
-                    f"expected layers that see the batch of {self.batch} samples (coupled=True takes any)",
-                    got=f"{len(call.input)} in {type(call.layer).__name__} {call.name!r}",
-                )
+                raise IncompleteError(f"{where} sees {len(call.input)} samples of {self.batch}")
+
+
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+
+
+def _tensors(args: Args, kwargs: Kwargs) -> list[Tensor]:
+    return [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
 
 
 def _uses(logits: Tensor) -> Counter[int]:

@@ -8,7 +8,9 @@ With batch statistics the outputs of a batch depend on each other's inputs, and 
 
 - `coupled=False`: one backward pass of Σ_i f_i; row i is the share of ∂(Σ_j f_j)/∂θ that flows through sample
   i's activations, as in the public code of HNAS (thesis, chapter 7). The rows add up to ∂(Σ_j f_j)/∂θ.
-  It costs one forward and one backward pass. Where no layer uses batch statistics it is J Jᵀ exactly.
+  It costs one forward and one backward pass. Where no layer mixes samples it is J Jᵀ exactly. Parameters that
+  no layer's call accounts for (class tokens, attention in one call, recurrent layers) have no such shares: a
+  network with some gets the other kernel, and it is said once.
 - `coupled=True`: row i is ∂f_i/∂θ through the forward pass of the whole batch, as in the public code of
   TE-NAS (Chen et al. 2021, arXiv:2102.11535): J Jᵀ exactly, for layers of any type. It costs m backward
   passes of the batch, and holds the m rows.
@@ -26,7 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.passes.layers import RULES, positions
+from nas_lightning.metrics.passes.calls import IncompleteError
+from nas_lightning.metrics.passes.layers import positions, rule_of
 
 if TYPE_CHECKING:
     from nas_lightning.metrics.passes.calls import Call, Calls
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 Output = Literal["true_class", "sum", "all"]
 """What f is: the logit of the true class, the sum of the logits, or all logits (a kernel of m·n rows)."""
 
+_MOST_ENTRIES = 2**28  # of rows that are kept at once
 _BLOCK = 8192  # columns whose products are added up in the network's precision before float64 takes over
 
 
@@ -112,7 +116,7 @@ def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor])
 
     With several cotangents a layer's output gradients are kept until the last pass has come by.
     """
-    calls.check_complete(logits)
+    calls.check_complete(logits)  # or raises IncompleteError
     rows = len(logits) * len(cotangents)
     sum_ = _Sum(rows, calls, len(cotangents), logits)
     for number, cotangent in enumerate(cotangents):
@@ -121,21 +125,35 @@ def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor])
 
 
 def rowwise_kernel(parameters: Sequence[Tensor], logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:
-    """`coupled=True`: (m·r, m·r) for r cotangents; one backward pass of the batch per row."""
+    """`coupled=True`: (m·r, m·r) for r cotangents; one backward pass of the batch per row.
+
+    Where the rows of all parameters would not fit into a gigabyte, it is a pass per row and part of them.
+    """
     m, r = len(logits), len(cotangents)
-    rows: list[list[Tensor]] = [[] for _ in parameters]
-    for sample in range(m):
-        for cotangent in cotangents:
-            gradients = torch.autograd.grad(
-                (logits[sample] * cotangent[sample]).sum(), parameters, retain_graph=True, allow_unused=True
-            )
-            for kept, parameter, gradient in zip(rows, parameters, gradients, strict=True):
-                kept.append((torch.zeros_like(parameter) if gradient is None else gradient).flatten())
     kernel = logits.new_zeros(m * r, m * r, dtype=torch.float64)
-    for kept in rows:
-        kernel += gram(torch.stack(kept))
-        kept.clear()
+    for part in _parts(parameters, _MOST_ENTRIES // (m * r)):
+        rows: list[list[Tensor]] = [[] for _ in part]
+        for sample in range(m):
+            for cotangent in cotangents:
+                f = (logits[sample] * cotangent[sample]).sum()
+                gradients = torch.autograd.grad(f, part, retain_graph=True, materialize_grads=True)
+                for kept, gradient in zip(rows, gradients, strict=True):
+                    kept.append(gradient.flatten())
+        for kept in rows:
+            kernel += gram(torch.stack(kept))
+            kept.clear()
     return kernel
+
+
+def _parts(parameters: Sequence[Tensor], entries: int) -> Iterator[list[Tensor]]:
+    """Consecutive parameters of so many entries together, or a single one."""
+    part: list[Tensor] = []
+    for parameter in parameters:
+        if part and sum(p.numel() for p in part) + parameter.numel() > entries:
+            yield part
+            part = []
+        part.append(parameter)
+    yield part
 
 
 def gram(rows: Tensor) -> Tensor:
@@ -172,27 +190,28 @@ class _Sum:
                         del self.gradients[id(user)]
 
     def finish(self) -> Tensor:
-        """Parameters that not every pass reached: what did not come is zero."""
+        """The sum; raises for a parameter that no pass reached. Of several passes, one may leave it out."""
         for users in self.users.values():
+            if not any(id(call) in self.gradients for call, _ in users):
+                call, name = users[0]
+                raise IncompleteError(f"no gradient reached {name} of {call.name!r}")
             self._add(users)
         return self.kernel
 
     def _add(self, users: list[tuple[Call, str]]) -> None:
         reached = [(call, name) for call, name in users if id(call) in self.gradients]
-        if not reached:
-            return
         if all(type(call.layer) is nn.Linear and name == "weight" for call, name in reached):
             self.kernel += self._linear([call for call, _ in reached])
         else:
-            for blocks in zip(*(self._blocks(call, name) for call, name in reached), strict=True):
-                rows = blocks[0]
-                for block in blocks[1:]:
-                    rows += block
-                self.kernel += gram(rows)
+            shares = [self._blocks(call, name) for call, name in reached]
+            if len({type(call.layer) for call, _ in reached}) > 1:  # which divide their columns otherwise
+                shares = [iter([torch.cat(list(blocks), dim=1)]) for blocks in shares]
+            for blocks in zip(*shares, strict=True):
+                self.kernel += gram(sum(blocks[1:], start=blocks[0]))
 
     def _blocks(self, call: Call, name: str) -> Iterator[Tensor]:
         """(m·passes, columns) each, sample by sample."""
-        rule = RULES[type(call.layer)][name]
+        rule = rule_of(call.layer, name)
         for rows in zip(*(rule(call.layer, call.input, dz) for dz in self._passes(call)), strict=True):
             yield rows[0] if len(rows) == 1 else torch.stack(rows, dim=1).flatten(0, 1)
 

@@ -2,15 +2,19 @@
 
 For one call of a layer z = layer(x; θ) and the cotangents B = ∂f/∂z, sample i's share of the gradient is
 G_i = B_iᵀ · ∂z_i/∂θ: what reaches the parameters through sample i. The shares of a batch add up to ∂f/∂θ.
-A new type of layer is one function here and one line in `RULES`.
+Any layer without layers of its own has a rule, which goes through it sample by sample; `RULES` has faster
+ones for those that most networks are made of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
@@ -91,3 +95,57 @@ RULES: Mapping[type[nn.Module], Mapping[str, Rule]] = {
     nn.BatchNorm1d: _NORM,
     nn.BatchNorm2d: _NORM,
 }
+
+
+def covers(layer: nn.Module) -> bool:
+    """Whether the layer is one whose samples' shares can be told apart, given its input.
+
+    >>> covers(nn.LayerNorm(4)), covers(nn.MultiheadAttention(4, 2)), covers(nn.ReLU())
+    (True, False, False)
+    """
+    if type(layer) in RULES:
+        return True
+    own = any(True for _ in layer.parameters(recurse=False))
+    deeper = any(True for child in layer.children() for _ in child.parameters())
+    return own and not deeper and not (_has_batch_statistics(layer) and layer.running_mean is None)
+
+
+def rule_of(layer: nn.Module, name: str) -> Rule:
+    """How the samples' shares of the gradient of the layer's parameter `name` come about."""
+    return RULES.get(type(layer), {}).get(name) or partial(_each_sample, name)
+
+
+def _each_sample(name: str, layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
+    # G_i = B_iᵀ · ∂layer(x_i; θ)/∂θ
+    parameter = layer.get_parameter(name).detach()
+    with _fixed_statistics(layer, x) as statistics:
+
+        def share(x_i: Tensor, dz_i: Tensor) -> Tensor:
+            def output(value: Tensor) -> Tensor:
+                return functional_call(layer, {name: value, **statistics}, (x_i.unsqueeze(0),)).squeeze(0)
+
+            return vjp(output, parameter)[1](dz_i)[0].flatten()
+
+        try:
+            rows = vmap(share, chunk_size=max(1, _BLOCK // parameter.numel()))(x, dz)
+        except RuntimeError:  # what vmap has no rule for
+            rows = torch.stack([share(*sample) for sample in zip(x, dz, strict=True)])
+    yield rows
+
+
+def _has_batch_statistics(layer: nn.Module) -> bool:
+    return isinstance(layer, BATCH_NORMS) and layer.training
+
+
+@contextmanager
+def _fixed_statistics(layer: nn.Module, x: Tensor) -> Iterator[Mapping[str, Tensor]]:
+    """The statistics of the batch in place of a norm's running ones, so that samples stand for themselves."""
+    if not _has_batch_statistics(layer):
+        yield {}
+        return
+    axes = [axis for axis in range(x.dim()) if axis != 1]
+    layer.training = False
+    try:
+        yield {"running_mean": x.mean(axes), "running_var": x.var(axes, correction=0)}
+    finally:
+        layer.training = True

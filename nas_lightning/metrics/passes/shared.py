@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from enum import Flag, auto
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -14,8 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.blocks import Features
-from nas_lightning.metrics.passes.calls import Call, Calls
+from nas_lightning.metrics.passes.calls import Call, Calls, IncompleteError
+from nas_lightning.metrics.passes.independence import check_independence
 from nas_lightning.metrics.passes.kernel import Kernel, Output, cotangents, layerwise_kernel, rowwise_kernel
+from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.metrics.passes.state import preserve_state
 
 Batch = tuple[Tensor, Tensor]
@@ -64,6 +69,8 @@ class Passes:
 
     def __enter__(self) -> Passes:
         self._stack = ExitStack()
+        if "torch._dynamo" in sys.modules:  # hooks see nothing of what is compiled
+            self._stack.enter_context(torch.compiler.set_stance("force_eager"))
         self._stack.enter_context(preserve_state(self.network, batch_statistics=self.batch_statistics))
         return self
 
@@ -74,7 +81,7 @@ class Passes:
     def logits(self) -> Tensor:
         """The forward pass, (m, classes)."""
         with self._codes or nullcontext(), self._features or nullcontext():
-            logits = self.calls.record(lambda: self.network(self.x))
+            logits = self.calls.record(lambda: logits_of(self.network(self.x)))
         _check_logits(logits, self.labels)
         return logits
 
@@ -149,7 +156,7 @@ class Passes:
         """Every call of a layer with its output, detached; needs `OUTPUTS`."""
         assert Needs.OUTPUTS in self.needs, "expected a metric that declares Needs.OUTPUTS"
         _ = self.logits
-        return [(call.layer, call.saved_output()) for call in self.calls.all]
+        return [(call.layer, call.saved_output()) for call in self.calls.all if call.output is not None]
 
     @property
     def features(self) -> list[Tensor]:
@@ -177,12 +184,28 @@ class Passes:
         key = (output, coupled)
         if key not in self._kernels:
             rows = cotangents(self.logits, self.labels, output)
-            if coupled:
+            matrix = None if coupled else self._layerwise(rows)
+            if matrix is None:
                 matrix = rowwise_kernel(self.parameters, self.logits, rows)
-            else:
-                matrix = layerwise_kernel(self.calls, self.logits, rows)
             self._kernels[key] = Kernel((matrix + matrix.T) / 2, torch.finfo(self.logits.dtype).eps)
         return self._kernels[key]
+
+    def _layerwise(self, rows: Sequence[Tensor]) -> Tensor | None:
+        """The sum over layers; None where layers do not account for all, or samples are not apart."""
+        try:
+            self.calls.check_complete(self.logits)
+            check_independence(self.network, self.x, self.logits, self.calls)
+            return layerwise_kernel(self.calls, self.logits, rows)
+        except IncompleteError as reason:
+            _say_once(type(self.network).__name__, str(reason))
+            return None
+
+
+@cache
+def _say_once(network: str, reason: str) -> None:
+    warnings.warn(
+        f"the kernel of {network} is computed row by row, one backward pass a sample: {reason}", stacklevel=2
+    )
 
 
 class _ReluCodes(TorchDispatchMode):
