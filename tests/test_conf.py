@@ -12,11 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from setuptools import find_packages
 
 from nas_lightning.genotype import read_genotypes
-from nas_lightning.jobs.arguments import arguments
-from nas_lightning.jobs.targets import check_targets
+from nas_lightning.jobs.targets import arguments, check_targets
 from nas_lightning.options import config_folder, description
 from tests.cli.conftest import REPOSITORY
-from tests.yamls import composed
+from tests.yamls import chosen, composed, small_form
 
 FILES = sorted(path.relative_to(config_folder()) for path in config_folder().rglob("*.yaml"))
 OPTIONS = [path for path in FILES if len(path.parts) > 1 and not path.name.startswith("_")]
@@ -80,43 +79,29 @@ def test_an_experiments_header_has_its_paper_and_its_command(name):
     lines = (config_folder() / "experiment" / f"{name}.yaml").read_text().splitlines()
     header = [line for line in lines if line.startswith("#")]
     assert header[0] == "# @package _global_"
-    if not name.startswith("tiny/"):
-        assert re.search(r"arXiv:\d{4}\.\d{5}|Shu 2022", header[1])
+    assert re.search(r"arXiv:\d{4}\.\d{5}|Shu 2022", header[1])
     script = "train" if name.startswith("retrain/") else "search"
     assert header[-1].startswith(f"#   python {script}.py ")
     assert f"experiment={name}" in header[-1].split()
 
 
-@pytest.mark.parametrize("name", [name for name in SEARCHES if not name.startswith("tiny/")])
-def test_a_recipe_and_its_tiny_twin_differ_in_size_only(name):
-    full, tiny = composed("search", f"experiment={name}"), composed("search", f"experiment=tiny/{name}")
-    assert full.strategy._target_ == tiny.strategy._target_
-    one, other = (OmegaConf.to_container(config.strategy, resolve=False) for config in (full, tiny))
-    same = one.keys() - {"warmup_epochs", "epochs", "pool_size", "pool_per_round"}
-    assert {key: one[key] for key in same} == {key: other[key] for key in same}
-    assert full.dataset._target_.endswith("Cifar10")
-    assert tiny.dataset._target_.endswith("Digits")
-    assert full.search_data == tiny.search_data
-    assert full.supernet.get("partial") == tiny.supernet.get("partial")
-    cells = 3 if "NasBench" in full.space._target_ else 8  # a stack, or all
-    if "supernet" in arguments(get_object(full.strategy._target_)):
-        assert (full.supernet.channels, full.supernet.cells) == (16, cells)
-    assert tiny.trainer.max_epochs < full.trainer.max_epochs
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_recipe_on_cifar10_trains_a_supernet_of_the_papers_size(name):
+    config = composed("search", f"experiment={name}")
+    if "supernet" in arguments(get_object(config.strategy._target_)) and "Cifar10" in config.dataset._target_:
+        cells = 3 if "NasBench" in config.space._target_ else 8  # a stack, or all
+        assert (config.supernet.channels, config.supernet.cells) == (16, cells)
 
 
-@pytest.mark.parametrize("name", [name for name in SEARCHES if name.startswith("tiny/")])
-def test_every_recipe_runs(tmp_path, monkeypatch, name):
-    """One epoch of a few steps, on less than the tiny twin has."""
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_recipe_runs_small(tmp_path, monkeypatch, name):
+    """On the digits, at what the yamls of its parts call small."""
     from tests.cli.conftest import run_script
 
     monkeypatch.chdir(tmp_path)
-    supernet = composed("search", f"experiment={name}").supernet  # {} in a space that has none
-    small = [
-        f"supernet.{key}={value}" for key, value in {"channels": 4, "cells": 1}.items() if key in supernet
-    ]
-    small += ["network.channels=4", "network.cells=2"]
-    less = ("dataset.subset=64", "dataset.batch_size=16", "callbacks.history.figures=false")
-    assert run_script("search", f"experiment={name}", *small, *less, "trainer.max_epochs=1", "run=a") == 0
+    parts = {**chosen("experiment", name), "dataset": "digits"}
+    less = ("trainer.max_epochs=1", "callbacks.history.figures=false", "run=a")
+    assert run_script("search", f"experiment={name}", *small_form(**parts), *less) == 0
     assert read_genotypes(tmp_path / "a")
 
 

@@ -64,14 +64,15 @@ def source(group: str, option: str) -> Path:
 def nodes(group: str, option: str) -> dict[str, DictConfig]:
     """What the yaml itself names a target for, with all settings that it has then."""
     path = source(group, option)
+    written = OmegaConf.load(path)
     inside = "" if not group or "# @package _global_" in path.read_text(encoding="utf-8") else f"{group}."
-    if group == "metric":
-        config = OmegaConf.create({"seed": 0, "metric": OmegaConf.load(path)})
+    if inside and "defaults" not in written:
+        config = OmegaConf.create({"seed": 0, group: written})
     else:
         training = group in FOR_TRAINING or (group, option) == ("callbacks", "train")
         script = "analyze" if group == "study" else "train" if training else "search"
         config = composed(script, f"{group}={option}") if group else composed(option)
-    own = [f"{inside}{where}".strip(".") for where in targets(OmegaConf.load(path))]
+    own = [f"{inside}{where}".strip(".") for where in targets(written)]
     return {where: OmegaConf.select(config, where) for where in own}
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from hydra import compose, initialize_config_module
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.options import comment_words, groups, option_file
 
@@ -31,6 +31,27 @@ def file(group: str, option: str) -> Path:
 def small(group: str, option: str) -> list[str]:
     """The words with which a part takes seconds."""
     return comment_words(file(group, option), "Small")
+
+
+def small_form(**chosen: str) -> list[str]:
+    """The words that choose an option of each group, all of them small.
+
+    >>> small_form(dataset="digits")
+    ['dataset=digits', 'dataset.subset=64', 'dataset.batch_size=16']
+    """
+    words = [f"{group}={option}" for group, option in chosen.items()]
+    return [*words, *(word for group, option in chosen.items() for word in small(group, option))]
+
+
+def chosen(group: str, option: str) -> dict[str, str]:
+    """What an option chooses in other groups.
+
+    >>> chosen("experiment", "gdas_cifar10")
+    {'space': 'darts', 'strategy': 'gdas', 'dataset': 'cifar10'}
+    """
+    entries = OmegaConf.load(file(group, option)).get("defaults", [])
+    pairs = [pair for entry in entries if isinstance(entry, DictConfig) for pair in entry.items()]
+    return {key.removeprefix("override /"): value for key, value in pairs if key.startswith("override /")}
 
 
 @cache

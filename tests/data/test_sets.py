@@ -1,15 +1,12 @@
-"""Every data set from the files in which it is given out, and from its yaml."""
+"""Every data set from the files in which it is given out."""
 
 import gzip
-import inspect
 import os
 import pickle
 from pathlib import Path
 
-import hydra
 import pytest
 import torch
-from omegaconf import OmegaConf
 from sklearn.datasets import load_digits
 
 from nas_lightning.data import (
@@ -18,7 +15,6 @@ from nas_lightning.data import (
     Digits,
     Fake,
     FashionMnist,
-    ImageData,
     ImageNet,
     ImageNet16,
     TinyImageNet,
@@ -26,63 +22,12 @@ from nas_lightning.data import (
 from nas_lightning.data.order import BatchRows
 from nas_lightning.errors import InputError
 
-REPOSITORY = Path(__file__).parents[2]
-YAMLS = sorted((REPOSITORY / "conf" / "dataset").glob("*.yaml"))
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
 
 def everything(samples):
     """Images and labels of all samples, in order."""
     return next(samples.read([BatchRows(torch.arange(len(samples)))], random=False))
-
-
-# yamls
-
-
-def test_there_is_a_yaml_for_every_data_set():
-    assert {path.stem for path in YAMLS} == {
-        "cifar10",
-        "cifar100",
-        "digits",
-        "fake",
-        "fashion_mnist",
-        "image_folder",
-        "imagenet",
-        "imagenet16",
-        "tiny_imagenet",
-    }
-
-
-def options(kind):
-    """What the constructors of a class and its bases take together."""
-    own = [base for base in kind.__mro__ if "image_data" in inspect.signature(base).parameters]
-    own.append(ImageData)
-    return {name for base in own for name in inspect.signature(base).parameters} - {"image_data"}
-
-
-@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
-def test_a_yaml_names_every_option_and_its_set_works_or_says_what_to_do(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = OmegaConf.create({"seed": 3, "dataset": OmegaConf.load(path)})
-    data = hydra.utils.instantiate(config.dataset)
-    assert data.seed == 3
-    assert data.name == path.stem
-    assert {"_target_", *options(type(data))} == set(config.dataset)
-    if path.stem in ("digits", "fake"):
-        assert len(list(data.train_dataloader())) > 0
-        return
-    with pytest.raises(InputError, match=r"dataset\.root=FOLDER") as caught:
-        data.prepare()
-    assert "\n" not in str(caught.value)
-    assert ("dataset.download=true" in str(caught.value)) == ("download" in config.dataset)
-
-
-@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
-def test_a_yaml_opens_with_one_line_that_says_what_it_is(path):
-    first, second, *_ = path.read_text().splitlines()
-    assert first.startswith("# ")
-    assert len(first) > 20
-    assert not second.startswith("#")
 
 
 # Sets

@@ -1,8 +1,6 @@
 """Every space that a yaml names, with the options that make its networks small."""
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -11,39 +9,38 @@ import yaml
 from omegaconf import OmegaConf
 
 from nas_lightning.spaces import SearchSpace, make_space
-
-CONF = Path(__file__).parents[2] / "conf"
-SMALL = {"channels": 4, "cells": 3, "width": 8}
-
-WITHOUT_PARAMETERS = {"mlp", "two_layer"}
-"""Spaces whose candidates have no parameters, so that all paths of the supernet share the same."""
+from tests.yamls import file, options, small
 
 
 @dataclass(frozen=True)
 class Named:
     """A space, and the options of its networks in its yaml."""
 
+    option: str
     space: SearchSpace
     config: dict[str, Any]
 
     def small(self, what: str, **options: Any) -> dict[str, Any]:
-        given = self.config[what]
-        small = {name: value for name, value in SMALL.items() if name in given}
-        return {**given, **small, "in_channels": 3, "num_classes": 5, **options}
+        """The sizes of its networks that its yaml calls small."""
+        small = small_settings(self.option, f"{what}.")
+        return {**self.config[what], **small, "in_channels": 3, "num_classes": 5, **options}
 
 
-def load(file: Path) -> dict[str, Any]:
-    config = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
+def of_yaml(option: str) -> Named:
+    config = OmegaConf.to_container(OmegaConf.load(file("space", option)), resolve=True)
     assert isinstance(config, dict)
-    return config
+    return Named(option, hydra.utils.instantiate(config["space"]), config)
 
 
-def of_yaml(file: Path) -> Named:
-    config = load(file)
-    return Named(hydra.utils.instantiate(config["space"]), config)
+def small_settings(option: str, prefix: str) -> dict[str, Any]:
+    """The settings of the yaml's `# Small:` line that begin so."""
+    words = [
+        word.removeprefix(prefix).split("=") for word in small("space", option) if word.startswith(prefix)
+    ]
+    return {name: yaml.safe_load(value) for name, value in words}
 
 
-SPACES = {file.stem: of_yaml(file) for file in sorted((CONF / "space").glob("*.yaml"))}
+SPACES = {option: of_yaml(option) for option in options("space")}
 WITH_SUPERNET = [name for name, named in SPACES.items() if named.space.groups]
 ON_EDGES = [name for name in WITH_SUPERNET if all(g.on_edges for g in SPACES[name].space.groups.values())]
 
@@ -65,19 +62,10 @@ def on_edges(request) -> Named:
     return SPACES[request.param]
 
 
-def small_words(option: str) -> list[str]:
-    """The overrides of the `# Small:` line in a space's yaml."""
-    text = (CONF / "space" / f"{option}.yaml").read_text(encoding="utf-8")
-    return re.findall(r"^# Small: (.+(?:\n#   .+)*)$", text, re.M)[0].replace("\n#", "").split()
-
-
 @pytest.fixture(params=SPACES)
 def small_space(request) -> SearchSpace:
     """A space at the settings of its `# Small:` line."""
-    words = [
-        word.removeprefix("space.").split("=") for word in small_words(request.param) if "space." in word
-    ]
-    return make_space(request.param, {name: yaml.safe_load(value) for name, value in words})
+    return make_space(request.param, small_settings(request.param, "space."))
 
 
 @pytest.fixture

@@ -1,16 +1,14 @@
 """Searches as their yamls compose them, made small enough to run in a blink."""
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
-from hydra import compose, initialize_config_module
 from hydra.utils import get_class
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
 from nas_lightning.data import Fake, SearchData
@@ -19,52 +17,11 @@ from nas_lightning.jobs.configured import factory_of, make, searched_parts
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import RandomSearch, Strategy
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
+from tests.yamls import composed, options, small_form
 
-CONF = Path(__file__).parents[2] / "conf"
-STRATEGIES = sorted(path.stem for path in (CONF / "strategy").glob("[!_]*.yaml"))
-SPACES = sorted(path.stem for path in (CONF / "space").glob("[!_]*.yaml"))
-SMALL_NETWORK = ["network.channels=4", "network.cells=3"]
-SMALL_SPACE = {
-    "darts": [
-        "supernet.channels=4",
-        "supernet.cells=3",
-        "supernet.stem_multiplier=1",
-        "space.nodes=1",
-        *SMALL_NETWORK,
-    ],
-    "darts_nasi": [
-        "supernet.channels=4",
-        "supernet.cells=3",
-        "supernet.stem_multiplier=1",
-        "space.nodes=2",
-        *SMALL_NETWORK,
-    ],
-    "mlp": ["space.layers=4", "supernet.width=8", "network.width=8"],
-    "nasbench101": ["network.channels=8", "network.cells=1"],
-    "nasbench1shot1_s1": ["supernet.channels=2", "network.channels=8", "network.cells=1"],
-    "nasbench1shot1_s2": ["supernet.channels=2", "network.channels=8", "network.cells=1"],
-    "nasbench1shot1_s3": ["supernet.channels=2", "network.channels=8", "network.cells=1"],
-    "nasbench201": ["supernet.channels=4", "supernet.cells=1", "network.channels=4", "network.cells=1"],
-    "two_layer": ["supernet.width=8", "network.width=8"],
-}
+STRATEGIES, SPACES = options("strategy"), options("space")
 ON_EDGES_ONLY = {"pc_darts", "pr_darts"}
 """Strategies that need operations on edges."""
-BLACK_BOX = ["strategy.pool=null", "strategy.epochs=1", "strategy.images=4"]
-POOL = [*BLACK_BOX, "strategy.pool_size=12"]
-GROWING = [*POOL, "strategy.pool_per_round=2"]
-FEW = {"two_layer"}
-"""Spaces with fewer architectures than these pools."""
-SMALL_POOL = {"strategy.pool_size=12": "strategy.pool_size=3", GROWING[-1]: "strategy.pool_per_round=0"}
-SMALL_STRATEGY = {
-    "random_ws": ["strategy.candidates=10"],
-    "nasi": ["strategy.nu_samples=5"],
-    "nesbs": ["search_data.train_fraction=0.5", "strategy.svgd_steps=20", "~supernet.partial"],
-    "hnas": POOL,
-    "eigen_nas": POOL,
-    "knas": POOL,
-    "metric_search": GROWING,
-    "evolution": [*BLACK_BOX, "strategy.population=3", "strategy.sample=2"],
-}
 
 LIGHTNING_SAYS = (
     "ignore:.*LeafSpec.*:FutureWarning",
@@ -80,10 +37,8 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.filterwarnings(message))
 
 
-@cache
 def class_of(strategy: str) -> type[Strategy]:
-    loaded = OmegaConf.load(CONF / "strategy" / f"{strategy}.yaml")
-    return get_class(loaded.get("_target_") or loaded.strategy._target_)
+    return get_class(config(strategy, "nasbench201").strategy._target_)
 
 
 def pytest_generate_tests(metafunc):
@@ -106,7 +61,7 @@ def fit_for(strategy: str, space: str) -> bool:
     return strategy not in ON_EDGES_ONLY or all(group.on_edges for group in groups.values())
 
 
-def composed(strategy: str, space: str, *overrides: str) -> tuple[Strategy, SearchData]:
+def build_search(strategy: str, space: str, *overrides: str) -> tuple[Strategy, SearchData]:
     """What `search.py strategy=… space=…` would fit, small and from seed 0."""
     cfg = config(strategy, space, *overrides)
     pl.seed_everything(0, verbose=False)
@@ -114,15 +69,9 @@ def composed(strategy: str, space: str, *overrides: str) -> tuple[Strategy, Sear
     return parts.build(factory_of(cfg.strategy)), parts.data
 
 
-@cache
 def config(strategy: str, space: str, *overrides: str) -> DictConfig:
-    sizes = ["dataset.train_size=24", "dataset.test_size=4", "dataset.batch_size=4"]
-    chosen = [f"strategy={strategy}", f"space={space}", "dataset=fake", "run=."]
-    with initialize_config_module("nas_lightning.conf", version_base=None):
-        small = [*SMALL_SPACE[space], *SMALL_STRATEGY.get(strategy, [])]
-        if space in FEW:
-            small = [SMALL_POOL.get(word, word) for word in small]
-        return compose("search", [*chosen, *sizes, *small, *overrides])
+    chosen = {"strategy": strategy, "space": space, "dataset": "fake"}
+    return composed("search", *small_form(**chosen), "run=.", *overrides)
 
 
 def at_most(epochs: int, strategy: str) -> int:
@@ -161,7 +110,7 @@ def epochs() -> Callable[[int, str], int]:
 
 @pytest.fixture(scope="session")
 def search() -> Callable[..., tuple[Strategy, SearchData]]:
-    return composed
+    return build_search
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,6 @@
-"""Fits searches, one after the other, as one of several processes: `fit_as_process.py folder search …`.
+"""Fits searches, one after the other, as one of several processes.
+
+    python -m tests.strategies.fit_as_process folder search …
 
 Rank and world come from the environment, as torchrun sets it. A search is a strategy, a space and overrides,
 separated by blanks; what came out of the n-th stands in `folder`/n_world_rank.
@@ -11,7 +13,8 @@ import warnings
 from pathlib import Path
 
 import torch
-from conftest import at_most, composed, quiet_trainer, without_norms
+
+from tests.strategies.conftest import at_most, build_search, quiet_trainer, without_norms
 
 BATCH = 8  # of all processes together
 
@@ -19,7 +22,7 @@ BATCH = 8  # of all processes together
 def fit(search: str, world: int):
     name, space, *overrides = search.split()
     sizes = ["dataset.train_size=48", f"dataset.batch_size={BATCH // world}"]
-    strategy, data = composed(name, space, *sizes, *overrides)
+    strategy, data = build_search(name, space, *sizes, *overrides)
     without_norms(strategy)
     start = {name: p.detach().clone() for name, p in strategy.named_parameters()}
     options = {"strategy": "ddp", "devices": world} if world > 1 else {}

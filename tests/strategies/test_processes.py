@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.yamls import options
+
 WHO = [(1, 0), (2, 0), (2, 1)]  # world and rank
-STRATEGIES = Path(__file__).parents[2] / "conf" / "strategy"
+REPOSITORY = Path(__file__).parents[2]
 FAST = [
     "darts nasbench201",
     "darts nasbench201 strategy.order=2",
     "pr_darts nasbench201 strategy.arch_lr=0.02",
     "random_ws nasbench201",
 ]
-OTHERS = {path.stem for path in STRATEGIES.glob("[!_]*.yaml")} - {"darts", "pr_darts", "random_ws", "random"}
+OTHERS = {*options("strategy")} - {"darts", "pr_darts", "random_ws", "random"}
 SLOW = [
     *(f"{name} nasbench201" for name in sorted(OTHERS)),  # all but `random`, which has no steps to share
     "darts darts",
@@ -55,9 +57,9 @@ def results(tmp_path_factory):
 
 def fit(folder, searches):
     """One process alone and two together, side by side."""
-    command = [sys.executable, str(Path(__file__).with_name("fit_as_process.py")), str(folder), *searches]
+    command = [sys.executable, "-m", "tests.strategies.fit_as_process", str(folder), *searches]
     port = str(free_port())
-    running = []
+    running, pipe = [], {"cwd": REPOSITORY, "stderr": subprocess.PIPE, "text": True}
     for world, rank in WHO:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         if world > 1:  # as torchrun would
@@ -71,7 +73,7 @@ def fit(folder, searches):
                 "WORLD_SIZE": str(world),
                 "LOCAL_WORLD_SIZE": str(world),
             }
-        running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+        running.append(subprocess.Popen(command, env=environment, **pipe))
     errors = [process.communicate(timeout=300)[1] for process in running]
     failed = [error for process, error in zip(running, errors, strict=True) if process.returncode]
     assert not failed, failed[0][-2000:]

@@ -1,0 +1,54 @@
+"""What every data set keeps to, whichever yaml names it: batches, or a line that says what to do."""
+
+import pytest
+import torch
+from hydra.utils import instantiate
+
+from nas_lightning.data import ImageData
+from tests.yamls import composed, options, small_form
+
+
+@pytest.fixture(params=options("dataset"))
+def config(request, tmp_path, monkeypatch):
+    """Its configuration, small, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return request.param, composed("search", *small_form(dataset=request.param), "seed=3").dataset
+
+
+def batches(data: ImageData) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    loader = data.train_dataloader()
+    loader.set_epoch(1)
+    return list(loader)
+
+
+def test_its_name_and_seed_are_those_of_the_configuration(config):
+    name, dataset = config
+    data = instantiate(dataset)
+    assert isinstance(data, ImageData)
+    assert (data.name, data.seed) == (name, 3)
+
+
+def test_batches_are_images_and_classes_as_it_says_and_repeat(config):
+    """What has no folder of files to look for has its images at hand."""
+    _, dataset = config
+    if "root" in dataset:
+        return
+    data, again = instantiate(dataset), instantiate(dataset)
+    found = batches(data)
+    assert found
+    for (x, y), (same_x, same_y) in zip(found, batches(again), strict=True):
+        assert x.shape[1:] == data.image
+        assert x.is_floating_point()
+        assert bool(torch.isfinite(x).all())
+        assert 0 <= int(y.min()) <= int(y.max()) < data.num_classes
+        assert torch.equal(x, same_x)
+        assert torch.equal(y, same_y)
+    assert {int(label) for _, y in found for label in y} == set(range(data.num_classes))
+
+
+def test_without_its_files_it_says_what_to_do(config, refusal):
+    _, dataset = config
+    if "root" in dataset:
+        message = refusal(instantiate(dataset).prepare)
+        assert "dataset.root=FOLDER" in message
+        assert ("dataset.download=true" in message) == ("download" in dataset)
