@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.configured import own_folders, searched_parts
 from nas_lightning.options import groups
+from nas_lightning.report.page import write_report
 from nas_lightning.runs.findings import Findings
 from nas_lightning.studies.base import Study
 from nas_lightning.text import short_path
@@ -45,14 +46,16 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     print(f"Study {name}, seed {cfg.seed} → {short_path(cfg.run)}", flush=True)
     findings = study.run(**handed)
     files = findings.write(Path(cfg.run))
-    _show(findings, files)
-    return {
+    facts: dict[str, Any] = {
         "study": name,
         "seed": cfg.seed,
         "versions": {"nas_lightning": __version__, "torch": torch.__version__},
         "metrics": dict(findings.numbers),
         "files": [str(path.relative_to(cfg.run)) for path in files],
     }
+    report = write_report(Path(cfg.run), findings=findings, facts=facts)
+    _show(findings, [*files, report])
+    return facts
 
 
 def _show(findings: Findings, files: list[Path]) -> None:

@@ -107,10 +107,10 @@ def fit_limits(values: Sequence[float]) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:
-    """Round numbers in a range, about so many.
+    """Round numbers in a range, about so many, at least two where the range is not empty.
 
-    >>> ticks(0.0, 1.0, 3), ticks(1, 8, 4), ticks(3, 3, 4)
-    ([0.0, 0.5, 1.0], [2.0, 4.0, 6.0, 8.0], [3.0])
+    >>> ticks(0.0, 1.0, 3), ticks(1, 8, 4), ticks(3, 3, 4), ticks(0.16, 0.24, 2)
+    ([0.0, 0.5, 1.0], [2.0, 4.0, 6.0, 8.0], [3.0], [0.16, 0.18, 0.2, 0.22, 0.24])
     """
     if high <= low:
         return [float(low)]
@@ -118,14 +118,18 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(number * step, 12) for number in range(first, last + 1)]
+    if last <= first:
+        return ticks(low, high, 2 * count)
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
 def tick_texts(levels: Sequence[float]) -> list[str]:
     """Numbers with as few digits as tell them apart.
 
-    >>> tick_texts([0.9998, 0.9999, 1.0]), tick_texts([0.0, 0.5]), tick_texts([20000.0])
-    (['0.9998', '0.9999', '1.0000'], ['0.0', '0.5'], ['20000'])
+    >>> tick_texts([0.9998, 0.9999, 1.0]), tick_texts([0.0, 0.5]), tick_texts([0.2])
+    (['0.9998', '0.9999', '1.0000'], ['0.0', '0.5'], ['0.2'])
     """
-    step = min((b - a for a, b in pairwise(levels)), default=1.0)
+    if len(levels) < 2:
+        return [f"{level:.4g}" for level in levels]
+    step = min(b - a for a, b in pairwise(levels))
     return [f"{level:.{max(0, -math.floor(math.log10(step) + 1e-9))}f}" for level in levels]

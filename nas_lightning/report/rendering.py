@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from nas_lightning.plots.style import KINDS
+from nas_lightning.plots.style import KINDS, SERIES
 
 
 def render(template: str, **values: Any) -> str:
@@ -31,6 +31,7 @@ def _environment() -> Environment:
     digest = hashlib.sha256(script.encode()).digest()
     environment.globals.update(
         kinds=KINDS,
+        series=SERIES,
         style=Markup(_source(environment, "page.css")),
         script=Markup(script),
         script_hash=base64.b64encode(digest).decode(),

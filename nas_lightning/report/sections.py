@@ -6,6 +6,8 @@ that a kind of run cannot have is no section of its page.
 
 from __future__ import annotations
 
+import base64
+import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,11 @@ from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
 from nas_lightning.plots.style import theme_svg
 from nas_lightning.report.cells import common_edges, kinds_in, shape_genotype
 from nas_lightning.report.charts import Chart, Line, draw_chart
+from nas_lightning.report.pool import MOST_ROWS, POOL_FILE
+from nas_lightning.report.record import RunRecord
+from nas_lightning.report.summaries import look_up
 from nas_lightning.report.timeline import Timeline, draw_weight_charts, read_timeline
+from nas_lightning.runs.findings import TABLES
 from nas_lightning.runs.history import FIGURES, HISTORY_FILE
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.tables import format_cell
@@ -58,13 +64,14 @@ def read_section(title: str, template: str, gather: Callable[[], Values | None])
     return None if values is None else Section(title, template, values)
 
 
-def read_architecture(run: Path, facts: Values) -> Values:
+def read_architecture(record: RunRecord) -> Values:
     """The genotypes, and for a search of one genotype an epoch the way that led to it."""
+    run = record.run
     if not (run / FILE_NAME).is_file():
         raise InputError(f"expected {FILE_NAME}, which a run writes at its end")
     genotypes = read_genotypes(run)
     save_genotypes(genotypes, run / FIGURES)
-    notations = facts.get("notation", [str(genotype) for genotype in genotypes])
+    notations = record.notations or [str(genotype) for genotype in genotypes]
     timeline = _timeline(run) if len(genotypes) == 1 else None
     rows = timeline.rows if timeline else {}
     common = common_edges(genotypes)
@@ -80,24 +87,32 @@ def read_architecture(run: Path, facts: Values) -> Values:
     return values
 
 
-def read_results(run: Path, facts: Values) -> Values:
+def read_results(record: RunRecord) -> Values:
     """Losses, accuracies and errors first; the rest but for weights folded away."""
-    last = facts.get("metrics") or {n: [*v.values()][-1] for n, v in by_epoch(_metrics(run)).items()}
+    last = record.metrics
+    if not last:
+        last = {name: [*values.values()][-1] for name, values in by_epoch(_metrics(record.run)).items()}
     listed = {name: format_number(last[name]) for name in sorted(last) if not name.startswith("weights/")}
     first = {name: text for name, text in listed.items() if name.endswith(("_loss", "_accuracy", "_error"))}
     return {"first": first, "rest": {name: text for name, text in listed.items() if name not in first}}
 
 
-def read_curves(run: Path) -> Values:
-    """A chart each of losses, accuracies and entropies."""
+def read_curves(record: RunRecord) -> Values | None:
+    """A chart each of losses, accuracies and entropies; None for a search that trains nothing."""
+    run = record.run
+    if (run / POOL_FILE).is_file() or _trains_nothing(record):
+        return None
     rows = list(_metrics(run))
     save_curves(rows, run / FIGURES)
     return {"charts": [_curve_chart(title, series) for title, series in by_panel(rows).items()]}
 
 
-def read_weights(run: Path) -> Values | None:
+def read_weights(record: RunRecord) -> Values | None:
     """A chart for each decision of each group; None where the strategy has no scores."""
+    run = record.run
     source = run / HISTORY_FILE
+    if _trains_nothing(record):
+        return None
     if not source.is_file():
         raise InputError(f"expected {HISTORY_FILE}, which callbacks.history writes")
     timeline = read_timeline(source)
@@ -133,6 +148,45 @@ def read_configuration(run: Path) -> Values:
     if not path.is_file():
         raise InputError("expected .hydra/config.yaml, which the scripts write")
     return {"text": path.read_text(encoding="utf-8", errors="replace")}
+
+
+def read_stored_findings(run: Path) -> Values:
+    """The tables and figures that the run's folder has; the figures are its PNG files."""
+    tables = [_stored_table(path) for path in sorted((run / TABLES).glob("*.csv"))]
+    figures = [
+        {"title": path.stem.replace("_", " "), "png": base64.b64encode(path.read_bytes()).decode()}
+        for path in sorted((run / FIGURES).glob("*.png"))
+        if not path.stem.startswith("genotype")
+    ]
+    if not tables and not figures:
+        raise InputError("expected tables or figures, which a run writes at its end")
+    return {"tables": tables, "figures": figures}
+
+
+def _stored_table(path: Path) -> Values:
+    try:
+        columns, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"expected a table: {error}", where=path.name) from None
+    texts = [[_short_number(cell) for cell in row] for row in rows[:MOST_ROWS]]
+    note = f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""
+    return {"title": path.stem.replace("_", " "), "note": note, "columns": columns, "rows": texts}
+
+
+def _short_number(text: str) -> str:
+    """A cell of a CSV file as a reader gets it.
+
+    >>> _short_number("0.123456"), _short_number("1234"), _short_number("a")
+    ('0.1235', '1,234', 'a')
+    """
+    try:
+        return format_number(int(text) if text.isdecimal() else float(text))
+    except ValueError:
+        return text
+
+
+def _trains_nothing(record: RunRecord) -> bool:
+    return look_up(record.config, "trainer", "max_epochs") == 0
 
 
 def _timeline(run: Path) -> Timeline | None:

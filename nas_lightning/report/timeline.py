@@ -10,7 +10,7 @@ from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.plots.style import dash_patterns, kind, node_label, pretty
+from nas_lightning.plots.style import SERIES, dash_patterns, kind, node_label, pretty
 from nas_lightning.report.cells import CellShape, shape_genotype
 from nas_lightning.report.charts import Chart, Line, draw_chart, fit_limits
 from nas_lightning.runs.history import read_history
@@ -89,7 +89,7 @@ class Timeline:
         groups = {
             name: {
                 "ops": [pretty(op) for op in self.groups[name]["ops"]],
-                "kinds": [kind(op).key for op in self.groups[name]["ops"]],
+                "styles": line_classes(self.groups[name]["ops"]),
                 "scores": [[[float(f"{s:.4g}") for s in row] for row in e] for e in self.scores(name)],
             }
             for name in self.rows
@@ -119,6 +119,18 @@ class WeightCharts:
     note: str = ""
 
 
+def line_classes(ops: Sequence[str]) -> list[str]:
+    """The CSS classes of the candidates' colours: their kinds', and one of their own for those of no kind.
+
+    >>> line_classes(["relu", "skip_connect", "tanh"])
+    ['series-0', 'kind-skip', 'series-1']
+    """
+    others = [op for op in ops if kind(op).key == "other"]
+    return [
+        f"series-{others.index(op) % len(SERIES)}" if op in others else f"kind-{kind(op).key}" for op in ops
+    ]
+
+
 def draw_weight_charts(timeline: Timeline, group: str) -> WeightCharts:
     """One chart a row, all with the same axes; these fit the candidates that compute something."""
     last, scores = timeline.groups[group], timeline.scores(group)
@@ -136,6 +148,7 @@ def draw_weight_charts(timeline: Timeline, group: str) -> WeightCharts:
         if column in computing
         or all(limits[0] <= row[column] <= limits[1] for epoch in scores for row in epoch)
     ]
+    styles = line_classes(ops)
     charts = []
     for row, edge in enumerate(edges):
         leader = max(range(len(ops)), key=lambda column: scores[-1][row][column])
@@ -143,7 +156,7 @@ def draw_weight_charts(timeline: Timeline, group: str) -> WeightCharts:
             Line(
                 pretty(ops[column]),
                 {e: epoch[row][column] for e, epoch in zip(epochs, scores, strict=True)},
-                f"kind-{kind(ops[column]).key}",
+                styles[column],
                 " ".join(map(str, dashes[column])),
                 column == leader,
             )
@@ -161,6 +174,6 @@ def draw_weight_charts(timeline: Timeline, group: str) -> WeightCharts:
                 key=f"{group}/{row}",
             )
         )
-    legend = [(pretty(ops[c]), f"kind-{kind(ops[c]).key}", " ".join(map(str, dashes[c]))) for c in inside]
+    legend = [(pretty(ops[c]), styles[c], " ".join(map(str, dashes[c]))) for c in inside]
     note = "" if len(inside) == len(ops) else "The weights of none lie outside the axes."
     return WeightCharts(group, charts, legend, note)

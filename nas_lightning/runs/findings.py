@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+TABLES = "tables"
+
+
 @dataclass(frozen=True)
 class Findings:
     """What a study ends in.
@@ -33,7 +36,7 @@ class Findings:
 
         written = []
         for table in self.tables:
-            path = folder / "tables" / f"{table.name}.md"
+            path = folder / TABLES / f"{table.name}.md"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(table.markdown() + "\n", encoding="utf-8")
             path.with_suffix(".csv").write_text(table.csv(), encoding="utf-8")

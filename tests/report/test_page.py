@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.plots.style import INK
 from nas_lightning.report.page import write_report
+from nas_lightning.report.rebuild import main
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.tables import Table
@@ -193,7 +194,7 @@ def test_an_ensemble_shows_every_member(run):
     page = Page(write_report(run))
     assert "Member 2" in page.text
     assert (run / "figures" / "genotype_2.svg").is_file()
-    assert page.sections["Architecture"].count("In words") == 2
+    assert page.sections["Architecture"].count("in words") == 2
 
 
 @pytest.mark.parametrize("name", ["genotype.json", "metrics.csv", "history.jsonl"])
@@ -298,3 +299,84 @@ def test_contrasts_by_the_formula_of_the_standard(run):
         assert min(contrast(theme["ink"], colour) for colour in backgrounds) >= 7
     assert light["card"] != dark["card"]
     assert len(light) == len(dark) >= 20
+
+
+def study(folder):
+    """The folder of a study, as it is before its summary is written."""
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "config.yaml").write_text("space: {}\nstudy: {}\n")
+    (folder / ".hydra" / "hydra.yaml").write_text('{"hydra": {"runtime": {"choices": {"study": "sizes"}}}}')
+    return folder
+
+
+def test_a_study_has_a_page_of_its_tables_also_when_it_is_made_anew(tmp_path, capsys):
+    folder = study(tmp_path / "study")
+    figure = Figure()
+    figure.subplots().plot([0, 1])
+    table = Table("cells", "Sizes of cells", ["cell", "size"], [["a", 123456], ["b", 0.123456]], "A note")
+    findings = Findings([table], {"sizes": figure})
+    findings.write(folder)
+    first = Page(write_report(folder, findings=findings, facts={"study": "sizes", "metrics": {}}))
+    (folder / "summary.json").write_text(json.dumps({"study": "sizes", "seconds": 61.0, "overrides": []}))
+    main([str(folder)])
+    assert capsys.readouterr().out.strip().endswith("report.html")
+    second = Page(folder / "report.html")
+    for page in (first, second):
+        assert list(page.sections) == ["Tables and figures", "Configuration"]
+        assert page.text.lstrip().startswith("Study sizes")
+        assert "not finished" not in page.text
+        assert all(cell in page.sections["Tables and figures"] for cell in ("123,456", "0.1235"))
+    assert first.tags.count("svg") == second.tags.count("img") == 1
+    assert "1 min 1 s" in second.text
+
+
+def test_a_study_that_was_stopped_says_how_to_go_on(tmp_path):
+    folder = study(tmp_path / "study")
+    page = Page(write_report(folder))
+    assert "Study sizes (not finished)" in page.text
+    assert page.blocks[0] == f"python analyze.py resume={folder}"
+
+
+def test_a_search_without_training_shows_its_pool_and_no_curves(run):
+    chosen = SPACE.notation(GENOTYPES[0])
+    rows = [f"{chosen},3.5,2", "a,1e30,1", "b,-inf,nan", "c,0.5,7"]
+    (run / "pool.csv").write_text("arch,synflow,jacov\n" + "\n".join(rows) + "\ncut off,1")
+    (run / "history.jsonl").write_text(json.dumps({"epoch": 0, "genotypes": [], "groups": {}}) + "\n")
+    page = Page(write_report(run))
+    assert "Left out" not in page.text
+    assert not {"Curves", "Weights over time"} & set(page.sections)
+    pool = page.sections["Pool"]
+    assert "jacov against synflow" in pool
+    assert all(cell in pool for cell in ("1e+30", "-inf", "nan", "3.5"))
+    assert "cut off" not in pool
+    assert page.tags.count("circle") == 4
+
+
+def test_a_search_of_no_epochs_has_neither_curves_nor_weights(run):
+    for name in ("metrics.csv", "history.jsonl"):
+        remove(run, name)
+    (run / ".hydra" / "config.yaml").write_text("strategy: {}\ntrainer: {max_epochs: 0}\n")
+    page = Page(write_report(run))
+    assert "Left out" not in page.text
+    assert not {"Curves", "Weights over time"} & set(page.sections)
+
+
+def test_a_page_made_anew_has_commands_that_work_from_any_folder(run, capsys, monkeypatch):
+    (run / "summary.json").write_text(json.dumps({"seconds": 62.0}))
+    monkeypatch.chdir(run.parent)
+    main([run.name])
+    page = Page(run / "report.html")
+    assert f"python train.py genotype=file 'genotype.path={run}' dataset=fake" in page.blocks
+    assert "1 min 2 s" in page.text
+    with pytest.raises(SystemExit, match="error: expected a run's folder, got 'nothing'"):
+        main(["nothing"])
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"metrics": 3, "versions": [1], "notation": "x"}'])
+def test_facts_of_the_wrong_type_do_not_end_the_page(run, text):
+    facts = json.loads((run / "genotype.json").read_text())
+    odd = json.loads(text)
+    (run / "genotype.json").write_text(json.dumps({**facts, **odd} if isinstance(odd, dict) else odd))
+    (run / ".hydra" / "hydra.yaml").write_text("- a list")
+    (run / ".hydra" / "config.yaml").write_bytes(b"\xff: {")
+    assert "Configuration" in Page(write_report(run)).sections

@@ -115,7 +115,7 @@ function followTimeline({ epochs, frames, groups }) {
     const total = weights.reduce((sum, weight) => sum + weight, 0);
     const order = weights.map((_, column) => column).sort((a, b) => weights[b] - weights[a]);
     const rows = order.map((column, place) =>
-      make("tr", { class: `kind-${group.kinds[column]}` },
+      make("tr", { class: group.styles[column] },
         make("td", {}, `${place + 1}`),
         make("td", {}, make("i"), make("span", {}, group.ops[column])),
         make("td", {}, weights[column].toPrecision(3)),

@@ -1,0 +1,120 @@
+"""What a run's folder says of the run; what is damaged is left out, as the page's sections say."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nas_lightning.genotype import FILE_NAME
+from nas_lightning.report.summaries import is_number, look_up, read_record
+from nas_lightning.runs.folder import SUMMARY, script_of
+from nas_lightning.runs.history import HISTORY_FILE
+
+_COMMANDS = {"search": "search.py", "train": "train.py", "analyze": "analyze.py"}
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run by its folder.
+
+    Args:
+        run: the folder.
+        given: facts that no file has yet.
+    """
+
+    run: Path
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """What the run ended in; nothing where it has not ended."""
+        return {**_read_facts(self.run / SUMMARY), **_read_facts(self.run / FILE_NAME), **self.given}
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The composed configuration."""
+        return read_record(self.run, "config.yaml")
+
+    @cached_property
+    def choices(self) -> Mapping[str, str]:
+        """What was chosen of each group of options."""
+        chosen = look_up(read_record(self.run, "hydra.yaml"), "hydra", "runtime", "choices")
+        return chosen if isinstance(chosen, dict) else {}
+
+    @cached_property
+    def script(self) -> str:
+        """What was started: search, train or analyze."""
+        if "study" in self.facts:
+            return "analyze"
+        if "strategy" in self.facts:
+            return "search"
+        if "genotypes" in self.facts:
+            return "train"
+        if self.config:
+            return "analyze" if "study" in self.choices else script_of(self.config)
+        return "search" if (self.run / HISTORY_FILE).is_file() else "train"
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers that the run ended in."""
+        metrics = self.facts.get("metrics")
+        return {n: v for n, v in metrics.items() if is_number(v)} if isinstance(metrics, dict) else {}
+
+    @property
+    def versions(self) -> Mapping[str, Any]:
+        """Of the packages."""
+        versions = self.facts.get("versions")
+        return versions if isinstance(versions, dict) else {}
+
+    @property
+    def notations(self) -> list[str]:
+        """Of the genotypes, as others' code reads them."""
+        notations = self.facts.get("notation")
+        return [str(notation) for notation in notations] if isinstance(notations, list) else []
+
+    @property
+    def finished(self) -> str:
+        """When, to the minute; empty where the run has not ended."""
+        ends = [path for path in (self.run / FILE_NAME, self.run / SUMMARY) if path.is_file()]
+        if not self.facts:
+            return ""
+        end = datetime.fromtimestamp(ends[0].stat().st_mtime) if ends else datetime.now()
+        return f"{end:%Y-%m-%d %H:%M}"
+
+    @property
+    def title(self) -> str:
+        """What was done, in which space, on which images."""
+        values = {**self.choices, **self.facts}
+        ending = "" if self.facts else " (not finished)"
+        if self.script == "analyze":
+            return f"Study {values.get('study', '')}".rstrip() + ending
+        where = " on ".join(str(values[key]) for key in ("space", "dataset") if key in values)
+        return str(values.get("strategy", "Training")) + (f": {where}" if where else "") + ending
+
+    def commands(self) -> Iterator[tuple[str, str]]:
+        """What to type next, from any folder: what for, and the command."""
+        place = str(self.run.absolute())
+        if not self.facts:
+            resume = shlex.quote(f"resume={place}")
+            yield "Go on where it stopped", f"python {_COMMANDS[self.script]} {resume}"
+        elif self.script == "search":
+            several = " ensemble=all" if len(self.notations) > 1 else ""
+            data = f" dataset={shlex.quote(str(self.facts['dataset']))}" if "dataset" in self.facts else ""
+            source = shlex.quote(f"genotype.path={place}")
+            yield "Train it", f"python train.py genotype=file {source}{several}{data}"
+        elif self.script == "train" and not (self.run / "ensemble").is_dir():
+            yield "Use it in Python", f"network = nas_lightning.load({place!r})"
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
