@@ -13,7 +13,7 @@ from typing import Any
 
 from nas_lightning.genotype import FILE_NAME
 from nas_lightning.report.summaries import is_number, look_up, read_record
-from nas_lightning.runs.folder import SUMMARY, script_of
+from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.history import HISTORY_FILE
 
 _COMMANDS = {"search": "search.py", "train": "train.py", "analyze": "analyze.py"}
@@ -56,8 +56,9 @@ class RunRecord:
             return "search"
         if "genotypes" in self.facts:
             return "train"
-        if self.config:
-            return "analyze" if "study" in self.choices else script_of(self.config)
+        started = look_up(read_record(self.run, "hydra.yaml"), "hydra", "job", "config_name")
+        if started in _COMMANDS:
+            return str(started)
         return "search" if (self.run / HISTORY_FILE).is_file() else "train"
 
     @property

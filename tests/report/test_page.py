@@ -305,7 +305,8 @@ def study(folder):
     """The folder of a study, as it is before its summary is written."""
     (folder / ".hydra").mkdir(parents=True)
     (folder / ".hydra" / "config.yaml").write_text("space: {}\nstudy: {}\n")
-    (folder / ".hydra" / "hydra.yaml").write_text('{"hydra": {"runtime": {"choices": {"study": "sizes"}}}}')
+    hydra = {"job": {"config_name": "analyze"}, "runtime": {"choices": {"study": "sizes"}}}
+    (folder / ".hydra" / "hydra.yaml").write_text(json.dumps({"hydra": hydra}))
     return folder
 
 
