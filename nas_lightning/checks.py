@@ -75,6 +75,7 @@ PositiveFloat = Annotated[float, above(0)]
 NonNegativeFloat = Annotated[float, at_least(0)]
 Share = Annotated[float, at_least(0), below(1)]
 """A part that something of the rest is left of: momentum, a rate of dropped paths."""
+Finite = Annotated[float, Limit("that is finite", math.isfinite)]  # said where any number will do
 Between0And1 = Annotated[float, above(0), below(1)]
 
 _SEQUENCES = (list, tuple, Sequence)
@@ -183,7 +184,7 @@ def _limits(hint: Any) -> str:
     said = []
     for kind, limits in _alternatives(hint):
         entry = [Limit(f"whose entries are each {describe(part)}", bool) for part in _entry_hints(kind)]
-        finite = [Limit("finite", bool)] if kind in (int, float) and not limits else []
+        finite = [Limit("that is finite", bool)] if kind in (int, float) and not limits else []
         said.append(_join([*limits, *finite, *entry]) or _name(kind))
     return " or ".join(dict.fromkeys(said))
 

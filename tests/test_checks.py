@@ -65,7 +65,7 @@ def test_limits(hint: Any, good: Sequence[Any], bad: Sequence[Any]) -> None:
     [
         (Share, 2, "expected momentum of at least 0 and below 1, got 2 (in f.momentum)"),
         (PositiveFloat | None, 0, "expected momentum above 0 or null, got 0 (in f.momentum)"),
-        (float, math.nan, "expected momentum finite, got nan (in f.momentum)"),
+        (float, math.nan, "expected momentum that is finite, got nan (in f.momentum)"),
         (PositiveInt, "2", "expected a whole number of at least 1, got '2' (in f.momentum)"),
         (bool, 1, "expected true or false, got 1 (in f.momentum)"),
         (str, 1, "expected text, got 1 (in f.momentum)"),

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from nas_lightning.errors import InputError
 
 Network = Callable[[Tensor], Tensor]
@@ -54,19 +55,18 @@ def loss_gradient(network: Network, x: Tensor, y: Tensor) -> Tensor:
     return torch.autograd.grad(F.cross_entropy(network(x), y, reduction="sum"), x)[0]
 
 
+@checked
 @dataclass(frozen=True)
 class Fgsm(Attack):
     """x' = clip(x + ε sign ∇_x L) (Goodfellow et al. 2015, arXiv:1412.6572, section 4)."""
 
-    epsilon: float = 0.01
-
-    def __post_init__(self) -> None:
-        _positive(epsilon=self.epsilon)
+    epsilon: PositiveFloat = 0.01
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return (x + self.epsilon * loss_gradient(network, x, y).sign()).clamp(0, 1)
 
 
+@checked
 @dataclass(frozen=True)
 class Pgd(Attack):
     """x ← Π(x + η sign ∇_x L), from a random start (Madry et al. 2018, arXiv:1706.06083, section 2.1).
@@ -74,13 +74,10 @@ class Pgd(Attack):
     Π projects on the L∞ ball of radius ε around the image and on [0, 1].
     """
 
-    epsilon: float = 0.01
-    step: float = 0.008
-    steps: int = 40
+    epsilon: PositiveFloat = 0.01
+    step: PositiveFloat = 0.008
+    steps: PositiveInt = 40
     random_start: bool = True
-
-    def __post_init__(self) -> None:
-        _positive(epsilon=self.epsilon, step=self.step, steps=self.steps)
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         low, high = (x - self.epsilon).clamp_min(0), (x + self.epsilon).clamp_max(1)
@@ -93,6 +90,7 @@ class Pgd(Attack):
         return found
 
 
+@checked
 @dataclass(frozen=True)
 class CarliniWagner(Attack):
     """The smallest L2 change that is misclassified (Carlini & Wagner 2017, arXiv:1608.04644, section VI-A).
@@ -104,18 +102,16 @@ class CarliniWagner(Attack):
     where there was none.
     """
 
-    confidence: float = 0.0
-    constant_low: float = 0.001
-    constant_high: float = 10.0
-    search_steps: int = 3
-    steps: int = 50
-    lr: float = 0.01
+    confidence: NonNegativeFloat = 0.0
+    constant_low: PositiveFloat = 0.001
+    constant_high: PositiveFloat = 10.0
+    search_steps: PositiveInt = 3
+    steps: PositiveInt = 50
+    lr: PositiveFloat = 0.01
 
     def __post_init__(self) -> None:
-        _positive(search_steps=self.search_steps, steps=self.steps, lr=self.lr)
-        _positive(constant_low=self.constant_low)
-        if self.confidence < 0 or self.constant_high <= self.constant_low:
-            raise InputError("expected confidence ≥ 0 and constant_high above constant_low", got=self)
+        if self.constant_high <= self.constant_low:
+            raise InputError("expected constant_high above constant_low", got=self)
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         low, high = (x.new_full((len(x),), c) for c in (self.constant_low, self.constant_high))
@@ -156,6 +152,7 @@ def _margin(logits: Tensor, y: Tensor) -> Tensor:
     return of_label[:, 0] - others.max(dim=1).values
 
 
+@checked
 @dataclass(frozen=True)
 class AutoAttack(Attack):
     """The standard ensemble of attacks (Croce & Hein 2020, arXiv:2003.01690), by the package pyautoattack.
@@ -166,11 +163,8 @@ class AutoAttack(Attack):
 
     package: ClassVar[str | None] = "pyautoattack"
 
-    epsilon: float = 0.01
+    epsilon: PositiveFloat = 0.01
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        _positive(epsilon=self.epsilon)
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         self.check()
@@ -227,9 +221,3 @@ def defence_round(
         p.requires_grad_(flag)
     attacked, defended = (right / count).tolist()
     return attacked, defended
-
-
-def _positive(**values: float) -> None:
-    for name, value in values.items():
-        if value <= 0:
-            raise InputError("expected a number above 0", got=value, where=name)

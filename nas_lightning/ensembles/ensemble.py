@@ -19,6 +19,7 @@ import torch
 from timm.layers import DropPath
 from torch import Tensor, nn
 
+from nas_lightning.checks import Between0And1, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.files import parse_json, write_whole
 from nas_lightning.models import file as model_file
@@ -132,15 +133,17 @@ class McDropPath(Ensemble):
         passes: predictions that are averaged.
     """
 
+    @checked
     def __init__(
-        self, network: nn.Module, known: Sequence[Description] = (), *, rate: float = 0.01, passes: int = 10
+        self,
+        network: nn.Module,
+        known: Sequence[Description] = (),
+        *,
+        rate: Between0And1 = 0.01,
+        passes: PositiveInt = 10,
     ) -> None:
         super().__init__([network], known)
         self.rate, self.passes = rate, passes
-        if not 0 < rate < 1:
-            raise InputError("expected a rate between 0 and 1", got=rate, where="ensemble.rate")
-        if passes < 1:
-            raise InputError("expected at least one pass", got=passes, where="ensemble.passes")
         self._dropping = [module for module in self.modules() if isinstance(module, DropPath)]
         if not self._dropping:
             raise InputError("expected a network with drop path", got=type(network).__name__)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 
+from nas_lightning.checks import Between0And1, PositiveInt, at_least, checked
 from nas_lightning.ensembles.ensemble import Ensemble, McDropPath
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.file import FILE_NAME
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.sampling import draw_distinct
+
+Several = Annotated[int, at_least(2)]
 
 
 class Member(NamedTuple):
@@ -79,10 +82,10 @@ class RandomPool(Plan):
         seed: of what is drawn.
     """
 
-    def __init__(self, space: str, pool: int = 10, size: int = 3, seed: int = 0) -> None:
-        for key, value, least in (("size", size, 2), ("pool", pool, size)):
-            if value < least:
-                raise InputError(f"expected at least {least}", got=value, where=f"ensemble.{key}")
+    @checked
+    def __init__(self, space: str, pool: Several = 10, size: Several = 3, seed: int = 0) -> None:
+        if pool < size:
+            raise InputError(f"expected pool of at least {size}, the size", got=pool, where="ensemble.pool")
         self.space, self.pool, self.seed = space, pool, seed
         self.selects = size if size < pool else None
 
@@ -104,9 +107,8 @@ class SeveralSeeds(Plan):
         count: networks, whose seeds are the run's and the following.
     """
 
-    def __init__(self, count: int = 3) -> None:
-        if count < 2:
-            raise InputError("expected at least two networks", got=count, where="ensemble.count")
+    @checked
+    def __init__(self, count: Several = 3) -> None:
         self.count = count
 
     def members(self, index: int, found: int) -> list[Member]:
@@ -121,11 +123,8 @@ class DropPathPasses(Plan):
         passes: predictions that are averaged.
     """
 
-    def __init__(self, rate: float = 0.01, passes: int = 10) -> None:
-        if not 0 < rate < 1 or passes < 1:
-            raise InputError(
-                "expected 0 < rate < 1 and at least one pass", got=f"{rate}, {passes}", where="ensemble"
-            )
+    @checked
+    def __init__(self, rate: Between0And1 = 0.01, passes: PositiveInt = 10) -> None:
         self.rate, self.passes = rate, passes
 
     def members(self, index: int, found: int) -> list[Member]:
@@ -145,6 +144,7 @@ class TrainedRuns(Plan):
 
     trains = False
 
+    @checked
     def __init__(self, runs: Sequence[str] | str) -> None:
         given = [runs] if isinstance(runs, str) else list(runs)
         self.runs = [run for folder in given for run in _runs_in(Path(folder))]

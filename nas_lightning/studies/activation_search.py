@@ -16,6 +16,7 @@ import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
 
+from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.files import write_whole
@@ -42,10 +43,15 @@ class ActivationSearchStudy(Study):
         arch_lr: of the architecture parameters.
     """
 
-    def __init__(self, *, seeds: int = 5, epochs: int = 20, lr: float = 0.025, arch_lr: float = 3e-3) -> None:
-        for name, value in {"seeds": seeds, "epochs": epochs}.items():
-            if value < 1:
-                raise InputError("expected at least 1", got=value, where=f"study.{name}")
+    @checked
+    def __init__(
+        self,
+        *,
+        seeds: PositiveInt = 5,
+        epochs: PositiveInt = 20,
+        lr: PositiveFloat = 0.025,
+        arch_lr: PositiveFloat = 3e-3,
+    ) -> None:
         self.seeds, self.epochs, self.lr, self.arch_lr = seeds, epochs, lr, arch_lr
 
     def run(

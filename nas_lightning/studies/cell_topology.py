@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.errors import InputError
+from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked, entries
 from nas_lightning.genotype import Genotype
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces import DartsSpace
@@ -50,23 +50,18 @@ class CellTopology(Study):
         seed: of all that is drawn.
     """
 
+    @checked
     def __init__(
         self,
         *,
         genotypes: Mapping[str, Mapping[str, Any]],
-        nodes: int = 4,
-        channels: int = 8,
-        scales: Sequence[float] = (0.25, 0.5, 1.0, 2.0),
-        draws: int = 200,
-        samples: int = 16,
+        nodes: PositiveInt = 4,
+        channels: PositiveInt = 8,
+        scales: Annotated[Sequence[PositiveFloat], entries(1)] = (0.25, 0.5, 1.0, 2.0),
+        draws: PositiveInt = 200,
+        samples: Annotated[int, at_least(2)] = 16,
         seed: int = 0,
     ) -> None:
-        sizes = {"nodes": nodes, "channels": channels, "draws": draws, "samples": samples - 1}
-        for name, value in sizes.items():
-            if value < 1:
-                raise InputError("expected a larger number", got=value, where=f"study.{name}")
-        if not scales or min(scales) <= 0:
-            raise InputError("expected scales above 0", got=list(scales), where="study.scales")
         space = DartsSpace()
         self.genotypes = {name: space.parse(dict(given)) for name, given in genotypes.items()}
         self.nodes, self.channels, self.scales = nodes, channels, list(scales)

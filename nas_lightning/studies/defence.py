@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pytorch_lightning as pl
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from nas_lightning.checks import PositiveInt, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.data.loaders import Batch
 from nas_lightning.ensembles.attacks import Attack, defence_round
@@ -48,14 +50,15 @@ class Defence(Study):
         seed: of what is drawn.
     """
 
+    @checked
     def __init__(
         self,
         *,
         settings: Mapping[str, Attack],
-        attacks: Sequence[str] = ("fgsm", "pgd", "cw"),
+        attacks: Annotated[Sequence[str], entries(1)] = ("fgsm", "pgd", "cw"),
         ensemble: str | Path | None = None,
-        members: int = 3,
-        images: int | None = 1000,
+        members: Annotated[int, at_least(2)] = 3,
+        images: PositiveInt | None = 1000,
         seed: int = 0,
     ) -> None:
         for name in attacks:
@@ -63,13 +66,6 @@ class Defence(Study):
                 expected = f"expected one of the attacks ({near_match(name, settings)})"
                 raise InputError(expected, got=name, where="study.attacks")
             settings[name].check()
-        for key, value, least in (
-            ("members", members, 2),
-            ("images", images, 1),
-            ("attacks", len(attacks), 1),
-        ):
-            if value is not None and value < least:
-                raise InputError(f"expected at least {least}", got=value, where=f"study.{key}")
         self.attacks = {name: settings[name] for name in attacks}
         self.ensemble, self.count, self.images, self.seed = ensemble, members, images, seed
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from nas_lightning.checks import at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.infinite.ntk import infinite_ntk
@@ -35,17 +37,14 @@ class InfiniteNTK(Study):
         activations: of which each is in all layers.
     """
 
+    @checked
     def __init__(
         self,
         *,
-        depths: Sequence[int] = (3, 4, 5, 6, 8, 10),
-        inputs: int = 64,
+        depths: Annotated[Sequence[Annotated[int, at_least(3)]], entries(1)] = (3, 4, 5, 6, 8, 10),
+        inputs: Annotated[int, at_least(2)] = 64,
         activations: Sequence[str] = tuple(ACTIVATIONS),
     ) -> None:
-        if not depths or min(depths) < 3:
-            raise InputError("expected depths of at least 3", got=list(depths), where="study.depths")
-        if inputs < 2:
-            raise InputError("expected at least two inputs", got=inputs, where="study.inputs")
         self.depths, self.inputs, self.activations = sorted(depths), inputs, list(activations)
 
     def run(self, data: SearchData) -> Findings:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -19,6 +19,15 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from nas_lightning.checks import (
+    DISTINCT,
+    Between0And1,
+    PositiveFloat,
+    PositiveInt,
+    at_least,
+    checked,
+    entries,
+)
 from nas_lightning.data import SearchData
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import ensemble_error, evaluate, every_test_batch
@@ -57,32 +66,24 @@ class Inherited(Study):
         seed: of what is drawn.
     """
 
+    @checked
     def __init__(
         self,
         *,
-        architectures: int = 10,
-        pool: int = 100,
-        sizes: Sequence[int] = (1, 3, 5, 7),
-        supernet_epochs: int = 50,
-        supernet_lr: float = 0.1,
-        top: float = 0.3,
+        architectures: Annotated[int, at_least(3)] = 10,
+        pool: PositiveInt = 100,
+        sizes: Annotated[Sequence[PositiveInt], entries(1), DISTINCT] = (1, 3, 5, 7),
+        supernet_epochs: PositiveInt = 50,
+        supernet_lr: PositiveFloat = 0.1,
+        top: Between0And1 = 0.3,
         seed: int = 0,
     ) -> None:
-        for key, value, least in (
-            ("architectures", architectures, 3),
-            ("pool", pool, architectures),
-            ("supernet_epochs", supernet_epochs, 1),
-        ):
-            if value < least:
-                raise InputError(f"expected at least {least}", got=value, where=f"study.{key}")
-        if not sizes or not all(0 < size < architectures for size in sizes) or len({*sizes}) != len(sizes):
+        if pool < architectures:
             raise InputError(
-                f"expected different sizes from 1 to {architectures - 1}",
-                got=list(sizes),
-                where="study.sizes",
+                f"expected at least the {architectures} architectures", got=pool, where="study.pool"
             )
-        if not 0 < top < 1:
-            raise InputError("expected a share between 0 and 1", got=top, where="study.top")
+        if max(sizes) >= architectures:
+            raise InputError(f"expected sizes below {architectures}", got=list(sizes), where="study.sizes")
         self.architectures, self.pool, self.sizes = architectures, pool, list(sizes)
         self.supernet_epochs, self.supernet_lr = supernet_epochs, supernet_lr
         self.top, self.seed = top, seed

@@ -13,14 +13,24 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import pytorch_lightning as pl
 import torch
 
+from nas_lightning.checks import (
+    DISTINCT,
+    Finite,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    at_least,
+    checked,
+    entries,
+)
 from nas_lightning.data import SearchData
 from nas_lightning.ensembles.evaluation import Evaluation, every_test_batch
 from nas_lightning.ensembles.forward_selection import InheritedWeights, Round
-from nas_lightning.errors import InputError
 from nas_lightning.files import write_whole
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
@@ -59,28 +69,22 @@ class Temperature(Study):
         seed: of all that is drawn.
     """
 
+    @checked
     def __init__(
         self,
         *,
-        taus: Sequence[float] = (0.1, 1.0, 10.0),
-        deltas: Sequence[float] = (-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0),
-        size: int = 5,
-        rounds: int = 5,
-        delta: float | DeltaSearch = "optuna",
-        trials: int = 5,
-        svgd_steps: int = 1000,
-        posterior_share: float = 0.285,
-        lr: float = 0.025,
-        arch_lr: float = 0.1,
+        taus: Annotated[Sequence[PositiveFloat], entries(1), DISTINCT] = (0.1, 1.0, 10.0),
+        deltas: Annotated[Sequence[Finite], entries(1), DISTINCT] = (-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0),
+        size: Annotated[int, at_least(2)] = 5,
+        rounds: PositiveInt = 5,
+        delta: Finite | DeltaSearch = "optuna",
+        trials: Annotated[int, at_least(2)] = 5,
+        svgd_steps: PositiveInt = 1000,
+        posterior_share: Share = 0.285,
+        lr: PositiveFloat = 0.025,
+        arch_lr: PositiveFloat = 0.1,
         seed: int = 0,
     ) -> None:
-        if not taus or min(taus) <= 0 or len({*taus}) != len(taus):
-            raise InputError("expected different numbers above 0", got=list(taus), where="study.taus")
-        if not deltas or len({*deltas}) != len(deltas):
-            raise InputError("expected different numbers", got=list(deltas), where="study.deltas")
-        for key, value, least in (("size", size, 2), ("rounds", rounds, 1), ("trials", trials, 2)):
-            if value < least:
-                raise InputError(f"expected at least {least}", got=value, where=f"study.{key}")
         self.taus, self.deltas, self.trials, self.seed = list(taus), list(deltas), trials, seed
         self.sampling = Sampling("svgd_rd", size, rounds, delta, svgd_steps)
         self.posterior_share, self.lr, self.arch_lr = posterior_share, lr, arch_lr

@@ -8,12 +8,21 @@ are also *found*, by GAEA's exponentiated gradient and Adam on such labels, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    at_least,
+    at_most,
+    checked,
+    entries,
+)
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import kendall_tau
 from nas_lightning.runs.findings import Findings
@@ -31,6 +40,8 @@ _NOTE = (
 _SUMMARY = ["α and W", "h", "models", "pairs", "condition 6", "of these ordered", "others"]
 _SUMMARY += ["others ordered", "Kendall's τ", "error"]
 _PAIRS = ["h", "better", "worse", "its loss", "other's loss", "its α", "other's α", "condition 6", "ordered"]
+
+Candidates = Annotated[int, at_least(2), at_most(len(ACTIVATIONS))]
 
 
 class Model(NamedTuple):
@@ -66,28 +77,22 @@ class TwoLayerOrder(Study):
         seed: of all that is drawn.
     """
 
+    @checked
     def __init__(
         self,
         *,
-        candidates: Sequence[int] = (2, 3, 4, 5),
-        models: int = 100,
-        found: int = 5,
-        steps: int = 500,
-        lr: float = 0.02,
-        arch_lr: float = 0.1,
-        width: int = 16,
-        dimension: int = 8,
-        samples: int = 512,
+        candidates: Annotated[Sequence[Candidates], entries(1)] = (2, 3, 4, 5),
+        models: PositiveInt = 100,
+        found: NonNegativeInt = 5,
+        steps: PositiveInt = 500,
+        lr: PositiveFloat = 0.02,
+        arch_lr: PositiveFloat = 0.1,
+        width: PositiveInt = 16,
+        dimension: PositiveInt = 8,
+        samples: PositiveInt = 512,
         seed: int = 0,
     ) -> None:
-        if not candidates or not all(2 <= h <= len(ACTIVATIONS) for h in candidates):
-            expected = f"expected numbers of candidates from 2 to {len(ACTIVATIONS)}"
-            raise InputError(expected, got=list(candidates), where="study.candidates")
-        sizes = {"models": models, "width": width, "dimension": dimension, "samples": samples, "steps": steps}
-        for name, value in sizes.items():
-            if value < 1:
-                raise InputError("expected at least 1", got=value, where=f"study.{name}")
-        if not 0 <= found <= models:
+        if found > models:
             raise InputError("expected no more than there are models", got=found, where="study.found")
         self.candidates, self.models, self.found, self.steps = list(candidates), models, found, steps
         self.lr, self.arch_lr = lr, arch_lr

@@ -173,8 +173,8 @@ def test_stopped_in_the_middle_it_makes_the_same_proposals(search, trainer, tmp_
     [
         ({"metric": NTKCondition()}, "strategy.metric"),
         ({"condition": GradNorm()}, "strategy.condition"),
-        ({"t": 0.0}, "strategy.t"),
-        ({"starts": 0}, "strategy.starts"),
+        ({"t": 0.0}, "Hnas.t"),
+        ({"starts": 0}, "Hnas.starts"),
     ],
 )
 def test_options_that_make_no_sense(search, refusal, options, where):

@@ -338,7 +338,7 @@ def test_a_sample_without_a_path_has_no_gradient(cell_space, supernet, trainer, 
     ],
 )
 def test_impossible_options(cell_space, supernet, wrong, where):
-    with pytest.raises(InputError, match=rf"\(in strategy.{where}\)"):
+    with pytest.raises(InputError, match=rf"\(in Nasi.{where}\)"):
         Nasi(cell_space, supernet(cell_space), None, **wrong)
 
 

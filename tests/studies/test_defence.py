@@ -75,11 +75,11 @@ def test_rounds_that_are_there_are_not_computed_again(tmp_path, command, ensembl
 
 REFUSED = [
     (("study.attacks=[fgms]",), "did you mean 'fgsm'?"),
-    (("study.attacks=[]",), "expected at least 1, got 0 (in study.attacks)"),
-    (("study.members=1",), "expected at least 2"),
+    (("study.attacks=[]",), "expected attacks with at least 1 entry"),
+    (("study.members=1",), "expected members of at least 2"),
     (("study.ensemble=nowhere",), "expected a folder with an ensemble.json"),
     (("study.ensemble=ensemble", "dataset.num_classes=3"), "expected images as the members were trained on"),
-    (("study.settings.fgsm.epsilon=-1",), "expected a number above 0"),
+    (("study.settings.fgsm.epsilon=-1",), "expected epsilon above 0"),
 ]
 
 

@@ -33,7 +33,7 @@ def test_what_cannot_be(refusal):
     def made(**options):
         return refusal(lambda: Inherited(**options))
 
-    assert "from 1 to 9" in made(sizes=[10])
-    assert "different sizes" in made(sizes=[1, 1])
+    assert "sizes below 10" in made(sizes=[10])
+    assert "sizes with at least 1 entry and without repetitions" in made(sizes=[1, 1])
     assert "study.pool" in made(pool=5)
-    assert "study.top" in made(top=1.0)
+    assert "Inherited.top" in made(top=1.0)

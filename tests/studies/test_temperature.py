@@ -89,9 +89,9 @@ def test_tables_are_means_over_trials_and_what_is_there_is_not_computed_again(co
 
 
 def test_what_cannot_be(refusal):
-    assert "study.taus" in refusal(lambda: Temperature(taus=[0.0]))
-    assert "study.taus" in refusal(lambda: Temperature(taus=[]))
-    assert "study.deltas" in refusal(lambda: Temperature(deltas=[1.0, 1.0]))
-    assert "study.trials" in refusal(lambda: Temperature(trials=1))
-    assert "study.size" in refusal(lambda: Temperature(size=1))
+    assert "Temperature.taus" in refusal(lambda: Temperature(taus=[0.0]))
+    assert "Temperature.taus" in refusal(lambda: Temperature(taus=[]))
+    assert "Temperature.deltas" in refusal(lambda: Temperature(deltas=[1.0, 1.0]))
+    assert "Temperature.trials" in refusal(lambda: Temperature(trials=1))
+    assert "Temperature.size" in refusal(lambda: Temperature(size=1))
     assert "grid, optuna" in refusal(lambda: Temperature(delta="random"))

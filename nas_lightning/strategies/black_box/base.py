@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
 from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.loaders import Batch, plain_batches
-from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
@@ -64,6 +64,7 @@ class BlackBox(Strategy):
     metrics: Mapping[str, Metric]
     """What architectures are scored by, all from one set of passes; a subclass' constructor says it."""
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
@@ -71,18 +72,16 @@ class BlackBox(Strategy):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        images: int = 64,
+        images: Annotated[int, at_least(2)] = 64,
         pool: str | Path | None = None,
-        workers: int = 1,
+        workers: PositiveInt = 1,
         evaluation: Evaluator = "none",
-        epochs: int = 3,
-        lr: float = 0.1,
+        epochs: PositiveInt = 3,
+        lr: PositiveFloat = 0.1,
         seed: int = 0,
     ) -> None:
         super().__init__(space, seed)
         self.automatic_optimization = False
-        at_least(2, images=images)
-        at_least(1, workers=workers)
         self.network, self.data = network, data
         self.images, self.pool, self.workers, self.seed = images, pool, workers, seed
         training = ShortTraining(space, self._on_device, data, epochs=epochs, lr=lr, seed=seed)
@@ -181,13 +180,6 @@ class BlackBox(Strategy):
         memory = checkpoint[_MEMORY]
         self.scored, self.evaluated = dict(memory["scored"]), dict(memory["evaluated"])
         self.remember(memory["own"])
-
-
-def at_least(least: int, **options: int) -> None:
-    """Raise for the first option that is smaller."""
-    for name, value in options.items():
-        if value < least:
-            raise InputError(f"expected {name} of at least {least}", got=value, where=f"strategy.{name}")
 
 
 def _built(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:

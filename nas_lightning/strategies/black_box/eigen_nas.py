@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.checks import checked
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.ntk import NTKFrobenius, NTKMeanDiagonal
 from nas_lightning.metrics.passes.kernel import Output
@@ -40,6 +41,7 @@ class KernelSearch(PoolSearch):
     column: ClassVar[str]
     """Its name in the pool's file."""
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,

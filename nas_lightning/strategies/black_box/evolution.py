@@ -12,13 +12,14 @@ from typing import Any
 import torch
 
 from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.objectives.log_ranks import COMBINED
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
-from nas_lightning.strategies.black_box.base import BlackBox, at_least
+from nas_lightning.strategies.black_box.base import BlackBox
 
 
 class Evolution(BlackBox):
@@ -36,6 +37,7 @@ class Evolution(BlackBox):
         **black_box: see `BlackBox`.
     """
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
@@ -44,13 +46,12 @@ class Evolution(BlackBox):
         benchmark: TabularBenchmark | None = None,
         *,
         metrics: Mapping[str, Metric] | None = None,
-        population: int = 50,
-        sample: int = 10,
+        population: PositiveInt = 50,
+        sample: PositiveInt = 10,
         **black_box: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, **black_box)
         self.metrics = COMBINED if metrics is None else metrics
-        at_least(1, population=population, sample=sample)
         self.population, self.sample = population, sample
         self.history: list[str] = []  # notations; the population is its end
 

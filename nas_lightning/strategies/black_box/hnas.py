@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -54,6 +55,7 @@ class Hnas(PoolSearch):
         **pool: see `PoolSearch` and `BlackBox`.
     """
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
@@ -63,12 +65,12 @@ class Hnas(PoolSearch):
         *,
         metric: Metric = NTK_TRACE,
         condition: Metric = NTK_CONDITION,
-        t: float = 1.0,
-        starts: int = 5,
+        t: PositiveFloat = 1.0,
+        starts: PositiveInt = 5,
         evaluation: Evaluator = "training",
         **pool: Any,
     ) -> None:
-        _check(metric, condition, t, starts)
+        _check(metric, condition)
         super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
         self.metrics = {"metric": metric, "condition": condition}
         if self.objective is None:
@@ -144,14 +146,10 @@ def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed
         optuna.logging.set_verbosity(loudness)
 
 
-def _check(metric: Metric, condition: Metric, t: float, starts: int) -> None:
+def _check(metric: Metric, condition: Metric) -> None:
     if not metric.larger_is_better:
         raise InputError("expected a metric of which more is better", got=metric, where="strategy.metric")
     if condition.larger_is_better:
         raise InputError(
             "expected a metric of which less is better", got=condition, where="strategy.condition"
         )
-    if t <= 0:
-        raise InputError("expected an exponent above 0", got=t, where="strategy.t")
-    if starts < 1:
-        raise InputError("expected at least one start", got=starts, where="strategy.starts")

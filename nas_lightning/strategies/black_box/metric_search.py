@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.base import Metric
 from nas_lightning.objectives.log_ranks import COMBINED
@@ -32,6 +33,7 @@ class MetricSearch(PoolSearch):
         **pool: see `PoolSearch` and `BlackBox`.
     """
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
@@ -40,8 +42,8 @@ class MetricSearch(PoolSearch):
         benchmark: TabularBenchmark | None = None,
         *,
         metrics: Mapping[str, Metric] | None = None,
-        pool_size: int = 20,
-        pool_per_round: int = 20,
+        pool_size: PositiveInt = 20,
+        pool_per_round: NonNegativeInt = 20,
         **pool: Any,
     ) -> None:
         sizes = {"pool_size": pool_size, "pool_per_round": pool_per_round}

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
-from nas_lightning.strategies.black_box.base import BlackBox, at_least
+from nas_lightning.strategies.black_box.base import BlackBox
 
 _REPEATS = 20_000  # in a row: that many, and nothing new is left to be found
 
@@ -33,6 +34,7 @@ class PoolSearch(BlackBox):
         **black_box: see `BlackBox`.
     """
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
@@ -40,13 +42,11 @@ class PoolSearch(BlackBox):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        pool_size: int = 100,
-        pool_per_round: int = 0,
+        pool_size: PositiveInt = 100,
+        pool_per_round: NonNegativeInt = 0,
         **black_box: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, **black_box)
-        at_least(1, pool_size=pool_size)
-        at_least(0, pool_per_round=pool_per_round)
         self.pool_size, self.pool_per_round = pool_size, pool_per_round
         self.drawn: dict[Genotype, None] = {}
         self.exhausted = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
@@ -19,7 +20,8 @@ class RandomSearch(Strategy):
     3
     """
 
-    def __init__(self, space: SearchSpace, *, count: int = 1, seed: int = 0) -> None:
+    @checked
+    def __init__(self, space: SearchSpace, *, count: PositiveInt = 1, seed: int = 0) -> None:
         super().__init__(space, seed)
         self.found = draw_distinct(space, count, self.generator)
 

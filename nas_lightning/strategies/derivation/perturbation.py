@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -38,8 +39,13 @@ class Perturbation:
         seed: of the order of the edges.
     """
 
+    @checked
     def __init__(
-        self, valid_batches: int = 2, tune_batches: int = 2, tune_lr: float = 0.001, seed: int = 0
+        self,
+        valid_batches: PositiveInt = 2,
+        tune_batches: NonNegativeInt = 2,
+        tune_lr: PositiveFloat = 0.001,
+        seed: int = 0,
     ) -> None:
         self.valid_batches, self.tune_batches = valid_batches, tune_batches
         self.tune_lr, self.seed = tune_lr, seed

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Optimizer
 
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
-from nas_lightning.errors import InputError, near_match
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.passes.initialise import initialise
 from nas_lightning.spaces.base import SearchSpace
@@ -70,18 +71,19 @@ class Nasi(Strategy):
     nu0: Tensor
     trace_sum: Tensor
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         data: SearchData,
         *,
-        mu: float = 2.0,
-        nu: float | None = None,
+        mu: NonNegativeFloat = 2.0,
+        nu: PositiveFloat | None = None,
         adaptive: bool = False,
-        nu_samples: int = 50,
-        tau: float = 1.0,
-        xi: float = 1.0,
+        nu_samples: PositiveInt = 50,
+        tau: PositiveFloat = 1.0,
+        xi: PositiveFloat = 1.0,
         computed: Computed = "all",
         fixed_batch: bool = False,
         labels: Labels = "true",
@@ -89,10 +91,6 @@ class Nasi(Strategy):
         seed: int = 0,
     ) -> None:
         super().__init__(space, seed)
-        _check({"tau": tau, "xi": xi, "nu_samples": nu_samples, "nu": 1.0 if nu is None else nu})
-        _check_choices(computed, labels, inputs)
-        if mu < 0:
-            raise InputError("expected a weight ≥ 0", got=mu, where="strategy.mu")
         self.automatic_optimization = False
         self.supernet, self.data = supernet, data
         initialise(supernet, "lecun", self.generator)
@@ -207,21 +205,3 @@ class Nasi(Strategy):
                 "expected a number of epochs", got=self.trainer.max_epochs, where="trainer.max_epochs"
             )
         self.trainer.optimizers[0].param_groups[0]["lr"] = self.xi / steps
-
-
-def _check(positive: Mapping[str, float]) -> None:
-    for name, value in positive.items():
-        if not value > 0:
-            raise InputError("expected a number above 0", got=value, where=f"strategy.{name}")
-
-
-def _check_choices(computed: str, labels: str, inputs: str) -> None:
-    for name, value, choices in (
-        ("computed", computed, get_args(Computed)),
-        ("labels", labels, get_args(Labels)),
-        ("inputs", inputs, get_args(Inputs)),
-    ):
-        if value not in choices:
-            raise InputError(
-                f"expected {name} ({near_match(value, choices)})", got=value, where=f"strategy.{name}"
-            )

@@ -8,16 +8,17 @@ particle of SVGD-RD whose architecture is taken goes to the nearest one that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import Finite, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.ensembles.forward_selection import InheritedWeights, Round, forward_selection
-from nas_lightning.errors import InputError, near_match
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.nesbs.posterior import Architectures, Matrices
@@ -34,6 +35,7 @@ SetOf = Callable[[float], list[Genotype]]
 """A set of n architectures, for a δ."""
 
 
+@checked
 @dataclass(frozen=True)
 class Sampling:
     """What is tried.
@@ -50,25 +52,13 @@ class Sampling:
     """
 
     sampler: Sampler = "svgd_rd"
-    size: int = 3
-    rounds: int = 5
-    delta: float | DeltaSearch = "grid"
-    svgd_steps: int = 1000
-    svgd_lr: float = 0.1
-    svgd_momentum: float = 0.9
-    svgd_bandwidth: float | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("sampler", self.sampler, get_args(Sampler))
-        if isinstance(self.delta, str):
-            check_choice("delta", self.delta, get_args(DeltaSearch))
-        check_positive(
-            size=self.size,
-            rounds=self.rounds,
-            svgd_steps=self.svgd_steps,
-            svgd_lr=self.svgd_lr,
-            svgd_bandwidth=self.svgd_bandwidth,
-        )
+    size: PositiveInt = 3
+    rounds: PositiveInt = 5
+    delta: Finite | DeltaSearch = "grid"
+    svgd_steps: PositiveInt = 1000
+    svgd_lr: PositiveFloat = 0.1
+    svgd_momentum: Share = 0.9
+    svgd_bandwidth: PositiveFloat | None = None
 
     def tried(
         self,
@@ -205,18 +195,3 @@ def nes_rs(judge: InheritedWeights, draw: Draw, size: int, pool: int) -> Round:
     none = {name: torch.zeros(group.shape) for name, group in judge.space.groups.items()}
     candidates = set_of_draws(judge.space, draw, pool, none)
     return judge.judge(forward_selection(candidates, size, judge.loss))
-
-
-def check_positive(**values: float | None) -> None:
-    """Raise for the first that is given and not above 0."""
-    for name, value in values.items():
-        if value is not None and not value > 0:
-            raise InputError("expected a number above 0", got=value, where=f"strategy.{name}")
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise unless it is one of the choices."""
-    if value not in choices:
-        raise InputError(
-            f"expected {name} ({near_match(value, choices)})", got=value, where=f"strategy.{name}"
-        )

@@ -17,13 +17,14 @@ One run has three stages (algorithm 5.1):
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from nas_lightning.checks import Finite, NonNegativeFloat, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.data import SearchData
 from nas_lightning.ensembles.forward_selection import InheritedWeights, Round
 from nas_lightning.errors import InputError
@@ -35,8 +36,6 @@ from nas_lightning.strategies.nesbs.samplers import (
     DeltaSearch,
     Sampler,
     Sampling,
-    check_choice,
-    check_positive,
 )
 from nas_lightning.strategies.oneshot.relaxations import entropy, uniform_noise
 from nas_lightning.strategies.oneshot.weight_sharing import Relaxed, SearchBatch, WeightSharing
@@ -85,6 +84,7 @@ class Nesbs(WeightSharing):
 
     compilable = False
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
@@ -92,24 +92,24 @@ class Nesbs(WeightSharing):
         data: SearchData,
         *,
         sampler: Sampler = "svgd_rd",
-        size: int = 3,
-        rounds: int = 5,
-        delta: float | DeltaSearch = "grid",
-        svgd_steps: int = 1000,
-        svgd_lr: float = 0.1,
-        svgd_momentum: float = 0.9,
-        svgd_bandwidth: float | None = None,
-        posterior_share: float = 0.285,
+        size: PositiveInt = 3,
+        rounds: PositiveInt = 5,
+        delta: Finite | DeltaSearch = "grid",
+        svgd_steps: PositiveInt = 1000,
+        svgd_lr: PositiveFloat = 0.1,
+        svgd_momentum: Share = 0.9,
+        svgd_bandwidth: PositiveFloat | None = None,
+        posterior_share: Share = 0.285,
         best_response: bool = False,
-        arch_lr: float = 0.1,
-        arch_betas: tuple[float, float] = (0.9, 0.999),
-        arch_weight_decay: float = 3e-4,
-        tau: float = 1.0,
-        gumbel_tau: float = 1.0,
+        arch_lr: PositiveFloat = 0.1,
+        arch_betas: tuple[Share, Share] = (0.9, 0.999),
+        arch_weight_decay: NonNegativeFloat = 3e-4,
+        tau: PositiveFloat = 1.0,
+        gumbel_tau: PositiveFloat = 1.0,
         computed: Computed = "all",
-        likelihood_images: float | None = None,
-        valid_batches: int | None = None,
-        lr_min: float = 0.0,
+        likelihood_images: PositiveFloat | None = None,
+        valid_batches: PositiveInt | None = None,
+        lr_min: NonNegativeFloat = 0.0,
         seed: int = 0,
         **weight_sharing: Any,
     ) -> None:
@@ -117,11 +117,6 @@ class Nesbs(WeightSharing):
         self.sampling = Sampling(
             sampler, size, rounds, delta, svgd_steps, svgd_lr, svgd_momentum, svgd_bandwidth
         )
-        check_positive(tau=tau, gumbel_tau=gumbel_tau, arch_lr=arch_lr)
-        check_choice("computed", computed, get_args(Computed))
-        check_positive(likelihood_images=likelihood_images, valid_batches=valid_batches)
-        if not 0 <= posterior_share < 1:
-            raise InputError("expected a share from 0 to below 1", got=posterior_share, where=_WHERE)
         if best_response and posterior_share:
             raise InputError("expected 0 with best_response=true", got=posterior_share, where=_WHERE)
         self.data, self.seed = data, seed
