@@ -29,7 +29,6 @@ COUNTS = {  # of which nothing would be left at zero
     *("every_n_epochs", "every_n_steps", "every_n_batches", "patience", "architectures", "lr_batch"),
     *("valid_batches", "candidates", "count", "pool_size", "population", "sample", "passes", "size"),
     *(
-        "pool_per_round",
         "images",
         "starts",
         "order",

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.spaces import DartsSpace, NasBench201, sampling
 from nas_lightning.strategies import RandomSearch
-from nas_lightning.strategies.black_box import random_search
 
 
 def test_distinct_and_reproducible():
@@ -30,7 +29,7 @@ def test_the_whole_of_a_small_space():
 
 
 def test_more_than_a_space_has(monkeypatch):
-    monkeypatch.setattr(random_search, "_REPEATS", 100)
+    monkeypatch.setattr(sampling, "_MOST_REPEATS", 100)
     with pytest.raises(InputError, match="expected a count that the space has: found 1, got 2"):
         RandomSearch(DartsSpace(nodes=1, ops=["skip_connect"]), count=2)
 
