@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: search test test-all lint clean
+.PHONY: search test test-all coverage lint clean
 
 search: $(VENV)/.ready  ## search an architecture for handwritten digits (minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python search.py $(ARGS)  # images of 8×8 are no work for two threads
@@ -13,6 +13,12 @@ test: $(VENV)/.ready  ## the tests that every change must pass
 
 test-all: $(VENV)/.ready  ## the long ones too
 	$(BIN)/python -m pytest $(ARGS)
+
+coverage: $(VENV)/.ready  ## which lines `make test` runs; those that it does not are listed
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --show-missing
 
 lint: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
