@@ -28,19 +28,19 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = worth(Path(folder) / "found", options, f"seed={options.seed}")
+        found = train_accuracy(Path(folder) / "found", options, f"seed={options.seed}")
         print(f"found by the default search: {found:.4f}", flush=True)
         drawn = []
         for number in range(options.random):
             settings = ("strategy=random", f"seed={1000 + number}")
-            drawn.append(worth(Path(folder) / f"random{number}", options, *settings))
+            drawn.append(train_accuracy(Path(folder) / f"random{number}", options, *settings))
             print(f"random architecture {number}: {drawn[-1]:.4f}", flush=True)
     mean, deviation = statistics.mean(drawn), statistics.stdev(drawn)
     print(f"random architectures: {mean:.4f} ± {deviation:.4f}")
     print(f"found minus the mean of the random ones: {found - mean:+.4f} (target > 0)")
 
 
-def worth(run: Path, options: argparse.Namespace, *search: str) -> float:
+def train_accuracy(run: Path, options: argparse.Namespace, *search: str) -> float:
     """The test accuracy of what a search finds, after training."""
     call("search.py", f"run={run}", *search)
     trained = run.with_name(run.name + "_trained")

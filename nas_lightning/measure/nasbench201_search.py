@@ -24,6 +24,7 @@ from nas_lightning.data import Cifar10, SearchData
 from nas_lightning.jobs.configured import factory_of
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.measure.fitting import quiet_trainer
+from nas_lightning.runs.repetitions import mean_with_deviation
 from nas_lightning.spaces import NasBench201
 
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
@@ -130,18 +131,13 @@ def report(results: list[dict], options: argparse.Namespace) -> None:
     print("|---|" + "---|" * (len(DATASETS) + 2))
     for name in options.strategies:
         runs = [result for result in results if result["strategy"] == name]
-        cells = [spread([run["accuracy"][dataset] for run in runs]) for dataset in DATASETS]
+        cells = [mean_with_deviation([run["accuracy"][dataset] for run in runs], 2) for dataset in DATASETS]
         skips = statistics.mean(run["arch"].count("skip_connect") for run in runs)
         seconds = statistics.mean(run["seconds"] for run in runs)
         print(f"| {name} | {' | '.join(cells)} | {skips:.1f} of 6 | {seconds:.0f} |")
     if "pr_darts" in options.strategies:
         mean = statistics.mean(r["accuracy"]["cifar10"] for r in results if r["strategy"] == "pr_darts")
         print(f"\nPR-DARTS, mean CIFAR-10 test accuracy of its cells: {mean:.2f} (target ≥ 93.0)")
-
-
-def spread(values: list[float]) -> str:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.2f} ± {deviation:.2f}"
 
 
 if __name__ == "__main__":

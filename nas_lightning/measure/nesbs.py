@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import statistics
 import time
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from nas_lightning.ensembles.forward_selection import InheritedWeights, averaged
 from nas_lightning.genotype import Genotype
 from nas_lightning.measure.fitting import quiet_trainer
 from nas_lightning.objectives.inherited import Batch
+from nas_lightning.runs.repetitions import mean_with_deviation
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.training.retrain import Retrain
@@ -58,9 +58,9 @@ def main() -> None:
         done = {row["sampler"] for row in rows if row["seed"] == seed}
         if done >= set(SAMPLERS):
             continue
-        strategy, data = trained(seed, options)
+        strategy, data = train_posterior(seed, options)
         for name in [name for name in SAMPLERS if name not in done]:
-            row = {"sampler": name, "seed": seed, **worth(strategy, data, name, options)}
+            row = {"sampler": name, "seed": seed, **judge_sampler(strategy, data, name, options)}
             rows.append(row)
             print({key: value for key, value in row.items() if key != "members"}, flush=True)
             with options.results.open("a", encoding="utf-8") as file:
@@ -86,7 +86,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def trained(seed: int, options: argparse.Namespace) -> tuple[Nesbs, SearchData]:
+def train_posterior(seed: int, options: argparse.Namespace) -> tuple[Nesbs, SearchData]:
     """A supernet and its posterior."""
     pl.seed_everything(seed, verbose=False)
     images = {"batch_size": options.batch, "seed": seed}
@@ -112,7 +112,7 @@ def trained(seed: int, options: argparse.Namespace) -> tuple[Nesbs, SearchData]:
     return strategy, data
 
 
-def worth(strategy: Nesbs, data: SearchData, name: str, options: argparse.Namespace) -> dict:
+def judge_sampler(strategy: Nesbs, data: SearchData, name: str, options: argparse.Namespace) -> dict:
     """What a sampler selects, and what its set comes to."""
     strategy.sampling = dataclasses.replace(strategy.sampling, **SAMPLERS[name])
     start = time.process_time()
@@ -131,11 +131,11 @@ def worth(strategy: Nesbs, data: SearchData, name: str, options: argparse.Namesp
         "members": [strategy.space.notation(member) for member in best.members],
     }
     if options.retrain:
-        row |= retrained(strategy, data, best.members, batches, options.retrain)
+        row |= train_sets(strategy, data, best.members, batches, options.retrain)
     return row
 
 
-def retrained(
+def train_sets(
     strategy: Nesbs, data: SearchData, members: tuple[Genotype, ...], batches: list[Batch], epochs: int
 ) -> dict[str, float]:
     """Errors on the test images of the averaged prediction and of the best member, after training alone."""
@@ -171,7 +171,10 @@ def report(rows: list[dict]) -> None:
     print("|---" * (len(columns) + 1) + "|")
     for name in SAMPLERS:
         of_sampler = [row for row in rows if row["sampler"] == name]
-        cells = [spread([row[key] for row in of_sampler], 3 if "loss" in key else 2) for key in columns]
+        cells = [
+            mean_with_deviation([row[key] for row in of_sampler], 3 if "loss" in key else 2)
+            for key in columns
+        ]
         print(f"| {name} | {' | '.join(cells)} |")
     for of_set, of_member in (
         ("test_error", "best_member_error"),
@@ -180,11 +183,6 @@ def report(rows: list[dict]) -> None:
         if of_set in columns:
             wins = sum(row[of_set] < row[of_member] for row in rows)
             print(f"{of_set.replace('_', ' ')}: below that of the best member in {wins} of {len(rows)}")
-
-
-def spread(values: list[float], digits: int) -> str:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
 
 
 if __name__ == "__main__":

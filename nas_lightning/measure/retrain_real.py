@@ -38,11 +38,11 @@ def main() -> None:
     if (options.data / "cifar10").is_dir():
         works["cifar10"] = ("dataset=cifar10", f"dataset.root={options.data / 'cifar10'}", *part)
     with tempfile.TemporaryDirectory() as folder:
-        lines = [f"{name:14s} {trained(Path(folder) / name, *words)}" for name, words in works.items()]
+        lines = [f"{name:14s} {train(Path(folder) / name, *words)}" for name, words in works.items()]
     print("\n".join(lines))
 
 
-def trained(run: Path, *words: str) -> str:
+def train(run: Path, *words: str) -> str:
     """The test accuracy of a network, and what it took."""
     command = [sys.executable, "train.py", "genotype=darts_v2", *SMALL, *words, f"run={run}"]
     subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)

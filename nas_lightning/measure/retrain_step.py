@@ -38,7 +38,7 @@ DARTS_V2 = (
 )
 
 
-class Bare:
+class BareLoop:
     """The loop without Lightning, one step at a time."""
 
     def __init__(self, network):
@@ -110,7 +110,7 @@ def main() -> None:
         cells=options.cells,
         auxiliary=True,
     )
-    watch = Stopwatch(Bare(copy.deepcopy(network)))
+    watch = Stopwatch(BareLoop(copy.deepcopy(network)))
     trainer = quiet_trainer(1, callbacks=[watch])
     loader = torch.utils.data.DataLoader([batches[i % 2] for i in range(steps)], batch_size=None)
     trainer.fit(Retrain(network, 10, drop_path=0.0), loader)

@@ -57,8 +57,8 @@ def main() -> None:
     def loss(strategy: Bilevel, arch: bool, shift: int = 0, active: Active | None = None) -> Tensor:
         with torch.set_grad_enabled(arch):
             relaxed = strategy.relax()
-            weights = rolled(relaxed.weights, shift)
-        sampled = active if relaxed.active is None else rolled(relaxed.active, shift)
+            weights = roll(relaxed.weights, shift)
+        sampled = active if relaxed.active is None else roll(relaxed.active, shift)
         value = F.cross_entropy(supernet(x, weights, sampled), y)
         extra = strategy.regulariser() if arch else None
         return value if extra is None else value + extra
@@ -102,7 +102,7 @@ def main() -> None:
         print(f"PR-DARTS {cost} / DARTS: {sampled / full:.3f} (target ≤ 0.27, at least {least:.3f})")
 
 
-def rolled(matrices: Mapping[str, Tensor], by: int) -> dict[str, Tensor]:
+def roll(matrices: Mapping[str, Tensor], by: int) -> dict[str, Tensor]:
     """Every operation's column moved on."""
     return {name: matrix.roll(by, dims=-1) for name, matrix in matrices.items()}
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from nas_lightning.plots import save
 from nas_lightning.plots.style import GREY, INK, tidy
+from nas_lightning.runs.repetitions import mean_with_deviation
 from nas_lightning.strategies.nesbs.svgd import GaussianMixture, svgd_rd
 
 DELTAS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0)
@@ -48,7 +49,11 @@ def main() -> None:
         distances = [float(torch.pdist(particles).mean()) for particles in runs]
         densities = [float(target.log_density(particles).mean()) for particles in runs]
         at_first = [first_mode(target, particles) for particles in runs]
-        cells = [spread(distances), spread(densities), f"{statistics.mean(at_first):.1f} of {PARTICLES}"]
+        cells = [
+            mean_with_deviation(distances, 2),
+            mean_with_deviation(densities, 2),
+            f"{statistics.mean(at_first):.1f} of {PARTICLES}",
+        ]
         print(f"| {delta:g} | {' | '.join(cells)} |")
 
 
@@ -62,11 +67,6 @@ def run(target: GaussianMixture, delta: float, seed: int) -> Tensor:
 def first_mode(target: GaussianMixture, particles: Tensor) -> int:
     """How many particles are nearer to the first mean."""
     return int((torch.cdist(particles, target.means).argmin(dim=1) == 0).sum())
-
-
-def spread(values: list[float]) -> str:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.2f} ± {deviation:.2f}"
 
 
 def draw(target: GaussianMixture, found: dict[float, Tensor]) -> Figure:

@@ -41,6 +41,7 @@ from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
 from nas_lightning.objectives.table import table_accuracy
 from nas_lightning.randomness import choose
+from nas_lightning.runs.repetitions import mean_with_deviation
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import EigenNas, Evolution, Hnas, Knas, MetricSearch
 from nas_lightning.strategies.black_box.base import BlackBox, Scores
@@ -66,7 +67,7 @@ REPORTED = {
 """Of the papers, whose pools, training and numbers of rounds are their own."""
 
 
-class Drawn(NasBench201):
+class ScoredCells(NasBench201):
     """The cells that have scores."""
 
     def __init__(self, notations: Iterable[str]) -> None:
@@ -87,7 +88,7 @@ class FromFile(BlackBox):
         return [{name: row[column] for name, column in self.columns.items()} for row in rows]
 
 
-def looked_up(strategy: type[BlackBox]) -> Any:
+def from_table(strategy: type[BlackBox]) -> Any:
     return type(f"{strategy.__name__}FromFile", (FromFile, strategy), {})
 
 
@@ -96,7 +97,7 @@ def main() -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
     torch.set_num_threads(1)
-    file = scored(options)
+    file = score_cells(options)
     benchmark = TabularNasBench201(options.data / "nasbench201" / "test_accuracy.csv")
     benchmarks = {"cifar10": benchmark}
     if options.each:
@@ -138,7 +139,7 @@ def metric(name: str) -> Metric:
         return instantiate(compose(f"metric/{name}").metric)
 
 
-def scored(options: argparse.Namespace) -> dict[str, Scores]:
+def score_cells(options: argparse.Namespace) -> dict[str, Scores]:
     """The scores by notation, in the order of the file."""
     beside = options.pool.with_name(f"{options.pool.name}.json")
     ours = not options.pool.exists() or set(json.loads(beside.read_text())["metrics"]) == set(METRICS)
@@ -226,9 +227,9 @@ def fit(
     settings = dict(settings)
     rounds, columns = settings.pop("rounds"), settings.pop("columns")
     pl.seed_everything(seed, verbose=False)
-    space = Drawn(file) if columns else NasBench201()
+    space = ScoredCells(file) if columns else NasBench201()
     data = SearchData(Fake(train_size=8, test_size=4, batch_size=4))
-    module = looked_up(strategy)(space, None, data, benchmark, seed=seed, **settings)
+    module = from_table(strategy)(space, None, data, benchmark, seed=seed, **settings)
     module.file, module.columns = file, columns
     trainer = quiet_trainer(rounds, limit_train_batches=1)
     start = time.process_time()
@@ -249,7 +250,10 @@ def report(rows: Mapping[str, Sequence[Mapping[str, Any]]], benchmark: TabularNa
 
 def line(name: str, runs: Sequence[Mapping[str, Any]], benchmark: TabularNasBench201) -> None:
     found = {dataset: [run.get("of", {}).get(dataset, run["arch"]) for run in runs] for dataset in DATASETS}
-    cells = [spread([benchmark.table[name][arch] for arch in archs]) for name, archs in found.items()]
+    cells = [
+        mean_with_deviation([benchmark.table[name][arch] for arch in archs], 2)
+        for name, archs in found.items()
+    ]
     mean = {key: statistics.mean(run.get(key, 0) for run in runs) for key in COSTS}
     counts = f"{mean['pool']:.0f} | {mean['evaluations']:.0f}"
     end = f"{mean['seconds']:.1f} | {REPORTED.get(name, '–')}"
@@ -262,11 +266,6 @@ def also(path: Path | None) -> dict[str, list[dict[str, Any]]]:
         run = json.loads(text)
         found.setdefault(run["strategy"], []).append(run)
     return found
-
-
-def spread(values: Sequence[float]) -> str:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.2f} ± {deviation:.2f}"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from nas_lightning.plots.cell_layout import (
     text_width,
 )
 from nas_lightning.plots.layout import LABEL_HEIGHT, Layout, Point, Route
-from nas_lightning.plots.style import GREY, INK, Kind, kind, node_name, pretty
+from nas_lightning.plots.style import GREY, INK, Kind, kind, node_name, op_label
 from nas_lightning.spaces.ops import NONE
 
 BORDER = 0.18
@@ -117,7 +117,7 @@ def _draw_edge(axes: Axes, route: Route, colour: str, op: str) -> None:
         box = _box(route.label, (label_width(op), LABEL_HEIGHT), 0.06, "white", colour, 1.0)
         axes.add_patch(box)
         axes.text(
-            x, y - 0.005, pretty(op), ha="center", va="center_baseline", size=FONT_SIZE, color=INK, zorder=4
+            x, y - 0.005, op_label(op), ha="center", va="center_baseline", size=FONT_SIZE, color=INK, zorder=4
         )
 
 

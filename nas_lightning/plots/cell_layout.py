@@ -7,7 +7,7 @@ from matplotlib.textpath import TextToPath
 
 from nas_lightning.genotype import Cell
 from nas_lightning.plots.layout import Layout, Point, Wire, arrange
-from nas_lightning.plots.style import pretty
+from nas_lightning.plots.style import op_label
 from nas_lightning.spaces.ops import NONE
 
 FONT_SIZE = 8.0
@@ -48,4 +48,4 @@ def exit_node(cell: Cell) -> int:
 
 
 def label_width(op: str) -> float:
-    return 0.0 if op == NONE else text_width(pretty(op)) + 0.16
+    return 0.0 if op == NONE else text_width(op_label(op)) + 0.16

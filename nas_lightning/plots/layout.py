@@ -24,7 +24,13 @@ RELAXATIONS = 80
 
 @dataclass(frozen=True)
 class Wire:
-    """An edge to route; a label width of 0 means no label."""
+    """An edge to route.
+
+    Args:
+        source: the node that it leaves.
+        target: the node that it enters.
+        label_width: of the box on it; 0: it has no label.
+    """
 
     source: int
     target: int
@@ -33,7 +39,12 @@ class Wire:
 
 @dataclass(frozen=True)
 class Route:
-    """The points an edge passes, between which it runs level at both ends, and the centre of its label."""
+    """Where an edge runs.
+
+    Args:
+        points: that it passes; it is level at each of them.
+        label: the centre of its label; None: it has none.
+    """
 
     points: tuple[Point, ...]
     label: Point | None
@@ -41,7 +52,18 @@ class Route:
 
 @dataclass(frozen=True)
 class Layout:
-    """The outcome: the picture's size, the nodes' centres, the wires' routes in the order given."""
+    """Where all nodes and edges go.
+
+    Args:
+        width: of the picture.
+        height: of the picture.
+        nodes: their centres.
+        routes: of the wires, in the order in which they were given.
+
+    >>> layout = arrange({0: (0.5, 0.3), 1: (0.5, 0.3)}, [Wire(0, 1, 0.4)])
+    >>> layout.nodes[0][0] < layout.routes[0].label[0] < layout.nodes[1][0]
+    True
+    """
 
     width: float
     height: float

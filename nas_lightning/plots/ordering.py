@@ -14,7 +14,18 @@ SWEEPS = 24
 
 @dataclass
 class Item:
-    """A place in a column: a node, or where a wire passes."""
+    """A place in a column: a node, or where a wire passes.
+
+    Args:
+        height: of what stands there.
+        node: its number; None: a wire passes.
+        wire: its index; None: a node stands there.
+        labelled: whether the wire's label is here.
+        before: the places in the column to the left that are joined to this one.
+        after: those to the right.
+        rank: its place in the order of the column.
+        y: its height in the picture.
+    """
 
     height: float
     node: int | None = None
@@ -28,6 +39,14 @@ class Item:
 
 @dataclass
 class Column:
+    """Places above each other.
+
+    Args:
+        items: in their order.
+        width: of the widest.
+        x: of the centre, in the picture.
+    """
+
     items: list[Item]
     width: float
     x: float = 0.0

@@ -55,7 +55,12 @@ def kind(op: str) -> Kind:
 
 
 class Colour(NamedTuple):
-    """A colour of lines and bars, on white and on a dark page."""
+    """A colour of lines and bars.
+
+    Args:
+        light: on white.
+        dark: on a dark page.
+    """
 
     light: str
     dark: str
@@ -73,10 +78,10 @@ SERIES = (
 COLOURS = tuple(colour.light for colour in SERIES)
 
 
-def pretty(op: str) -> str:
+def op_label(op: str) -> str:
     """An operation's name as pictures show it.
 
-    >>> pretty("sep_conv_3x3"), pretty("skip_connect"), pretty("nor_conv_1x1"), pretty("conv_7x1_1x7")
+    >>> op_label("sep_conv_3x3"), op_label("skip_connect"), op_label("nor_conv_1x1"), op_label("conv_7x1_1x7")
     ('sep conv 3×3', 'skip', 'conv 1×1', 'conv 7×1 1×7')
     """
     words = re.sub(r"(\d)x(\d)", r"\1×\2", op).split("_")

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from nas_lightning.errors import InputError
-from nas_lightning.plots.style import INK, dash_patterns, kind, node_name, pretty, tidy
+from nas_lightning.plots.style import INK, dash_patterns, kind, node_name, op_label, tidy
 
 PANEL = (1.45, 1.1)
 WIDTH_OF_TITLE = 4.0
@@ -101,12 +101,12 @@ def _panel(
             markersize=3,
             zorder=3 if bold else 2,
         )
-    axes.set_title(f"{title}   {pretty(ops[leader])}", fontsize=7.5, color=INK, pad=2)
+    axes.set_title(f"{title}   {op_label(ops[leader])}", fontsize=7.5, color=INK, pad=2)
 
 
 def _legend(figure: Figure, styles: Mapping[str, Any], columns: int) -> None:
     handles = [
-        Line2D([], [], color=kind(op).colour, linestyle=style, linewidth=1.8, label=pretty(op))
+        Line2D([], [], color=kind(op).colour, linestyle=style, linewidth=1.8, label=op_label(op))
         for op, style in styles.items()
     ]
     rows = math.ceil(len(handles) / (columns + 1))

@@ -17,7 +17,7 @@ from nas_lightning.plots.cell_layout import (
     lay_out,
 )
 from nas_lightning.plots.layout import LABEL_HEIGHT, Layout, Point, Route
-from nas_lightning.plots.style import Kind, kind, node_label, pretty
+from nas_lightning.plots.style import Kind, kind, node_label, op_label
 
 SCALE = 108.0  # pixels an inch: the labels' 8 points are 12 pixels
 BORDER = 0.1
@@ -25,7 +25,15 @@ BORDER = 0.1
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle by its centre, with the text in it."""
+    """A rectangle with text in it, in pixels.
+
+    Args:
+        x: of the centre.
+        y: of the centre.
+        width: of the rectangle.
+        height: of the rectangle.
+        text: what stands in it.
+    """
 
     x: float
     y: float
@@ -36,7 +44,14 @@ class Box:
 
 @dataclass(frozen=True)
 class NodeShape:
-    """A node: its box, the index of c in it, and whether it is round, which inner nodes are."""
+    """A node.
+
+    Args:
+        box: where it is, and the letter or number in it.
+        index: below the line after the letter.
+        inner: whether it is a node between inputs and output, which are round.
+        note: a second line.
+    """
 
     box: Box
     index: str
@@ -69,7 +84,16 @@ class EdgeShape:
 
 @dataclass(frozen=True)
 class CellShape:
-    """A whole cell, `width` × `height` pixels."""
+    """A whole cell.
+
+    Args:
+        title: which cell it is.
+        words: the cell in words.
+        width: in pixels.
+        height: in pixels.
+        edges: below the nodes.
+        nodes: above the edges.
+    """
 
     title: str
     words: str
@@ -135,7 +159,7 @@ def edge_words(edge: Edge, inputs: int) -> str:
     >>> edge_words(Edge("sep_conv_3x3", 0, 2), 2)
     'sep conv 3×3 from c k−2 to 0'
     """
-    return f"{pretty(edge.op)} from {node_label(edge.source, inputs)} to {node_label(edge.target, inputs)}"
+    return f"{op_label(edge.op)} from {node_label(edge.source, inputs)} to {node_label(edge.target, inputs)}"
 
 
 def cell_words(cell: Cell) -> str:
@@ -148,7 +172,7 @@ def cell_words(cell: Cell) -> str:
     parts = []
     for node in nodes:
         taken = " and ".join(
-            f"{pretty(e.op)} of {node_label(e.source, cell.inputs)}" for e in cell.into(node)
+            f"{op_label(e.op)} of {node_label(e.source, cell.inputs)}" for e in cell.into(node)
         )
         name = "the output" if cell.output == (node,) else f"node {node_label(node, cell.inputs)}"
         parts.append(f"{name} takes {taken}")
@@ -180,7 +204,7 @@ def _path(route: Route, layout: Layout) -> str:
 def _label(op: str, route: Route, layout: Layout) -> Box | None:
     if route.label is None:
         return None
-    return Box(*_place(route.label, layout), label_width(op) * SCALE, LABEL_HEIGHT * SCALE, pretty(op))
+    return Box(*_place(route.label, layout), label_width(op) * SCALE, LABEL_HEIGHT * SCALE, op_label(op))
 
 
 def _node(cell: Cell, node: int, layout: Layout) -> NodeShape:

@@ -42,6 +42,10 @@ class Chart:
         height: pixels.
         note: the title's second part.
         key: by which scripts find it.
+
+    >>> chart = draw_chart("Loss", [Line("train", {1: 2.0, 2: 1.0}, "series-0")])
+    >>> [text for _, text in chart.x_ticks], [text for _, text in chart.y_ticks]
+    (['1', '2'], ['1.0', '1.5', '2.0'])
     """
 
     title: str

@@ -70,12 +70,16 @@ def _sections(
 ) -> Iterator[Section | None]:
     """Those that this kind of run has, in their order."""
     run, is_study = record.run, record.script == "analyze"
+    results = read_section("Results", "results.html", lambda: read_results(record))
+    is_ensemble = len(record.notations) > 1  # whose numbers say more than the first member's cell
+    if is_ensemble:
+        yield results
     if not is_study:
         yield read_section("Architecture", "architecture.html", lambda: read_architecture(record))
     if commands:
         yield Section("What to type next", "commands.html", {"commands": commands})
-    if not is_study or record.metrics:
-        yield read_section("Results", "results.html", lambda: read_results(record))
+    if not is_ensemble and (not is_study or record.metrics):
+        yield results
     if findings is not None:
         yield read_section("Tables and figures", "findings.html", lambda: read_findings(findings))
     elif is_study or (run / TABLES).is_dir():

@@ -18,7 +18,14 @@ SIZE, LEFT, BOTTOM = 300, 40, 34
 
 
 class Dot(NamedTuple):
-    """An architecture in the picture: its place in pixels, its name, and whether it was chosen."""
+    """An architecture in the picture.
+
+    Args:
+        x: pixels from the left.
+        y: pixels from above.
+        name: its notation.
+        chosen: whether the search ended in it.
+    """
 
     x: float
     y: float

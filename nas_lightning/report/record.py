@@ -26,6 +26,11 @@ class RunRecord:
     Args:
         run: the folder.
         given: facts that no file has yet.
+
+    >>> RunRecord(Path("nowhere"), {"strategy": "Darts", "space": "darts", "dataset": "digits"}).title
+    'Darts: darts on digits'
+    >>> dict(RunRecord(Path("/nowhere")).commands())
+    {'Go on where it stopped': 'python train.py resume=/nowhere'}
     """
 
     run: Path
@@ -96,7 +101,8 @@ class RunRecord:
         if self.script == "analyze":
             return f"Study {values.get('study', '')}".rstrip() + ending
         where = " on ".join(str(values[key]) for key in ("space", "dataset") if key in values)
-        return str(values.get("strategy", "Training")) + (f": {where}" if where else "") + ending
+        trained = "Ensemble" if "members" in self.facts else "Training"
+        return str(values.get("strategy", trained)) + (f": {where}" if where else "") + ending
 
     def commands(self) -> Iterator[tuple[str, str]]:
         """What to type next, from any folder: what for, and the command."""

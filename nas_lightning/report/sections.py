@@ -47,6 +47,9 @@ class Section:
         template: the file in `templates` that shows it.
         values: what the template is given.
         missing: why there is nothing to show, instead.
+
+    >>> read_section("Pool", "pool.html", lambda: None) is None
+    True
     """
 
     title: str
@@ -170,7 +173,17 @@ def _stored_table(path: Path) -> Values:
         raise InputError(f"expected a table: {error}", where=path.name) from None
     texts = [[_short_number(cell) for cell in row] for row in rows[:MOST_ROWS]]
     note = f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""
-    return {"title": path.stem.replace("_", " "), "note": note, "columns": columns, "rows": texts}
+    title = _stored_title(path.with_suffix(".md")) or path.stem.replace("_", " ")
+    return {"title": title, "note": note, "columns": columns, "rows": texts}
+
+
+def _stored_title(markdown: Path) -> str:
+    """What the table's Markdown has in bold above it; empty where it has not."""
+    try:
+        first = markdown.read_text(encoding="utf-8").partition("\n")[0]
+    except (OSError, ValueError):
+        return ""
+    return first[2:-2] if first.startswith("**") and first.endswith("**") else ""
 
 
 def _short_number(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.plots.style import SERIES, dash_patterns, kind, node_label, pretty
+from nas_lightning.plots.style import SERIES, dash_patterns, kind, node_label, op_label
 from nas_lightning.report.cells import CellShape, shape_genotype
 from nas_lightning.report.charts import Chart, Line, draw_chart, fit_limits
 from nas_lightning.runs.history import read_history
@@ -36,6 +36,11 @@ class Timeline:
 
     Args:
         entries: {"epoch", "genotypes", "groups": {name: {"edges", "ops", "scores"}}}.
+
+    >>> weights = {"edges": [[0, 1]], "ops": ["none", "skip_connect"], "scores": [[0.4, 0.6]]}
+    >>> timeline = Timeline([{"epoch": 0, "genotypes": [], "groups": {"cell": weights}}])
+    >>> timeline.epochs, timeline.rows
+    ([1], {'cell': {(0, 1): 0}})
     """
 
     entries: Sequence[Mapping[str, Any]]
@@ -88,7 +93,7 @@ class Timeline:
         """What the page's script looks up: epochs, their frames, and weights with four digits."""
         groups = {
             name: {
-                "ops": [pretty(op) for op in self.groups[name]["ops"]],
+                "ops": [op_label(op) for op in self.groups[name]["ops"]],
                 "styles": line_classes(self.groups[name]["ops"]),
                 "scores": [[[float(f"{s:.4g}") for s in row] for row in e] for e in self.scores(name)],
             }
@@ -111,7 +116,14 @@ def read_timeline(path: Path) -> Timeline:
 
 @dataclass(frozen=True)
 class WeightCharts:
-    """A group's charts and the legend that they share: (name, CSS class, dashes)."""
+    """The charts of a group.
+
+    Args:
+        name: of the group.
+        charts: one a decision.
+        legend: that they share: (name, CSS class, dashes) of each candidate.
+        note: what they do not show.
+    """
 
     name: str
     charts: Sequence[Chart]
@@ -154,7 +166,7 @@ def draw_weight_charts(timeline: Timeline, group: str) -> WeightCharts:
         leader = max(range(len(ops)), key=lambda column: scores[-1][row][column])
         lines = [
             Line(
-                pretty(ops[column]),
+                op_label(ops[column]),
                 {e: epoch[row][column] for e, epoch in zip(epochs, scores, strict=True)},
                 styles[column],
                 " ".join(map(str, dashes[column])),
@@ -170,10 +182,10 @@ def draw_weight_charts(timeline: Timeline, group: str) -> WeightCharts:
                 width=236,
                 height=132,
                 limits=limits,
-                note=pretty(ops[leader]),
+                note=op_label(ops[leader]),
                 key=f"{group}/{row}",
             )
         )
-    legend = [(pretty(ops[c]), styles[c], " ".join(map(str, dashes[c]))) for c in inside]
+    legend = [(op_label(ops[c]), styles[c], " ".join(map(str, dashes[c]))) for c in inside]
     note = "" if len(inside) == len(ops) else "The weights of none lie outside the axes."
     return WeightCharts(group, charts, legend, note)

@@ -47,7 +47,14 @@ PARTS: Mapping[str, str] = {
 
 
 class Study(ABC):
-    """A question that is answered by tables and figures."""
+    """A question that is answered by tables and figures.
+
+    >>> class Count(Study):
+    ...     def run(self, space, benchmark=None):
+    ...         return Findings([], numbers={"groups": len(space.groups)})
+    >>> Count.wants()
+    {'space': True, 'benchmark': False}
+    """
 
     @abstractmethod
     def run(self, *parts: Any, **named: Any) -> Findings:

@@ -27,7 +27,12 @@ Rows = NDArray[np.int64]
 
 
 class Parameters(NamedTuple):
-    """c of μ = 10^c, and the quantile of the metric where √ν is."""
+    """μ and ν on scales that all metrics share.
+
+    Args:
+        exponent: c of μ = 10^c.
+        quantile: of the metric, where √ν is.
+    """
 
     exponent: float
     quantile: float
@@ -43,6 +48,10 @@ class TradeOffObjective:
         metric: larger is better, (n,).
         kappa: (n,); None leaves the condition number out.
         power: of F(x) = |x|^power.
+
+    >>> metric, kappa = np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])
+    >>> int(TradeOffObjective(metric, kappa).with_kappa().argmax())
+    2
     """
 
     def __init__(self, metric: Values, kappa: Values | None = None, power: float = 2.0) -> None:

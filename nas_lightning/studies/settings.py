@@ -29,6 +29,9 @@ class Variation:
         settings: {name of the pool: setting}, without the main one.
         metric_at: where the metric stays while κ varies.
         kappa_at: where κ stays while the metric varies; None: they vary together.
+
+    >>> Variation("width", {"4": "channels_4", "8": "main"}, {}, metric_at="8", kappa_at="4").pairs()
+    [('4', None), ('4', '4'), ('8', None), ('8', '4'), ('8', '8')]
     """
 
     title: str

@@ -45,7 +45,18 @@ Candidates = Annotated[int, at_least(2), at_most(len(ACTIVATIONS))]
 
 
 class Model(NamedTuple):
-    """A mixture of activations with its weights."""
+    """A mixture of activations with its weights.
+
+    Args:
+        names: of the activations.
+        W: of the first layer.
+        v: of the second layer.
+        alpha: of the mixture.
+
+    >>> model = Model(["relu", "tanh"], torch.eye(2), torch.ones(2), torch.tensor([1.0, 0.0]))
+    >>> model.labels(torch.tensor([[1.0, 2.0]]))
+    tensor([3.])
+    """
 
     names: Sequence[str]
     W: Tensor  # (k, d)
@@ -75,6 +86,10 @@ class TwoLayerOrder(Study):
         dimension: d of the inputs, which are standard normal.
         samples: inputs.
         seed: of all that is drawn.
+
+    >>> findings = TwoLayerOrder(candidates=[2], models=2, found=0, samples=32).run()
+    >>> [table.name for table in findings.tables], 0 < findings.numbers["tau_2"] <= 1
+    (['order', 'pairs'], True)
     """
 
     @checked
@@ -157,7 +172,13 @@ class TwoLayerOrder(Study):
 
 
 class ModelJudgement(NamedTuple):
-    """What was found of one model."""
+    """What was found of one model.
+
+    Args:
+        verdicts: of every pair of its candidates.
+        tau: Kendall's τ between the order of α and that by loss.
+        error: the model's, as a share of the labels' variance.
+    """
 
     verdicts: list[Verdict]
     tau: float

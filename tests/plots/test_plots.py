@@ -20,7 +20,7 @@ from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.plots import draw_cell, draw_curves, draw_genotype, draw_weights, save
 from nas_lightning.plots.curves import by_epoch
 from nas_lightning.plots.layout import isotonic
-from nas_lightning.plots.style import kind, pretty
+from nas_lightning.plots.style import kind, op_label
 from nas_lightning.spaces import DartsSpace, NasBench201
 
 SPACES = {"darts": DartsSpace(), "nasbench201": NasBench201()}
@@ -115,7 +115,7 @@ def test_every_operation_and_node_is_drawn_once(space):
         figure = draw_genotype(genotype)
         for axes, (_, cell) in zip(figure.axes, genotype, strict=True):
             shown = labels(axes)
-            expected = [pretty(edge.op) for edge in cell.edges if edge.op != "none"]
+            expected = [op_label(edge.op) for edge in cell.edges if edge.op != "none"]
             assert sorted(text for text in shown if text in set(expected)) == sorted(expected)
             inner = cell.nodes - cell.inputs - (len(cell.output) == 1)
             assert [str(n) in shown for n in range(inner)] == [True] * inner

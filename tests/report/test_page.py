@@ -190,8 +190,10 @@ def test_a_training_run_has_no_weights_over_time(run):
 
 
 def test_an_ensemble_shows_every_member(run):
-    write_genotypes(run / "genotype.json", GENOTYPES, strategy="Nesbs", seed=0)
+    notation = [SPACE.notation(genotype) for genotype in GENOTYPES]
+    write_genotypes(run / "genotype.json", GENOTYPES, strategy="Nesbs", seed=0, notation=notation)
     page = Page(write_report(run))
+    assert next(iter(page.sections)) == "Results"  # of all together
     assert "Member 2" in page.text
     assert (run / "figures" / "genotype_2.svg").is_file()
     assert page.sections["Architecture"].count("in words") == 2
@@ -326,7 +328,8 @@ def test_a_study_has_a_page_of_its_tables_also_when_it_is_made_anew(tmp_path, ca
         assert list(page.sections) == ["Tables and figures", "Configuration"]
         assert page.text.lstrip().startswith("Study sizes")
         assert "not finished" not in page.text
-        assert all(cell in page.sections["Tables and figures"] for cell in ("123,456", "0.1235"))
+        tables = page.sections["Tables and figures"]
+        assert all(text in tables for text in ("Sizes of cells", "123,456", "0.1235"))
     assert first.tags.count("svg") == second.tags.count("img") == 1
     assert "1 min 1 s" in second.text
 
