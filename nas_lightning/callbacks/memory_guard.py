@@ -11,8 +11,9 @@ from pytorch_lightning.utilities import rank_zero_only
 from nas_lightning.cost.memory import Memory, free_memory, optimizer_copies, training_memory
 from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
+from nas_lightning.training.logits import training_logits
 from nas_lightning.training.optim import build_optimizer
-from nas_lightning.training.retrain import Retrain, training_logits
+from nas_lightning.training.retrain import Retrain
 
 _MB, _GB = 1024**2, 1024**3
 

@@ -32,7 +32,8 @@ from nas_lightning.runs.tracking import publish
 from nas_lightning.spaces import Network, SearchSpace, make_space
 from nas_lightning.spaces.registry import find_option
 from nas_lightning.text import short_path
-from nas_lightning.training.retrain import Retrain, freeze_unused
+from nas_lightning.training.logits import freeze_unused
+from nas_lightning.training.retrain import Retrain
 from nas_lightning.version import __version__
 
 _OFFERED = ("space", "data", "folder", "seed")

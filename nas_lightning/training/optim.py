@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules, built by timm; a schedule is stepped once an epoch.
+"""Optimisers, learning-rate schedules, running averages, built by timm; a schedule is stepped once an epoch.
 
 >>> import torch
 >>> optimizer = build_optimizer([torch.nn.Parameter(torch.zeros(3))], "momentum", lr=0.025, weight_decay=3e-4)
@@ -21,6 +21,7 @@ from typing import Any, Literal
 from timm.optim import create_optimizer_v2, list_optimizers, param_groups_weight_decay
 from timm.scheduler import create_scheduler_v2
 from timm.scheduler.scheduler import Scheduler
+from timm.utils import ModelEmaV3
 from torch import nn
 from torch.optim import Optimizer
 
@@ -137,3 +138,9 @@ def build_scheduler(
         warmup_prefix=True,
     )
     return scheduler
+
+
+def build_average(network: nn.Module, decay: float) -> ModelEmaV3:
+    """A copy that follows: w̄ ← d w̄ + (1 − d) w after each step, batch-norm statistics too."""
+    average = ModelEmaV3(network, decay=decay).requires_grad_(False)  # or DDP would wait for its gradients
+    return average.train()  # Lightning warns of modules in eval mode; it switches all before an evaluation

@@ -11,16 +11,13 @@ weights or, where a part of the training data was set aside, on those of the bes
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities import rank_zero_only
-from timm.utils import ModelEmaV3
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
@@ -37,9 +34,11 @@ from nas_lightning.data import ImageData
 from nas_lightning.data.base import Classes
 from nas_lightning.errors import InputError
 from nas_lightning.training.epoch_means import PADDING, EpochMeans
+from nas_lightning.training.logits import Logits, training_logits, training_loss
 from nas_lightning.training.mixing import build_mixing
 from nas_lightning.training.optim import (
     Schedule,
+    build_average,
     build_optimizer,
     build_scheduler,
     lr_of_batch,
@@ -82,7 +81,6 @@ class Retrain(pl.LightningModule):
         ema_decay: evaluate a running average of the weights that forgets at this rate; None: the weights.
         compile: compile the training pass with `torch.compile`; costs tens of seconds at the start, and again
             where paths begin to be dropped.
-
     """
 
     @checked
@@ -113,7 +111,7 @@ class Retrain(pl.LightningModule):
         super().__init__()
         self.save_hyperparameters(ignore=["network"])
         self.network = network
-        self.average = None if ema_decay is None else _build_average(network, ema_decay)
+        self.average = None if ema_decay is None else build_average(network, ema_decay)
         self.clip, self.drop_path = clip, drop_path
         self.label_smoothing, self.auxiliary_weight = label_smoothing, auxiliary_weight
         self._mix = build_mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
@@ -130,11 +128,7 @@ class Retrain(pl.LightningModule):
         x, y = batch
         x, target = (x, y) if self._mix is None else self._mix(x, y)
         logits, auxiliary = self._logits(self.network, x)
-        # L = L(f(x), y) + w · L(f_aux(x), y)
-        loss = F.cross_entropy(logits, target, label_smoothing=self.label_smoothing)
-        if auxiliary is not None:
-            extra = F.cross_entropy(auxiliary, target, label_smoothing=self.label_smoothing)
-            loss = loss + self.auxiliary_weight * extra
+        loss = training_loss(logits, auxiliary, target, self.auxiliary_weight, self.label_smoothing)
         self.train_scores.update(loss.detach() * len(y), logits.detach(), y, len(y))
         return loss
 
@@ -209,14 +203,8 @@ class Retrain(pl.LightningModule):
             weight_decay=decay,
             momentum=chosen["momentum"],
         )
-        scheduler = build_scheduler(
-            optimizer,
-            chosen["schedule"],
-            epochs=self._epochs(),
-            lr_min=chosen["lr_min"],
-            warmup_epochs=chosen["warmup_epochs"],
-            warmup_lr=chosen["warmup_lr"],
-        )
+        options = {name: chosen[name] for name in ("schedule", "lr_min", "warmup_epochs", "warmup_lr")}
+        scheduler = build_scheduler(optimizer, epochs=self._epochs(), **options)
         return [optimizer], [{"scheduler": scheduler, "interval": "epoch"}]
 
     def _lr(self) -> float:
@@ -230,7 +218,8 @@ class Retrain(pl.LightningModule):
             )
         images = data.batch_size * self.trainer.world_size * self.trainer.accumulate_grad_batches
         scaled = lr_of_batch(lr, images, reference)
-        _say(f"learning rate {lr:g} × {images}/{reference} = {scaled:.4g} ({images} images a step)")
+        if self.trainer.is_global_zero:
+            log.info(f"learning rate {lr:g} × {images}/{reference} = {scaled:.4g} ({images} images a step)")
         return scaled
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
@@ -259,35 +248,3 @@ class Retrain(pl.LightningModule):
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Done after each step: Lightning would keep the old gradients in memory through the forward pass."""
-
-
-Logits = Callable[["Network", Tensor], tuple[Tensor, Tensor | None]]
-
-
-def training_logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The logits of the network and of its auxiliary head, where it has one."""
-    return (network(x), None) if network.auxiliary is None else network.forward_auxiliary(x)
-
-
-def freeze_unused(network: Network, image: tuple[int, int, int]) -> None:
-    """Ask for no gradient of parameters that no logit depends on, for which several processes would wait.
-
-    A cell of NAS-Bench-201 may have operations whose result is not used. What is learnt stays the same.
-    """
-    shadow = copy.deepcopy(network).to("meta").train()
-    logits, auxiliary = training_logits(shadow, torch.empty(2, *image, device="meta"))
-    (logits.sum() if auxiliary is None else logits.sum() + auxiliary.sum()).backward()
-    for parameter, seen in zip(network.parameters(), shadow.parameters(), strict=True):
-        if seen.grad is None:
-            parameter.requires_grad_(False)
-
-
-@rank_zero_only
-def _say(line: str) -> None:
-    log.info(line)
-
-
-def _build_average(network: nn.Module, decay: float) -> ModelEmaV3:
-    """A copy that follows: w̄ ← d w̄ + (1 − d) w after each step, batch-norm statistics too."""
-    average = ModelEmaV3(network, decay=decay).requires_grad_(False)  # or DDP would wait for its gradients
-    return average.train()  # Lightning warns of modules in eval mode; it switches all before an evaluation

@@ -8,8 +8,8 @@ from torch import nn
 
 from nas_lightning.cost.memory import bytes_for_backward, free_memory, optimizer_copies, training_memory
 from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.training.logits import training_logits
 from nas_lightning.training.optim import build_optimizer
-from nas_lightning.training.retrain import training_logits
 
 
 def test_a_chain_of_layers_by_hand():

@@ -22,7 +22,8 @@ from nas_lightning.callbacks.rng import RNGState
 from nas_lightning.data.sets.fake import Fake
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.training.retrain import PADDING, Retrain, freeze_unused
+from nas_lightning.training.logits import freeze_unused
+from nas_lightning.training.retrain import PADDING, Retrain
 
 CLASSES = 7
 
