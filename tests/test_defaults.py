@@ -27,7 +27,7 @@ GROUPS = [path.name for path in sorted(config_folder().iterdir()) if path.is_dir
 OPTIONS = [(group, option) for group in GROUPS if group not in NOT_BUILT_FROM for option in options(group)]
 SCRIPTS = [("", name) for name in ("search", "train", "analyze")]
 
-EXPECTED_TO_CHANGE = {"darts", "pr_darts", "pc_darts", "gdas", "gaea", "fair_darts", "random_ws", "space"}
+EXPECTED_TO_CHANGE = {"darts", "pr_darts", "pc_darts", "gdas", "gaea", "fair_darts", "random_ws"}
 
 
 def defaults(target: Callable[..., Any]) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def nodes(group: str, option: str) -> dict[str, DictConfig]:
 def agree(node: DictConfig, key: str, default: Any) -> bool:
     """Whether a setting is what its argument is without it."""
     written = OmegaConf.to_container(node, resolve=False)[key]
-    if written == "???":
-        return default is REQUIRED
+    if default is REQUIRED:
+        return True
     if "${run}" in str(written):
         return default in (REQUIRED, None)  # a folder, which only a command has
     if isinstance(written, dict):  # parts, that other options say

@@ -47,7 +47,7 @@ class NasBench201(SearchSpace):
         return {"cell": self.group}
 
     def supernet(  # type: ignore[override]
-        self, *, in_channels: int, num_classes: int, channels: int = 16, cells: int = 5, partial: int = 1
+        self, *, in_channels: int, num_classes: int, channels: int = 8, cells: int = 2, partial: int = 1
     ) -> Supernet:
         """`cells` are counted per stage."""
 

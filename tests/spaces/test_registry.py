@@ -33,7 +33,7 @@ def test_a_name_is_the_space_s_own_or_an_option_s():
     assert make_space("nasbench1shot1", {"variant": 3}).variant == 3
     assert make_space("nasbench1shot1_s2").variant == 2
     assert make_space("nasbench1shot1_s2", {"variant": 3}).variant == 3
-    assert type(make_space("nasbench1shot1")) is NasBench1Shot1
+    assert type(make_space("nasbench1shot1_s1")) is NasBench1Shot1
 
 
 def test_a_folder_of_one_s_own_is_named(folder):

@@ -75,8 +75,8 @@ class DartsNasi(DartsCells):
         *,
         in_channels: int,
         num_classes: int,
-        channels: int = 16,
-        cells: int = 8,
+        channels: int = 8,
+        cells: int = 5,
         stem: Stem = "cifar",
         stem_multiplier: int = 3,
     ) -> Supernet:

@@ -32,7 +32,7 @@ class ModuleSpace(SearchSpace):
         *,
         in_channels: int,
         num_classes: int,
-        channels: int = 128,
+        channels: int = 32,
         cells: int = 3,
         auxiliary: bool = False,
         dropout: float = 0.0,

@@ -40,7 +40,7 @@ class NasBench1Shot1(ModuleSpace):
 
     name: ClassVar[str] = "nasbench1shot1"
 
-    def __init__(self, variant: int = 1) -> None:
+    def __init__(self, variant: int) -> None:
         if variant not in PARENTS:
             raise InputError("expected 1, 2 or 3", got=variant, where="space.variant")
         self.variant, self.parents = variant, PARENTS[variant]
@@ -60,7 +60,7 @@ class NasBench1Shot1(ModuleSpace):
         return {v: OUTPUT if v == self.blocks.stop else f"parents_{v}" for v in free}
 
     def supernet(  # type: ignore[override]
-        self, *, in_channels: int, num_classes: int, channels: int = 16, cells: int = 3
+        self, *, in_channels: int, num_classes: int, channels: int = 8, cells: int = 1
     ) -> Supernet:
         """`channels` are those of a block in the first stack, `cells` are counted per stack."""
         groups = self._parent_groups()
