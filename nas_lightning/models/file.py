@@ -95,7 +95,7 @@ def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> n
     It maps (b, c, h, w) to logits (b, classes) and takes images normalised with the `mean` and `std` of
     `describe(path)`; `with_normalisation` puts that before it, for images with values from 0 to 1.
     A file imports nothing: a space of your own is `space=<its class>` or known by the `folders=[…]` of your
-    configuration.
+    configuration, operations of your own are `operations=["my_ops.GhostConv"]`.
     """
     known, weights = _read(path, weights=True, **own)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing

@@ -22,7 +22,7 @@ from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group, SearchSpace, best
 from nas_lightning.spaces.cells.graph import CellGraph, Plan
 from nas_lightning.spaces.network import Backbone, Network
-from nas_lightning.spaces.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm
+from nas_lightning.spaces.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm, operation_names
 from nas_lightning.spaces.supernet import Supernet
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -33,6 +33,10 @@ EDGES = tuple((source, target) for target in range(1, NODES) for source in range
 class NasBench201(SearchSpace):
     """One cell: 6 edges × 5 operations.
 
+    Args:
+        ops: the candidates of every edge, the benchmark's by default: names of operations, or dotted names of
+            a user's own.
+
     >>> space = NasBench201()
     >>> text = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|"
     >>> space.notation(space.parse(text)) == text
@@ -40,7 +44,11 @@ class NasBench201(SearchSpace):
     """
 
     name: ClassVar[str] = "nasbench201"
-    group = Group(EDGES, OPS)
+    shown_by_cells = frozenset({"ops"})
+
+    def __init__(self, ops: Sequence[str] = OPS) -> None:
+        self.ops = operation_names(ops)
+        self.group = Group(EDGES, self.ops)
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -52,7 +60,7 @@ class NasBench201(SearchSpace):
         """`cells` are counted per stage."""
 
         def graph(width: int) -> CellGraph:
-            ops = [OPS] * len(EDGES)
+            ops = [self.ops] * len(EDGES)
             return CellGraph(
                 EDGES, ops, inputs=1, nodes=NODES, channels=width, norm=SEARCH_NORM, partial=partial
             )
@@ -90,28 +98,28 @@ class NasBench201(SearchSpace):
         if (ends, cell.inputs, cell.output) != (EDGES, 1, (NODES - 1,)):
             raise InputError("expected one operation on each of the cell's six edges", got=genotype)
         for op in genotype.ops:
-            if op not in OPS:
-                raise InputError(f"expected an operation of NAS-Bench-201 ({near_match(op, OPS)})", got=op)
+            if op not in self.ops:
+                raise InputError(f"expected an operation of the space ({near_match(op, self.ops)})", got=op)
 
     def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
         """The operation with the largest score on every edge, `none` included."""
         self.check_scores(scores)
         rows = scores["cell"].tolist()
-        return self._genotype([best(dict(zip(OPS, row, strict=True)))[0] for row in rows])
+        return self._genotype([best(dict(zip(self.ops, row, strict=True)))[0] for row in rows])
 
     def sample(self, generator: torch.Generator) -> Genotype:
-        return self._genotype([choose(OPS, generator) for _ in EDGES])
+        return self._genotype([choose(self.ops, generator) for _ in EDGES])
 
     def neighbours(self, genotype: Genotype) -> list[Genotype]:
         """One edge with another operation: 24."""
         self.check(genotype)
         ops = list(genotype.ops)
-        changes = [(row, op) for row in range(len(ops)) for op in OPS if op != ops[row]]
+        changes = [(row, op) for row in range(len(ops)) for op in self.ops if op != ops[row]]
         return [self._genotype([*ops[:row], op, *ops[row + 1 :]]) for row, op in changes]
 
     def all(self) -> Iterator[Genotype]:
-        """The 15,625 genotypes."""
-        return (self._genotype(ops) for ops in product(OPS, repeat=len(EDGES)))
+        """All genotypes: with the benchmark's operations 15,625."""
+        return (self._genotype(ops) for ops in product(self.ops, repeat=len(EDGES)))
 
     def _genotype(self, ops: Sequence[str]) -> Genotype:
         edges = [Edge(op, source, target) for op, (source, target) in zip(ops, EDGES, strict=True)]

@@ -21,6 +21,7 @@ import yaml
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.options import groups, option_file
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.ops.registry import OpFactory, add_operation, is_operation
 
 _OLD = "nas_lightning.spaces."
 NAMES_OF_0_1: Mapping[str, str] = {
@@ -41,6 +42,7 @@ def make_space(
     *,
     folders: Iterable[str | Path] = (),
     space: type[SearchSpace] | None = None,
+    operations: Iterable[str | OpFactory] = (),
 ) -> SearchSpace:
     """The space of that name, made with those settings where they are not its own.
 
@@ -49,7 +51,13 @@ def make_space(
         settings: arguments of its class.
         folders: of a user's own configuration, whose spaces are known too.
         space: a user's own class, where no yaml names it.
+        operations: a user's own that `settings` may name, by their dotted names or as they are.
     """
+    for own_operation in operations:
+        add_operation(own_operation)
+    for op in settings.get("ops") or ():
+        if not is_operation(str(op)):
+            raise InputError("expected operations that are known; your own: operations=[…]", got=op)
     if space is None:
         made, own = find_space(name, folders)
     elif name in (space.name, f"{space.__module__}.{space.__qualname__}"):

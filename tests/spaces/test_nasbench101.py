@@ -328,7 +328,7 @@ def test_what_the_benchmark_does_not_have_is_refused(refusal):
         ([(CONV3, 0, 1), (CONV1, 0, 1)], 1, "one operation on all edges into vertex 1"),
         ([(CONV3, 0, 1), (CONV3, 0, 1)], 1, "each edge once"),
         ([(CONV3, 0, 2)], 2, "a cell with one input"),
-        ([("skip_connect", 0, 1)], 1, "an operation of NAS-Bench-101"),
+        ([("skip_connect", 0, 1)], 1, "an operation of the space"),
     ):
         genotype = Genotype("nasbench101", {"cell": Cell(edges, inputs, [edges[0][2]])})
         assert said in refusal(SPACE.check, genotype)

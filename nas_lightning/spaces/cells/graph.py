@@ -86,7 +86,7 @@ class CellGraph(nn.Module):
                 if name == NONE:
                     continue
                 op = build_op(name, channels // partial, self.strides[source], norm)
-                key = self._new_key(f"{source}_{target}_{name}")
+                key = self._new_key(f"{source}_{target}_{name}".replace(".", "_"))
                 stateless = not op.state_dict()
                 if stateless:
                     key = shared.setdefault((name, source), key)

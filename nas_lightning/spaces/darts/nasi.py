@@ -8,7 +8,7 @@ supernet
 so that a sampled path has one operation on one input in every node. There is no `none`, and both inputs of a
 reduction cell are max-pooled instead of a stride in its edges. A derived node keeps the two operations and
 the two inputs with the largest scores; the paper does not say which operation takes which input. Here the
-pairs follow the order of the candidates: the operation that stands earlier in `OPS` takes the earlier node.
+pairs follow the order of the candidates: the operation that stands earlier in `ops` takes the earlier node.
 The derived network is one of DARTS', with strides and without the pooling, and inherits no weights.
 """
 
@@ -30,7 +30,7 @@ from nas_lightning.spaces.cells.choices import weighted_sum
 from nas_lightning.spaces.cells.graph import Plan
 from nas_lightning.spaces.darts.cells import DartsCells
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
-from nas_lightning.spaces.ops import SEARCH_NORM, NeedsReLU, Norm, build_op
+from nas_lightning.spaces.ops import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op, operation_names
 from nas_lightning.spaces.supernet import Supernet
 
 OPS = (
@@ -48,6 +48,10 @@ KEEP = 2  # operations and inputs of a node
 class DartsNasi(DartsCells):
     """Per kind of cell, a group of operations with a row for each node, and a group of inputs for each node.
 
+    Args:
+        nodes: inner nodes of a cell.
+        ops: the candidates of every node: names of operations, or dotted names of a user's own.
+
     >>> space = DartsNasi()
     >>> [(name, group.shape) for name, group in space.groups.items()][:3]
     [('normal_op', (4, 7)), ('normal_input_2', (1, 2)), ('normal_input_3', (1, 3))]
@@ -58,14 +62,17 @@ class DartsNasi(DartsCells):
 
     name: ClassVar[str] = "darts_nasi"
 
-    def __init__(self, nodes: int = 4) -> None:
+    def __init__(self, nodes: int = 4, ops: Sequence[str] = OPS) -> None:
         super().__init__(nodes)
+        self.ops = operation_names(ops)
+        if NONE in self.ops or len(self.ops) < KEEP:
+            raise InputError("expected two operations or more, without none", got=self.ops, where="space.ops")
 
     @property
     def groups(self) -> Mapping[str, Group]:
         found = {}
         for kind in self.cells:
-            found[f"{kind}_op"] = Group(tuple((node,) for node in self.inner), OPS)
+            found[f"{kind}_op"] = Group(tuple((node,) for node in self.inner), self.ops)
             for node in self.inner:
                 found[f"{kind}_input_{node}"] = Group(((node,),), tuple(map(str, range(node))))
         return found
@@ -81,7 +88,7 @@ class DartsNasi(DartsCells):
         stem_multiplier: int = 3,
     ) -> Supernet:
         def graph(kind: str, width: int) -> NodeGraph:
-            return NodeGraph(kind, self.inner, width, SEARCH_NORM)
+            return NodeGraph(kind, self.inner, self.ops, width, SEARCH_NORM)
 
         outputs = {kind: tuple(self.inner) for kind in self.cells}
         backbone = DartsBackbone(
@@ -105,7 +112,7 @@ class DartsNasi(DartsCells):
                 raise InputError(f"expected {kind!r} to return all {len(self.inner)} inner nodes", got=cell)
             for node in self.inner:
                 ops, sources, _ = zip(*cell.into(node), strict=True)
-                if len(set(sources)) != KEEP or ops not in combinations(OPS, KEEP):
+                if len(set(sources)) != KEEP or ops not in combinations(self.ops, KEEP):
                     expected = (
                         f"expected two inputs for node {node} of {kind!r}, operations in the space's order"
                     )
@@ -118,7 +125,7 @@ class DartsNasi(DartsCells):
         weights = {name: torch.zeros(group.shape) for name, group in groups.items()}
         for kind, cell in genotype:
             for op, source, node in cell.edges:
-                weights[f"{kind}_op"][node - INPUTS, OPS.index(op)] = 1.0
+                weights[f"{kind}_op"][node - INPUTS, self.ops.index(op)] = 1.0
                 weights[f"{kind}_input_{node}"][0, source] = 1.0
         return weights
 
@@ -131,7 +138,7 @@ class DartsNasi(DartsCells):
             edges = []
             for row, node in zip(table, self.inner, strict=True):
                 inputs = scores[f"{kind}_input_{node}"][0].tolist()
-                edges += _paired([OPS[column] for column in _largest(row)], _largest(inputs), node)
+                edges += _paired([self.ops[column] for column in _largest(row)], _largest(inputs), node)
             cells[kind] = Cell(edges, INPUTS, self.inner)
         return self.genotype_of(cells)
 
@@ -140,7 +147,7 @@ class DartsNasi(DartsCells):
         for kind in self.cells:
             edges = []
             for node in self.inner:
-                ops = choose(combinations(OPS, KEEP), generator)
+                ops = choose(combinations(self.ops, KEEP), generator)
                 edges += _paired(ops, choose(combinations(range(node), KEEP), generator), node)
             cells[kind] = Cell(edges, INPUTS, self.inner)
         return self.genotype_of(cells)
@@ -154,7 +161,9 @@ class DartsNasi(DartsCells):
                 rest = [edge for edge in cell.edges if edge.target != node]
                 ops = tuple(edge.op for edge in cell.into(node))
                 sources = tuple(edge.source for edge in cell.into(node))
-                changes = [(other, sources) for other in combinations(OPS, KEEP) if len({*other, *ops}) == 3]
+                changes = [
+                    (other, sources) for other in combinations(self.ops, KEEP) if len({*other, *ops}) == 3
+                ]
                 others = combinations(range(node), KEEP)
                 changes += [(ops, other) for other in others if len({*other, *sources}) == 3]
                 for new_ops, new_sources in changes:
@@ -179,11 +188,13 @@ def _all_plans(plans: Mapping[str, Plan], kind: str) -> Mapping[str, Plan]:
 class NodeGraph(nn.Module):
     """The inner nodes of a cell: every operation on the weighted sum of all earlier nodes."""
 
-    def __init__(self, kind: str, inner: Sequence[int], channels: int, norm: Norm) -> None:
+    def __init__(
+        self, kind: str, inner: Sequence[int], ops: Sequence[str], channels: int, norm: Norm
+    ) -> None:
         super().__init__()
         self.kind, self.inner = kind, inner
         self.ops = nn.ModuleList(
-            nn.ModuleList(build_op(name, channels, 1, norm) for name in OPS) for _ in inner
+            nn.ModuleList(build_op(name, channels, 1, norm) for name in ops) for _ in inner
         )
 
     def forward(self, inputs: Sequence[Tensor], plans: Mapping[str, Plan]) -> list[Tensor]:

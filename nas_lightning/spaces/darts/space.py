@@ -21,7 +21,7 @@ from nas_lightning.spaces.base import Group, best, real_ops
 from nas_lightning.spaces.cells.graph import CellGraph
 from nas_lightning.spaces.darts.cells import DartsCells, strides
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
-from nas_lightning.spaces.ops import SEARCH_NORM
+from nas_lightning.spaces.ops import SEARCH_NORM, operation_names
 from nas_lightning.spaces.supernet import Supernet
 
 OPS = (
@@ -39,6 +39,10 @@ OPS = (
 class DartsSpace(DartsCells):
     """Normal and reduction cells of `nodes` inner nodes.
 
+    Args:
+        nodes: inner nodes of a cell.
+        ops: the candidates of every edge: names of operations, or dotted names of a user's own.
+
     >>> space = DartsSpace()
     >>> space.groups["normal"].shape
     (14, 8)
@@ -51,7 +55,7 @@ class DartsSpace(DartsCells):
 
     def __init__(self, nodes: int = 4, ops: Sequence[str] = OPS) -> None:
         super().__init__(nodes)
-        self.ops = tuple(ops)
+        self.ops = operation_names(ops)
         edges = tuple((source, target) for target in self.inner for source in range(target))
         self.group = Group(edges, self.ops)
 

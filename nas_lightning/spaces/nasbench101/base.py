@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nas_lightning.errors import InputError
@@ -10,10 +10,10 @@ from nas_lightning.files import parse_json
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.nasbench101 import modules as modules101
-from nas_lightning.spaces.nasbench101.modules import INPUT, OUTPUT, Module
+from nas_lightning.spaces.nasbench101.modules import INPUT, OPS, OUTPUT, Module
 from nas_lightning.spaces.nasbench101.network import ModuleBackbone
 from nas_lightning.spaces.network import Network
-from nas_lightning.spaces.ops import TRAIN_NORM, Norm
+from nas_lightning.spaces.ops import NONE, TRAIN_NORM, Norm, operation_names
 
 GENOTYPES = "nasbench101"  # the space that every genotype of a module names, so that it can be looked up
 _EXPECTED = 'expected "0110…:input,conv3x3-bn-relu,…,output" or JSON {"matrix": [[0, 1, …], …], "ops": […]}'
@@ -21,6 +21,11 @@ _EXPECTED = 'expected "0110…:input,conv3x3-bn-relu,…,output" or JSON {"matri
 
 class ModuleSpace(SearchSpace):
     """A space of modules. A genotype may have vertices that lead nowhere; its network and its hash do not."""
+
+    def __init__(self, ops: Sequence[str] = OPS) -> None:
+        self.ops = operation_names(ops)
+        if NONE in self.ops:
+            raise InputError("expected no none among operations of vertices", got=self.ops, where="space.ops")
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -45,37 +50,38 @@ class ModuleSpace(SearchSpace):
     def module(self, genotype: Genotype) -> Module:
         """The genotype's module, without vertices that are not between input and output."""
         self.check(genotype)
-        return modules101.prune(modules101.from_cell(genotype["cell"]))
+        return modules101.prune(modules101.from_cell(genotype["cell"], self.ops))
 
     def hash(self, genotype: Genotype) -> str:
         """The architecture's name in the public benchmark, the same for all orders of its vertices."""
-        return modules101.module_hash(self.module(genotype))
+        return modules101.module_hash(self.module(genotype), self.ops)
 
     def check(self, genotype: Genotype) -> None:
         _check_names(genotype)
-        modules101.check(modules101.prune(modules101.from_cell(genotype["cell"])))
+        modules101.check(modules101.prune(modules101.from_cell(genotype["cell"], self.ops)))
 
     def genotype(self, module: Module) -> Genotype:
         """A module as a genotype."""
-        return Genotype(GENOTYPES, {"cell": modules101.to_cell(module)})
+        settings = {name: value for name, value in self.settings.items() if name == "ops"}
+        return Genotype(GENOTYPES, {"cell": modules101.to_cell(module)}, settings)
 
     def notation(self, genotype: Genotype) -> str:
         """The matrix row by row and the operations, as the public benchmark's files have them."""
         self.check(genotype)
-        module = modules101.from_cell(genotype["cell"])
+        module = modules101.from_cell(genotype["cell"], self.ops)
         digits = "".join(str(value) for row in module.matrix for value in row)
         return f"{digits}:{','.join((INPUT, *module.ops, OUTPUT))}"
 
 
-def read_module(text: str | Mapping[str, Any]) -> Module:
+def read_module(text: str | Mapping[str, Any], candidates: Sequence[str] = OPS) -> Module:
     """A module from the public benchmark's matrix and operations, or from our own JSON; not pruned."""
     data = parse_json(text, _EXPECTED) if isinstance(text, str) and text.lstrip().startswith("{") else text
     if isinstance(data, Mapping) and "cells" in data:
         genotype = Genotype.from_dict({"space": GENOTYPES, **data})
         _check_names(genotype)
-        return modules101.from_cell(genotype["cell"])
+        return modules101.from_cell(genotype["cell"], candidates)
     matrix, ops = _compact(data) if isinstance(data, str) else _parts(data)
-    return modules101.module_of(matrix, ops)
+    return modules101.module_of(matrix, ops, candidates)
 
 
 def _check_names(genotype: Genotype) -> None:

@@ -35,7 +35,7 @@ class Module(NamedTuple):
         return sum(map(sum, self.matrix))
 
 
-def module_of(matrix: Sequence[Sequence[int]], ops: Sequence[str]) -> Module:
+def module_of(matrix: Sequence[Sequence[int]], ops: Sequence[str], candidates: Sequence[str] = OPS) -> Module:
     """A module from its parts; `ops` may name input and output as the public benchmark does."""
     if len(ops) == len(matrix) and len(ops) > 1 and (ops[0], ops[-1]) == (INPUT, OUTPUT):
         ops = ops[1:-1]
@@ -49,8 +49,8 @@ def module_of(matrix: Sequence[Sequence[int]], ops: Sequence[str]) -> Module:
     if len(ops) != size - 2:
         raise InputError(f"expected {size - 2} operations for {size} vertices", got=list(ops))
     for op in ops:
-        if op not in OPS:
-            raise InputError(f"expected an operation of NAS-Bench-101 ({near_match(op, OPS)})", got=op)
+        if op not in candidates:
+            raise InputError(f"expected an operation of the space ({near_match(op, candidates)})", got=op)
     return Module(rows, tuple(ops))
 
 
@@ -91,7 +91,7 @@ def to_cell(module: Module) -> Cell:
     return Cell(edges, inputs=1, output=[vertex for vertex in range(last) if matrix[vertex][last]])
 
 
-def from_cell(cell: Cell) -> Module:
+def from_cell(cell: Cell, candidates: Sequence[str] = OPS) -> Module:
     """The module that a genotype's cell stands for, vertices without a use included."""
     if cell.inputs != 1:
         raise InputError("expected a cell with one input", got=cell.inputs)
@@ -109,15 +109,15 @@ def from_cell(cell: Cell) -> Module:
         matrix[source][target] = 1
     for vertex in cell.output:
         matrix[vertex][last] = 1
-    return module_of(matrix, ops)
+    return module_of(matrix, ops, candidates)
 
 
-def variations(module: Module) -> list[Module]:
+def variations(module: Module, candidates: Sequence[str] = OPS) -> list[Module]:
     """Another operation, an edge more or less, or a vertex of one edge in and one out more or less.
 
     In all of them every vertex is between input and output, so that variations are mutual.
     """
-    return [other for other in dict.fromkeys(_changed(module)) if _is_whole(other)]
+    return [other for other in dict.fromkeys(_changed(module, candidates)) if _is_whole(other)]
 
 
 def _is_whole(module: Module) -> bool:
@@ -129,11 +129,11 @@ def _is_whole(module: Module) -> bool:
         return False
 
 
-def _changed(module: Module) -> Iterator[Module]:
+def _changed(module: Module, candidates: Sequence[str]) -> Iterator[Module]:
     """All changes that leave at least input and output, valid or not."""
     matrix, ops, last = module.matrix, module.ops, len(module.matrix) - 1
     for vertex, old in enumerate(ops):
-        for op in OPS:
+        for op in candidates:
             if op != old:
                 yield Module(matrix, (*ops[:vertex], op, *ops[vertex + 1 :]))
     for source, target in combinations(range(last + 1), 2):
@@ -148,7 +148,7 @@ def _changed(module: Module) -> Iterator[Module]:
         for source in range(vertex):
             for target in range(vertex + 1, last + 2):
                 joined = _with(_with(larger, (source, vertex)), (vertex, target))
-                for op in OPS:
+                for op in candidates:
                     yield Module(joined, (*ops[: vertex - 1], op, *ops[vertex - 1 :]))
 
 
@@ -188,14 +188,14 @@ def vertex_channels(matrix: Matrix, c_in: int, c_out: int) -> list[int]:
     return channels
 
 
-def module_hash(module: Module) -> str:
+def module_hash(module: Module, candidates: Sequence[str] = OPS) -> str:
     """The name of a pruned module in the benchmark, the same for all orders of its vertices (section 2.1).
 
     Every vertex starts from its numbers of edges out and in and its label (−1 for the input, −2 for the
     output, else the place of its operation), and takes in its neighbours' hashes once for each vertex.
     """
     matrix, size = module.matrix, len(module.matrix)
-    labels = [-1, *(OPS.index(op) for op in module.ops), -2]
+    labels = [-1, *(candidates.index(op) for op in module.ops), -2]
     sources = [[i for i in range(size) if matrix[i][j]] for j in range(size)]
     targets = [[j for j in range(size) if matrix[i][j]] for i in range(size)]
     hashes = [_md5(str((len(targets[v]), len(sources[v]), labels[v]))) for v in range(size)]

@@ -13,23 +13,16 @@ from nas_lightning.spaces.cells.drop_path import DropPath
 from nas_lightning.spaces.cells.graph import Plan
 from nas_lightning.spaces.nasbench101.modules import Module, vertex_channels
 from nas_lightning.spaces.network import Backbone
-from nas_lightning.spaces.ops import Norm
+from nas_lightning.spaces.ops import NeedsReLU, Norm, build_op
+from nas_lightning.spaces.ops.vertices import conv_norm_relu
 
 STACKS = 3
-KERNELS = {"conv3x3-bn-relu": 3, "conv1x1-bn-relu": 1}
-
-
-def conv_norm_relu(c_in: int, c_out: int, kernel: int, norm: nn.Module) -> nn.Sequential:
-    """Convolution, batch norm, ReLU."""
-    conv = nn.Conv2d(c_in, c_out, kernel, padding=kernel // 2, bias=False)
-    return nn.Sequential(conv, norm, nn.ReLU())
 
 
 def vertex_op(name: str, channels: int, norm: Norm) -> nn.Module:
-    """The operation of a vertex."""
-    if name in KERNELS:
-        return conv_norm_relu(channels, channels, KERNELS[name], norm(channels))
-    return nn.MaxPool2d(3, stride=1, padding=1)
+    """The operation of a vertex, with the ReLU before it where it needs one."""
+    op = build_op(name, channels, 1, norm)
+    return nn.Sequential(nn.ReLU(), op) if isinstance(op, NeedsReLU) else op
 
 
 class ModuleCell(nn.Module):

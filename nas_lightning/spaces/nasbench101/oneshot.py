@@ -32,6 +32,7 @@ class NasBench1Shot1(ModuleSpace):
 
     Args:
         variant: 1, 2 or 3.
+        ops: the candidates of every block, by default the benchmark's: names, dotted names of a user's own.
 
     >>> space = NasBench1Shot1(1)
     >>> [(name, group.shape, group.draw) for name, group in space.groups.items()]
@@ -40,7 +41,8 @@ class NasBench1Shot1(ModuleSpace):
 
     name: ClassVar[str] = "nasbench1shot1"
 
-    def __init__(self, variant: int) -> None:
+    def __init__(self, variant: int, ops: Sequence[str] = OPS) -> None:
+        super().__init__(ops)
         if variant not in PARENTS:
             raise InputError("expected 1, 2 or 3", got=variant, where="space.variant")
         self.variant, self.parents = variant, PARENTS[variant]
@@ -48,7 +50,7 @@ class NasBench1Shot1(ModuleSpace):
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        found = {OPERATIONS: Group(tuple((block,) for block in self.blocks), OPS)}
+        found = {OPERATIONS: Group(tuple((block,) for block in self.blocks), self.ops)}
         for vertex, name in self._parent_groups().items():
             candidates = tuple(map(str, range(vertex)))
             found[name] = Group(((vertex,),), candidates, draw=self.parents[vertex - 1])
@@ -65,11 +67,13 @@ class NasBench1Shot1(ModuleSpace):
         """`channels` are those of a block in the first stack, `cells` are counted per stack."""
         groups = self._parent_groups()
         parents = [groups.get(block) for block in self.blocks]
-        return Supernet(ChoiceBackbone(parents, SEARCH_NORM, in_channels, channels, cells), num_classes)
+        return Supernet(
+            ChoiceBackbone(parents, self.ops, SEARCH_NORM, in_channels, channels, cells), num_classes
+        )
 
     def check(self, genotype: Genotype) -> None:
         super().check(genotype)
-        matrix = from_cell(genotype["cell"]).matrix
+        matrix = from_cell(genotype["cell"], self.ops).matrix
         parents = tuple(sum(row[vertex] for row in matrix) for vertex in range(1, len(matrix)))
         if parents != self.parents:
             expected = f"expected blocks and output with {', '.join(map(str, self.parents))} parents"
@@ -78,10 +82,10 @@ class NasBench1Shot1(ModuleSpace):
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
         """1 for the operation of each block and for all its parents."""
         self.check(genotype)
-        module = from_cell(genotype["cell"])
+        module = from_cell(genotype["cell"], self.ops)
         weights = {name: torch.zeros(group.shape) for name, group in self.groups.items()}
         for row, op in enumerate(module.ops):
-            weights[OPERATIONS][row, OPS.index(op)] = 1.0
+            weights[OPERATIONS][row, self.ops.index(op)] = 1.0
         for vertex, name in self._parent_groups().items():
             weights[name][0] = torch.tensor([float(row[vertex]) for row in module.matrix[:vertex]])
         return weights
@@ -89,7 +93,7 @@ class NasBench1Shot1(ModuleSpace):
     def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
         """The operation with the largest score, and as many parents with the largest as the vertex has."""
         self.check_scores(scores)
-        ops = [OPS[row.index(max(row))] for row in scores[OPERATIONS].tolist()]
+        ops = [self.ops[row.index(max(row))] for row in scores[OPERATIONS].tolist()]
         parents: list[Sequence[int]] = [range(count) for count in self.parents]  # where there is no choice
         for vertex, name in self._parent_groups().items():
             row = scores[name][0].tolist()
@@ -98,7 +102,7 @@ class NasBench1Shot1(ModuleSpace):
         return self._joined(ops, parents)
 
     def sample(self, generator: torch.Generator) -> Genotype:
-        ops = [choose(OPS, generator) for _ in self.blocks]
+        ops = [choose(self.ops, generator) for _ in self.blocks]
         return self._joined(
             ops, [choose(combinations(range(v), n), generator) for v, n in enumerate(self.parents, 1)]
         )
@@ -106,11 +110,11 @@ class NasBench1Shot1(ModuleSpace):
     def neighbours(self, genotype: Genotype) -> list[Genotype]:
         """One block with another operation, or one parent instead of another."""
         self.check(genotype)
-        module = from_cell(genotype["cell"])
+        module = from_cell(genotype["cell"], self.ops)
         parents = [[i for i in range(v) if module.matrix[i][v]] for v in range(1, len(module.matrix))]
         found = []
         for block, old in enumerate(module.ops):
-            others = [[*module.ops[:block], op, *module.ops[block + 1 :]] for op in OPS if op != old]
+            others = [[*module.ops[:block], op, *module.ops[block + 1 :]] for op in self.ops if op != old]
             found += [self._joined(ops, parents) for ops in others]
         for place, kept in enumerate(parents):
             for other in combinations(range(place + 1), len(kept)):
@@ -120,7 +124,7 @@ class NasBench1Shot1(ModuleSpace):
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
         """The notations of NAS-Bench-101, with every block of the space."""
-        genotype = self.genotype(read_module(text))
+        genotype = self.genotype(read_module(text, self.ops))
         self.check(genotype)
         return genotype
 

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.cells.choices import weighted, weighted_sum
 from nas_lightning.spaces.cells.graph import Plan
-from nas_lightning.spaces.nasbench101.modules import OPS
-from nas_lightning.spaces.nasbench101.network import STACKS, conv_norm_relu, vertex_op
+from nas_lightning.spaces.nasbench101.network import STACKS, vertex_op
 from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.ops import Norm, conv_norm
+from nas_lightning.spaces.ops.vertices import conv_norm_relu
 
 OPERATIONS, OUTPUT = "op", "output"
 
@@ -29,20 +29,23 @@ class ChoiceCell(nn.Module):
 
     Args:
         parents: the group that weighs the parents of each block; None where all earlier ones are taken.
+        ops: the candidates of each block.
         c_in: channels of the input.
         channels: of every block.
         norm: the batch norms.
 
     """
 
-    def __init__(self, parents: Sequence[str | None], c_in: int, channels: int, norm: Norm) -> None:
+    def __init__(
+        self, parents: Sequence[str | None], ops: Sequence[str], c_in: int, channels: int, norm: Norm
+    ) -> None:
         super().__init__()
         self.parents = list(parents)
         self.projections = nn.ModuleList(
             conv_norm_relu(c_in, channels, 1, norm(channels)) for _ in (*parents, OUTPUT)
         )
         self.ops = nn.ModuleList(
-            nn.ModuleList(vertex_op(name, channels, norm) for name in OPS) for _ in parents
+            nn.ModuleList(vertex_op(name, channels, norm) for name in ops) for _ in parents
         )
 
     def forward(self, x: Tensor, plans: Mapping[str, Plan]) -> Tensor:
@@ -74,7 +77,13 @@ class ChoiceBackbone(Backbone):
     """A 3×3 stem, three stacks of cells with max pooling between, and a 1×1 convolution at the end."""
 
     def __init__(
-        self, parents: Sequence[str | None], norm: Norm, in_channels: int, channels: int, cells: int
+        self,
+        parents: Sequence[str | None],
+        ops: Sequence[str],
+        norm: Norm,
+        in_channels: int,
+        channels: int,
+        cells: int,
     ) -> None:
         super().__init__()
         if cells < 1 or channels < 1:
@@ -87,7 +96,7 @@ class ChoiceBackbone(Backbone):
         self.widths = []
         for index in range(STACKS * cells):
             channels *= 2 if index and index % cells == 0 else 1
-            self.cells.append(ChoiceCell(parents, width, channels, norm))
+            self.cells.append(ChoiceCell(parents, ops, width, channels, norm))
             width = side_by_side * channels
             self.widths.append(width)
         self.last = conv_norm(width, channels, 1, 1, norm)

@@ -8,7 +8,7 @@ kept with probability 1/n.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations
 
@@ -65,16 +65,18 @@ def _orders(matrix: Matrix, placed: list[int]) -> Iterator[list[int]]:
             yield from _orders(matrix, [*placed, vertex])
 
 
-def draw(generator: torch.Generator) -> Module:
+def draw(generator: torch.Generator, candidates: Sequence[str] = OPS) -> Module:
     """A module, uniformly at random among those that are not the same but for the order of their vertices."""
-    counts = [len(whole_matrices(v)) * len(OPS) ** (v - 2) for v in range(2, MOST_VERTICES + 1)]
+    counts = [len(whole_matrices(v)) * len(candidates) ** (v - 2) for v in range(2, MOST_VERTICES + 1)]
     while True:
         vertices, index = 2, _below(sum(counts), generator)
         while index >= counts[vertices - 2]:
             index -= counts[vertices - 2]
             vertices += 1
-        which, index = divmod(index, len(OPS) ** (vertices - 2))
-        ops = tuple(OPS[index // len(OPS) ** place % len(OPS)] for place in range(vertices - 2))
+        which, index = divmod(index, len(candidates) ** (vertices - 2))
+        ops = tuple(
+            candidates[index // len(candidates) ** place % len(candidates)] for place in range(vertices - 2)
+        )
         module = Module(whole_matrices(vertices)[which], ops)
         if _below(labelings(module), generator) == 0:
             return module

@@ -25,6 +25,9 @@ from nas_lightning.spaces.supernet import Supernet
 class NasBench101(ModuleSpace):
     """One module for all places in the network.
 
+    Args:
+        ops: the candidates of every vertex, by default the benchmark's: names, dotted names of a user's own.
+
     >>> space = NasBench101()
     >>> genotype = space.parse("010001000:input,maxpool3x3,output")
     >>> print(genotype)
@@ -52,15 +55,15 @@ class NasBench101(ModuleSpace):
 
     def sample(self, generator: torch.Generator) -> Genotype:
         """One of the 423,624, each as likely as any other."""
-        return self.genotype(sampling101.draw(generator))
+        return self.genotype(sampling101.draw(generator, self.ops))
 
     def neighbours(self, genotype: Genotype) -> list[Genotype]:
         """Another operation, an edge more or less, or a vertex of one edge in and one out more or less."""
-        return [self.genotype(module) for module in modules101.variations(self.module(genotype))]
+        return [self.genotype(module) for module in modules101.variations(self.module(genotype), self.ops)]
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
         """The public benchmark's matrix and operations, compact or as JSON, or our own JSON; pruned."""
-        module = modules101.prune(read_module(text))
+        module = modules101.prune(read_module(text, self.ops))
         modules101.check(module)
         return self.genotype(module)
 
