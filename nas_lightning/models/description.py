@@ -68,11 +68,14 @@ class Description:
         """A network as described, with weights of its own; `sizes` differ from those here."""
         size = {"in_channels": self.image[0], "num_classes": len(self.classes), **self.sizes, **sizes}
         try:
-            return self.make_space().network(self.genotype, **size)
+            network = self.make_space().network(self.genotype, **size)
         except TypeError as error:
             raise InputError(
                 f"expected the sizes that the space's networks have: {error}", got=size
             ) from None
+        if not size.get("auxiliary"):
+            network.auxiliary = None  # which a space may give by default
+        return network
 
     def check(self, network: nn.Module) -> None:
         """Raise unless the network is as described, so that a file of it can be read again."""

@@ -34,7 +34,9 @@ def model_of(name, **options):
 
 def network_of(name, num_classes=10, **sizes):
     space, size, _ = MODELS[name]
-    network = space.network(sampled(name), in_channels=3, num_classes=num_classes, **{**size, **sizes})
+    network = space.network(
+        sampled(name), in_channels=3, num_classes=num_classes, **{"auxiliary": False, **size, **sizes}
+    )
     network(torch.randn(8, 3, 16, 16))
     return network.eval()
 

@@ -205,7 +205,8 @@ def test_a_path_of_the_supernet_is_the_derived_network(on_edges, generator, size
     x = torch.randn(2, 3, *size, dtype=torch.float64)
     for _ in range(4):
         genotype = space.sample(generator)
-        network = space.network(genotype, **task, **options, norm=SEARCH_NORM).double()
+        build = {**task, **options, "norm": SEARCH_NORM, "auxiliary": False}
+        network = space.network(genotype, **build).double()
         state = supernet.state_dict()
         assert set(network.state_dict()) <= set(state)
         network.load_state_dict({key: state[key] for key in network.state_dict()})

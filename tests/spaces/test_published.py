@@ -43,7 +43,7 @@ def test_each_has_a_description_and_trains(name):
     assert data["source"]
     genotype = space.parse(data)
     assert space.parse(space.notation(genotype)) == genotype
-    network = space.network(genotype, in_channels=3, num_classes=5, channels=4, cells=3)
+    network = space.network(genotype, in_channels=3, num_classes=5, channels=4, cells=3, auxiliary=False)
     network(torch.randn(2, 3, 9, 9)).sum().backward()
     idle = [name for name, p in network.named_parameters() if p.grad is None]
     dead = {node for _, cell in genotype for node in dead_nodes(cell)}

@@ -2,7 +2,7 @@
 
 An operation is what `(channels, stride, norm)` builds: a module that keeps the channels and divides the
 resolution by the stride. `norm(channels)` is the batch norm to use. One that starts with a ReLU says so
-(`NeedsReLU`) and expects its input already rectified: the cell does that once for all edges that leave a node.
+(`NeedsReLU`) and expects its input already rectified: a node does that once for all its edges.
 
     @operation()
     class GhostConv(nn.Module):  # in my_ops.py: space.ops=[skip_connect,my_ops.GhostConv]
