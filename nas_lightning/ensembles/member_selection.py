@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -71,7 +72,9 @@ def select(pool: Evaluation, size: int) -> Selection:
     return Selection(pool, tuple(chosen), tuple(losses))
 
 
-def predictions(runs: Sequence[Path], batches: Sequence[Batch], device: torch.device) -> Evaluation:
-    """What the networks of these runs predict; one of them is in memory at a time."""
-    found = [evaluate(Ensemble.of_runs([run]).to(device), batches) for run in runs]
+def predictions(
+    runs: Sequence[Path], batches: Sequence[Batch], device: torch.device, **own: Any
+) -> Evaluation:
+    """What the networks of these runs predict; one of them is in memory at a time; `own` as in `load`."""
+    found = [evaluate(Ensemble.of_runs([run], **own).to(device), batches) for run in runs]
     return Evaluation(torch.cat([alone.probabilities for alone in found]), found[0].labels)

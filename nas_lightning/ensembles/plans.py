@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 
@@ -47,9 +47,9 @@ class Plan(ABC):
     def members(self, index: int, found: int) -> list[Member]:
         """What to train, with the architecture that was chosen out of how many there are."""
 
-    def assemble(self, runs: Sequence[Path]) -> Ensemble:
-        """The ensemble of the networks that these runs trained."""
-        return Ensemble.of_runs(runs)
+    def assemble(self, runs: Sequence[Path], **own: Any) -> Ensemble:
+        """The ensemble of the networks that these runs trained; `own` as in `nas_lightning.load`."""
+        return Ensemble.of_runs(runs, **own)
 
 
 class EveryArchitecture(Plan):
@@ -130,8 +130,8 @@ class DropPathPasses(Plan):
     def members(self, index: int, found: int) -> list[Member]:
         return [Member(index, 0)]
 
-    def assemble(self, runs: Sequence[Path]) -> Ensemble:
-        one = Ensemble.of_runs(runs)
+    def assemble(self, runs: Sequence[Path], **own: Any) -> Ensemble:
+        one = Ensemble.of_runs(runs, **own)
         return McDropPath(one.members[0], one.known, rate=self.rate, passes=self.passes).eval()
 
 
@@ -154,8 +154,8 @@ class TrainedRuns(Plan):
     def members(self, index: int, found: int) -> list[Member]:
         return []
 
-    def assemble(self, runs: Sequence[Path]) -> Ensemble:
-        return super().assemble([*runs, *self.runs])
+    def assemble(self, runs: Sequence[Path], **own: Any) -> Ensemble:
+        return super().assemble([*runs, *self.runs], **own)
 
 
 def _runs_in(folder: Path) -> list[Path]:

@@ -148,6 +148,11 @@ def own_folders() -> list[Path]:
     return [Path(source.path) for source in sources if source.provider == "command-line"]
 
 
+def own_parts(cfg: DictConfig) -> dict[str, Any]:
+    """What a user has of their own that files may name, as `make_space` takes it."""
+    return {"folders": own_folders(), "operations": list(cfg.operations)}
+
+
 def space_config(name: str) -> DictConfig:
     """The configuration of the space of that name, with the sizes of its networks."""
     known = groups(own_folders())["space"]

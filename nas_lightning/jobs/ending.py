@@ -20,6 +20,7 @@ from nas_lightning.jobs.configured import own_folders
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.options import option_file
 from nas_lightning.report.page import write_report
+from nas_lightning.spaces.ops import own_targets
 from nas_lightning.text import quote, short_path
 
 _TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
@@ -84,7 +85,8 @@ def training_command(cfg: DictConfig, count: int) -> str:
     words = [*_program("train"), *_config_dir(), "genotype=file", f"genotype.path={_value(path)}"]
     several = ["ensemble=all"] if count > 1 else []
     sizes = [line for line in HydraConfig.get().overrides.task if line.startswith("network.")]
-    return shlex.join([*words, *several, *_dataset(cfg), *sizes])
+    own = _operations(own_targets(cfg.space.get("ops") or ()))
+    return shlex.join([*words, *own, *several, *_dataset(cfg), *sizes])
 
 
 def again(facts: Mapping[str, Any]) -> str:
@@ -97,11 +99,19 @@ def again(facts: Mapping[str, Any]) -> str:
 
 def uses(cfg: DictConfig) -> dict[str, str]:
     """What is done with a trained network, ready to be typed."""
-    run = short_path(cfg.run)
-    further = [*_program("train"), *_config_dir(), f"init={_value(run)}", "retrain=finetune"]
+    run, own = short_path(cfg.run), [*cfg.operations]
+    further = [
+        *_program("train"),
+        *_config_dir(),
+        f"init={_value(run)}",
+        "retrain=finetune",
+        *_operations(own),
+    ]
+    export = [_python(), "-m", "nas_lightning.models.export", run, f"{run}/model.onnx", *_config_dir()]
+    allowed = [word for name in own for word in ("--operation", name)]
     return {
-        "Use it in Python": f"network = nas_lightning.load({run!r})",
-        "Export it": shlex.join([_python(), "-m", "nas_lightning.models.export", run, f"{run}/model.onnx"]),
+        "Use it in Python": f"network = nas_lightning.load({_arguments(cfg)})",
+        "Export it": shlex.join([*export, *allowed]),
         "Train it further on your own images": f"{shlex.join(further)} dataset=image_folder dataset.root=…",
     }
 
@@ -110,15 +120,27 @@ def ensemble_uses(cfg: DictConfig, members: int) -> dict[str, str]:
     """What is done with a trained ensemble of so many networks, ready to be typed."""
     run = short_path(cfg.run)
     attack = [*_program("analyze"), *_config_dir(), "study=defence", f"study.ensemble={_value(run)}"]
-    use = {
-        "Use it in Python": f"from nas_lightning.ensembles import Ensemble; ensemble = Ensemble.load({run!r})"
-    }
+    load = f"ensemble = Ensemble.load({_arguments(cfg)})"
+    use = {"Use it in Python": f"from nas_lightning.ensembles import Ensemble; {load}"}
     return {**use, "Attack it": shlex.join([*attack, *_dataset(cfg)])} if members > 1 else use
 
 
 def resume_command(script: str, cfg: DictConfig) -> str:
     """What goes on with this run, ready to be typed."""
     return shlex.join([*_program(script), f"resume={_value(short_path(cfg.run))}"])
+
+
+def _operations(own: Sequence[str]) -> list[str]:
+    """What allows a file to name operations of a user's own."""
+    return [f"operations=[{','.join(own)}]"] if own else []
+
+
+def _arguments(cfg: DictConfig) -> str:
+    """Those of `nas_lightning.load` for this run, in Python."""
+    own = {"folders": [short_path(folder) for folder in own_folders()], "operations": [*cfg.operations]}
+    return ", ".join(
+        [repr(short_path(cfg.run)), *(f"{name}={value}" for name, value in own.items() if value)]
+    )
 
 
 def _program(name: str) -> list[str]:

@@ -28,7 +28,7 @@ from nas_lightning.ensembles.evaluation import (
 from nas_lightning.ensembles.member_selection import Selection, predictions, select
 from nas_lightning.ensembles.plans import Plan
 from nas_lightning.genotype import FILE_NAME, write_genotypes
-from nas_lightning.jobs.configured import make
+from nas_lightning.jobs.configured import make, own_parts
 from nas_lightning.jobs.ending import again, ensemble_uses
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.findings import Findings
@@ -48,9 +48,11 @@ def conclude(cfg: DictConfig, plan: Plan, runs: Sequence[Path]) -> dict[str, Any
     device = make(cfg.trainer, logger=False).strategy.root_device
     selection = None
     if plan.selects is not None:
-        selection = select(predictions(runs, every_held_out_batch(data), device), plan.selects)
+        selection = select(
+            predictions(runs, every_held_out_batch(data), device, **own_parts(cfg)), plan.selects
+        )
         runs = [runs[number] for number in selection.chosen]
-    ensemble = plan.assemble(runs)
+    ensemble = plan.assemble(runs, **own_parts(cfg))
     check_images(ensemble, data)
     ensemble.save(run / FOLDER)
     ensemble.to(device)

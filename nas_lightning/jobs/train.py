@@ -20,6 +20,7 @@ from nas_lightning.jobs.configured import (
     make_trainer,
     metrics,
     own_folders,
+    own_parts,
     sizes_of,
     space_config,
     took,
@@ -104,7 +105,7 @@ def architecture(cfg: DictConfig) -> Architecture:
             )
         genotype = found[chosen["index"]]
         try:
-            space = make_space(genotype.space, genotype.settings.to_dict(), folders=own_folders())
+            space = make_space(genotype.space, genotype.settings.to_dict(), **own_parts(cfg))
             space.check(genotype)
         except InputError as error:
             raise InputError(str(error), where=chosen["path"]) from None
@@ -119,7 +120,7 @@ def _of_trained(cfg: DictConfig) -> Architecture:
     """The architecture of the network that training starts from."""
     if cfg.get("genotype") is not None:
         raise InputError("expected either init, which has an architecture, or a genotype", got="both")
-    known = describe(cfg.init, folders=own_folders())
+    known = describe(cfg.init, **own_parts(cfg))
     return Architecture(known.genotype, known.make_space(), {**known.sizes, **_plain(cfg.network)})
 
 

@@ -225,12 +225,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--with-normalisation", action="store_true", help="take images with values from 0 to 1, as they are"
     )
+    parser.add_argument("--config-dir", action="append", default=[], help="your own folder of spaces")
+    parser.add_argument("--operation", action="append", default=[], help="your own that the file may name")
     options = parser.parse_args(arguments)
     try:
         if options.batch != "dynamic" and not options.batch.isdecimal():
             raise InputError("expected a number or dynamic", got=options.batch, where="--batch")
         batch = None if options.batch == "dynamic" else int(options.batch)
-        network = load(options.source, with_normalisation=options.with_normalisation)
+        own = {"folders": options.config_dir, "operations": options.operation}
+        network = load(options.source, with_normalisation=options.with_normalisation, **own)
         image = describe(options.source).image
         print(export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size))
     except InputError as error:

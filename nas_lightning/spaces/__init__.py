@@ -12,6 +12,7 @@ from nas_lightning.spaces.nasbench101.oneshot import NasBench1Shot1
 from nas_lightning.spaces.nasbench101.space import NasBench101
 from nas_lightning.spaces.nasbench201 import NasBench201
 from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.ops import operation
 from nas_lightning.spaces.registry import make_space
 from nas_lightning.spaces.supernet import Supernet
 
@@ -28,6 +29,7 @@ __all__ = [
     "Supernet",
     "TwoLayer",
     "make_space",
+    "operation",
 ]
 
 if not TYPE_CHECKING:  # which is to know a misspelt name

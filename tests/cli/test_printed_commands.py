@@ -2,44 +2,114 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
+import torch
 
 import nas_lightning
-from tests.spaces.conftest import SPACES, small_words
+import nas_lightning.models.export
+from nas_lightning.genotype import read_genotypes
+from tests.yamls import options, small
 
 IMAGES = ("dataset=fake", "dataset.shape=[1,8,8]", "dataset.train_size=32", "dataset.test_size=16")
-FURTHER = {"two nodes": ("darts", "space.nodes=2")}
-CASES = {**{name: (name,) for name in SPACES}, **FURTHER}
+FURTHER = {
+    "two nodes": ("darts", "space.nodes=2"),
+    "three operations": ("nasbench201", "space.ops=[none,nor_conv_3x3,sep_conv_3x3]"),
+}
+CASES = {**{name: (name,) for name in options("space")}, **FURTHER}
+GHOST = '''
+import torch
+from torch import nn
+
+
+class GhostConv(nn.Module):
+    """Half of the channels by a convolution, the others by a depthwise one of those (arXiv:1911.11907)."""
+
+    def __init__(self, channels, stride, norm):
+        super().__init__()
+        half = (channels + 1) // 2
+        self.first = nn.Conv2d(channels, half, 3, stride, padding=1, bias=False)
+        self.second = nn.Conv2d(half, half, 3, padding=1, groups=half, bias=False)
+        self.channels, self.norm = channels, norm(channels)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.norm(torch.cat([x, self.second(x)], dim=1)[:, : self.channels])
+'''
+OF_CELLS = {
+    "darts": "skip_connect",
+    "darts_nasi": "skip_connect",
+    "nasbench201": "none,skip_connect",
+    "nasbench101": "maxpool3x3",
+    "nasbench1shot1_s1": "maxpool3x3",
+}
 
 
 def printed(out: str, purpose: str) -> str:
+    """The command under a heading that a run prints."""
     found = re.search(rf"^{purpose}:\n  (.+)$", out, re.MULTILINE)
     assert found, out
     return found[1]
 
 
-def words(line: str, script: str) -> list[str]:
-    """What follows the script in a printed command."""
+def words(line: str, program: str) -> list[str]:
+    """What follows the program in a printed command."""
     parts = shlex.split(line)
-    place = next(i for i, part in enumerate(parts) if part.endswith((f"{script}.py", f"nas-{script}")))
+    place = next(i for i, part in enumerate(parts) if part.endswith(program))
     return parts[place + 1 :]
+
+
+def run_what_is_printed(command, *chosen: str) -> tuple[nas_lightning.models.file.Description, str]:
+    """Search, train as the search says, load as the training says; what the file says, and the last words."""
+    searched = command("search", "strategy=random", "strategy.count=1", *chosen, *IMAGES, "run=searched")
+    assert searched.code == 0, searched.err
+    quick = ("trainer.max_epochs=1", "run=trained")
+    trained = command("train", *words(printed(searched.out, "Train it"), "train.py"), *quick)
+    assert trained.code == 0, trained.err
+    there = {"nas_lightning": nas_lightning}
+    exec(printed(trained.out, "Use it in Python"), there)
+    assert there["network"](torch.zeros(1, 1, 8, 8)).shape == (1, 4)
+    known = nas_lightning.describe("trained")
+    assert known.genotype == read_genotypes("searched")[0]
+    return known, trained.out
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_commands_that_a_run_prints_run(command, case):
     name, *settings = CASES[case]
-    chosen = (f"space={name}", *small_words(name), *settings, *IMAGES)
-    searched = command("search", "strategy=random", "strategy.count=1", *chosen, "run=searched")
-    assert searched.code == 0, searched.err
-    quick = ("trainer.max_epochs=1", "run=trained")
-    trained = command("train", *words(printed(searched.out, "Train it"), "train"), *quick)
-    assert trained.code == 0, trained.err
-    there = {}
-    exec(f"import nas_lightning; {printed(trained.out, 'Use it in Python')}", there)
-    known = nas_lightning.describe("trained")
-    assert known.genotype == nas_lightning.genotype.read_genotypes("searched")[0]
+    known, _ = run_what_is_printed(command, f"space={name}", *small("space", name), *settings)
     for word in settings:
         key, value = word.removeprefix("space.").split("=")
         assert str(known.settings[key]).replace("'", "").replace(" ", "") == value
-    assert there["network"](nas_lightning.models.file.torch.zeros(1, 1, 8, 8)).shape == (1, 4)
+
+
+@pytest.fixture
+def ghost(tmp_path, monkeypatch) -> str:
+    (tmp_path / "ghost_ops.py").write_text(GHOST)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "ghost_ops.GhostConv"
+
+
+@pytest.mark.parametrize("name", OF_CELLS)
+def test_an_operation_of_one_s_own_is_searched_trained_drawn_and_exported(command, ghost, name):
+    ops = f"space.ops=[{OF_CELLS[name]},{ghost}]"
+    known, out = run_what_is_printed(command, f"space={name}", *small("space", name), ops)
+    assert ghost in known.genotype.ops
+    assert (
+        "GhostConv" in Path("searched/figures/genotype.svg").read_text()
+        or Path("searched/report.html").exists()
+    )
+    target = words(printed(out, "Export it"), "nas_lightning.models.export")
+    nas_lightning.models.export.main([word.replace(".onnx", ".pt2") for word in target])
+    assert Path("trained/model.pt2").is_file()
+
+
+@pytest.mark.parametrize("name", [name for name in OF_CELLS if name != "nasbench101"])
+def test_a_supernet_has_an_operation_of_one_s_own(command, ghost, name):
+    ops = f"space.ops=[{OF_CELLS[name]},{ghost}]"
+    chosen = (f"space={name}", *small("space", name), ops, *IMAGES, "trainer.max_epochs=1")
+    outcome = command("search", "strategy=darts", *chosen, "run=searched")
+    assert outcome.code == 0, outcome.err
+    weights = torch.load("searched/checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    assert any("ghost" in key or "second.weight" in key for key in weights)

@@ -22,6 +22,7 @@ from nas_lightning.spaces.ops.registry import (
     is_operation,
     operation,
     operation_names,
+    own_targets,
 )
 
 __all__ = [
@@ -45,5 +46,6 @@ __all__ = [
     "is_operation",
     "operation",
     "operation_names",
+    "own_targets",
     "weighted",
 ]

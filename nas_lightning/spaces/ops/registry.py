@@ -122,6 +122,12 @@ def operation_names(ops: Iterable[str | OpFactory]) -> tuple[str, ...]:
     return tuple(op if isinstance(op, str) and is_operation(op) else add_operation(op).name for op in ops)
 
 
+def own_targets(names: Iterable[str]) -> list[str]:
+    """The dotted names of a user's own among these candidates."""
+    found = [find_operation(name) for name in names if name != NONE]
+    return [op.target for op in found if op.is_own]
+
+
 def build_op(name: str, channels: int, stride: int, norm: Norm) -> nn.Module:
     """The operation `name`; it keeps the number of channels and divides the resolution by `stride`."""
     return find_operation(name).build(channels, stride, norm)
