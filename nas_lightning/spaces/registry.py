@@ -55,9 +55,10 @@ def make_space(
     """
     for own_operation in operations:
         add_operation(own_operation)
-    for op in settings.get("ops") or ():
+    named = settings.get("ops", ())
+    for op in named if isinstance(named, (list, tuple)) else ():  # of what else it is, the space says it
         if not is_operation(str(op)):
-            raise InputError("expected operations that are known; your own: operations=[…]", got=op)
+            raise InputError("expected operations that are known (your own: operations=[…])", got=op)
     if space is None:
         made, own = find_space(name, folders)
     elif name in (space.name, f"{space.__module__}.{space.__qualname__}"):

@@ -96,10 +96,7 @@ def test_an_operation_of_one_s_own_is_searched_trained_drawn_and_exported(comman
     ops = f"space.ops=[{OF_CELLS[name]},{ghost}]"
     known, out = run_what_is_printed(command, f"space={name}", *small("space", name), ops)
     assert ghost in known.genotype.ops
-    assert (
-        "GhostConv" in Path("searched/figures/genotype.svg").read_text()
-        or Path("searched/report.html").exists()
-    )
+    assert "GhostConv" in Path("searched/report.html").read_text()
     target = words(printed(out, "Export it"), "nas_lightning.models.export")
     nas_lightning.models.export.main([word.replace(".onnx", ".pt2") for word in target])
     assert Path("trained/model.pt2").is_file()

@@ -207,6 +207,11 @@ def test_no_module_is_imported_for_a_name_in_a_file(tmp_path, refusal):
         for change in (with_fields(space=named("trap_of_a_file.Space")), of_0_1("trap_of_a_file.Space")):
             header_of(path, change)
             assert "expected a space" in refusal(load, path)
+        ops = ["none", "trap_of_a_file.Op"]
+        header_of(path, with_fields(format=2, space=named("nasbench201", ops=ops)))
+        assert "expected operations that are known" in refusal(load, path)
+        header_of(path, with_fields(space=named("nasbench201", ops=["none", "os.system"])))
+        assert "expected operations that are known" in refusal(load, path)
     finally:
         sys.path.remove(str(tmp_path))
 

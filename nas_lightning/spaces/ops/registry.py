@@ -117,7 +117,7 @@ def operation_names(ops: Iterable[str | OpFactory]) -> tuple[str, ...]:
     >>> operation_names(["none", "skip_connect", "nas_lightning.spaces.ops.pooling.max_pool_3x3"])
     ('none', 'skip_connect', 'max_pool_3x3')
     """
-    if isinstance(ops, str):
+    if isinstance(ops, str) or not isinstance(ops, Iterable):
         raise InputError("expected a list of operations", got=ops, where="space.ops")
     return tuple(op if isinstance(op, str) and is_operation(op) else add_operation(op).name for op in ops)
 
