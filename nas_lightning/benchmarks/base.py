@@ -17,7 +17,13 @@ AccuracyTable = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class TableEntry:
-    """What one architecture reaches, in percent, by data set; None: not in this table."""
+    """What one architecture reaches, in percent, by data set; None: not in this table.
+
+    Args:
+        test: accuracy on the test images, after all epochs.
+        valid: validation accuracy after all epochs.
+        valid_12: validation accuracy after 12 epochs.
+    """
 
     test: Mapping[str, float]
     valid: Mapping[str, float] | None

@@ -11,7 +11,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Cost(NamedTuple):
-    """What a network weighs, for one image."""
+    """What a network weighs, for one image.
+
+    Args:
+        params: trainable parameters.
+        macs: multiply-adds of the forward pass.
+
+    >>> str(Cost(params=24, macs=384))
+    '24 parameters, 384 multiply-adds'
+    """
 
     params: int
     macs: int

@@ -29,7 +29,23 @@ class BatchSource(Protocol[T]):
 
 
 class TrainBatches:
-    """Shuffled, augmented batches of one set; the last incomplete one is dropped."""
+    """Shuffled, augmented batches of one set; the last incomplete one is dropped.
+
+    Args:
+        samples: some of a data set.
+        batch_size: images of a batch of one process.
+        seed: what the order and the augmentation follow from.
+        augment: what is done to a batch; None: nothing.
+        mean: of each channel, as a fraction of the largest value.
+        std: of each channel, as a fraction of the largest value.
+
+    >>> import torch
+    >>> from nas_lightning.data.samples import TensorSamples
+    >>> samples = TensorSamples(torch.zeros(10, 1, 2, 2, dtype=torch.uint8), torch.arange(10))
+    >>> source = TrainBatches(samples, batch_size=4, seed=0, augment=None, mean=(0.0,), std=(1.0,))
+    >>> len(source), [len(y) for _, y in source.batches(epoch=0, start=0, count=2)]
+    (2, [4, 4])
+    """
 
     def __init__(
         self,
@@ -71,7 +87,12 @@ class TrainBatches:
 
 
 class PairedBatches:
-    """Two sources side by side; as many batches as the longer has, the shorter is reshuffled and goes on."""
+    """Two sources side by side; as many batches as the longer has, the shorter is reshuffled and goes on.
+
+    Args:
+        train: batches for the weights.
+        valid: batches for the architecture.
+    """
 
     def __init__(self, train: BatchSource[Batch], valid: BatchSource[Batch]) -> None:
         self.train, self.valid = train, valid
@@ -91,6 +112,9 @@ class EpochLoader(Generic[T]):
 
     Lightning calls `set_epoch` through `sampler`, after it has asked for the iterator: the iterator therefore
     looks at the epoch when its first batch is asked for.
+
+    Args:
+        source: what gives any batch of any epoch by its number.
     """
 
     batch_sampler = None  # Lightning looks for one wherever there is a `sampler`
@@ -139,7 +163,14 @@ class EpochLoader(Generic[T]):
 
 
 class EvalLoader:
-    """Every sample exactly once, in order and without augmentation; each process reads its own share."""
+    """Every sample exactly once, in order and without augmentation; each process reads its own share.
+
+    Args:
+        samples: some of a data set.
+        batch_size: images of a batch of one process.
+        mean: of each channel, as a fraction of the largest value.
+        std: of each channel, as a fraction of the largest value.
+    """
 
     def __init__(
         self, samples: Samples, batch_size: int, mean: tuple[float, ...], std: tuple[float, ...]

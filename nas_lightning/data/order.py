@@ -30,7 +30,14 @@ def rank_and_world() -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The share of one process in a global batch: `rows` of the set, from position `first` of `total`."""
+    """The share of one process in a global batch: `rows` of the set, from position `first` of `total`.
+
+    Args:
+        rows: (batch,), which samples of the set.
+        first: the place of the first of them in the global batch.
+        total: the size of the global batch.
+        key: what else the batch's random numbers follow from.
+    """
 
     rows: Tensor  # (batch,)
     first: int = 0

@@ -21,6 +21,16 @@ class GradNorm(Metric):
 
     The sum is what Abdelfattah et al. (2021, arXiv:2101.08134, section 3.2.1) and the public code of the
     thesis compute, and ranks cells of NAS-Bench-201 better; `per_layer=False` is the equation.
+
+    Args:
+        per_layer: add up the norms of the parameter tensors; False: the norm of all together.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> network, batch = nn.Linear(2, 2, bias=False), (torch.eye(2), torch.tensor([0, 1]))
+    >>> _ = nn.init.eye_(network.weight)
+    >>> round(GradNorm()(network, batch).item(), 4)  # four entries of ±1/(2 + 2e)
+    0.2689
     """
 
     per_layer: bool = True
@@ -37,6 +47,9 @@ class Snip(Metric):
     Σ |θ ⊙ g| is what SNIP (Lee et al. 2019, arXiv:1810.02340, equation 6), Abdelfattah et al. and the public
     code of the thesis compute. `per_weight=False` is the equation; a convolution with batch norm behind it
     has θᵀg = 0, so that it only sees the other parameters, and it does not rank such networks.
+
+    Args:
+        per_weight: take the absolute value of each weight's product; False: of their sum.
     """
 
     per_weight: bool = True
@@ -56,6 +69,9 @@ class Grasp(Metric):
     As in the public code, H and g are those of the whole batch, where the equation has a sample's, and of the
     weights of convolutions and linear layers, without biases and batch norms, whose share would hide theirs.
     `signed` keeps GraSP's sign, Σ −θ ⊙ (H g) (Wang et al. 2020, arXiv:2002.07376, equation 8).
+
+    Args:
+        signed: keep GraSP's sign; False: the absolute value.
     """
 
     signed: bool = False

@@ -22,7 +22,12 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Judgement(NamedTuple):
-    """Mean loss and accuracy over some batches."""
+    """Mean loss and accuracy over some batches.
+
+    Args:
+        loss: mean cross entropy.
+        accuracy: a share of 1.
+    """
 
     loss: float
     accuracy: float

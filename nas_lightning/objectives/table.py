@@ -15,7 +15,12 @@ from nas_lightning.genotype import Genotype
 
 @dataclass(frozen=True)
 class ValidationAccuracy:
-    """The validation accuracy after all epochs or fewer, in percent; reads no test accuracy."""
+    """The validation accuracy after all epochs or fewer, in percent; reads no test accuracy.
+
+    Args:
+        benchmark: the table.
+        epochs: after how many; None: all.
+    """
 
     benchmark: TabularBenchmark
     epochs: int | None = None
@@ -34,7 +39,12 @@ class ValidationAccuracy:
 
 @dataclass(frozen=True)
 class OracleAccuracy:
-    """The final test accuracy, in percent, which no search could know."""
+    """The final test accuracy, in percent, which no search could know.
+
+    Args:
+        benchmark: the table.
+        name: under which searches show it.
+    """
 
     benchmark: TabularBenchmark
     name: str = "oracle_test_accuracy"

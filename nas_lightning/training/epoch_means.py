@@ -18,6 +18,15 @@ class EpochMeans(nn.Module):
     It is part of the module's state, so that an epoch that was interrupted goes on with what it had; with
     several processes the first one's part is saved. Call `reset` where an epoch starts, not where it ends: a
     checkpoint may be taken in between.
+
+    Args:
+        num_classes: what the network tells apart.
+        top5: whether the accuracy among the five likeliest classes counts, too.
+
+    >>> means, y = EpochMeans(num_classes=3), torch.tensor([0, 2])
+    >>> means.update(torch.tensor(4.0), torch.eye(3)[[0, 1]], y, len(y))
+    >>> means.loss.compute(), means.accuracy.compute()
+    (tensor(2.), tensor(0.5000))
     """
 
     def __init__(self, num_classes: int, top5: bool = False) -> None:

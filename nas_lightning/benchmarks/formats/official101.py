@@ -28,7 +28,17 @@ _END = 2  # of the evaluations: the start, half way, the end
 
 
 class Run(NamedTuple):
-    """What a record says of the end of a run; accuracies are shares of 1."""
+    """What a record says of the end of a run; accuracies are shares of 1.
+
+    Args:
+        hash: of the module.
+        epochs: of the run.
+        module: matrix and operations, as text.
+        parameters: of the network.
+        seconds: of the training.
+        valid: validation accuracy at the end.
+        test: test accuracy at the end.
+    """
 
     hash: str
     epochs: int

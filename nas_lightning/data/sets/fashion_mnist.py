@@ -35,7 +35,13 @@ CLASSES = (
 
 
 class FashionMnist(SmallImages):
-    """`root`, or FashionMNIST/raw in it, has the four published files, compressed or not."""
+    """`root`, or FashionMNIST/raw in it, has the four published files, compressed or not.
+
+    Args:
+        root: a folder with the four published files, packed or not, or with FashionMNIST/raw in it.
+        download: fetch the files into `root` if they are not there.
+        **image_data: see `SmallImages`.
+    """
 
     name = "fashion_mnist"
 

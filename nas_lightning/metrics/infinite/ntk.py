@@ -73,6 +73,9 @@ class InfiniteNTKLambdaMin(Metric):
     """λ_min of the infinitely wide network of the same activations and skips; its weights do not matter.
 
     For networks of `mlp` and `two_layer`, at inputs x/√d. `lemma` is explained above.
+
+    Args:
+        lemma: as lemma 1 is written.
     """
 
     counts_only: ClassVar[bool] = True

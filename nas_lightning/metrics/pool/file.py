@@ -20,6 +20,11 @@ class PoolFile:
     """A CSV file `arch, <metrics>`, appended to line by line, and `<path>.json` with its settings.
 
     A kill can cut no line but the last, which is dropped when the file is read.
+
+    Args:
+        path: the CSV file.
+        metrics: its columns behind `arch`.
+        settings: what the scores depend on; a file that was made with others is refused.
     """
 
     def __init__(self, path: Path, metrics: Sequence[str], settings: Mapping[str, Any]) -> None:

@@ -80,7 +80,16 @@ def score_pool(
 
 @dataclass(frozen=True)
 class Work:
-    """What is done to each architecture, in whatever process."""
+    """What is done to each architecture, in whatever process.
+
+    Args:
+        network: genotype → derived network.
+        batch: inputs and labels that all are scored on.
+        metrics: by the names that their values get.
+        scheme: how the weights are drawn.
+        seed: of the weights.
+        threads: of each process.
+    """
 
     network: Callable[[Genotype], nn.Module]
     batch: Batch
