@@ -59,7 +59,7 @@ def write_report(
     page = render(
         "page.html",
         title=record.title,
-        tiles=dict(_tiles(record)),
+        tiles=dict(read_facts(record)),
         sections=[section for section in _sections(record, commands, findings) if section is not None],
     )
     return write_whole(run / REPORT_FILE, page)
@@ -93,8 +93,8 @@ def _sections(
     yield read_section("Configuration", "configuration.html", lambda: read_configuration(run))
 
 
-def _tiles(record: RunRecord) -> Iterator[tuple[str, Any]]:
-    """The facts at the top."""
+def read_facts(record: RunRecord) -> Iterator[tuple[str, Any]]:
+    """What stands at the top of a page, by name."""
     values = {**record.choices, **record.facts}
     names = ("study", "seed") if record.script == "analyze" else ("strategy", "space", "dataset", "seed")
     for key in names:

@@ -1,6 +1,7 @@
-"""The pages of runs, made anew from their folders.
+"""The page of a run, made anew from its folder; of several runs, a page that compares them.
 
-nas-report outputs/search/* outputs/train/*
+nas-report outputs/search/<run>
+nas-report outputs/search/* --out comparison.html
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ from nas_lightning.text import short_path
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; prints the path of each page."""
+    """The command; prints the path of the page."""
     lines = (__doc__ or "").splitlines()
     parser = argparse.ArgumentParser(prog="nas-report", description=lines[0])
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs, of search, training or study")
+    parser.add_argument("--out", type=Path, default=Path("comparison.html"), help="the page of several runs")
     options = parser.parse_args(arguments)
-    from nas_lightning.report.page import write_report  # draws: --help need not wait for it
+    from nas_lightning.report.page import write_report  # these draw: --help need not wait for them
+    from nas_lightning.report.side_by_side import write_side_by_side
 
-    for run in options.runs:
-        try:
-            print(short_path(write_report(run)))
-        except InputError as error:
-            sys.exit(f"error: {error}")
+    try:
+        if len(options.runs) == 1:
+            page = write_report(options.runs[0])
+        else:
+            page = write_side_by_side(options.runs, options.out)
+    except InputError as error:
+        sys.exit(f"error: {error}")
+    print(short_path(page))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.report.page import write_report
+from nas_lightning.report.side_by_side import write_side_by_side
 from nas_lightning.runs.findings import Findings
 from nas_lightning.tables import Table
-from tests.report.searches import GENOTYPES
+from tests.report.searches import GENOTYPES, write_search
 
 EVIL = "</pre></script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
 
@@ -44,6 +45,18 @@ def hostile(run):
     return write_report(run, following={EVIL: EVIL})
 
 
+def pool(run):
+    rows = [f"{number * 'x'},{number}e{number},{40 - number}" for number in range(1, 40)]
+    (run / "pool.csv").write_text("\n".join(["arch,synflow,jacov", *rows, ""]))
+    return write_report(run)
+
+
+def compared(run):
+    other = write_search(run.parent / "another")
+    (other / ".hydra" / "config.yaml").write_text(f"strategy: {{lr: {'long' * 50}}}")
+    return write_side_by_side([run, other], run / "comparison.html")
+
+
 SMALLEST = """Math.min(...[...document.querySelectorAll("body *")]
     .filter((e) => e.getClientRects().length)
     .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()))
@@ -54,7 +67,7 @@ SMALLEST = """Math.min(...[...document.querySelectorAll("body *")]
     }))"""
 
 
-@pytest.mark.parametrize("page", [search, ensemble, unfinished, hostile])
+@pytest.mark.parametrize("page", [search, ensemble, unfinished, pool, compared, hostile])
 def test_pages_fit_phones_and_screens_in_both_themes(run, browser, page):
     path = page(run)
     for width in (390, 1280):
@@ -145,3 +158,16 @@ def test_fifty_epochs_are_small_and_open_at_once(run, browser):
     assert path.stat().st_size < 1_000_000
     browser.open(path)
     assert browser.run("performance.getEntriesByType('navigation')[0].loadEventStart") < 500
+
+
+def test_a_press_on_a_head_sorts_the_table(run, browser):
+    browser.open(pool(run))
+    head = "document.querySelectorAll('table.sort th button')[1]"
+    column = (
+        "[...document.querySelectorAll('table.sort tbody tr')].map((r) => parseFloat(r.cells[1].textContent))"
+    )
+    for descending in (True, False):
+        browser.run(f"{head}.click()")
+        values = browser.run(column)
+        assert values == sorted(values, reverse=descending)
+        assert len(values) == 39
