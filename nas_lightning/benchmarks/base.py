@@ -45,6 +45,8 @@ class TabularBenchmark(ABC):
     """The numbers of epochs after which there can be validation accuracies."""
     spaces: ClassVar[tuple[str, ...]]
     """The names of the spaces whose architectures the table knows."""
+    ops: ClassVar[tuple[str, ...]]
+    """The operations of those architectures."""
     table: AccuracyTable
     """A column of test accuracies for each data set, and `<data set>-valid` and `…-valid-<epochs>`."""
     dataset: str
@@ -114,6 +116,9 @@ class TabularBenchmark(ABC):
         if space.name not in self.spaces:
             expected = " or ".join(f"space={name}" for name in self.spaces)
             raise InputError(f"expected {expected}, which the benchmark is of", got=space.name)
+        for op in space.settings.get("ops", ()):
+            if op not in self.ops:
+                raise InputError(f"expected operations of {self.title} ({near_match(op, self.ops)})", got=op)
 
     def _dataset(self, dataset: str | None) -> str:
         if dataset is not None:

@@ -25,6 +25,7 @@ from nas_lightning.benchmarks.formats.official101 import read as read_official
 from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.nasbench101.modules import OPS
 from nas_lightning.spaces.nasbench101.space import NasBench101
 
 COMMAND = "python -m nas_lightning.benchmarks.nasbench101 convert"
@@ -42,6 +43,7 @@ class TabularNasBench101(TabularBenchmark):
     datasets = (DATASET,)
     epochs, lengths = EPOCHS, LENGTHS
     spaces = ("nasbench101", "nasbench1shot1")
+    ops = OPS
 
     @checked
     def __init__(self, path: str | Path) -> None:

@@ -17,7 +17,7 @@ from nas_lightning.benchmarks.formats.official import DATASETS
 from nas_lightning.benchmarks.tables import columns_of, read
 from nas_lightning.checks import checked
 from nas_lightning.genotype import Genotype
-from nas_lightning.spaces.nasbench201 import NasBench201
+from nas_lightning.spaces.nasbench201 import OPS, NasBench201
 
 
 class TabularNasBench201(TabularBenchmark):
@@ -32,6 +32,7 @@ class TabularNasBench201(TabularBenchmark):
     datasets = DATASETS
     epochs, lengths = 200, (12, 200)
     spaces = ("nasbench201",)
+    ops = OPS
 
     @checked
     def __init__(self, path: str | Path, dataset: str = "cifar10") -> None:

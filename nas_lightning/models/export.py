@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
 from nas_lightning.models.file import describe, load
-from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.network import DerivedNetwork
 
 TOLERANCE = 1e-5  # of outputs, as a share of the largest one where that is above 1
 INPUT, OUTPUT = "images", "logits"
@@ -115,7 +115,7 @@ def _plain(network: nn.Module) -> nn.Module:
     """A copy with nothing that serves training only."""
     plain = copy.deepcopy(network).cpu().float().eval().requires_grad_(False)
     for module in plain.modules():
-        if isinstance(module, Network):
+        if isinstance(module, DerivedNetwork):
             module.auxiliary = None
     return plain
 

@@ -84,7 +84,7 @@ def op_label(op: str) -> str:
     >>> op_label("sep_conv_3x3"), op_label("skip_connect"), op_label("nor_conv_1x1"), op_label("conv_7x1_1x7")
     ('sep conv 3×3', 'skip', 'conv 1×1', 'conv 7×1 1×7')
     """
-    words = re.sub(r"(\d)x(\d)", r"\1×\2", op).split("_")
+    words = re.sub(r"(\d)x(\d)", r"\1×\2", op.rpartition(".")[2]).split("_")
     return " ".join(word for word in words if word not in ("connect", "nor"))
 
 

@@ -11,7 +11,7 @@ from nas_lightning.spaces.darts.space import DartsSpace
 from nas_lightning.spaces.nasbench101.oneshot import NasBench1Shot1
 from nas_lightning.spaces.nasbench101.space import NasBench101
 from nas_lightning.spaces.nasbench201 import NasBench201
-from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.network import DerivedNetwork, Network
 from nas_lightning.spaces.ops import operation
 from nas_lightning.spaces.registry import make_space
 from nas_lightning.spaces.supernet import Supernet
@@ -19,6 +19,7 @@ from nas_lightning.spaces.supernet import Supernet
 __all__ = [
     "DartsNasi",
     "DartsSpace",
+    "DerivedNetwork",
     "Group",
     "Mlp",
     "NasBench1Shot1",

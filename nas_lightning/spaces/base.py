@@ -115,7 +115,7 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def network(self, genotype: Genotype, *, in_channels: int, num_classes: int, **size: Any) -> Network:
-        """The network that a genotype stands for."""
+        """The network that a genotype stands for, with what a `DerivedNetwork` has."""
 
     @abstractmethod
     def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -90,8 +90,42 @@ def _pool_to_2x2(x: Tensor) -> Tensor:
     return F.avg_pool2d(x, kernel, stride)
 
 
+@runtime_checkable
+class DerivedNetwork(Protocol):
+    """What is asked of the module that `SearchSpace.network` returns, besides images → logits.
+
+    Training asks for the auxiliary head and sets the drop path; files leave out what is under `auxiliary.`;
+    fine-tuning gives other classes a new `head` and may hold the `backbone` still at first.
+
+    Args:
+        backbone: all but the classifiers.
+        head: the classifier.
+        auxiliary: a second classifier that only training has; None: there is none.
+
+    """
+
+    backbone: nn.Module
+    head: nn.Module
+    auxiliary: nn.Module | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(b, c, h, w) → (b, classes)."""
+
+    def forward_auxiliary(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of the network and of its auxiliary head."""
+
+    def set_drop_path(self, rate: float) -> None:
+        """The rate at which operations are dropped from now on, in training."""
+
+
 class Network(nn.Module):
-    """A derived network: image → logits, an ordinary module with nothing left of the search.
+    """A derived network of a backbone: an ordinary module with nothing left of the search.
+
+    Args:
+        backbone: stem and cells.
+        num_classes: outputs.
+        auxiliary: whether there is a second classifier, for training only.
+        dropout: before the classifier.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()

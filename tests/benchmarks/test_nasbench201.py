@@ -84,6 +84,9 @@ def test_objectives_are_named_for_what_they_read(validated, whole):
 def test_other_spaces_are_refused(whole):
     benchmark = TabularNasBench201(whole)
     benchmark.check_space(SPACE)
+    benchmark.check_space(NasBench201(ops=("none", "nor_conv_3x3")))
+    with pytest.raises(InputError, match="expected operations of NAS-Bench-201"):
+        benchmark.check_space(NasBench201(ops=("none", "sep_conv_3x3")))
     with pytest.raises(InputError, match="expected space=nasbench201"):
         benchmark.check_space(DartsSpace())
     with pytest.raises(InputError):

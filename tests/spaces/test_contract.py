@@ -11,7 +11,7 @@ import torch
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype, read_genotypes, write_genotypes
-from nas_lightning.spaces import SearchSpace, make_space
+from nas_lightning.spaces import DerivedNetwork, SearchSpace, make_space
 from nas_lightning.spaces.ops import SEARCH_NORM
 from tests.yamls import composed, options
 
@@ -186,6 +186,15 @@ def test_networks_train_at_any_size(named, generator, size, in_channels, num_cla
         supernet = space.supernet(**named.small("supernet", **task))
         check_training(supernet, supernet(x, weights), num_classes)
     assert all(w.grad is not None and bool(torch.isfinite(w.grad).all()) for w in weights.values())
+
+
+def test_a_network_is_what_training_and_files_ask_for(named, generator):
+    network = named.space.network(named.space.sample(generator), **named.small("network"))
+    assert isinstance(network, DerivedNetwork)
+    parts = {name.partition(".")[0] for name, _ in network.named_parameters()}
+    assert {"backbone", "head"} <= parts <= {"backbone", "head", "auxiliary"}
+    assert ("auxiliary" in parts) == (network.auxiliary is not None)
+    network.set_drop_path(0.2)
 
 
 def check_training(module, logits, num_classes):

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace, without_none
-from nas_lightning.spaces.ops import SKIP, has_parameters
+from nas_lightning.spaces.ops import NONE, SKIP, find_operation, has_parameters
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.annealed import Annealed
 from nas_lightning.strategies.oneshot.relaxations import (
@@ -155,7 +155,8 @@ def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = Fals
     operations leave L_nonskip for an average of their own.
     """
     names = {"skip": [op for op in group.ops if op == SKIP]}
-    pooling = [op for op in group.ops if pooling_group and "pool" in op]
+    others = [op for op in group.ops if pooling_group and op not in (NONE, SKIP)]
+    pooling = [op for op in others if find_operation(op).kind == "pooling"]
     if pooling:
         names["pooling"] = pooling
     names["nonskip"] = [op for op in group.ops if op != SKIP and op not in pooling]
