@@ -206,7 +206,7 @@ def _alternatives(hint: Any) -> list[tuple[Any, list[Limit]]]:
 
 def _is_kind(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
-        return value in get_args(kind)
+        return any(value == option and type(value) is type(option) for option in get_args(kind))
     if kind in _KINDS:
         classes = _KINDS[kind][1]
         return isinstance(value, classes) and (bool in classes or not isinstance(value, bool))

@@ -71,6 +71,7 @@ def test_limits(hint: Any, good: Sequence[Any], bad: Sequence[Any]) -> None:
         (str, 1, "expected text, got 1 (in f.momentum)"),
         (Path, 1, "expected a path, got 1 (in f.momentum)"),
         (Literal["a", "b"], "c", "expected one of a, b, got 'c' (in f.momentum)"),
+        (Literal[1, 2], True, "expected one of 1, 2, got True (in f.momentum)"),
         (float | Literal["grid"], "c", "expected a number or one of grid, got 'c' (in f.momentum)"),
         (tuple[float, float], [1], "expected a list of 2, got [1] (in f.momentum)"),
         (Sequence[int], 1, "expected a list, got 1 (in f.momentum)"),

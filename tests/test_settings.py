@@ -21,7 +21,7 @@ from nas_lightning.options import config_folder
 
 NOT_FINITE = [math.nan, math.inf, -math.inf]
 SHARES = {  # of which more than all is no share, whatever the class
-    *("momentum", "drop_path", "label_smoothing", "ema_decay", "rate", "top", "posterior_share"),
+    *("momentum", "drop_path", "dropout", "label_smoothing", "ema_decay", "rate", "top", "posterior_share"),
     *("val_fraction", "test_fraction", "train_fraction", "svgd_momentum", "threshold"),
 }
 COUNTS = {  # of which nothing would be left at zero
@@ -42,8 +42,7 @@ COUNTS = {  # of which nothing would be left at zero
 POSITIVE = {"lr", "clip", "arch_lr", "epsilon", "tau_start", "tau_end", "tau", "xi", "svgd_lr", "gumbel_tau"}
 ANY_WHOLE_NUMBER = {"seed"}
 UNDECLARED = tuple(
-    f"nas_lightning.{module}"
-    for module in ("spaces", "strategies.base", "strategies.oneshot", "studies.correlation")
+    f"nas_lightning.{module}" for module in ("strategies.base", "strategies.oneshot", "studies.correlation")
 )
 """Modules whose arguments do not say their limits."""
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nas_lightning.checks import PositiveInt, Share, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import parse_json
 from nas_lightning.genotype import Cell, Edge, Genotype
@@ -54,8 +55,15 @@ class NasBench201(SearchSpace):
     def groups(self) -> Mapping[str, Group]:
         return {"cell": self.group}
 
+    @checked
     def supernet(  # type: ignore[override]
-        self, *, in_channels: int, num_classes: int, channels: int = 8, cells: int = 2, partial: int = 1
+        self,
+        *,
+        in_channels: PositiveInt,
+        num_classes: PositiveInt,
+        channels: PositiveInt = 8,
+        cells: PositiveInt = 2,
+        partial: PositiveInt = 1,
     ) -> Supernet:
         """`cells` are counted per stage."""
 
@@ -67,16 +75,17 @@ class NasBench201(SearchSpace):
 
         return Supernet(StagedBackbone(graph, SEARCH_NORM, in_channels, channels, cells), num_classes)
 
+    @checked
     def network(  # type: ignore[override]
         self,
         genotype: Genotype,
         *,
-        in_channels: int,
-        num_classes: int,
-        channels: int = 16,
-        cells: int = 5,
+        in_channels: PositiveInt,
+        num_classes: PositiveInt,
+        channels: PositiveInt = 16,
+        cells: PositiveInt = 5,
         auxiliary: bool = False,
-        dropout: float = 0.0,
+        dropout: Share = 0.0,
         norm: Norm = TRAIN_NORM,
     ) -> Network:
         """`cells` are counted per stage."""
@@ -184,14 +193,16 @@ class ResidualBlock(nn.Module):
 class StagedBackbone(Backbone):
     """A 3×3 stem and three stages of cells, with residual blocks between (section 2.1, figure 1)."""
 
+    @checked
     def __init__(
-        self, graph: Callable[[int], CellGraph], norm: Norm, in_channels: int, channels: int, cells: int
+        self,
+        graph: Callable[[int], CellGraph],
+        norm: Norm,
+        in_channels: PositiveInt,
+        channels: PositiveInt,
+        cells: PositiveInt,
     ) -> None:
         super().__init__()
-        if cells < 1 or channels < 1:
-            raise InputError(
-                "expected at least 1 cell and 1 channel", got=f"cells={cells}, channels={channels}"
-            )
         stem = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
         self.stem = nn.Sequential(stem, norm.outside_cells(channels))
         widths = [channels, 2 * channels, 4 * channels]

@@ -126,7 +126,7 @@ def test_supernets_have_both_stems():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: DartsSpace(nodes=0), "at least one inner node"),
+        (lambda: DartsSpace(nodes=0), "nodes of at least 1"),
         (lambda: DartsSpace(ops=("none",)), "distinct operations, one other than none"),
         (lambda: DartsSpace(ops=()), "distinct operations, one other than none"),
         (lambda: DartsSpace(ops=("skip_connect",) * 2), "distinct operations"),
@@ -134,7 +134,10 @@ def test_supernets_have_both_stems():
             lambda: DartsSpace(ops=("sep_conv_3x4",)).supernet(in_channels=3, num_classes=5),
             "did you mean 'sep_conv_3x3'",
         ),
-        (lambda: DartsSpace().supernet(in_channels=3, num_classes=5, stem="cifr"), "the stem 'cifar' or"),
+        (
+            lambda: DartsSpace().supernet(in_channels=3, num_classes=5, stem="cifr"),
+            "one of cifar, imagenet, got 'cifr'",
+        ),
     ],
 )
 def test_impossible_options(build, message):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import parse_json
 from nas_lightning.genotype import Cell, Edge, Genotype
@@ -42,7 +43,8 @@ class ActivationSpace(SearchSpace):
 
     shown_by_cells = frozenset({"layers", "activations"})
 
-    def __init__(self, layers: int, activations: Sequence[str], skips: bool) -> None:
+    @checked
+    def __init__(self, layers: PositiveInt, activations: Sequence[str], skips: bool) -> None:
         for name in activations:
             if name not in ACTIVATIONS:
                 expected = f"expected an activation ({near_match(name, ACTIVATIONS)})"
@@ -62,8 +64,14 @@ class ActivationSpace(SearchSpace):
     def cells(self) -> tuple[str, ...]:
         return (CELL,)
 
+    @checked
     def supernet(  # type: ignore[override]
-        self, *, in_channels: int, num_classes: int, width: int = 256, side: int = 8
+        self,
+        *,
+        in_channels: PositiveInt,
+        num_classes: PositiveInt,
+        width: PositiveInt = 256,
+        side: PositiveInt = 8,
     ) -> Supernet:
         """`side` is that of the images, which others are averaged to."""
         candidates = [self.activations] * len(self.rows)
@@ -73,14 +81,15 @@ class ActivationSpace(SearchSpace):
         backbone.drawn(supernet.head)
         return supernet
 
+    @checked
     def network(  # type: ignore[override]
         self,
         genotype: Genotype,
         *,
-        in_channels: int,
-        num_classes: int,
-        width: int = 256,
-        side: int = 8,
+        in_channels: PositiveInt,
+        num_classes: PositiveInt,
+        width: PositiveInt = 256,
+        side: PositiveInt = 8,
         parametrisation: Parametrisation = "standard",
     ) -> Network:
         """`parametrisation="ntk"` has the scale at which kernels have a limit (`metrics/infinite_ntk.py`)."""

@@ -10,9 +10,9 @@ with the width, which would make every activation linear.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from nas_lightning.errors import InputError
+from nas_lightning.checks import at_least, checked
 from nas_lightning.spaces.activations.base import ActivationSpace
 from nas_lightning.spaces.activations.layers import ACTIVATIONS
 
@@ -33,7 +33,8 @@ class Mlp(ActivationSpace):
 
     name: ClassVar[str] = "mlp"
 
-    def __init__(self, layers: int = 10, activations: Sequence[str] = tuple(ACTIVATIONS)) -> None:
-        if layers < 3:
-            raise InputError("expected three layers or more", got=layers, where="space.layers")
+    @checked
+    def __init__(
+        self, layers: Annotated[int, at_least(3)] = 10, activations: Sequence[str] = tuple(ACTIVATIONS)
+    ) -> None:
         super().__init__(layers, activations, skips=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nas_lightning.errors import InputError
+from nas_lightning.checks import PositiveInt, Share, checked
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.cells.graph import CellGraph
@@ -23,9 +23,8 @@ class DartsCells(SearchSpace):
 
     """
 
-    def __init__(self, nodes: int) -> None:
-        if nodes < 1:
-            raise InputError("expected at least one inner node", got=nodes, where="space.nodes")
+    @checked
+    def __init__(self, nodes: PositiveInt) -> None:
         self.nodes = nodes
         self.inner = range(INPUTS, INPUTS + nodes)
 
@@ -35,19 +34,20 @@ class DartsCells(SearchSpace):
     def cells(self) -> tuple[str, ...]:
         return "normal", "reduce"
 
+    @checked
     def network(  # type: ignore[override]
         self,
         genotype: Genotype,
         *,
-        in_channels: int,
-        num_classes: int,
-        channels: int = 16,
-        cells: int = 8,
+        in_channels: PositiveInt,
+        num_classes: PositiveInt,
+        channels: PositiveInt = 16,
+        cells: PositiveInt = 8,
         stem: Stem = "cifar",
-        stem_multiplier: int = 3,
-        stem_stride: int = 1,
+        stem_multiplier: PositiveInt = 3,
+        stem_stride: PositiveInt = 1,
         auxiliary: bool = True,
-        dropout: float = 0.0,
+        dropout: Share = 0.0,
         norm: Norm = TRAIN_NORM,
     ) -> Network:
         self.check(genotype)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
@@ -62,7 +63,8 @@ class DartsNasi(DartsCells):
 
     name: ClassVar[str] = "darts_nasi"
 
-    def __init__(self, nodes: int = 4, ops: Sequence[str] = OPS) -> None:
+    @checked
+    def __init__(self, nodes: PositiveInt = 4, ops: Sequence[str] = OPS) -> None:
         super().__init__(nodes)
         self.ops = operation_names(ops)
         if NONE in self.ops or len(self.ops) < KEEP:
@@ -77,15 +79,16 @@ class DartsNasi(DartsCells):
                 found[f"{kind}_input_{node}"] = Group(((node,),), tuple(map(str, range(node))))
         return found
 
+    @checked
     def supernet(  # type: ignore[override]
         self,
         *,
-        in_channels: int,
-        num_classes: int,
-        channels: int = 8,
-        cells: int = 5,
+        in_channels: PositiveInt,
+        num_classes: PositiveInt,
+        channels: PositiveInt = 8,
+        cells: PositiveInt = 5,
         stem: Stem = "cifar",
-        stem_multiplier: int = 3,
+        stem_multiplier: PositiveInt = 3,
     ) -> Supernet:
         def graph(kind: str, width: int) -> NodeGraph:
             return NodeGraph(kind, self.inner, self.ops, width, SEARCH_NORM)

@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
@@ -53,7 +54,8 @@ class DartsSpace(DartsCells):
 
     name: ClassVar[str] = "darts"
 
-    def __init__(self, nodes: int = 4, ops: Sequence[str] = OPS) -> None:
+    @checked
+    def __init__(self, nodes: PositiveInt = 4, ops: Sequence[str] = OPS) -> None:
         super().__init__(nodes)
         self.ops = operation_names(ops)
         edges = tuple((source, target) for target in self.inner for source in range(target))
@@ -63,16 +65,17 @@ class DartsSpace(DartsCells):
     def groups(self) -> Mapping[str, Group]:
         return {"normal": self.group, "reduce": self.group}
 
+    @checked
     def supernet(  # type: ignore[override]
         self,
         *,
-        in_channels: int,
-        num_classes: int,
-        channels: int = 8,
-        cells: int = 5,
+        in_channels: PositiveInt,
+        num_classes: PositiveInt,
+        channels: PositiveInt = 8,
+        cells: PositiveInt = 5,
         stem: Stem = "cifar",
-        stem_multiplier: int = 3,
-        partial: int = 1,
+        stem_multiplier: PositiveInt = 3,
+        partial: PositiveInt = 1,
     ) -> Supernet:
         def graph(kind: str, width: int) -> CellGraph:
             return CellGraph(

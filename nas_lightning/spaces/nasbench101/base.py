@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nas_lightning.checks import PositiveInt, Share, checked
 from nas_lightning.errors import InputError
 from nas_lightning.files import parse_json
 from nas_lightning.genotype import Genotype
@@ -31,16 +32,17 @@ class ModuleSpace(SearchSpace):
     def cells(self) -> tuple[str, ...]:
         return ("cell",)
 
+    @checked
     def network(  # type: ignore[override]
         self,
         genotype: Genotype,
         *,
-        in_channels: int,
-        num_classes: int,
-        channels: int = 32,
-        cells: int = 3,
+        in_channels: PositiveInt,
+        num_classes: PositiveInt,
+        channels: PositiveInt = 32,
+        cells: PositiveInt = 3,
         auxiliary: bool = False,
-        dropout: float = 0.0,
+        dropout: Share = 0.0,
         norm: Norm = TRAIN_NORM,
     ) -> Network:
         """`channels` are those of the stem and the first stack, `cells` are counted per stack."""

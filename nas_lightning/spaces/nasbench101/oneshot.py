@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.randomness import choose
@@ -41,10 +42,9 @@ class NasBench1Shot1(ModuleSpace):
 
     name: ClassVar[str] = "nasbench1shot1"
 
-    def __init__(self, variant: int, ops: Sequence[str] = OPS) -> None:
+    @checked
+    def __init__(self, variant: Literal[1, 2, 3], ops: Sequence[str] = OPS) -> None:
         super().__init__(ops)
-        if variant not in PARENTS:
-            raise InputError("expected 1, 2 or 3", got=variant, where="space.variant")
         self.variant, self.parents = variant, PARENTS[variant]
         self.blocks = range(1, len(self.parents))
 
@@ -61,8 +61,14 @@ class NasBench1Shot1(ModuleSpace):
         free = [vertex for vertex, parents in enumerate(self.parents, 1) if parents < vertex]
         return {v: OUTPUT if v == self.blocks.stop else f"parents_{v}" for v in free}
 
+    @checked
     def supernet(  # type: ignore[override]
-        self, *, in_channels: int, num_classes: int, channels: int = 8, cells: int = 1
+        self,
+        *,
+        in_channels: PositiveInt,
+        num_classes: PositiveInt,
+        channels: PositiveInt = 8,
+        cells: PositiveInt = 1,
     ) -> Supernet:
         """`channels` are those of a block in the first stack, `cells` are counted per stack."""
         groups = self._parent_groups()

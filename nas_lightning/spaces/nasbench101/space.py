@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import Group
@@ -42,8 +43,9 @@ class NasBench101(ModuleSpace):
     def groups(self) -> Mapping[str, Group]:
         return {}
 
+    @checked
     def supernet(  # type: ignore[override]
-        self, *, in_channels: int, num_classes: int
+        self, *, in_channels: PositiveInt, num_classes: PositiveInt
     ) -> Supernet:
         _no_supernet()
 
