@@ -2,7 +2,7 @@
 
 The annotation is the truth: `lr: PositiveFloat` is a number above 0 for its reader, for the class itself
 (`checked`, which looks at the arguments of a call) and for a configuration before anything is built
-(`jobs.targets`). A number is finite wherever one is asked for.
+(`cli.targets`). A number is finite wherever one is asked for.
 
 >>> @checked
 ... def train(lr: PositiveFloat, momentum: Share = 0.9, clip: PositiveFloat | None = None) -> None:

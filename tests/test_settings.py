@@ -15,8 +15,8 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from nas_lightning.checks import argument_hints, describe, fits
+from nas_lightning.cli.targets import check_value
 from nas_lightning.errors import InputError
-from nas_lightning.jobs.targets import check_value
 from nas_lightning.options import config_folder
 
 NOT_FINITE = [math.nan, math.inf, -math.inf]

@@ -47,6 +47,6 @@ def _enter(script: str) -> None:
 
 def _job(cfg: DictConfig) -> float | None:
     """Imports what is heavy only where there is a job: `--cfg job` has none."""
-    from nas_lightning.jobs.run import run_job
+    from nas_lightning.cli.job import run_job
 
     return run_job(cfg)

@@ -1,4 +1,4 @@
-"""Training of an ensemble: each member a run of its own within the run, then all together on the test images.
+"""An ensemble: each member a run of its own within the run, then all together on the test images.
 
 A member whose run is over is not trained again; the one that was stopped goes on from its checkpoint.
 Where members are selected from a pool, its candidates are what is trained.
@@ -6,132 +6,151 @@ Where members are selected from a pool, its candidates are what is trained.
 
 from __future__ import annotations
 
-import copy
-import os
-import shutil
-from collections.abc import Mapping, Sequence
-from functools import partial
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-import pytorch_lightning as pl
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
-from pytorch_lightning.utilities import rank_zero_only
+import torch
 
-from nas_lightning.ensembles.evaluation import check_held_out
+from nas_lightning.cost.counts import cost
+from nas_lightning.data import ImageData
+from nas_lightning.ensembles.evaluation import (
+    Evaluation,
+    check_images,
+    evaluate,
+    every_held_out_batch,
+    every_test_batch,
+)
+from nas_lightning.ensembles.member_selection import Selection, predictions, select
 from nas_lightning.ensembles.plans import Member, Plan
-from nas_lightning.errors import InputError, near_match
-from nas_lightning.genotype import read_genotypes, write_genotypes
-from nas_lightning.jobs import train as train_job
-from nas_lightning.jobs.configured import make, own_folders, space_config
-from nas_lightning.jobs.ending import headline
-from nas_lightning.jobs.ensemble_ending import conclude
-from nas_lightning.options import groups
-from nas_lightning.report.page import write_report
-from nas_lightning.runs.folder import POOL, SUMMARY, summarise
-from nas_lightning.text import quote, short_path
+from nas_lightning.jobs.ensemble_findings import ensemble_findings
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.findings import Findings
+from nas_lightning.runs.folder import RunFolder
 
-_OWN = ("ensemble", "genotype.index=", "seed=", "resume=", "run=")
+FOLDER = "ensemble"
+Value = TypeVar("Value", bound=Hashable)
+TrainMember = Callable[[Member, Path, str], object]
+"""(member, its folder, its name: "Member 1 of 3") → whatever; leaves a finished training in the folder."""
 
 
-def run(cfg: DictConfig) -> dict[str, Any]:
-    """Train what there is to train, evaluate; returns what the run's summary says."""
-    plan: Plan = make(cfg.ensemble)
-    if plan.selects is not None:
-        check_held_out(make(cfg.dataset))
-    if plan.space is not None:
-        cfg = _with_pool(cfg, plan, plan.space)
-    members = plan.members(*_choice(cfg, plan))
-    runs = [_train(cfg, plan, member, number, len(members)) for number, member in enumerate(members, 1)]
-    return conclude(cfg, plan, runs) or {}
+class Conclusion(NamedTuple):
+    """What an ensemble ends in.
+
+    Args:
+        facts: its summary.
+        findings: tables and figures.
+        files: those that a reader opens.
+    """
+
+    facts: RunFacts
+    findings: Findings
+    files: list[Path]
 
 
-def _with_pool(cfg: DictConfig, plan: Plan, space: str) -> DictConfig:
-    """The configuration with the architectures that the plan draws, in a file of the run."""
-    if cfg.get("genotype") is not None or cfg.init is not None:
-        raise InputError("expected no genotype where architectures are drawn", got="one", where="ensemble")
-    known = groups(own_folders())["space"]
-    if space not in known:
-        raise InputError(f"expected a space ({near_match(space, known)})", got=space, where="ensemble.space")
-    path = Path(cfg.run) / POOL
-    if cfg.resume is None or not path.is_file():  # whichever process comes first: all draw the same
-        partial = path.with_suffix(f".{os.getpid()}")
-        os.replace(write_genotypes(partial, plan.draw(make(space_config(space).space))), path)
-    cfg = copy.deepcopy(cfg)
-    with open_dict(cfg):
-        cfg.genotype = {"path": str(path), "index": 0}
-    return cfg
+def ensemble(
+    plan: Plan,
+    train_member: TrainMember,
+    data: ImageData,
+    folder: str | Path,
+    *,
+    seed: int = 0,
+    architecture: int = 0,
+    architectures: int = 1,
+    device: str | torch.device = "cpu",
+    words: Sequence[str] = (),
+) -> RunFacts:
+    """Train the members that a plan names and evaluate them together.
+
+    Args:
+        plan: which networks, and how they are put together.
+        train_member: trains one into the folder that it is given, such as by `nas_lightning.jobs.train`.
+        data: the images that the ensemble is tested on.
+        folder: of the run; each member has one in it.
+        seed: of the run, for its summary.
+        architecture: the number of the architecture that was chosen.
+        architectures: how many there are.
+        device: where the members predict.
+        words: what was typed for the run, for its summary.
+    """
+    members = plan.members(architecture, architectures)
+    runs = train_members(plan, members, Path(folder), train_member)
+    return conclude(plan, runs, data, Path(folder), seed, device, words).facts
 
 
-def _choice(cfg: DictConfig, plan: Plan) -> tuple[int, int]:
-    """Which architecture was chosen, and of how many."""
-    if not plan.trains:
-        if cfg.get("genotype") is not None or cfg.init is not None:
-            raise InputError("expected no genotype where nothing is trained", got="one", where="ensemble")
-        return 0, 0
-    if cfg.get("genotype") is None or "path" not in cfg.genotype:
-        return 0, 1
-    return cfg.genotype.index, len(read_genotypes(cfg.genotype.path))
-
-
-def _train(cfg: DictConfig, plan: Plan, member: Member, number: int, total: int) -> Path:
-    """The folder of the member's finished run."""
+def train_members(
+    plan: Plan, members: Sequence[Member], folder: Path, train_member: TrainMember
+) -> list[Path]:
+    """The folders of the members' finished runs; only what is not finished is trained."""
     what = "member" if plan.selects is None else "candidate"
-    own = _of_member(cfg, plan, member, f"{what}_{number}")
-    folder = Path(own.run)
-    if not (folder / SUMMARY).is_file():
-        _record(cfg, plan, own)
-        pl.seed_everything(own.seed, workers=True, verbose=False)
-        facts = train_job.run(own, partial(_end_of_member, f"{what.capitalize()} {number} of {total}"))
-        _summarise(folder, facts)
-    return folder
+    runs = []
+    for number, member in enumerate(members, 1):
+        run = folder / f"{what}_{number}"
+        if not RunFolder(run).is_finished:
+            train_member(member, run, f"{what.capitalize()} {number} of {len(members)}")
+        runs.append(run)
+    return runs
 
 
-def _of_member(cfg: DictConfig, plan: Plan, member: Member, name: str) -> DictConfig:
-    """The configuration of the member's own run."""
-    own = copy.deepcopy(cfg)
-    with open_dict(own):
-        own.run = str(Path(cfg.run) / name)
-        own.seed = cfg.seed + member.further_seed
-        own.resume = None if cfg.resume is None else own.run
-        own.ensemble = None
-        if own.get("genotype") is not None and "path" in own.genotype:
-            own.genotype.index = member.architecture
-        if plan.selects is not None:  # the same images are held out from all
-            own.dataset.seed = cfg.dataset.seed
-    return own
-
-
-@rank_zero_only
-def _record(cfg: DictConfig, plan: Plan, own: DictConfig) -> None:
-    """What Hydra would have written, had the member been trained alone; it can be resumed alone, too."""
-    hydra = Path(own.run) / ".hydra"
-    if hydra.is_dir():
-        return
-    given = [f"seed={own.seed}"]
-    if plan.space is not None:
-        given += ["genotype=file", f"genotype.path={quote(own.genotype.path)}"]
-    if own.get("genotype") is not None and "path" in own.genotype:
-        given.append(f"genotype.index={own.genotype.index}")
+def conclude(
+    plan: Plan,
+    runs: Sequence[Path],
+    data: ImageData,
+    folder: Path,
+    seed: int,
+    device: str | torch.device,
+    words: Sequence[str] = (),
+    own: Mapping[str, Any] = {},
+) -> Conclusion:
+    """Select, evaluate and write; `runs` are what was trained for it, `own` is as `make_space` takes it."""
+    start, earlier = time.monotonic(), _training_seconds(runs)
+    selection = None
     if plan.selects is not None:
-        given.append(f"dataset.seed={own.dataset.seed}")
-    replaced = (*_OWN, *(line.split("=")[0] + "=" for line in given))
-    typed = [o for o in HydraConfig.get().overrides.task if not o.lstrip("+").startswith(replaced)]
-    hydra.mkdir(parents=True)
-    OmegaConf.save(OmegaConf.create([*typed, *given]), hydra / "overrides.yaml")
-    OmegaConf.save(own, hydra / "config.yaml")
-    shutil.copy(Path(cfg.run) / ".hydra" / "hydra.yaml", hydra / "hydra.yaml")
+        held_out = every_held_out_batch(data)
+        selection = select(predictions(runs, held_out, torch.device(device), **own), plan.selects)
+        runs = [runs[number] for number in selection.chosen]
+    together = plan.assemble(runs, **own)
+    check_images(together, data)
+    together.save(folder / FOLDER)
+    together.to(device)
+    batches = every_test_batch(data)
+    evaluation = evaluate(together, batches)
+    findings = ensemble_findings(together, evaluation, selection, batches, data.name)
+    files = findings.write(folder)
+    size, described = cost(together, data.image), together.known
+    facts = RunFacts(
+        "ensemble",
+        seed=seed,
+        metrics=_metrics(evaluation, selection),
+        seconds=round(earlier + time.monotonic() - start, 1),
+        words=tuple(words),
+        space=described[0].genotype.space,
+        space_settings=described[0].genotype.settings.to_dict(),
+        dataset=data.name,
+        members=len(together),
+        params=size.params,
+        macs=size.macs,
+        notation=tuple(_distinct(one.make_space().notation(one.genotype) for one in described)),
+    )
+    RunFolder(folder).finish(facts, _distinct(one.genotype for one in described))
+    return Conclusion(facts, findings, files)
 
 
-@rank_zero_only
-def _summarise(member: Path, facts: dict[str, Any]) -> None:
-    typed = OmegaConf.load(member / ".hydra" / "overrides.yaml")
-    summarise(member, facts, [str(line) for line in typed])
+def _training_seconds(runs: Iterable[Path]) -> float:
+    """What the training of these runs took, in whatever start of theirs and of the ensemble's."""
+    return sum(RunFolder(run).facts.seconds or 0 for run in runs)
 
 
-def _end_of_member(
-    name: str, run: Path, facts: dict[str, Any], genotypes: Sequence[str], following: Mapping[str, str]
-) -> None:
-    numbers = ", ".join(f"{key} {value:.4g}" for key, value in headline(facts["metrics"]).items())
-    print(f"{name}: {numbers}; report {short_path(write_report(run, following=following))}\n", flush=True)
+def _metrics(evaluation: Evaluation, selection: Selection | None) -> dict[str, float]:
+    numbers = dict(evaluation.numbers())
+    error, loss = numbers.pop("error"), numbers.pop("nll")
+    tested = {"test_accuracy": 1 - error, "test_error": error, "test_loss": loss, **numbers}
+    if selection is not None:
+        held_out = selection.together.ensemble
+        tested |= {"val_accuracy": 1 - held_out.error, "val_loss": held_out.nll}
+    return {name: round(value, 6) for name, value in tested.items()}
+
+
+def _distinct(values: Iterable[Value]) -> list[Value]:
+    return list(dict.fromkeys(values))

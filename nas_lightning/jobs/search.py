@@ -1,80 +1,85 @@
-"""A search: compose its parts, fit, derive, report."""
+"""A search: fit, derive, look up, and one summary of it all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
-import torch
-from omegaconf import DictConfig
 
-from nas_lightning.callbacks.stopwatch import Stopwatch
-from nas_lightning.cost.counts import Cost, cost
+from nas_lightning.cost.counts import cost
 from nas_lightning.data import SearchData
-from nas_lightning.genotype import FILE_NAME, Genotype, write_genotypes
-from nas_lightning.jobs.configured import checkpoint, factory_of, make_trainer, metrics, searched_parts, took
-from nas_lightning.jobs.ending import announce, finish, training_command
+from nas_lightning.genotype import Genotype
+from nas_lightning.jobs.measured import last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts, parameters
-from nas_lightning.runs.tracking import publish
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.folder import RunFolder
 from nas_lightning.strategies import Strategy
-from nas_lightning.version import __version__
+
+Derivation = Callable[[Strategy, SearchData], list[Genotype]]
+"""How a search's end becomes genotypes, the best first."""
 
 
-def run(cfg: DictConfig) -> dict[str, Any]:
-    """Search; returns what the run's summary says."""
-    elapsed = Stopwatch()
-    parts = searched_parts(cfg)
-    parts.check_network()
-    data, benchmark = parts.data, parts.benchmark
-    strategy = seeded(factory_of(cfg.strategy), parts)
-    derivation = parts.build(factory_of(cfg.derivation)) if cfg.derivation else None
-    if derivation is not None:
-        derivation.check(strategy)
-    data.setup()  # finds what is wrong with the images before the run is announced
-    trainer = make_trainer(cfg, parts, [elapsed])
-    start = checkpoint(cfg, strategy)
-    announce(f"Searching {parts.space.name} with {type(strategy).__name__} on {data.name}", cfg)
-    trainer.fit(strategy, data, ckpt_path=start)
-    genotypes = strategy.derive() if derivation is None else derivation(strategy, data)
-    known = benchmark.describe(genotypes[0]) if benchmark is not None else {}
-    size = cost(parts.network(genotypes[0]), data.image)
-    return _conclude(cfg, trainer, strategy, data, size, genotypes, known, elapsed)
+def search(
+    strategy: Strategy | Callable[..., Strategy],
+    parts: Parts[SearchData],
+    trainer: pl.Trainer | None = None,
+    *,
+    derivation: Derivation | None = None,
+    checkpoint: str | Path | None = None,
+    words: Sequence[str] = (),
+) -> RunFacts:
+    """Search, and write what was found to the parts' folder.
+
+    Args:
+        strategy: what searches, or a class or partial that is given the parts that it names.
+        parts: space, images, seed and folder of the run.
+        trainer: fits the strategy; None: the parts' own.
+        derivation: how its end becomes genotypes; None: as the strategy does.
+        checkpoint: of a run that was stopped and goes on.
+        words: what was typed for the run, for its summary.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from nas_lightning.data import Fake
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import Darts
+    >>> quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    >>> data, sizes = SearchData(Fake(shape=(1, 8, 8))), {"channels": 2, "cells": 1}
+    >>> with TemporaryDirectory() as folder:
+    ...     parts = Parts(NasBench201(), data, Path(folder), seed=3, supernet_sizes=sizes)
+    ...     facts = search(Darts, parts, pl.Trainer(max_epochs=1, limit_train_batches=1, **quiet))
+    ...     facts.strategy, RunFolder(folder).facts == facts
+    ('Darts', True)
+    """
+    strategy = strategy if isinstance(strategy, Strategy) else build_strategy(strategy, parts)
+    trainer = trainer or parts.trainer()
+    stopwatch = stopwatch_of(trainer)
+    trainer.fit(strategy, parts.data, ckpt_path=checkpoint)
+    genotypes = strategy.derive() if derivation is None else derivation(strategy, parts.data)
+    size = cost(parts.network(genotypes[0]), parts.data.image)
+    looked_up = {} if parts.benchmark is None else parts.benchmark.describe(genotypes[0])
+    facts = RunFacts(
+        "search",
+        seed=parts.seed,
+        metrics={**last_metrics(trainer, parts.folder), **looked_up},
+        seconds=round(stopwatch.seconds(), 1),
+        words=tuple(words),
+        space=parts.space.name,
+        space_settings=parts.space.settings.to_dict(),
+        dataset=parts.data.name,
+        strategy=type(strategy).__name__,
+        params=size.params,
+        macs=size.macs,
+        notation=tuple(parts.space.notation(genotype) for genotype in genotypes),
+    )
+    if trainer.is_global_zero:
+        RunFolder(parts.folder).finish(facts, genotypes)
+    return facts
 
 
-def seeded(factory: Callable[..., Strategy], parts: Parts[SearchData]) -> Strategy:
+def build_strategy(factory: Callable[..., Strategy], parts: Parts[SearchData]) -> Strategy:
     """The strategy; one whose constructor takes no seed draws from the run's all the same."""
     strategy: Strategy = parts.build(factory)
     if "seed" not in parameters(factory):
         strategy.generator.manual_seed(parts.seed)
     return strategy
-
-
-def _conclude(
-    cfg: DictConfig,
-    trainer: pl.Trainer,
-    strategy: Strategy,
-    data: SearchData,
-    size: Cost,
-    genotypes: list[Genotype],
-    known: Mapping[str, float],
-    elapsed: Stopwatch,
-) -> dict[str, Any]:
-    facts = {
-        "strategy": type(strategy).__name__,
-        "space": strategy.space.name,
-        "dataset": data.name,
-        "seed": cfg.seed,
-        "versions": {"nas_lightning": __version__, "torch": torch.__version__},
-        "params": size.params,
-        "macs": size.macs,
-        "metrics": {**metrics(trainer, Path(cfg.run)), **known},
-        "notation": [strategy.space.notation(genotype) for genotype in genotypes],
-    }
-    if trainer.is_global_zero:
-        write_genotypes(Path(cfg.run) / FILE_NAME, genotypes, **facts)
-        found = [str(genotype) for genotype in genotypes]
-        finish(Path(cfg.run), took(facts, elapsed), found, {"Train it": training_command(cfg, len(found))})
-    publish(trainer.loggers, Path(cfg.run))
-    return took(facts, elapsed)

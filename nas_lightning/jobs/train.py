@@ -1,139 +1,138 @@
-"""Training of an architecture: find the genotype, build its network, fit, test once, report."""
+"""Training of an architecture: build its network, fit, test once, write the model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytorch_lightning as pl
 import torch
-from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.callbacks.stopwatch import Stopwatch
-from nas_lightning.cost.counts import cost
+from nas_lightning.cost.counts import Cost, cost
 from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
-from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes, write_genotypes
-from nas_lightning.jobs.configured import (
-    checkpoint,
-    make,
-    make_trainer,
-    metrics,
-    own_folders,
-    own_parts,
-    sizes_of,
-    space_config,
-    took,
-)
-from nas_lightning.jobs.ending import announce, finish, uses
+from nas_lightning.genotype import Genotype
+from nas_lightning.jobs.measured import last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts
+from nas_lightning.models.description import Description
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.models.file import describe, description, inherit, write
-from nas_lightning.runs.tracking import publish
-from nas_lightning.spaces import Network, SearchSpace, make_space
-from nas_lightning.spaces.registry import find_option
-from nas_lightning.text import short_path
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.folder import RunFolder
+from nas_lightning.spaces import Network
 from nas_lightning.training.logits import freeze_unused
 from nas_lightning.training.retrain import Retrain
-from nas_lightning.version import __version__
-
-_OFFERED = ("space", "data", "folder", "seed")
-"""The parts that callbacks of a training may name: the network is the module's."""
-BEST = "checkpoints/best.ckpt"  # of runs that validate
 
 
-class Architecture(NamedTuple):
-    """What a network is built from, besides the images."""
+class Training(NamedTuple):
+    """An architecture that is ready to be trained.
+
+    Args:
+        genotype: the architecture.
+        module: the LightningModule that trains its network.
+        described: what the model's file will say of it.
+        size: of the network.
+        new_classifier: whether it starts from a trained network of other classes.
+    """
 
     genotype: Genotype
-    space: SearchSpace
-    sizes: dict[str, Any]
+    module: Retrain
+    described: Description
+    size: Cost
+    new_classifier: bool = False
 
 
-def run(cfg: DictConfig, end: Callable[..., None] = finish) -> dict[str, Any]:
-    """Train; returns what the run's summary says, which `end` shows."""
-    elapsed = Stopwatch()
-    genotype, space, sizes = architecture(cfg)
-    sizes = sizes_of(space.network, sizes, "network")
-    data = make(cfg.dataset)
-    network = space.network(genotype, in_channels=data.image[0], num_classes=data.num_classes, **sizes)
-    known = description(space, genotype, sizes, data.image, data.classes, data.mean, data.std)
-    known.check(network)
-    origin = start_from(cfg, network, data)
-    module = make(cfg.retrain, network=network, num_classes=data.num_classes)
+def train(
+    genotype: Genotype,
+    parts: Parts[ImageData],
+    trainer: pl.Trainer | None = None,
+    *,
+    init: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    words: Sequence[str] = (),
+) -> RunFacts:
+    """Train an architecture, and write its model to the parts' folder.
+
+    Args:
+        genotype: one of the parts' space.
+        parts: space, images, sizes of the network, recipe, seed and folder of the run.
+        trainer: fits and tests; None: the parts' own.
+        init: a run of a training, or its model's file, whose weights training starts from.
+        checkpoint: of a run that was stopped and goes on.
+        words: what was typed for the run, for its summary.
+
+    >>> from functools import partial
+    >>> from tempfile import TemporaryDirectory
+    >>> from nas_lightning.data import Fake
+    >>> from nas_lightning.spaces import NasBench201
+    >>> quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    >>> sizes, recipe = {"channels": 2, "cells": 1}, partial(Retrain, drop_path=0.0)
+    >>> with TemporaryDirectory() as folder:
+    ...     parts = Parts(NasBench201(), Fake(), Path(folder), network_sizes=sizes, recipe=recipe)
+    ...     genotype = parts.space.sample(torch.Generator().manual_seed(0))
+    ...     facts = train(genotype, parts, pl.Trainer(max_epochs=1, limit_train_batches=1, **quiet))
+    ...     describe(folder).genotype == genotype
+    True
+    """
+    return fit(prepare_training(genotype, parts, init), parts, trainer, checkpoint, words)
+
+
+def prepare_training(genotype: Genotype, parts: Parts[ImageData], init: str | Path | None = None) -> Training:
+    """Build all, and raise for what does not fit together; the network's weights may be a trained one's."""
+    space, data = parts.space, parts.data
+    network = parts.network(genotype)
+    described = description(
+        space, genotype, parts.network_sizes, data.image, data.classes, data.mean, data.std
+    )
+    described.check(network)
+    new_classifier = init is not None and not start_from(init, network, data)
+    module: Any = parts.retrain(network)
     data.setup("fit")
-    trainer = make_trainer(cfg, Parts(space, data, Path(cfg.run), cfg.seed), [elapsed], _OFFERED)
-    size, start = cost(network, data.image), checkpoint(cfg, module)
+    size = cost(network, data.image)
     freeze_unused(network, data.image)
-    announce(f"Training a network of {space.name} on {data.name}: {size}{origin}", cfg)
-    trainer.fit(module, data, ckpt_path=start)
-    use_best(module, Path(cfg.run) / BEST)
-    trainer.test(module, data, verbose=False)
-    facts = {
-        "space": space.name,
-        "dataset": data.name,
-        "seed": cfg.seed,
-        "versions": {"nas_lightning": __version__, "torch": torch.__version__},
-        "params": size.params,
-        "macs": size.macs,
-        "metrics": metrics(trainer, Path(cfg.run)),
-        "notation": [space.notation(genotype)],
-    }
-    if trainer.is_global_zero:
-        write_genotypes(Path(cfg.run) / FILE_NAME, [genotype], **facts)
-        write(trained(module), Path(cfg.run) / MODEL, known)
-        end(Path(cfg.run), took(facts, elapsed), [str(genotype)], uses(cfg))
-    publish(trainer.loggers, Path(cfg.run))
-    return took(facts, elapsed)
+    return Training(genotype, module, described, size, new_classifier)
 
 
-def architecture(cfg: DictConfig) -> Architecture:
-    """The genotype, its space, and the sizes of the network: the space's own, then the user's."""
-    if cfg.init is not None:
-        return _of_trained(cfg)
-    if cfg.get("genotype") is None:
-        raise InputError(
-            "expected an architecture: genotype=file genotype.path=<run of search.py>, or a published one "
-            "such as genotype=darts_v2 (--help lists them)"
-        )
-    chosen: Any = OmegaConf.to_container(cfg.genotype, resolve=True)
-    if "path" in chosen:
-        found = read_genotypes(chosen["path"])
-        if not isinstance(chosen["index"], int) or not 0 <= chosen["index"] < len(found):
-            raise InputError(
-                f"expected an index below {len(found)}", got=chosen["index"], where="genotype.index"
-            )
-        genotype = found[chosen["index"]]
-        try:
-            space = make_space(genotype.space, genotype.settings.to_dict(), **own_parts(cfg))
-            space.check(genotype)
-        except InputError as error:
-            raise InputError(str(error), where=chosen["path"]) from None
-    else:
-        space = make_space(chosen["space"], folders=own_folders())
-        genotype = space.parse(chosen)
-    sizes = _plain(space_config(find_option(space.name, own_folders())).network)
-    return Architecture(genotype, space, {**sizes, **_plain(cfg.network)})
-
-
-def _of_trained(cfg: DictConfig) -> Architecture:
-    """The architecture of the network that training starts from."""
-    if cfg.get("genotype") is not None:
-        raise InputError("expected either init, which has an architecture, or a genotype", got="both")
-    known = describe(cfg.init, **own_parts(cfg))
-    return Architecture(known.genotype, known.make_space(), {**known.sizes, **_plain(cfg.network)})
-
-
-def start_from(cfg: DictConfig, network: Network, data: ImageData) -> str:
-    """Take over the weights that `init` names; returns what there is to say about it."""
-    if cfg.init is None:
-        return ""
-    channels = describe(cfg.init).image[0]
+def start_from(init: str | Path, network: Network, data: ImageData) -> bool:
+    """Take over the weights of a trained network; returns whether those of its classifier were, too."""
+    channels = describe(init).image[0]
     if channels != data.image[0]:
         raise InputError(f"expected images of {channels} channels, as init has", got=data.image[0])
-    whole = inherit(network, cfg.init, data.classes)
-    classifier = "" if whole else f" with a new classifier of {data.num_classes} classes"
-    return f", from {short_path(cfg.init)}{classifier}"
+    return inherit(network, init, data.classes)
+
+
+def fit(
+    training: Training,
+    parts: Parts[ImageData],
+    trainer: pl.Trainer | None = None,
+    checkpoint: str | Path | None = None,
+    words: Sequence[str] = (),
+) -> RunFacts:
+    """Train what is prepared, test it once, write it; the arguments are those of `train`."""
+    folder, (genotype, module, described, size, _) = RunFolder(parts.folder), training
+    trainer = trainer or parts.trainer()
+    stopwatch = stopwatch_of(trainer)
+    trainer.fit(module, parts.data, ckpt_path=checkpoint)
+    use_best(module, folder.best_checkpoint)
+    trainer.test(module, parts.data, verbose=False)
+    facts = RunFacts(
+        "training",
+        seed=parts.seed,
+        metrics=last_metrics(trainer, parts.folder),
+        seconds=round(stopwatch.seconds(), 1),
+        words=tuple(words),
+        space=parts.space.name,
+        space_settings=parts.space.settings.to_dict(),
+        dataset=parts.data.name,
+        params=size.params,
+        macs=size.macs,
+        notation=(parts.space.notation(genotype),),
+    )
+    if trainer.is_global_zero:
+        write(tested_network(module), parts.folder / MODEL, described)
+        folder.finish(facts, [genotype])
+    return facts
 
 
 def use_best(module: Retrain, path: Path) -> None:
@@ -142,10 +141,6 @@ def use_best(module: Retrain, path: Path) -> None:
         module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
 
 
-def trained(module: Retrain) -> Network:
+def tested_network(module: Retrain) -> Network:
     """The network with the weights that were tested, which are the averaged ones where they are kept."""
     return module.network if module.average is None else module.average.module
-
-
-def _plain(config: DictConfig) -> dict[str, Any]:
-    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]

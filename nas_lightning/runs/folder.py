@@ -7,13 +7,11 @@ It is new, writable and nobody else's when a run starts, and free again where th
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import write_whole
@@ -152,13 +150,6 @@ class RunFolder:
         begun = (self.path / RECORD).stat().st_mtime_ns
         others = [path for path in self.path.iterdir() if path.suffix != ".log" and path.name not in _NO_WORK]
         return any(path.stat().st_mtime_ns >= begun for path in others)
-
-
-def summarise(run: Path, facts: dict[str, Any], typed: Iterable[str]) -> None:
-    """Write what a run has come to, and what was typed for it."""
-    overrides = [line.lstrip("+") for line in typed if not line.startswith("resume=")]
-    text = json.dumps({**facts, "overrides": overrides}, indent=2, ensure_ascii=False)
-    write_whole(run / SUMMARY, text + "\n")
 
 
 def is_requeued() -> bool:

@@ -409,5 +409,5 @@ def test_control_c_while_a_run_starts_prints_no_traceback(command, monkeypatch):
     def interrupted(cfg):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nas_lightning.jobs.run.run_job", interrupted)
+    monkeypatch.setattr("nas_lightning.cli.job.run_job", interrupted)
     assert command("search", *QUICK) == (128 + signal.SIGINT, "", "")

@@ -11,9 +11,9 @@ from hydra.utils import get_class
 from omegaconf import DictConfig
 from torch import nn
 
+from nas_lightning.cli.configured import build, factory_of, searched_parts
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.jobs.arguments import arguments
-from nas_lightning.jobs.configured import factory_of, make, searched_parts
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import RandomSearch, Strategy
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc):
 
 def fit_for(strategy: str, space: str) -> bool:
     """Whether the strategy's assumptions hold in the space."""
-    groups = make(config(strategy, space).space).groups
+    groups = build(config(strategy, space).space).groups
     if "supernet" in (arguments(class_of(strategy)) or {}) and not groups:
         return False
     return strategy not in ON_EDGES_ONLY or all(group.on_edges for group in groups.values())

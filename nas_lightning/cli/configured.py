@@ -10,28 +10,25 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from hydra import compose
-from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from nas_lightning.callbacks.stopwatch import Stopwatch
+from nas_lightning.cli.targets import check_value
 from nas_lightning.data import SearchData
-from nas_lightning.errors import InputError, near_match
+from nas_lightning.errors import InputError
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.jobs.parts import NAMES, Parts
-from nas_lightning.jobs.targets import check_value
-from nas_lightning.options import groups
-from nas_lightning.runs.folder import CHECKPOINT, is_requeued
-from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
+from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.spaces import SearchSpace
+from nas_lightning.spaces.registry import find_option
 from nas_lightning.training.retrain import Retrain
 
 _FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
 """What a network depends on besides its sizes."""
 
 
-def make(cfg: DictConfig, **parts: Any) -> Any:
+def build(cfg: DictConfig, **parts: Any) -> Any:
     """What a configuration describes, from its settings and from `parts` that are no settings.
 
     The parts do not go through OmegaConf, which would copy them.
@@ -44,7 +41,7 @@ def factory_of(cfg: DictConfig) -> Callable[..., Any]:
     return instantiate(cfg, _partial_=True)
 
 
-def make_trainer(
+def build_trainer(
     cfg: DictConfig,
     parts: Parts[Any],
     callbacks: Sequence[pl.Callback] = (),
@@ -54,9 +51,9 @@ def make_trainer(
     _check_owners(cfg)
     chosen = [item for item in (cfg.callbacks or {}).values() if item is not None]
     named = [parts.build(factory_of(item), names) for item in chosen]
-    loggers = [make(item) for item in (cfg.logger or {}).values() if item is not None]
+    loggers = [build(item) for item in (cfg.logger or {}).values() if item is not None]
     try:
-        trainer = make(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
+        trainer = build(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
     except (ValueError, MisconfigurationException) as error:
         raise InputError(f"expected a trainer that runs here: {error}", where="trainer") from None
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
@@ -78,25 +75,25 @@ def _check_owners(cfg: DictConfig) -> None:
 
 def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
     """The parts of a search or a study."""
-    space: SearchSpace = make(cfg.space)
+    space: SearchSpace = build(cfg.space)
     supernet = sizes_of(space.supernet, cfg.supernet, "supernet")
     network = sizes_of(space.network, cfg.network, "network")
     return Parts(
         space,
-        make(cfg.search_data, data=make(cfg.dataset)),
+        build(cfg.search_data, data=build(cfg.dataset)),
         Path(cfg.run),
         cfg.seed,
         supernet,
         network,
-        make(cfg.benchmark) if cfg.benchmark else None,
-        partial(make, cfg.retrain) if "retrain" in cfg else Retrain,
-        partial(make, cfg.trainer, logger=False),
+        build(cfg.benchmark) if cfg.benchmark else None,
+        recipe_of(cfg),
+        partial(build, cfg.trainer, logger=False),
     )
 
 
 def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
     """Where a run of the module goes on that is resumed, or that SLURM starts again; None starts anew."""
-    path = Path(cfg.run) / CHECKPOINT
+    path = RunFolder(cfg.run).checkpoint
     if (cfg.resume is None and not is_requeued()) or not path.is_file():
         return None
     try:
@@ -111,51 +108,30 @@ def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
     return str(path)
 
 
-def sizes_of(build: Callable[..., Any], sizes: Mapping[str, Any], where: str) -> dict[str, Any]:
+def sizes_of(method: Callable[..., Any], sizes: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The sizes of a network or supernet, which the space's method names."""
-    known = {key: hint for key, hint in (arguments(build) or {}).items() if key not in _FOUND_OUT}
+    known = {key: hint for key, hint in (arguments(method) or {}).items() if key not in _FOUND_OUT}
     for key, value in sizes.items():
         check_value(key, value, known, where)
     return dict(sizes)
-
-
-def metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
-    """The last metrics, without the weight of every edge.
-
-    A run that was killed after its last epoch trains no more when it is resumed, and has them from its file.
-    """
-    path = run / METRICS_FILE
-    stored = {
-        name: value for row in (read_metrics(path) if path.is_file() else []) for name, value in row.items()
-    }
-    found = {**stored, **{name: float(value) for name, value in trainer.callback_metrics.items()}}
-    left_out = ("weights/", "step", "epoch")
-    return {name: round(value, 6) for name, value in found.items() if not name.startswith(left_out)}
-
-
-def took(facts: Mapping[str, Any], elapsed: Stopwatch) -> dict[str, Any]:
-    """The facts of a run with its seconds, which are no part of its result: two equal runs differ in them."""
-    return {**facts, "seconds": round(elapsed.seconds(), 1)}
 
 
 def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in state.items()}
 
 
-def own_folders() -> list[Path]:
-    """The configuration folders that were added with --config-dir."""
-    sources = HydraConfig.get().runtime.config_sources
-    return [Path(source.path) for source in sources if source.provider == "command-line"]
-
-
-def own_parts(cfg: DictConfig) -> dict[str, Any]:
+def own_parts(cfg: DictConfig, folders: tuple[Path, ...]) -> dict[str, Any]:
     """What a user has of their own that files may name, as `make_space` takes it."""
-    return {"folders": own_folders(), "operations": list(cfg.operations)}
+    return {"folders": folders, "operations": [*cfg.operations]}
 
 
-def space_config(name: str) -> DictConfig:
-    """The configuration of the space of that name, with the sizes of its networks."""
-    known = groups(own_folders())["space"]
-    if name not in known:
-        raise InputError(f"expected a space ({near_match(name, known)})", got=name, where="genotype")
-    return compose(f"space/{name}")
+def network_sizes(space: SearchSpace, folders: tuple[Path, ...]) -> dict[str, Any]:
+    """The sizes of a space's networks, as its yaml has them."""
+    option = compose(f"space/{find_option(space.name, folders)}")
+    sizes: Any = OmegaConf.to_container(option.network, resolve=True)
+    return dict(sizes)
+
+
+def recipe_of(cfg: DictConfig) -> Callable[..., pl.LightningModule]:
+    """What trains a network, of which only a search's configuration says nothing."""
+    return factory_of(cfg.retrain) if "retrain" in cfg else Retrain

@@ -8,29 +8,27 @@ import sys
 import time
 import traceback
 import warnings
-from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
+from nas_lightning.cli.ensemble_job import run_ensemble
+from nas_lightning.cli.search_job import run_search
+from nas_lightning.cli.started import Started, started_job
+from nas_lightning.cli.study_job import run_study
+from nas_lightning.cli.targets import check_targets
+from nas_lightning.cli.train_job import run_training
 from nas_lightning.errors import InputError
-from nas_lightning.jobs import ensemble as ensemble_job
-from nas_lightning.jobs import search as search_job
-from nas_lightning.jobs import study as study_job
-from nas_lightning.jobs import train as train_job
-from nas_lightning.jobs.ending import resume_command
-from nas_lightning.jobs.targets import check_targets
-from nas_lightning.runs.folder import CHECKPOINT, RunFolder, summarise
+from nas_lightning.jobs.next_commands import command_to_resume
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.folder import CHECKPOINT
 
-TRACEBACK = "error.txt"
-_JOBS = {"search": search_job.run, "train": train_job.run, "analyze": study_job.run}
+_JOBS = {"search": run_search, "train": run_training, "analyze": run_study}
+_KINDS = {"search": "search", "train": "training", "analyze": "study"}
 
 
 def run_job(cfg: DictConfig) -> float | None:
@@ -40,37 +38,35 @@ def run_job(cfg: DictConfig) -> float | None:
     other; the sweep's table and exit code say so.
     """
     _quieten()
-    start = time.monotonic()
-    sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    start, job = time.monotonic(), started_job(cfg)
     try:
-        facts = _work(cfg)
+        facts = _work(job)
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns the first into the second
-        _stopped(cfg, sweep)
+        _say_how_to_go_on(job)
         if isinstance(stop, SIGTERMException):
             sys.exit(128 + signal.SIGTERM)  # its own code says that all went well
         raise
     except Exception as error:
         message = _user_error(error)
-        if not sweep:
-            _withdraw(cfg)
+        if not job.command.sweep:
+            _withdraw(job)
             if message is None:
                 raise
             sys.exit(f"error: {message}")
-        facts = {"error": message or _recorded(cfg, error)}
-        print(f"error: {facts['error']}", file=sys.stderr)
-    _summarise(cfg, {"seconds": round(time.monotonic() - start, 1), **facts})
-    return facts.get("metrics", {}).get(cfg.objective)
+        facts = _fail(job, message or _keep_traceback(job, error), round(time.monotonic() - start, 1))
+    return facts.metrics.get(cfg.objective)
 
 
-def _work(cfg: DictConfig) -> dict[str, Any]:
+def _work(job: Started) -> RunFacts:
+    cfg = job.cfg
     missing = sorted(OmegaConf.missing_keys(cfg))
     if missing:
         raise InputError("expected a value", got="none", where=missing[0])
     OmegaConf.resolve(cfg.copy())  # raises for references to nothing
     check_targets(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    job = ensemble_job.run if cfg.get("ensemble") is not None else _JOBS[_script()]
-    return job(cfg)
+    run = run_ensemble if cfg.get("ensemble") is not None else _JOBS[job.command.script]
+    return run(job)
 
 
 def _user_error(error: Exception) -> str | None:
@@ -85,34 +81,40 @@ def _user_error(error: Exception) -> str | None:
     return None
 
 
-def _recorded(cfg: DictConfig, error: Exception) -> str:
+def _keep_traceback(job: Started, error: Exception) -> str:
     """An unexpected error of a sweep's job: its traceback in a file, its last line for the table."""
-    path = Path(cfg.run) / TRACEBACK
+    path = job.folder.error
     path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} (see {path})"
 
 
-@rank_zero_only
-def _stopped(cfg: DictConfig, sweep: bool) -> None:
-    if any(Path(cfg.run).glob(f"**/{CHECKPOINT}")) or _script() == "analyze":
-        print(f"\nStopped. Go on with:\n  {resume_command(_script(), cfg)}")
-    elif not sweep:
-        _withdraw(cfg)
+def _fail(job: Started, message: str, seconds: float) -> RunFacts:
+    """The summary of a job that failed; one that had ended before keeps its own."""
+    print(f"error: {message}", file=sys.stderr)
+    kind = _KINDS[job.command.script]
+    facts = RunFacts(kind, seed=job.cfg.seed, seconds=seconds, words=job.words, error=message)
+    if not job.folder.is_finished:
+        _finish(job, facts)
+    return facts
 
 
 @rank_zero_only
-def _withdraw(cfg: DictConfig) -> None:
-    if cfg.resume is None and Path(cfg.run).is_dir():
-        RunFolder(cfg.run).withdraw()
+def _finish(job: Started, facts: RunFacts) -> None:
+    job.folder.finish(facts)
 
 
 @rank_zero_only
-def _summarise(cfg: DictConfig, facts: dict[str, Any]) -> None:
-    summarise(Path(cfg.run), facts, HydraConfig.get().overrides.task)
+def _say_how_to_go_on(job: Started) -> None:
+    if any(job.folder.path.glob(f"**/{CHECKPOINT}")) or job.command.script == "analyze":
+        print(f"\nStopped. Go on with:\n  {command_to_resume(job.command, job.folder.path)}")
+    elif not job.command.sweep:
+        _withdraw(job)
 
 
-def _script() -> str:
-    return str(HydraConfig.get().job.config_name)
+@rank_zero_only
+def _withdraw(job: Started) -> None:
+    if job.cfg.resume is None and job.folder.path.is_dir():
+        job.folder.withdraw()
 
 
 def _quieten() -> None:

@@ -1,0 +1,74 @@
+"""What a run says on the screen: where it writes, what it found, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from omegaconf import DictConfig
+from pytorch_lightning.utilities import rank_zero_only
+
+from nas_lightning.cli.started import Started
+from nas_lightning.genotype import Genotype
+from nas_lightning.jobs.next_commands import command_to_repeat
+from nas_lightning.models.file import FILE_NAME as MODEL
+from nas_lightning.report.page import write_report
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.text import short_path
+
+REPEAT = "The same from another start"
+
+
+@rank_zero_only
+def announce(what: str, cfg: DictConfig) -> None:
+    """One line before the work starts."""
+    count = cfg.trainer.max_epochs
+    print(f"{what}, {count} epoch{'s' * (count != 1)}, seed {cfg.seed} → {short_path(cfg.run)}", flush=True)
+
+
+def show_run(job: Started, facts: RunFacts, following: Mapping[str, str]) -> None:
+    """Write the report and print the end of the run, with what to type next by what it is for."""
+    run, genotypes = job.folder, job.folder.genotypes
+    report = write_report(
+        run.path, facts.seconds, {**following, REPEAT: command_to_repeat(job.command, facts)}
+    )
+    of_first = " (the first architecture)" if len(genotypes) > 1 else ""
+    size = f"{facts.params:,} parameters, {facts.macs:,} multiply-adds{of_first}"
+    lines = ["", *_architectures(genotypes, facts.metrics), "", size]
+    if numbers := select_headline(facts.metrics):
+        lines.append(", ".join(f"{name} {_format(value)}" for name, value in numbers.items()))
+    if job.command.sweep:  # whose table comes at the end
+        lines.append("")
+    else:
+        lines += ["", f"genotype  {short_path(run.genotype)}"]
+        pictures = sorted((run.path / "figures").glob("genotype*.png"))
+        lines += [f"picture   {short_path(path)}" for path in pictures]
+        lines.append(f"report    {short_path(report)}")
+        if (run.path / MODEL).is_file():
+            lines.append(f"model     {short_path(run.path / MODEL)}")
+        lines += next_lines(following)
+    print("\n".join(lines), flush=True)
+
+
+def next_lines(following: Mapping[str, str]) -> list[str]:
+    """What to type next, each by what it is for."""
+    return [line for purpose, typed in following.items() for line in ("", f"{purpose}:", f"  {typed}")]
+
+
+def _architectures(genotypes: list[Genotype], metrics: Mapping[str, float]) -> Iterable[str]:
+    """Each architecture; several have numbers, and what was logged of them as `members/<number>/…`."""
+    for number, genotype in enumerate(genotypes, 1):
+        if len(genotypes) > 1:
+            own = {name: value for name, value in metrics.items() if name.startswith(f"members/{number}/")}
+            said = [f"{name.rpartition('/')[2]} {value:.4g}" for name, value in sorted(own.items())]
+            yield f"{number}.  {', '.join(said)}".rstrip()
+        yield str(genotype)
+
+
+def select_headline(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Losses, accuracies and ranks, which is what a reader looks for first."""
+    ends = ("_loss", "_accuracy", "_rank")
+    return {name: value for name, value in sorted(metrics.items()) if name.endswith(ends)}
+
+
+def _format(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

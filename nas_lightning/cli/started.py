@@ -1,0 +1,69 @@
+"""A job that Hydra has started: its configuration, the command behind it, its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from nas_lightning.jobs.next_commands import image_words
+from nas_lightning.options import option_file
+from nas_lightning.runs.command import Command
+from nas_lightning.runs.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a job's functions are given.
+
+    Args:
+        cfg: the composed configuration, without Hydra's own part.
+        command: what was typed for this job.
+        choices: the option that was chosen in each group.
+    """
+
+    cfg: DictConfig
+    command: Command
+    choices: Mapping[str, str]
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where everything is written to."""
+        return RunFolder(self.cfg.run)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What was typed, as a run's summary has it."""
+        return tuple(word.lstrip("+") for word in self.command.without("resume="))
+
+    @property
+    def operations(self) -> list[str]:
+        """The user's own operations that files may name."""
+        return [*self.cfg.operations]
+
+    @property
+    def images(self) -> list[str]:
+        """What chooses this job's images again."""
+        choice = self.choices["dataset"]
+        file = option_file("dataset", choice, self.command.folders)
+        option: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+        settings: Any = OmegaConf.to_container(self.cfg.dataset, resolve=False)
+        return image_words(self.command, choice, settings, option)
+
+
+def started_job(cfg: DictConfig) -> Started:
+    """The job that Hydra runs now; nobody else asks Hydra for what it knows of it."""
+    hydra = HydraConfig.get()
+    sources = (source for source in hydra.runtime.config_sources if source.provider == "command-line")
+    command = Command(
+        str(hydra.job.config_name),
+        tuple(hydra.overrides.task),
+        tuple(Path(source.path) for source in sources),
+        hydra.mode == RunMode.MULTIRUN,
+    )
+    return Started(cfg, command, dict(hydra.runtime.choices))

@@ -1,0 +1,102 @@
+"""The job of `train.py`: the architecture that is configured, its training, what the screen says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from nas_lightning.callbacks.stopwatch import Stopwatch
+from nas_lightning.cli.configured import (
+    build,
+    build_trainer,
+    checkpoint,
+    network_sizes,
+    own_parts,
+    recipe_of,
+    sizes_of,
+)
+from nas_lightning.cli.ending import announce, show_run
+from nas_lightning.cli.started import Started
+from nas_lightning.data import ImageData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype, read_genotypes
+from nas_lightning.jobs.next_commands import uses_of_model
+from nas_lightning.jobs.parts import Parts
+from nas_lightning.jobs.train import Training, fit, prepare_training
+from nas_lightning.models.file import describe
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.tracking import publish
+from nas_lightning.spaces import SearchSpace, make_space
+from nas_lightning.text import short_path
+
+_NAMED = ("space", "data", "folder", "seed")
+"""The parts that callbacks of a training may name: the network is the module's."""
+Folders = tuple[Path, ...]
+
+
+def run_training(
+    job: Started, show: Callable[[Started, RunFacts, Mapping[str, str]], None] = show_run
+) -> RunFacts:
+    """Train as it is configured."""
+    cfg, stopwatch = job.cfg, Stopwatch()
+    genotype, space, sizes = configured_architecture(cfg, job.command.folders)
+    sizes = sizes_of(space.network, sizes, "network")
+    data: ImageData = build(cfg.dataset)
+    parts = Parts(space, data, Path(cfg.run), cfg.seed, network_sizes=sizes, recipe=recipe_of(cfg))
+    training = prepare_training(genotype, parts, cfg.init)
+    trainer = build_trainer(cfg, parts, [stopwatch], _NAMED)
+    start = checkpoint(cfg, training.module)
+    what = f"Training a network of {space.name} on {data.name}: {training.size}"
+    announce(what + _origin(cfg, training, data), cfg)
+    facts = fit(training, parts, trainer, start, job.words)
+    if trainer.is_global_zero:
+        show(job, facts, uses_of_model(job.command, parts.folder, job.operations))
+    publish(trainer.loggers, parts.folder)
+    return facts
+
+
+def _origin(cfg: DictConfig, training: Training, data: ImageData) -> str:
+    if cfg.init is None:
+        return ""
+    classifier = f" with a new classifier of {data.num_classes} classes" if training.new_classifier else ""
+    return f", from {short_path(cfg.init)}{classifier}"
+
+
+def configured_architecture(
+    cfg: DictConfig, folders: Folders
+) -> tuple[Genotype, SearchSpace, dict[str, Any]]:
+    """The genotype, its space, and the sizes of the network: the space's own, then the user's."""
+    own: Any = OmegaConf.to_container(cfg.network, resolve=True)
+    if cfg.init is not None:
+        if cfg.get("genotype") is not None:
+            raise InputError("expected either init, which has an architecture, or a genotype", got="both")
+        described = describe(cfg.init, **own_parts(cfg, folders))
+        return described.genotype, described.make_space(), {**described.sizes, **own}
+    if cfg.get("genotype") is None:
+        raise InputError(
+            "expected an architecture: genotype=file genotype.path=<run of search.py>, or a published one "
+            "such as genotype=darts_v2 (--help lists them)"
+        )
+    chosen: Any = OmegaConf.to_container(cfg.genotype, resolve=True)
+    if "path" in chosen:
+        genotype, space = _architecture_of_file(chosen["path"], chosen["index"], own_parts(cfg, folders))
+    else:
+        space = make_space(chosen["space"], folders=folders)
+        genotype = space.parse(chosen)
+    return genotype, space, {**network_sizes(space, folders), **own}
+
+
+def _architecture_of_file(path: str, index: Any, own: dict[str, Any]) -> tuple[Genotype, SearchSpace]:
+    genotypes = read_genotypes(path)
+    if not isinstance(index, int) or not 0 <= index < len(genotypes):
+        raise InputError(f"expected an index below {len(genotypes)}", got=index, where="genotype.index")
+    genotype = genotypes[index]
+    try:
+        space = make_space(genotype.space, genotype.settings.to_dict(), **own)
+        space.check(genotype)
+    except InputError as error:
+        raise InputError(str(error), where=path) from None
+    return genotype, space

@@ -1,0 +1,34 @@
+"""What a trainer has measured when it is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytorch_lightning as pl
+
+from nas_lightning.callbacks.stopwatch import Stopwatch
+from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
+
+_LEFT_OUT = ("weights/", "step", "epoch")
+
+
+def stopwatch_of(trainer: pl.Trainer) -> Stopwatch:
+    """The trainer's stopwatch, which a trainer without one gets."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, Stopwatch):
+            return callback
+    stopwatch = Stopwatch()
+    trainer.callbacks.insert(0, stopwatch)  # type: ignore[attr-defined]
+    return stopwatch
+
+
+def last_metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
+    """The last value of each metric, without the weight of every edge.
+
+    A run that was killed after its last epoch trains no more when it is resumed, and has them from its file.
+    """
+    path = run / METRICS_FILE
+    rows = read_metrics(path) if path.is_file() else []
+    stored = {name: value for row in rows for name, value in row.items()}
+    values = {**stored, **{name: float(value) for name, value in trainer.callback_metrics.items()}}
+    return {name: round(value, 6) for name, value in values.items() if not name.startswith(_LEFT_OUT)}

@@ -1,0 +1,128 @@
+"""What to type next: commands made of a run's facts and of what was typed for it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nas_lightning.runs.command import Command
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.spaces.ops import own_targets
+from nas_lightning.text import quote, short_path
+
+_TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
+_PLAIN = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./%@?|~")
+
+
+def command_to_train(command: Command, run: Path, facts: RunFacts, images: Iterable[str]) -> str:
+    """What trains the architectures of this search at their size on the same images."""
+    words = [*_program("train", command), "genotype=file", f"genotype.path={hydra_value(short_path(run))}"]
+    several = ["ensemble=all"] if len(facts.notation) > 1 else []
+    own = _operations(own_targets(facts.space_settings.get("ops", ())))
+    return shlex.join([*words, *own, *several, *images, *command.settings("network.")])
+
+
+def command_to_repeat(command: Command, facts: RunFacts) -> str:
+    """What was typed, with the next seed."""
+    typed = command.without("seed=", "resume=")
+    return shlex.join([*_program(command.script, command), *typed, f"seed={facts.seed + 1}"])
+
+
+def command_to_resume(command: Command, run: Path) -> str:
+    """What goes on with this run."""
+    plain = Command(command.script)  # the run's record knows its folders
+    return shlex.join([*_program(command.script, plain), f"resume={hydra_value(short_path(run))}"])
+
+
+def uses_of_model(command: Command, run: Path, operations: Sequence[str] = ()) -> dict[str, str]:
+    """What is done with a trained network."""
+    path = short_path(run)
+    start = [*_program("train", command), f"init={hydra_value(path)}", "retrain=finetune"]
+    further = [*start, *_operations(operations)]
+    export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *_folders(command)]
+    allowed = [word for name in operations for word in ("--operation", name)]
+    return {
+        "Use it in Python": f"network = nas_lightning.load({_arguments(command, path, operations)})",
+        "Export it": shlex.join([*export, *allowed]),
+        "Train it further on your own images": f"{shlex.join(further)} dataset=image_folder dataset.root=…",
+    }
+
+
+def uses_of_ensemble(
+    command: Command, run: Path, members: int, images: Iterable[str], operations: Sequence[str] = ()
+) -> dict[str, str]:
+    """What is done with a trained ensemble of so many networks."""
+    path = short_path(run)
+    load = f"ensemble = Ensemble.load({_arguments(command, path, operations)})"
+    attack = [*_program("analyze", command), "study=defence", f"study.ensemble={hydra_value(path)}"]
+    more = {"Attack it": shlex.join([*attack, *images])} if members > 1 else {}
+    return {"Use it in Python": f"from nas_lightning.ensembles import Ensemble; {load}", **more}
+
+
+def image_words(
+    command: Command, choice: str, settings: Mapping[str, Any], option: Mapping[str, Any]
+) -> list[str]:
+    """A data set's option, what was typed for it, and what else in its settings says which images it has.
+
+    >>> own = {"root": "data", "batch_size": 8, "shape": [1, 8, 8]}
+    >>> image_words(Command("search"), "fake", {**own, "batch_size": 9, "root": "my data"}, own)
+    ['dataset=fake', 'dataset.root="my data"']
+    """
+    typed = command.settings("dataset.")
+    keys = {word.lstrip("+").split("=")[0] for word in typed}
+    changed = {
+        f"dataset.{key}": value
+        for key, value in settings.items()
+        if key not in _TRAINING_ONLY and (key not in option or option[key] != value)
+    }
+    further = [f"{key}={hydra_value(value)}" for key, value in changed.items() if key not in keys]
+    return [f"dataset={choice}", *further, *typed]
+
+
+def hydra_value(value: Any) -> str:
+    """A value in Hydra's notation.
+
+    >>> hydra_value(None), hydra_value("a b"), hydra_value(0.5)
+    ('null', '"a b"', '0.5')
+    """
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    text = str(value)
+    return quote(text) if isinstance(value, str) and set(text) - _PLAIN else text
+
+
+def _operations(own: Sequence[str]) -> list[str]:
+    """What allows a file to name operations of a user's own."""
+    return [f"operations=[{','.join(own)}]"] if own else []
+
+
+def _folders(command: Command) -> list[str]:
+    return [word for folder in command.folders for word in ("--config-dir", short_path(folder))]
+
+
+def _arguments(command: Command, path: str, operations: Sequence[str]) -> str:
+    """Those of `nas_lightning.load` for this run, in Python."""
+    own = {"folders": [*map(short_path, command.folders)], "operations": [*operations]}
+    return ", ".join([repr(path), *(f"{name}={value}" for name, value in own.items() if value)])
+
+
+def _program(name: str, command: Command) -> list[str]:
+    """How this program was started, with the name of its sister and the folders of configurations."""
+    folders = _folders(command)
+    script = Path(sys.argv[0])
+    if script.suffix == ".py":
+        return [_python(), short_path(script.with_name(f"{name}.py")), *folders]
+    sister = script.with_name(f"nas-{name}")
+    on_path = shutil.which(f"nas-{name}") == str(sister)
+    return [f"nas-{name}" if on_path else short_path(sister), *folders]
+
+
+def _python() -> str:
+    found = shutil.which("python")
+    same = found is not None and Path(found).absolute() == Path(sys.executable).absolute()
+    return "python" if same else short_path(sys.executable)

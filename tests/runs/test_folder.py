@@ -1,0 +1,95 @@
+"""A run's folder, record and facts; also those that version 0.1 wrote, and damaged ones."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import nas_lightning
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import read_genotypes
+from nas_lightning.runs.facts import RunFacts, read_facts
+from nas_lightning.runs.folder import RunFolder
+from nas_lightning.runs.record import Record, read_record
+from nas_lightning.spaces import NasBench201
+
+PACKAGE = Path(nas_lightning.__file__).parent
+CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_3x3~1|+|skip_connect~0|none~1|skip_connect~2|"
+RECORD = Record(("seed=1",), {"seed": 1, "run": "${hydra:x}"}, {"job": {"config_name": "search"}})
+
+
+def test_what_is_written_is_read(tmp_path):
+    run, genotype = RunFolder(tmp_path / "a"), NasBench201().parse(CELL)
+    run.create(RECORD)
+    assert run.has_record
+    assert not run.is_finished
+    assert run.record == RECORD
+    facts = RunFacts("search", 1, {"valid_loss": 0.5}, 2.5, ("seed=1",), "nasbench201", strategy="Darts")
+    run.finish(facts, [genotype])
+    assert run.facts == facts
+    assert run.genotypes == read_genotypes(tmp_path / "a") == [genotype]
+    beside = json.loads(run.genotype.read_text())
+    assert {"kind", "space", "metrics", "strategy"} <= set(beside)
+    assert not {"seconds", "overrides"} & set(beside)  # in which two equal runs differ
+
+
+def test_a_first_record_stays(tmp_path):
+    run = RunFolder(tmp_path)
+    run.create(RECORD)
+    run.create(Record((), {"seed": 2}, {}))
+    assert run.record == RECORD
+
+
+@pytest.mark.parametrize(
+    ("old", "kind"),
+    [
+        ({"strategy": "Darts", "metrics": {}}, "search"),
+        ({"metrics": {"test_accuracy": 0.5}, "params": 3}, "training"),
+        ({"members": 3, "metrics": {}}, "ensemble"),
+        ({"study": "correlation", "metrics": {}}, "study"),
+    ],
+)
+def test_what_version_0_1_wrote_has_its_kind(tmp_path, old, kind):
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps({**old, "seed": 4, "overrides": ["seed=4"]}))
+    facts = read_facts(path)
+    assert (facts.kind, facts.seed, facts.words, facts.seconds) == (kind, 4, ("seed=4",), None)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\0"])
+def test_damaged_facts_are_one_line(tmp_path, text):
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(InputError, match="expected"):
+        _ = RunFolder(tmp_path).facts
+
+
+@pytest.mark.parametrize("text", ["[", "- 1\n", "!!python/object:os.system {}", "a: b\n"])
+def test_a_damaged_record_is_one_line(tmp_path, text):
+    """And nothing of a stranger's is executed."""
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"expected .* \(in .*overrides.yaml\)"):
+        read_record(tmp_path)
+
+
+def test_a_folder_is_withdrawn_unless_there_is_work(tmp_path):
+    for name, withdrawn in (("search.log", True), ("checkpoints", False)):
+        run = RunFolder(tmp_path / name)
+        run.create(RECORD)
+        (run.path / name).touch()
+        run.withdraw()
+        assert run.path.exists() is not withdrawn
+
+
+def test_a_name_that_was_not_typed_gets_a_number(tmp_path):
+    folders = [RunFolder.reserve(tmp_path / "a", typed=False).path.name for _ in range(3)]
+    assert folders == ["a", "a-2", "a-3"]
+
+
+def modules_with(text: str) -> set[str]:
+    files = PACKAGE.rglob("*.py")
+    return {str(path.relative_to(PACKAGE)) for path in files if text in path.read_text(encoding="utf-8")}
+
+
+def test_hydra_is_asked_in_one_place():
+    assert modules_with("HydraConfig") == {"cli/started.py"}
