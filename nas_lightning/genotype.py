@@ -196,6 +196,8 @@ class Genotype:
             return cls(data["space"], built, *({str(n): v for n, v in values.items()} for values in further))
         except InputError as error:
             raise InputError(str(error), where=where) from None
+        except RecursionError:
+            raise InputError("expected settings that are not nested so deeply", where=where) from None
 
 
 def _is_cell(data: object) -> bool:

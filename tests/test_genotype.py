@@ -130,7 +130,14 @@ def test_choices_alone_are_an_architecture():
         Genotype("a supermodel", {})
 
 
-@pytest.mark.parametrize("values", [[1], "text", {"nodes": object()}])
+def nested(depth: int) -> list:
+    values: list = []
+    for _ in range(depth):
+        values = [values]
+    return values
+
+
+@pytest.mark.parametrize("values", [[1], "text", {"nodes": object()}, {"nodes": nested(5000)}])
 def test_settings_are_what_json_has(values):
     with pytest.raises(InputError):
         Genotype.from_dict({**genotype().to_dict(), "settings": values})

@@ -57,7 +57,7 @@ def make_space(
         add_operation(own_operation)
     named = settings.get("ops", ())
     for op in named if isinstance(named, (list, tuple)) else ():  # of what else it is, the space says it
-        if not is_operation(str(op)):
+        if not isinstance(op, str) or not is_operation(op):
             raise InputError("expected operations that are known (your own: operations=[…])", got=op)
     if space is None:
         made, own = find_space(name, folders)

@@ -59,7 +59,18 @@ def test_a_yaml_that_names_no_space_says_which_it_is(folder, target):
         make_space("mine", folders=[folder])
 
 
-@pytest.mark.parametrize("settings", [{"nodes": 0}, {"nodes": "two"}, {"knots": 2}, {"ops": 3}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"nodes": 0},
+        {"nodes": 10**9},
+        {"ops": [["none"]]},
+        {"ops": "none"},
+        {"nodes": "two"},
+        {"knots": 2},
+        {"ops": 3},
+    ],
+)
 def test_settings_that_do_not_fit(settings):
     with pytest.raises(InputError):
         make_space("darts", settings)

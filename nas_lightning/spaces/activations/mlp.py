@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
-from nas_lightning.checks import at_least, checked
+from nas_lightning.checks import at_least, below, checked
+from nas_lightning.genotype import MOST_NODES
 from nas_lightning.spaces.activations.base import ActivationSpace
 from nas_lightning.spaces.activations.layers import ACTIVATIONS
 
@@ -35,6 +36,8 @@ class Mlp(ActivationSpace):
 
     @checked
     def __init__(
-        self, layers: Annotated[int, at_least(3)] = 10, activations: Sequence[str] = tuple(ACTIVATIONS)
+        self,
+        layers: Annotated[int, at_least(3), below(MOST_NODES)] = 10,
+        activations: Sequence[str] = tuple(ACTIVATIONS),
     ) -> None:
         super().__init__(layers, activations, skips=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from nas_lightning.checks import PositiveInt, Share, checked
+from nas_lightning.checks import PositiveInt, Share, at_least, at_most, checked
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.cells.graph import CellGraph
@@ -13,6 +13,9 @@ from nas_lightning.spaces.darts import notation as darts_notation
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.ops import TRAIN_NORM, Norm
+
+MOST_INNER = 100  # far above any published cell; keeps a mistyped number from filling the memory
+InnerNodes = Annotated[int, at_least(1), at_most(MOST_INNER)]
 
 
 class DartsCells(SearchSpace):
@@ -23,12 +26,12 @@ class DartsCells(SearchSpace):
 
     """
 
+    shown_by_cells = frozenset({"nodes", "ops"})
+
     @checked
-    def __init__(self, nodes: PositiveInt) -> None:
+    def __init__(self, nodes: InnerNodes) -> None:
         self.nodes = nodes
         self.inner = range(INPUTS, INPUTS + nodes)
-
-    shown_by_cells = frozenset({"nodes", "ops"})
 
     @property
     def cells(self) -> tuple[str, ...]:

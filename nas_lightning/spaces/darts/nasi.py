@@ -29,7 +29,7 @@ from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group
 from nas_lightning.spaces.cells.choices import weighted_sum
 from nas_lightning.spaces.cells.graph import Plan
-from nas_lightning.spaces.darts.cells import DartsCells
+from nas_lightning.spaces.darts.cells import DartsCells, InnerNodes
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
 from nas_lightning.spaces.ops import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op, operation_names
 from nas_lightning.spaces.supernet import Supernet
@@ -64,7 +64,7 @@ class DartsNasi(DartsCells):
     name: ClassVar[str] = "darts_nasi"
 
     @checked
-    def __init__(self, nodes: PositiveInt = 4, ops: Sequence[str] = OPS) -> None:
+    def __init__(self, nodes: InnerNodes = 4, ops: Sequence[str] = OPS) -> None:
         super().__init__(nodes)
         self.ops = operation_names(ops)
         if NONE in self.ops or len(self.ops) < KEEP:

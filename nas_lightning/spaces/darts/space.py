@@ -20,7 +20,7 @@ from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group, best, real_ops
 from nas_lightning.spaces.cells.graph import CellGraph
-from nas_lightning.spaces.darts.cells import DartsCells, strides
+from nas_lightning.spaces.darts.cells import DartsCells, InnerNodes, strides
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
 from nas_lightning.spaces.ops import SEARCH_NORM, operation_names
 from nas_lightning.spaces.supernet import Supernet
@@ -55,7 +55,7 @@ class DartsSpace(DartsCells):
     name: ClassVar[str] = "darts"
 
     @checked
-    def __init__(self, nodes: PositiveInt = 4, ops: Sequence[str] = OPS) -> None:
+    def __init__(self, nodes: InnerNodes = 4, ops: Sequence[str] = OPS) -> None:
         super().__init__(nodes)
         self.ops = operation_names(ops)
         edges = tuple((source, target) for target in self.inner for source in range(target))
