@@ -72,7 +72,7 @@ SETTINGS = [
     ("+trainer.max_epoch=1", "did you mean 'max_epochs'?"),
     ("+supernet.stem=cifar", "expected a setting of supernet"),
     ("+space.nodes=4", "expected a setting of space (choose from ops), got 'nodes'"),
-    ("dataset.noise=.nan", "expected noise of at least 0, got nan (in dataset.noise)"),
+    ("dataset.noise=nan", "expected noise of at least 0, got nan (in dataset.noise)"),
     (
         "search_data.train_fraction=2",
         "expected train_fraction above 0 and of at most 1, got 2 (in search_data",
