@@ -107,6 +107,8 @@ def read_facts(record: RunRecord) -> Iterator[tuple[str, Any]]:
             yield name, format_number(record.facts[key])
     if is_number(record.facts.get("seconds")):
         yield "took", duration(record.facts["seconds"])
+    if "error" in record.facts:
+        yield "error", record.facts["error"]
     if record.finished:
         yield "finished", record.finished
     yield from record.versions.items()

@@ -19,6 +19,7 @@ from nas_lightning.tables import Entry, Table
 from nas_lightning.text import format_decimals
 
 COLUMNS = ("valid_accuracy", "valid_loss", "val_accuracy", "test_accuracy", "true_accuracy", "true_rank")
+MOST_RUNS = 50  # that a page shows: more are no picture
 SIZES = {"parameters": "params", "multiply-adds": "macs"}
 
 
@@ -35,8 +36,17 @@ class SweepTable(Callback):
         text = "\n\n".join([*(table.markdown() for table in tables), *unknown_objective(jobs, objective)])
         write_whole(folder / "table.md", text + "\n")
         print(f"\n{text}\n\n{folder / 'table.md'}")
+        self._write_page(folder)
         if any("error" in job for job in jobs):
             sys.exit(1)
+
+    def _write_page(self, folder: Path) -> None:
+        from nas_lightning.report.page import REPORT_FILE  # drawing is imported when all is over
+        from nas_lightning.report.side_by_side import write_side_by_side
+
+        ended = [path for path in job_folders(folder) if (path / SUMMARY).is_file()]
+        if 1 < len(ended) <= MOST_RUNS:
+            print(write_side_by_side(ended, folder / REPORT_FILE))
 
 
 def read_jobs(sweep: Path) -> list[Job]:

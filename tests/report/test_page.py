@@ -5,7 +5,9 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -347,3 +349,14 @@ def test_facts_of_the_wrong_type_do_not_end_the_page(run, text):
     (run / ".hydra" / "hydra.yaml").write_text("- a list")
     (run / ".hydra" / "config.yaml").write_bytes(b"\xff: {")
     assert "Configuration" in Page(write_report(run)).sections
+
+
+@pytest.mark.parametrize("name", ["search", "search_end", "train", "ensemble"])
+def test_pages_of_runs_of_version_0_1_are_made_anew(tmp_path, name):
+    folder = shutil.copytree(Path(__file__).parents[1] / "files_of_0_1" / name, tmp_path / name)
+    page = Page(write_report(folder))
+    has_genotype = (folder / "genotype.json").is_file()
+    assert ("Left out" not in page.sections["Architecture"]) == has_genotype
+    for file, title in (("metrics.csv", "Curves"), ("history.jsonl", "Weights over time")):
+        if (folder / file).is_file():
+            assert "Left out" not in page.sections[title]

@@ -1,8 +1,14 @@
 """The tables at the end of a sweep, from summaries written by hand."""
 
+import json
 import statistics
 
-from nas_lightning.report.sweep import read_jobs, tabulate_jobs, tabulate_seeds, unknown_objective
+import pytest
+from omegaconf import OmegaConf
+
+from nas_lightning.report.sweep import SweepTable, read_jobs, tabulate_jobs, tabulate_seeds, unknown_objective
+from tests.report.reading import Page
+from tests.report.searches import write_search
 
 
 def job(error=None, **metrics):
@@ -44,3 +50,19 @@ def test_a_damaged_summary_is_a_job_that_failed(tmp_path):
     table = tabulate_jobs(jobs)
     assert "expected a summary in JSON" in table.rows[1][2]
     assert "expected a summary of names and values" in table.rows[2][2]
+
+
+def test_a_sweep_ends_in_a_page_of_its_jobs(tmp_path, capsys):
+    for number in range(2):
+        write_search(tmp_path / str(number))
+        facts = {"overrides": [f"seed={number}"], "metrics": {"valid_accuracy": 0.5}, "seconds": 1.0}
+        (tmp_path / str(number) / "summary.json").write_text(json.dumps(facts))
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "summary.json").write_text('{"error": "out of memory", "overrides": ["seed=2"]}')
+    config = OmegaConf.create({"objective": "valid_accuracy", "hydra": {"sweep": {"dir": str(tmp_path)}}})
+    with pytest.raises(SystemExit, match="1"):  # one has failed
+        SweepTable().on_multirun_end(config)
+    assert capsys.readouterr().out.endswith("report.html\n")
+    page = Page(tmp_path / "report.html")
+    assert "out of memory" in page.sections["Runs"]
+    assert "Architectures" in page.sections

@@ -44,6 +44,7 @@ function sortBy(table, column, up) {
 
 for (const table of document.querySelectorAll("table.sort")) {
   for (const head of table.tHead.rows[0].cells) {
+    if (!head.textContent) continue;
     const button = make("button", { type: "button" }, head.textContent);
     head.replaceChildren(button);
     button.addEventListener("click", () => {
@@ -125,7 +126,7 @@ function followTimeline({ epochs, frames, groups }) {
       make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
     const drawn = edgeOf(row);
     const title = drawn ? drawn.querySelector("title").textContent : "no operation here in this epoch";
-    panel.replaceChildren(make("h4", {}, `${title}, after epoch ${epochs[epoch()]}`), ...chart(row), table);
+    panel.replaceChildren(make("h3", {}, `${title}, after epoch ${epochs[epoch()]}`), ...chart(row), table);
     panel.hidden = false;
     for (const one of cells.querySelectorAll(".edge")) one.classList.toggle("active", one.dataset.row === row);
   }
