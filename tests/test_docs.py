@@ -9,7 +9,9 @@ import pytest
 from PIL import Image
 
 from nas_lightning.benchmarks.tables import all_notations
+from nas_lightning.options import comment_words, option_file
 from tests.cli.conftest import run_script
+from tests.yamls import chosen
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [
@@ -17,28 +19,24 @@ PAGES = [
     REPOSITORY / "CONTRIBUTING.md",
     *sorted((REPOSITORY / "docs").glob("*.md")),
 ]
-SMALL = {
-    "search": (
-        *("supernet.channels=4", "supernet.cells=1", "network.channels=4", "network.cells=1"),
-        *("trainer.max_epochs=1", "callbacks.history.figures=false"),
-    ),
+SHORT = {
+    "search": ("trainer.max_epochs=1", "callbacks.history.figures=false"),
     "train": ("network.channels=4", "network.cells=1", "trainer.max_epochs=1"),
-    "analyze": ("network.channels=4", "network.cells=1", "study.cells=6"),
+    "analyze": (),
 }
-CELLS = ("supernet.channels", "supernet.cells", "network.channels", "network.cells")
-HAS_NOT = {
-    "space=mlp": CELLS,
-    **dict.fromkeys(("study=infinite_ntk", "study=two_layer", "study=cell_topology"), ("study.cells",)),
-    "study=activation_search": (*CELLS, "study.cells"),
+DEFAULT = {
+    "search": {"strategy": "pr_darts", "space": "darts", "dataset": "digits"},
+    "train": {"dataset": "digits"},
+    "analyze": {"space": "nasbench201", "dataset": "digits"},
 }
-"""Of the words above, those of options that a command does not have."""
 ELSEWHERE = (
-    "cifar10",
+    "cifar10 ",
+    "dataset=cifar10",
+    ".parquet",
     "fashion_mnist",
     "-m",
     "resume=",
     "logger=",
-    "experiment=",
     "derivation=",
     "ddp",
     "--help",
@@ -57,7 +55,7 @@ def commands() -> list[tuple[str, str]]:
     lines = [
         (page.name, line) for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()
     ]
-    scripts = tuple(f"python {name}.py" for name in SMALL)
+    scripts = tuple(f"python {name}.py" for name in SHORT)
     return sorted({(name, line) for name, line in lines if line.startswith(scripts)})
 
 
@@ -67,16 +65,18 @@ def named(text: str) -> str:
 
 
 def short(words: list[str], run: Path) -> list[str]:
+    """The command with what its parts' yamls call small, where it says nothing else itself."""
     name = words[1].removesuffix(".py")
     given = [named(word) for word in words[2:]]
-    subset = [] if any("root=" in word for word in given) else ["dataset.subset=64"]
-    without = [option for word in given for option in HAS_NOT.get(word, ())]
-    added = [
-        word
-        for word in SMALL[name]
-        if not any(known.startswith(word.split("=")[0]) for known in (*given, *without))
-    ]
-    return [*given, *added, *subset, "dataset.batch_size=16", f"run={run}"]
+    typed = dict(word.split("=", 1) for word in given if "=" in word)
+    parts = dict(DEFAULT[name])
+    for group in {"experiment", "study"} & set(typed):
+        parts |= chosen(option_file(group, typed[group], [Path("my_conf")]))
+    parts |= {group: typed[group] for group in {*DEFAULT[name], "study"} & set(typed)}
+    own = {group: option for group, option in parts.items() if group in {*DEFAULT[name], "study"}}
+    files = [option_file(group, option, [Path("my_conf")]) for group, option in own.items()]
+    small = [*(word for file in files for word in comment_words(file, "Small")), *SHORT[name]]
+    return [*given, *(word for word in small if word.split("=")[0] not in typed), f"run={run}"]
 
 
 @pytest.fixture(scope="module")

@@ -43,13 +43,13 @@ def small_form(**chosen: str) -> list[str]:
     return [*words, *(word for group, option in chosen.items() for word in small(group, option))]
 
 
-def chosen(group: str, option: str) -> dict[str, str]:
+def chosen(yaml: Path) -> dict[str, str]:
     """What an option chooses in other groups.
 
-    >>> chosen("experiment", "gdas_cifar10")
+    >>> chosen(file("experiment", "gdas_cifar10"))
     {'space': 'darts', 'strategy': 'gdas', 'dataset': 'cifar10'}
     """
-    entries = OmegaConf.load(file(group, option)).get("defaults", [])
+    entries = OmegaConf.load(yaml).get("defaults", [])
     pairs = [pair for entry in entries if isinstance(entry, DictConfig) for pair in entry.items()]
     return {key.removeprefix("override /"): value for key, value in pairs if key.startswith("override /")}
 
