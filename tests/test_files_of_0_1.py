@@ -74,7 +74,8 @@ def test_a_search_that_was_stopped_goes_on_to_the_end_that_it_would_have_had(com
         for folder in (tmp_path / "search", FILES / "search_end")
     )
     assert found["notation"] == expected["notation"]
-    assert found["metrics"] == pytest.approx(expected["metrics"], rel=1e-3)
+    metrics = {name: found["metrics"][name] for name in expected["metrics"]}  # there are more today
+    assert metrics == pytest.approx(expected["metrics"], rel=1e-3)
     (genotype,) = read_genotypes(tmp_path / "search")
     assert genotype.cells == read_genotypes(FILES / "search_end")[0].cells
 

@@ -17,7 +17,7 @@ from nas_lightning.checks import PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import beside, judge_genotype, kendall_tau, log_likelihood
-from nas_lightning.strategies.oneshot.bilevel import Bilevel
+from nas_lightning.strategies.oneshot.strategy import OneShot
 
 
 class SharedWeightRanking(pl.Callback):
@@ -59,11 +59,11 @@ class SharedWeightRanking(pl.Callback):
         pl_module.log("ranking/seconds", time.process_time() - start)
 
 
-def _parts(trainer: pl.Trainer, module: pl.LightningModule) -> tuple[Bilevel, SearchData]:
+def _parts(trainer: pl.Trainer, module: pl.LightningModule) -> tuple[OneShot, SearchData]:
     data = trainer.datamodule  # type: ignore[attr-defined]
-    if not isinstance(module, Bilevel) or not isinstance(data, SearchData):
+    if not isinstance(module, OneShot) or not module.arch_list or not isinstance(data, SearchData):
         raise InputError(
-            "expected a bilevel strategy that is fitted with SearchData",
+            "expected a one-shot strategy with architecture parameters that is fitted with SearchData",
             got=type(module).__name__,
             where="SharedWeightRanking",
         )

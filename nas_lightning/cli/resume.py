@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.cli.composer import Composer, words_of
 from nas_lightning.cli.composition import compose_checked
+from nas_lightning.cli.settings_of_0_1 import record_of_today
 from nas_lightning.errors import InputError
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.runs.record import Record
@@ -62,7 +63,7 @@ def record_to_resume(script: str, path: Path) -> Record:
         raise InputError(f"expected the folder of a run of {script}.py", got=str(path), where="resume")
     if run.checkpoint.exists() and not _is_whole(run.checkpoint):
         raise InputError("expected a checkpoint", got="a damaged file", where=run.checkpoint)
-    return record
+    return record_of_today(record)
 
 
 def _is_whole(file: Path) -> bool:

@@ -24,7 +24,7 @@ def run_search(job: Started) -> RunFacts:
     parts.data.setup()  # finds what is wrong with the images before the run is announced
     trainer = build_trainer(cfg, parts, [stopwatch])
     start = checkpoint(cfg, strategy)
-    announce(f"Searching {parts.space.name} with {type(strategy).__name__} on {parts.data.name}", cfg)
+    announce(f"Searching {parts.space.name} with {strategy.label} on {parts.data.name}", cfg)
     facts = search(strategy, parts, trainer, derivation=derivation, checkpoint=start, words=job.words)
     if trainer.is_global_zero:
         show_run(job, facts, {"Train it": command_to_train(job.command, parts.folder, facts, job.images)})

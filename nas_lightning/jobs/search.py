@@ -67,7 +67,7 @@ def search(
         space=parts.space.name,
         space_settings=parts.space.settings.to_dict(),
         dataset=parts.data.name,
-        strategy=type(strategy).__name__,
+        strategy=strategy.label,
         params=size.params,
         macs=size.macs,
         notation=tuple(parts.space.notation(genotype) for genotype in genotypes),

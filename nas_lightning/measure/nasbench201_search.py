@@ -72,7 +72,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--arch-lr", type=float, default=6e-3, help="raised, because the run is short")
     parser.add_argument("--tau", type=float, default=1.0, help="PR-DARTS' temperature at the start")
     parser.add_argument(
-        "--set", nargs="*", default=[], help="further settings, such as strategy.threshold=0.2"
+        "--set",
+        nargs="*",
+        default=[],
+        help="further settings, such as strategy.regulariser.sparsity.threshold=0.2",
     )
     parser.add_argument("--results", type=Path, default=Path("outputs/nasbench201_search.jsonl"))
     return parser.parse_args()
@@ -82,7 +85,7 @@ def search(name: str, seed: int, options: argparse.Namespace) -> dict:
     epochs = round(options.scale * EPOCHS[name])
     settings = [f"strategy={name}", f"seed={seed}", "run=outputs", *options.set]
     if name == "pr_darts":
-        settings.append(f"strategy.tau_start={options.tau}")
+        settings.append(f"strategy.sampler.tau_start={options.tau}")
     if name == "pc_darts":
         settings.append(f"strategy.warmup_epochs={round(0.3 * epochs)}")  # 15 of 50
     if name not in ("random", "random_ws", "gaea"):

@@ -25,8 +25,7 @@ from nas_lightning.measure.fitting import quiet_trainer
 from nas_lightning.plots import save
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.spaces.ops import SKIP
-from nas_lightning.strategies import Darts, PRDarts
-from nas_lightning.strategies.oneshot.bilevel import Bilevel
+from nas_lightning.strategies import Darts, OneShot, PRDarts
 
 OPS = ("none", SKIP, "sep_conv_3x3")
 SHORT = {"tau_start": 1.0}  # at the paper's 10 the regularisers have no gradient, see docs/measurements.md
@@ -45,7 +44,7 @@ class SkipShare(pl.Callback):
         self.shares: list[float] = []
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Bilevel)
+        assert isinstance(pl_module, OneShot)
         ops = [edge.op for edge in pl_module.derive()[0]["normal"].edges]
         self.shares.append(ops.count(SKIP) / len(ops))
 

@@ -24,8 +24,7 @@ from nas_lightning.measure.memory import saved_bytes
 from nas_lightning.measure.timing import medians, report
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.spaces.supernet import Active
-from nas_lightning.strategies import Darts, Gdas, PRDarts
-from nas_lightning.strategies.oneshot.bilevel import Bilevel
+from nas_lightning.strategies import Darts, Gdas, OneShot, PRDarts
 from nas_lightning.training.gradients import constant, gradients
 
 REST = "all but the operations,"
@@ -54,23 +53,22 @@ def main() -> None:
     for name, op in AROUND.items():
         around[name][:, space.group.column(op)] = True
 
-    def loss(strategy: Bilevel, arch: bool, shift: int = 0, active: Active | None = None) -> Tensor:
+    def loss(strategy: OneShot, arch: bool, shift: int = 0, active: Active | None = None) -> Tensor:
         with torch.set_grad_enabled(arch):
             relaxed = strategy.relax()
             weights = roll(relaxed.weights, shift)
         sampled = active if relaxed.active is None else roll(relaxed.active, shift)
         value = F.cross_entropy(supernet(x, weights, sampled), y)
-        extra = strategy.regulariser() if arch else None
-        return value if extra is None else value + extra
+        return strategy.regularised(value) if arch else value
 
-    def shifts(strategy: Bilevel) -> Iterator[int]:
+    def shifts(strategy: OneShot) -> Iterator[int]:
         """One for DARTS, else as many as there are operations, all from the same draw."""
         state = strategy.generator.get_state()
         for shift in range(1 if strategy is strategies["DARTS"] else columns):
             strategy.generator.set_state(state)
             yield shift
 
-    def steps(strategy: Bilevel, arch: bool, active: Active | None = None) -> None:
+    def steps(strategy: OneShot, arch: bool, active: Active | None = None) -> None:
         wanted = strategy.arch_list if arch else strategy.weight_list
         for shift in shifts(strategy):
             with constant(strategy.weight_list if arch else ()):

@@ -19,7 +19,7 @@ from nas_lightning.measure.reference.darts_supernet import PlainSupernet
 from nas_lightning.measure.timing import medians, report
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.spaces.ops import SEARCH_NORM
-from nas_lightning.strategies.oneshot.unrolled import VirtualStep, unrolled_gradients
+from nas_lightning.strategies.oneshot.arch_steps.unrolled import VirtualStep, unrolled_gradients
 from nas_lightning.training.gradients import constant, gradients
 
 

@@ -10,17 +10,18 @@ from nas_lightning.strategies.black_box.hnas import Hnas
 from nas_lightning.strategies.black_box.metric_search import MetricSearch
 from nas_lightning.strategies.black_box.random_search import RandomSearch
 from nas_lightning.strategies.nasi.strategy import Nasi
-from nas_lightning.strategies.oneshot.bilevel import Bilevel
-from nas_lightning.strategies.oneshot.darts import Darts
-from nas_lightning.strategies.oneshot.fair_darts import FairDarts
-from nas_lightning.strategies.oneshot.gaea import Gaea
-from nas_lightning.strategies.oneshot.gdas import Gdas
-from nas_lightning.strategies.oneshot.pc_darts import PCDarts
-from nas_lightning.strategies.oneshot.pr_darts import PRDarts
-from nas_lightning.strategies.oneshot.random_ws import RandomWS
+from nas_lightning.strategies.oneshot.papers.activation_search import ActivationSearch
+from nas_lightning.strategies.oneshot.papers.darts import Darts
+from nas_lightning.strategies.oneshot.papers.fair_darts import FairDarts
+from nas_lightning.strategies.oneshot.papers.gaea import Gaea
+from nas_lightning.strategies.oneshot.papers.gdas import Gdas
+from nas_lightning.strategies.oneshot.papers.pc_darts import PCDarts
+from nas_lightning.strategies.oneshot.papers.pr_darts import PRDarts
+from nas_lightning.strategies.oneshot.papers.random_ws import RandomWS
+from nas_lightning.strategies.oneshot.strategy import OneShot
 
 __all__ = [
-    "Bilevel",
+    "ActivationSearch",
     "Darts",
     "EigenNas",
     "Evolution",
@@ -31,6 +32,7 @@ __all__ = [
     "Knas",
     "MetricSearch",
     "Nasi",
+    "OneShot",
     "PCDarts",
     "PRDarts",
     "RandomSearch",

@@ -46,6 +46,11 @@ class Strategy(pl.LightningModule, ABC):
     def derive(self) -> list[Genotype]:
         """The architectures that the strategy stands for now, the best first."""
 
+    @property
+    def label(self) -> str:
+        """What the strategy is called in a run's facts and checkpoints."""
+        return type(self).__name__
+
     def scores(self) -> Mapping[str, Tensor]:
         """What `derive` ranks by, (edges, ops) per group; empty for strategies that do not score edges."""
         return {}
@@ -71,7 +76,7 @@ class Strategy(pl.LightningModule, ABC):
     def _identity(self) -> dict[str, Any]:
         groups = self.space.groups.items()
         return {
-            "strategy": type(self).__name__,
+            "strategy": self.label,
             "space": self.space.name,
             "operations": {name: list(group.ops) for name, group in groups},
             "edges": {name: [list(row) for row in group.rows] for name, group in groups},

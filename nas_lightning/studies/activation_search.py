@@ -24,7 +24,7 @@ from nas_lightning.plots.activations import draw_activations
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces import Mlp, SearchSpace, Supernet
 from nas_lightning.spaces.activations.layers import ACTIVATION, SKIPS
-from nas_lightning.strategies.oneshot.activation_search import ActivationSearch
+from nas_lightning.strategies.oneshot.papers.activation_search import ActivationSearch
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.statistics import mean_estimate
 from nas_lightning.tables import Entry, Table

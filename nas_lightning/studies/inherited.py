@@ -38,7 +38,7 @@ from nas_lightning.plots.style import COLOURS, INK, tidy
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.oneshot.random_ws import RandomWS
+from nas_lightning.strategies.oneshot.papers.random_ws import RandomWS
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import draw_genotypes
 from nas_lightning.studies.statistics import Values, pearson, spearman

@@ -27,7 +27,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import kendall_tau
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.activations.layers import ACTIVATIONS
-from nas_lightning.strategies.oneshot.gaea import exponentiated_gradient
+from nas_lightning.strategies.oneshot.arch_steps.exponentiated import exponentiated_gradient
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.statistics import mean_estimate
 from nas_lightning.studies.theory.alpha_order import Verdict, risk, verdicts

@@ -20,7 +20,12 @@ Gradients = list[Tensor | None]
 
 
 def gradients(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Gradients:
-    """∂loss/∂θ of each parameter, None for those that the loss does not reach; the mean over processes."""
+    """∂loss/∂θ of each parameter, None for those that the loss does not reach; the mean over processes.
+
+    A sampled path may leave a loss that reaches none of them: `none` on every edge into the output.
+    """
+    if not loss.requires_grad:
+        return [None] * len(parameters)
     found = torch.autograd.grad(loss, parameters, allow_unused=True)
     average([gradient for gradient in found if gradient is not None])
     return list(found)

@@ -52,7 +52,7 @@ GROUPS = [
     ("trainer=gpu", "expected a trainer"),
     ("launcher=joblob", "did you mean 'joblib'?"),
     ("callbacks=serach", "expected callbacks (did you mean 'search'?)"),
-    ("genotype=darts_v2", "expected a choice of search.py (benchmark, callbacks, dataset"),
+    ("genotype=darts_v2", "expected a choice of search.py (arch_optimizer, arch_step, auxiliary, benchmark"),
 ]
 SETTINGS = [
     ("strategy.lrr=1", "did you mean 'strategy.lr'?"),
@@ -61,7 +61,7 @@ SETTINGS = [
     ("batch_size=3", "did you mean 'dataset.batch_size'?"),
     ("supernet.chanels=3", "did you mean 'supernet.channels'?"),
     ("callbacks.collapse.treshold=0.3", "did you mean 'callbacks.collapse.threshold'?"),
-    ("strategy.order=2", "expected a setting that exists (strategy=darts has it)"),
+    ("strategy.mu=2", "expected a setting that exists (strategy=nasi has it)"),
     ("dataset.image_size=8", "(dataset=image_folder or imagenet has it)"),
     ("strategy.normal.order=2", "strategy.normal.order"),
     ("hydra.run.dirr=x", "did you mean 'hydra.run.dir'?"),
@@ -111,8 +111,8 @@ VALUES = [
     ("strategy.lr=abc", "expected a number, got 'abc' (in strategy.lr)"),
     ("strategy.lr=-1", "expected lr above 0, got -1"),
     ("strategy.lr=true", "expected a number, got True (in strategy.lr)"),
-    ("strategy.tau_end=0", "tau_end"),
-    ("strategy.active_ops=9", "strategy.active_ops"),
+    ("strategy.sampler.tau_end=0", "tau_end"),
+    ("strategy.sampler.active_ops=9", "strategy.sampler.active_ops"),
     ("strategy.accumulate_grad_batches=0", "accumulate_grad_batches"),
     ("strategy.compile=true", "compile"),
     ("supernet.channels=0", "channel"),
@@ -240,7 +240,7 @@ RESUMED = [
     (("resume=missing",), "expected the folder of an earlier run, got 'missing'"),
     (("resume=trained",), "expected the folder of a run of search.py"),
     (("resume=searched", "space=darts"), "expected space._target_=nas_lightning.spaces.NasBench201"),
-    (("resume=searched", "strategy=gdas"), "expected strategy._target_="),
+    (("resume=searched", "strategy=gdas"), "expected strategy.sampler._target_="),
     (("resume=searched", "strategy.lr=0.5"), "expected strategy.lr=0.025"),
     (("resume=searched", "supernet.channels=8"), "expected supernet.channels=4"),
     (("resume=searched", "dataset.batch_size=4"), "expected dataset.batch_size=8"),
@@ -326,7 +326,7 @@ def test_a_users_yaml_that_is_none(refused, tmp_path):
 
 SWEEPS = [
     (("strategy=darts,dart",), "did you mean 'darts'?"),
-    (("strategy=darts,random", "strategy.order=2"), "with strategy=random"),
+    (("strategy=darts,random", "strategy.arch_lr=2"), "with strategy=random"),
     (("seed=1,2", "strategy.lrr=1,2"), "did you mean 'strategy.lr'?"),
 ]
 

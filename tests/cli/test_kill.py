@@ -90,7 +90,7 @@ def test_the_other_strategies(command, tmp_path, strategy):
 
 @pytest.mark.slow
 def test_second_order(command, tmp_path):
-    check(command, tmp_path, "search", (*SEARCH, "strategy=darts", "strategy.order=2"), FOUND)
+    check(command, tmp_path, "search", (*SEARCH, "strategy=darts", "arch_step=second_order"), FOUND)
 
 
 @pytest.mark.slow

@@ -20,8 +20,14 @@ from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
 from tests.yamls import composed, options, small_form
 
 STRATEGIES, SPACES = options("strategy"), options("space")
-ON_EDGES_ONLY = {"pc_darts", "pr_darts"}
-"""Strategies that need operations on edges."""
+NEEDS = {
+    "pc_darts": lambda groups: all(group.on_edges for group in groups),
+    "pr_darts": lambda groups: all(group.on_edges for group in groups),
+    "darts_minus": lambda groups: all(group.on_edges for group in groups),
+    "reinmax": lambda groups: all(group.draw == 1 for group in groups),
+    "fair_nas": lambda groups: len({(len(group.ops), group.draw) for group in groups}) == 1,
+}
+"""What strategies expect of a space's groups."""
 
 LIGHTNING_SAYS = (
     "ignore:.*LeafSpec.*:FutureWarning",
@@ -58,7 +64,7 @@ def fit_for(strategy: str, space: str) -> bool:
     groups = build(config(strategy, space).space).groups
     if "supernet" in (arguments(class_of(strategy)) or {}) and not groups:
         return False
-    return strategy not in ON_EDGES_ONLY or all(group.on_edges for group in groups.values())
+    return strategy not in NEEDS or NEEDS[strategy](groups.values())
 
 
 def build_search(strategy: str, space: str, *overrides: str) -> tuple[Strategy, SearchData]:

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from pytorch_lightning import Trainer
 
 from nas_lightning.spaces import DartsSpace, Mlp
-from nas_lightning.strategies import Darts
-from nas_lightning.strategies.oneshot.activation_search import ActivationSearch, is_skip
+from nas_lightning.strategies import ActivationSearch, Darts
+from nas_lightning.strategies.oneshot.samplers.clipped_skips import is_skip
 
 
 @pytest.fixture
@@ -51,7 +52,8 @@ def test_skips_are_clipped(start, data, trainer, slope, end):
 
 def test_only_what_has_a_softmax_decays(start):
     strategy = start(arch_weight_decay=0.1)
-    groups = strategy.arch_optimizer().param_groups
+    strategy.trainer = Trainer(max_epochs=1, logger=False)
+    groups = strategy.configure_optimizers()[1].param_groups
     found = {id(p): group["weight_decay"] for group in groups for p in group["params"]}
     assert found == {id(strategy.arch["activation"]): 0.1, id(strategy.arch["skip"]): 0.0}
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nas_lightning.strategies import FairDarts
-from nas_lightning.strategies.oneshot.fair_darts import zero_one_loss
+from nas_lightning.strategies.oneshot.regularisers.zero_one import zero_one_loss
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_regulariser_and_gradient_in_plain_numbers(fair):
     """∂/∂α of −λ/N Σ (σ − ½)² is −2λ/N (σ − ½) σ (1 − σ), over all weights of both cells."""
     alphas = torch.cat([alpha.detach().flatten() for alpha in fair.arch.values()])
     sigma = 1 / (1 + torch.exp(-alphas))
-    value = fair.regulariser()
+    value = fair.regularisation()
     assert value.item() == pytest.approx(-3.0 * float(((sigma - 0.5) ** 2).mean()), rel=1e-12)
     found = torch.cat([g.flatten() for g in torch.autograd.grad(value, fair.arch_list)])
     expected = -2 * 3.0 / len(sigma) * (sigma - 0.5) * sigma * (1 - sigma)
@@ -58,7 +58,10 @@ def test_the_loss_pulls_the_weights_apart(search, trainer):
     distance = []
     for weight in (0.0, 1000.0):
         fair, data = search(
-            "fair_darts", "nasbench201", f"strategy.zero_one={weight}", "strategy.arch_lr=0.05"
+            "fair_darts",
+            "nasbench201",
+            f"strategy.regulariser.zero_one.weight={weight}",
+            "strategy.arch_lr=0.05",
         )
         trainer(2).fit(fair, data)
         distance.append(float((fair.relax().weights["cell"].detach() - 0.5).abs().mean()))

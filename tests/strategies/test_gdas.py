@@ -64,13 +64,13 @@ def test_gradient_reaches_every_parameter_of_a_row(cell_space, supernet, generat
 
 
 def test_temperature_falls_once_an_epoch(search, trainer):
-    gdas, data = search("gdas", "nasbench201", "strategy.tau_start=4", "strategy.tau_end=1")
+    gdas, data = search("gdas", "nasbench201", "strategy.sampler.tau_start=4", "strategy.sampler.tau_end=1")
     taus = []
     own = gdas.relax
 
-    def relax():
-        taus.append(gdas.tau)
-        return own()
+    def relax(noise=None):
+        taus.append(gdas.parts.sampler.tau(gdas.epoch))
+        return own(noise)
 
     gdas.relax = relax
     trainer(4).fit(gdas, data)

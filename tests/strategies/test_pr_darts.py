@@ -11,7 +11,8 @@ from nas_lightning.spaces import DartsSpace
 from nas_lightning.spaces.cells.graph import CellGraph
 from nas_lightning.spaces.darts.space import OPS
 from nas_lightning.strategies import PRDarts
-from nas_lightning.strategies.oneshot.pr_darts import group_sparsity, path_depth
+from nas_lightning.strategies.oneshot.regularisers.path_depth import path_depth
+from nas_lightning.strategies.oneshot.regularisers.sparsity import group_sparsity
 
 LEARNED = {
     "darts": {"sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5"},
@@ -62,7 +63,8 @@ def by_loops(beta, group, space, tau, lambdas, path_sum, pooling_group, threshol
 def strategy(spaces, supernet):
     def make(name, **settings):
         space = spaces[name]
-        found = PRDarts(space, supernet(space), tau_start=0.8, tau_end=0.8, **settings).double()
+        settings = {"tau_start": 0.8, "tau_end": 0.8} | settings
+        found = PRDarts(space, supernet(space), **settings).double()
         draw = torch.Generator().manual_seed(5)
         for beta in found.arch_list:
             beta.data = 1.5 * torch.randn(beta.shape, generator=draw, dtype=torch.float64)
@@ -83,7 +85,7 @@ def test_regulariser_and_its_gradient(strategy, spaces, space, path_sum, pooling
         cells = [by_loops(found.arch[n], g, space, 0.8, *options) for n, g in spaces[space].groups.items()]
         return sum(cells) / len(cells)
 
-    value = found.regulariser()
+    value = found.regularisation()
     assert value.item() == pytest.approx(plain(), rel=1e-12)
     gradients = torch.autograd.grad(value, found.arch_list)
     step = 1e-5
@@ -134,7 +136,7 @@ def test_the_order_of_the_operations_does_not_matter(order, generator):
 def test_a_high_threshold_leaves_the_path_only(strategy):
     found = strategy("darts", threshold=1.0, lambda_path=0.5)
     path = [path_depth(p, found.space.group) for p in found.probabilities().values()]
-    assert found.regulariser().item() == pytest.approx(-0.5 * sum(path).item() / 2, rel=1e-12)
+    assert found.regularisation().item() == pytest.approx(-0.5 * sum(path).item() / 2, rel=1e-12)
 
 
 def test_without_lambdas_only_the_loss_is_descended(strategy, generator):
@@ -203,13 +205,15 @@ def test_active_gates_are_those_sampled_largest(spaces, supernet):
 
 
 def test_temperature_starts_and_ends_where_it_should(search, trainer):
-    strategy, data = search("pr_darts", "nasbench201", "strategy.tau_start=7", "strategy.tau_end=0.2")
+    strategy, data = search(
+        "pr_darts", "nasbench201", "strategy.sampler.tau_start=7", "strategy.sampler.tau_end=0.2"
+    )
     taus = []
     own = strategy.relax
 
-    def relax():
-        taus.append(strategy.tau)
-        return own()
+    def relax(noise=None):
+        taus.append(strategy.parts.sampler.tau(strategy.epoch))
+        return own(noise)
 
     strategy.relax = relax
     trainer(4, limit_train_batches=1).fit(strategy, data)
@@ -219,14 +223,14 @@ def test_temperature_starts_and_ends_where_it_should(search, trainer):
 
 def test_scores_leave_none_out_and_rank_at_any_temperature(strategy):
     """At τ = 10 every probability is 1 in float32; the scores still tell the operations apart."""
-    found = strategy("nasbench201").float()
+    found = strategy("nasbench201", tau_start=10.0).float()
     with torch.no_grad():
         found.arch["cell"][:, 0] = 9.0  # none
         found.arch["cell"][:, 3] = 5.0
     ranked = found.scores()["cell"]
     assert ranked[:, 0].tolist() == [0.0] * 6
     assert found.derive()[0].ops == ("nor_conv_3x3",) * 6
-    found.tau = 10.0
+    assert found.parts.sampler.tau(found.epoch) == 10.0
     assert float(found.probabilities()["cell"][:, 1:].detach().min()) > 1 - 1e-6
     assert torch.equal(found.scores()["cell"], ranked)
     assert found.derive()[0].ops == ("nor_conv_3x3",) * 6
@@ -245,7 +249,7 @@ def test_derived_cells_have_one_operation_a_predecessor(strategy):
 
 
 def test_logged_terms_are_those_of_the_loss(search, trainer):
-    strategy, data = search("pr_darts", "nasbench201", "strategy.pooling_group=true")
+    strategy, data = search("pr_darts", "nasbench201", "strategy.regulariser.sparsity.pooling_group=true")
     trainer(1).fit(strategy, data)
     logged = strategy.trainer.callback_metrics
     (p,), group = strategy.probabilities().values(), strategy.space.group

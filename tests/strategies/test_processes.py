@@ -15,7 +15,7 @@ WHO = [(1, 0), (2, 0), (2, 1)]  # world and rank
 REPOSITORY = Path(__file__).parents[2]
 FAST = [
     "darts nasbench201",
-    "darts nasbench201 strategy.order=2",
+    "darts nasbench201 arch_step=second_order",
     "pr_darts nasbench201 strategy.arch_lr=0.02",
     "random_ws nasbench201",
 ]
@@ -23,9 +23,9 @@ OTHERS = {*options("strategy")} - {"darts", "pr_darts", "random_ws", "random"}
 SLOW = [
     *(f"{name} nasbench201" for name in sorted(OTHERS)),  # all but `random`, which has no steps to share
     "darts darts",
-    "darts nasbench201 strategy.order=2 strategy.clip=0.05",
+    "darts nasbench201 arch_step=second_order strategy.clip=0.05",
     "darts nasbench201 strategy.accumulate_grad_batches=2",
-    "gaea nasbench201 strategy.single_level=true search_data.train_fraction=1",
+    "gaea nasbench201 arch_step=single_level search_data.train_fraction=1",
     "gdas darts strategy.arch_lr=0.02",
     "pr_darts darts strategy.arch_lr=0.02",
 ]

@@ -42,7 +42,7 @@ def test_only_the_path_is_trained(cell_space, supernet, data, trainer):
     before = {name: w.detach().clone() for name, w in strategy.supernet.named_parameters()}
     drawn = []
     own = strategy.relax
-    strategy.relax = lambda: drawn.append(own()) or drawn[-1]
+    strategy.relax = lambda noise=None: drawn.append(own(noise)) or drawn[-1]
     trainer(1, limit_train_batches=1).fit(strategy, data())
     (path,) = [relaxed.weights["cell"] for relaxed in drawn]
     group = cell_space.groups["cell"]
@@ -111,8 +111,8 @@ def test_the_best_candidate_is_what_a_sweep_is_told(fitted):
     assert float(logged["valid_loss"]) == pytest.approx(judged.loss)
 
 
-def test_data_with_one_side_are_refused(cell_space, supernet, trainer):
-    strategy = RandomWS(cell_space, supernet(cell_space), None)
+def test_data_with_one_side_are_refused(cell_space, supernet, trainer, data):
+    strategy = RandomWS(cell_space, supernet(cell_space), data())
     one_side = DataLoader(
         TensorDataset(torch.zeros(8, 1, 8, 8), torch.zeros(8, dtype=torch.long)), batch_size=4
     )

@@ -12,6 +12,7 @@ from nas_lightning.callbacks import RNGState
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
 EPOCHS, BATCHES = 3, 3
+ACCUMULATED = "darts strategy.accumulate_grad_batches=2"
 
 
 class StopError(Exception):
@@ -136,7 +137,11 @@ def test_every_strategy(broken_off, fitted_name, search, trainer, whole, tmp_pat
 @pytest.mark.parametrize("broken_off", [after_an_epoch, within_an_epoch])
 @pytest.mark.parametrize(
     "name",
-    ["darts strategy.order=2", "gaea strategy.single_level=true", "darts strategy.accumulate_grad_batches=2"],
+    [
+        "darts arch_step=second_order",
+        "gaea arch_step=single_level",
+        "darts strategy.accumulate_grad_batches=2",
+    ],
 )
 def test_other_ways_to_step(broken_off, name, search, trainer, whole, tmp_path):
     broken_off(name, search, trainer, whole, tmp_path)

@@ -34,8 +34,8 @@ from nas_lightning.strategies.nasi.trace import (
     trace,
     trace_and_direction,
 )
+from nas_lightning.strategies.oneshot.parts import Batch
 from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel, uniform_noise
-from nas_lightning.strategies.oneshot.weight_sharing import Batch
 from nas_lightning.training.gradients import average
 
 Labels = Literal["true", "random"]

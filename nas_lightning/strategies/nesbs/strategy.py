@@ -37,8 +37,9 @@ from nas_lightning.strategies.nesbs.samplers import (
     Sampler,
     Sampling,
 )
+from nas_lightning.strategies.oneshot.parts import Relaxed, SearchBatch
 from nas_lightning.strategies.oneshot.relaxations import entropy, uniform_noise
-from nas_lightning.strategies.oneshot.weight_sharing import Relaxed, SearchBatch, WeightSharing
+from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
 from nas_lightning.training.gradients import accumulate, average, constant, gradients
 from nas_lightning.training.optim import build_optimizer
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
@@ -15,22 +14,13 @@ from torch.optim import Optimizer
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.supernet import Active, Supernet, Weights
+from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.base import Strategy
+from nas_lightning.strategies.oneshot.parts import Batch, Relaxed, SearchBatch
 from nas_lightning.strategies.oneshot.relaxations import entropy
 from nas_lightning.training.epoch_means import EpochMeans
 from nas_lightning.training.gradients import accumulate, gradients
 from nas_lightning.training.optim import build_optimizer, build_scheduler
-
-Batch = tuple[Tensor, Tensor]  # images (b, c, h, w), labels (b,)
-SearchBatch = Mapping[str, Batch]  # "train", "valid"
-
-
-class Relaxed(NamedTuple):
-    """What a step's supernet is called with."""
-
-    weights: Weights
-    active: Active | None = None
 
 
 class WeightSharing(Strategy):
@@ -120,10 +110,19 @@ class WeightSharing(Strategy):
         """Clip and descend the gradient of L_train(w, β) for w."""
         for batch in batches:
             with torch.no_grad():
-                relaxed = self.relax()
-            loss = self.loss("train", batch["train"], relaxed)
-            accumulate(self.weight_list, gradients(loss, self.weight_list), 1 / len(batches))
+                paths = [self.perturbed(relaxed, batch) for relaxed in self.paths()]
+            for relaxed in paths:
+                loss = self.loss("train", batch["train"], relaxed)
+                accumulate(self.weight_list, gradients(loss, self.weight_list), 1 / len(batches))
         self.descend()
+
+    def paths(self) -> list[Relaxed]:
+        """What one step of the weights trains; the gradients of several add up."""
+        return [self.relax()]
+
+    def perturbed(self, relaxed: Relaxed, batch: SearchBatch) -> Relaxed:
+        """The weights that the supernet is trained at on a batch."""
+        return relaxed
 
     def descend(self) -> None:
         """One step of the weights' optimiser on the gradients that came together."""

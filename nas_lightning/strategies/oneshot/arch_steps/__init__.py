@@ -1,0 +1,1 @@
+"""How a step moves the architecture parameters, and what descends their gradients."""

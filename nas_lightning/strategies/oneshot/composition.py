@@ -1,0 +1,106 @@
+"""The parts of one search together: their name, and whether they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nas_lightning.errors import InputError
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.strategies.oneshot.arch_steps.adam import Adam
+from nas_lightning.strategies.oneshot.arch_steps.exponentiated import ExponentiatedGradient
+from nas_lightning.strategies.oneshot.arch_steps.first_order import FirstOrder
+from nas_lightning.strategies.oneshot.parts import (
+    ArchOptimizer,
+    ArchStep,
+    Connection,
+    Part,
+    Regulariser,
+    Sampler,
+    Selection,
+    Stopping,
+    WeightPerturbation,
+)
+from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
+
+USUAL = (FirstOrder, Adam, ExponentiatedGradient)
+"""Parts that go unsaid in a composition's name."""
+SOFTMAX = Softmax()
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The parts of a search.
+
+    >>> str(Composition(Softmax(), FirstOrder(), Adam()))
+    'Softmax'
+    """
+
+    sampler: Sampler
+    arch_step: ArchStep | None
+    arch_optimizer: ArchOptimizer | None
+    partial: Connection | None = None
+    auxiliary: Connection | None = None
+    perturbation: WeightPerturbation | None = None
+    regularisers: tuple[Regulariser, ...] = ()
+    stopping: Stopping | None = None
+    selection: Selection | None = None
+
+    def __iter__(self) -> Iterator[Part]:
+        single = (
+            *(self.sampler, self.arch_step, self.arch_optimizer, self.partial, self.auxiliary),
+            *(self.perturbation, *self.regularisers, self.stopping, self.selection),
+        )
+        return (part for part in single if part is not None)
+
+    def __str__(self) -> str:
+        return " + ".join(type(part).__name__ for part in self if not isinstance(part, USUAL))
+
+    @property
+    def connections(self) -> list[Connection]:
+        """What changes the sampled weights, in this order."""
+        return [part for part in (self.partial, self.auxiliary) if part is not None]
+
+    def check(self, space: SearchSpace) -> None:
+        """Raise an `InputError` for parts that do not fit together or do not fit the space."""
+        if not self.sampler.learns:
+            self._check_paths()
+        elif self.arch_optimizer is not None and self.arch_optimizer.on_simplex != self.sampler.on_simplex:
+            lie = "lie" if self.sampler.on_simplex else "do not lie"
+            reason = f"because the parameters of {type(self.sampler).__name__} {lie} on the simplex"
+            wanted, got = usual_optimizer(self.sampler), type(self.arch_optimizer).__name__
+            raise InputError(f"expected {type(wanted).__name__}, {reason}", got=got, where="arch_optimizer")
+        for part in self:
+            part.check(self, space)
+
+    def _check_paths(self) -> None:
+        """Without parameters there is nothing to learn, and a search of the supernet instead."""
+        name = type(self.sampler).__name__
+        learning = {"partial": self.partial, "regulariser": next(iter(self.regularisers), None)}
+        steps = {"arch_step": self.arch_step, "arch_optimizer": self.arch_optimizer}
+        for kind, part in {**steps, **learning, "stop": self.stopping}.items():
+            if part is not None:
+                reason = f"because the sampler {name} has no parameters"
+                raise InputError(f"expected no {kind}, {reason}", got=type(part).__name__, where=kind)
+        if self.selection is None:
+            reason = f"because the sampler {name} has no parameters to derive a genotype from"
+            raise InputError(f"expected a selection, {reason}", got="none", where="selection")
+
+
+def composition(
+    sampler: Sampler,
+    arch_step: ArchStep | None,
+    arch_optimizer: ArchOptimizer | None,
+    **others: Any,
+) -> Composition:
+    """The parts, with those that a sampler needs where none are given."""
+    if sampler.learns:
+        arch_step = arch_step or FirstOrder()
+        arch_optimizer = arch_optimizer or usual_optimizer(sampler)
+    return Composition(sampler, arch_step, arch_optimizer, **others)
+
+
+def usual_optimizer(sampler: Sampler) -> ArchOptimizer:
+    """Adam, unless the parameters live elsewhere than in ℝ."""
+    return ExponentiatedGradient() if sampler.on_simplex else Adam()

@@ -1,0 +1,59 @@
+"""DARTS−' auxiliary skip connection (Chu et al. 2021, arXiv:2009.01027, section 3.2).
+
+    ō(x) = β x + Σ_o w_o o(x) = (β + w_skip) x + Σ_{o ≠ skip} w_o o(x)                        (equation 4)
+
+Part of what a skip connection does is to let gradients through, whichever operation is best beside it. An
+auxiliary one does that on every edge, so that the candidate's own weight says what it is worth as an
+operation. β falls linearly from 1 to 0, so that nothing of it is left in what is derived. Where an edge
+halves the resolution, both are the same reduction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nas_lightning.checks import NonNegativeFloat, checked
+from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.ops import SKIP
+from nas_lightning.strategies.oneshot.parts import Arch, Connection, Epoch, Groups, Parts, Relaxed
+from nas_lightning.strategies.oneshot.regularisers.sparsity import check_skips
+
+
+@checked
+@dataclass(frozen=True)
+class AuxiliarySkip(Connection):
+    """β more for the skip of every edge, while searching.
+
+    Args:
+        start: β in the first epoch.
+        end: and in the last; it falls linearly.
+    """
+
+    start: NonNegativeFloat = 1.0
+    end: NonNegativeFloat = 0.0
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        check_skips(space)
+
+    def apply(self, relaxed: Relaxed, arch: Arch, epoch: Epoch, groups: Groups) -> Relaxed:
+        beta = epoch.between(self.start, self.end)
+        if beta == 0:
+            return relaxed
+        weights = {name: with_skip(w, beta, groups[name]) for name, w in relaxed.weights.items()}
+        if relaxed.active is None:
+            return Relaxed(weights)
+        skips = {name: skip_column(groups[name]).to(a.device) > 0 for name, a in relaxed.active.items()}
+        return Relaxed(weights, {name: active | skips[name] for name, active in relaxed.active.items()})
+
+
+def with_skip(weights: Tensor, beta: float, group: Group) -> Tensor:
+    """w + β at the skip of every edge: (edges, ops)."""
+    return weights + beta * skip_column(group).to(weights)
+
+
+def skip_column(group: Group) -> Tensor:
+    """1 where the skip stands: (ops,)."""
+    return torch.tensor([float(op == SKIP) for op in group.ops])

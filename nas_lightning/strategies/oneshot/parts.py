@@ -1,0 +1,259 @@
+"""What a one-shot search is made of: the contracts of its parts.
+
+Each part is a pure function of (parameters, noise, epoch), with its equation above it, and a small frozen
+class that holds its settings. None keeps what it computes: architecture parameters, random numbers and
+optimisers belong to `OneShot`, so that every combination resumes to the same bits and draws the same numbers
+on every process.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from nas_lightning.genotype import Genotype
+from nas_lightning.objectives.inherited import Batch, Judgement
+from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.supernet import Active, Supernet, Weights
+from nas_lightning.strategies.oneshot.relaxations import linear, uniform_noise
+from nas_lightning.training.gradients import Gradients, accumulate
+
+Groups = Mapping[str, Group]
+Arch = Mapping[str, Tensor]
+"""The architecture parameters: (edges, ops) per group, and those of connections by names of their own."""
+Noise = Mapping[str, Sequence[Tensor]]
+"""What a sampler draws for a step, by group."""
+SearchBatch = Mapping[str, Batch]  # "train", "valid"
+
+
+class Relaxed(NamedTuple):
+    """What a step's supernet is called with."""
+
+    weights: Weights
+    active: Active | None = None
+
+
+class Epoch(NamedTuple):
+    """Where a search stands."""
+
+    number: int
+    of: int
+
+    def between(self, start: float, end: float) -> float:
+        """From `start` in the first epoch to `end` in the last, in equal steps."""
+        return linear(start, end, self.number, self.of)
+
+
+class Parts(Protocol):
+    """What a part may ask of those that it stands beside."""
+
+    @property
+    def sampler(self) -> Sampler: ...
+    @property
+    def arch_step(self) -> ArchStep | None: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """Settings, and a formula."""
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        """Raise an `InputError` where the part makes no sense beside the others or in the space."""
+
+
+class Sampler(Part, ABC):
+    """How parameters become the weights of operations, and what those are expected to be."""
+
+    noises: ClassVar[int] = 0
+    """Matrices of uniform numbers that the weights of a group take."""
+    varies: ClassVar[bool] = False
+    """Whether each step of the weights computes other operations: those whose weight is above zero."""
+    sparse: ClassVar[bool] = False
+    """Whether those of the architecture compute no others either."""
+    learns: ClassVar[bool] = True
+    """Whether there are parameters."""
+    shares: ClassVar[bool] = True
+    """Whether the weights of a row sum to one."""
+    softmax: ClassVar[bool] = False
+    """Whether the weights follow from exp β, so that only differences in a row matter."""
+    on_simplex: ClassVar[bool] = False
+    """Whether the rows of its parameters lie on the simplex."""
+
+    def initial(self, group: Group, generator: torch.Generator) -> Tensor:
+        """The start of a group's parameters: (edges, ops).
+
+        By default 10⁻³ N(0, 1), as in the public code of DARTS, whose paper has zeros.
+        """
+        return 1e-3 * torch.randn(group.shape, generator=generator)
+
+    @abstractmethod
+    def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
+        """A group's weights in one step: (edges, ops)."""
+
+    @abstractmethod
+    def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        """What each operation is expected to have, in [0, 1]; what regularisers act on: (edges, ops)."""
+
+    def scores(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        """What the genotype is derived from: (edges, ops)."""
+        return self.probabilities(beta, epoch, group)
+
+    def draw(self, arch: Arch, space: SearchSpace, generator: torch.Generator) -> Noise:
+        """The random numbers of one step, drawn group by group."""
+        return {
+            name: [uniform_noise(beta, generator) for _ in range(self.noises)]
+            for name, beta in arch.items()
+            if name in space.groups
+        }
+
+    def relax(self, arch: Arch, noise: Noise, epoch: Epoch, groups: Groups) -> Relaxed:
+        """The weights of all groups."""
+        weights = {name: self.weights(arch[name], noise[name], epoch, groups[name]) for name in groups}
+        active = {name: matrix.detach() > 0 for name, matrix in weights.items()} if self.sparse else None
+        return Relaxed(weights, active)
+
+    def paths(self, noise: Noise) -> list[Noise]:
+        """The numbers of each path that one step of the weights trains; their gradients add up."""
+        return [noise]
+
+    def projected(self, beta: Tensor, group: Group) -> Tensor:
+        """The parameters after a step, where they may not lie everywhere."""
+        return beta
+
+    def decays(self, group: Group) -> bool:
+        """Whether the decay of architecture parameters is for this group's."""
+        return True
+
+    def metrics(self, arch: Arch, epoch: Epoch, groups: Groups) -> Mapping[str, float | Tensor]:
+        """What there is to log after an epoch."""
+        return {}
+
+
+class Connection(Part, ABC):
+    """A change of the sampled weights that follows from the cell's edges."""
+
+    def initial(self, groups: Groups, generator: torch.Generator) -> dict[str, Tensor]:
+        """Parameters of its own."""
+        return {}
+
+    @abstractmethod
+    def apply(self, relaxed: Relaxed, arch: Arch, epoch: Epoch, groups: Groups) -> Relaxed:
+        """The weights of a step."""
+
+    def scores(self, scores: Mapping[str, Tensor], arch: Arch, groups: Groups) -> Mapping[str, Tensor]:
+        """The scores with what the connection says of them."""
+        return scores
+
+
+class WeightPerturbation(Part, ABC):
+    """Other weights near those of the architecture, at which the supernet is trained."""
+
+    @abstractmethod
+    def apply(
+        self,
+        weights: Weights,
+        noise: Weights,
+        epoch: Epoch,
+        sampler: Sampler,
+        slope: Callable[[Weights], Weights],
+    ) -> Weights:
+        """The weights of a step, given uniform noise and the gradient of the training loss."""
+
+
+class Regulariser(Part, ABC):
+    """A term of the loss that an architecture step descends."""
+
+    @abstractmethod
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        """Its value, a scalar."""
+
+    def metrics(
+        self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
+    ) -> Mapping[str, float | Tensor]:
+        """What there is to log after an epoch."""
+        return {}
+
+
+class Search(Protocol):
+    """What an architecture step asks of the search."""
+
+    weight_list: list[nn.Parameter]
+    arch_list: list[nn.Parameter]
+
+    def draw(self) -> Noise: ...
+    def relax(self, noise: Noise | None = None) -> Relaxed: ...
+    def loss(self, side: str, batch: Batch, relaxed: Relaxed) -> Tensor: ...
+    def cross_entropy(self, batch: Batch, relaxed: Relaxed) -> tuple[Tensor, Tensor]: ...
+    def regularised(self, loss: Tensor) -> Tensor: ...
+    def arch_gradients(self, batch: SearchBatch) -> Gradients: ...
+    def arch_descend(self) -> None: ...
+    def weight_step(self, batches: Sequence[SearchBatch]) -> None: ...
+    def descend(self) -> None: ...
+    def virtual_step(self) -> Any: ...
+
+
+class ArchStep(Part, ABC):
+    """How a step moves the architecture parameters, and the weights beside them."""
+
+    validates: ClassVar[bool] = True
+    """Whether it looks at validation images."""
+
+    @abstractmethod
+    def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
+        """∇_β of what the architecture's step descends."""
+
+    def step(self, search: Search, batches: Sequence[SearchBatch]) -> None:
+        """One step of both on batches that count as one; first the architecture's (DARTS, algorithm 1)."""
+        for batch in batches:
+            accumulate(search.arch_list, search.arch_gradients(batch), 1 / len(batches))
+        search.arch_descend()
+        search.weight_step(batches)
+
+
+class ArchOptimizer(Part, ABC):
+    """What descends the gradients of the architecture parameters."""
+
+    default_lr: ClassVar[float]
+    on_simplex: ClassVar[bool] = False
+    """Whether it keeps the rows of its parameters on the simplex, and so needs them there."""
+
+    @abstractmethod
+    def build(self, decaying: list[nn.Parameter], others: list[nn.Parameter], lr: float) -> Optimizer:
+        """The optimiser of all parameters, of which the others do not decay."""
+
+
+class Stopping(Part, ABC):
+    """A rule that ends a search before its last epoch."""
+
+    @abstractmethod
+    def remember(
+        self, memory: Mapping[str, Any], genotype: Genotype, scores: Mapping[str, Tensor], groups: Groups
+    ) -> dict[str, Any]:
+        """What is kept of the epochs so far, plain values, with the one that ends now."""
+
+    @abstractmethod
+    def stops(self, memory: Mapping[str, Any]) -> bool:
+        """Whether the search ends with this epoch."""
+
+
+class Selection(Part, ABC):
+    """How a trained supernet is searched for an architecture."""
+
+    valid_batches: int
+    """Batches that each architecture is judged on, of all processes together."""
+
+    @abstractmethod
+    def best(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        batches: Sequence[Batch],
+        generator: torch.Generator,
+    ) -> tuple[Genotype, Judgement]:
+        """The best architecture found with the shared weights."""

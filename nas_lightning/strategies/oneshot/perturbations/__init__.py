@@ -1,0 +1,1 @@
+"""Weights near those of the architecture, at which the supernet is trained."""

@@ -1,0 +1,1 @@
+"""Terms beside the loss that an architecture step descends."""

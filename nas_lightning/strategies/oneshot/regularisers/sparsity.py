@@ -1,0 +1,88 @@
+"""PR-DARTS' group-structured sparsity (Zhou et al. 2020, arXiv:2006.16537, sections 4.1 and 4.2).
+
+With P the probability that an operation has weight (theorem 3), ζ one over the number of edges and r the
+number of operations,
+
+    λ₁ L_skip + λ₂ L_nonskip,   L_skip = ζ Σ_edges P(skip),   L_nonskip = ζ/(r−1) Σ_edges Σ_{other ops} P
+
+makes skips costlier than other operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nas_lightning.errors import InputError
+from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.ops import NONE, SKIP, find_operation
+from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Parts, Regulariser
+
+
+@dataclass(frozen=True)
+class Sparsity(Regulariser):
+    """λ₁ L_skip + λ₂ L_nonskip, averaged over the cells of the space.
+
+    Args:
+        lambda_skip: λ₁.
+        lambda_nonskip: λ₂.
+        pooling_group: take the pooling operations out of L_nonskip, as a third group with λ₂, as in the
+            authors' code.
+        threshold: penalise a group only for what its probability exceeds this by; the authors' code has 0.2.
+    """
+
+    lambda_skip: float = 0.01
+    lambda_nonskip: float = 0.005
+    pooling_group: bool = False
+    threshold: float = 0.0
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        check_skips(space)
+
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        return torch.stack([self._of_cell(p, groups[name]) for name, p in probabilities.items()]).mean()
+
+    def _of_cell(self, probability: Tensor, group: Group) -> Tensor:
+        sparsity = group_sparsity(probability, group, self.pooling_group)
+        above = {part: torch.relu(value - self.threshold) for part, value in sparsity.items()}
+        others = sum((value for part, value in above.items() if part != "skip"), probability.new_zeros(()))
+        return self.lambda_skip * above["skip"] + self.lambda_nonskip * others
+
+    def metrics(
+        self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
+    ) -> Mapping[str, float | Tensor]:
+        return {
+            f"L_{part}/{name}": value.detach()
+            for name, probability in probabilities.items()
+            for part, value in group_sparsity(probability, groups[name], self.pooling_group).items()
+        }
+
+
+def check_skips(space: SearchSpace) -> None:
+    """Raise unless every decision is for an operation on an edge, a skip among them."""
+    if not all(group.on_edges and SKIP in group.ops for group in space.groups.values()):
+        raise InputError(
+            "expected a space that chooses skips and other operations on edges", got=space.name, where="space"
+        )
+
+
+def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = False) -> dict[str, Tensor]:
+    """L_skip and L_nonskip of a cell, found by the operations' names: (edges, ops) → scalars.
+
+    With `pooling_group`, pooling operations leave L_nonskip for an average of their own.
+    """
+    names = {"skip": [op for op in group.ops if op == SKIP]}
+    others = [op for op in group.ops if pooling_group and op not in (NONE, SKIP)]
+    pooling = [op for op in others if find_operation(op).kind == "pooling"]
+    if pooling:
+        names["pooling"] = pooling
+    names["nonskip"] = [op for op in group.ops if op != SKIP and op not in pooling]
+    return {part: probability[:, columns(group, ops)].mean() for part, ops in names.items()}
+
+
+def columns(group: Group, ops: Sequence[str]) -> list[int]:
+    """Where operations stand."""
+    return [group.column(op) for op in ops]

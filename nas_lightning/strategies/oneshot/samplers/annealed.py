@@ -1,0 +1,36 @@
+"""Samplers with a temperature that falls over the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from nas_lightning.errors import InputError
+from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Sampler
+
+
+@dataclass(frozen=True)
+class Annealed(Sampler):
+    """Base of the samplers with a temperature τ.
+
+    Args:
+        tau_start: τ in the first epoch.
+        tau_end: and in the last; it falls linearly.
+    """
+
+    tau_start: float = 10.0
+    tau_end: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.tau_start >= self.tau_end > 0:
+            got = f"{self.tau_start} and {self.tau_end}"
+            raise InputError("expected tau_start ≥ tau_end > 0", got=got, where="strategy.sampler")
+
+    def tau(self, epoch: Epoch) -> float:
+        """τ in an epoch."""
+        return epoch.between(self.tau_start, self.tau_end)
+
+    def metrics(self, arch: Arch, epoch: Epoch, groups: Groups) -> Mapping[str, float | Tensor]:
+        return {"tau": self.tau(epoch)}

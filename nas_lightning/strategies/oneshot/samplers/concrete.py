@@ -1,0 +1,41 @@
+"""SNAS' weights: a relaxed sample of one operation an edge (Xie et al. 2019, arXiv:1812.09926)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nas_lightning.checks import checked
+from nas_lightning.spaces.base import Group
+from nas_lightning.strategies.oneshot.parts import Epoch
+from nas_lightning.strategies.oneshot.relaxations import gumbel
+from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
+
+
+@checked
+@dataclass(frozen=True)
+class Concrete(Annealed):
+    """w = softmax((β + G)/τ), G standard Gumbel  (section 2.3).
+
+    Its gradient is that of the loss; every operation is computed.
+
+    Args:
+        tau_start: τ in the first epoch.
+        tau_end: and in the last; it falls linearly.
+    """
+
+    tau_start: float = 1.0
+    tau_end: float = 0.03
+
+    noises: ClassVar[int] = 1
+    softmax: ClassVar[bool] = True
+
+    def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
+        return torch.softmax((beta + gumbel(noise[0])) / self.tau(epoch), dim=-1)
+
+    def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        return torch.softmax(beta, dim=-1)

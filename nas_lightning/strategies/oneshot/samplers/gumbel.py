@@ -1,0 +1,39 @@
+"""GDAS' weights: one sampled operation an edge (Dong & Yang 2019, arXiv:1910.04465).
+
+A step costs what one path costs; the parameters learn through the straight-through estimator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nas_lightning.spaces.base import Group
+from nas_lightning.strategies.oneshot.parts import Epoch
+from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel
+from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
+
+
+@dataclass(frozen=True)
+class Gumbel(Annealed):
+    """w = one-hot of arg max(β + G) forward, softmax((β + G)/τ) backward  (equations 3 and 4).
+
+    Args:
+        tau_start: τ in the first epoch.
+        tau_end: and in the last; it falls linearly.
+    """
+
+    noises: ClassVar[int] = 1
+    varies: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
+    softmax: ClassVar[bool] = True
+
+    def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
+        return straight_through_gumbel(beta, noise[0], self.tau(epoch), group.draw)
+
+    def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        return torch.softmax(beta, dim=-1)

@@ -1,0 +1,68 @@
+"""PR-DARTS' weights: a stochastic gate for every operation (Zhou et al. 2020, arXiv:2006.16537, section 4.1).
+
+ḡ = Θ((ln u − ln(1 − u) + β)/τ),   g = min(1, max(0, a + (b − a) ḡ)),   P(g ≠ 0) = Θ(β − τ ln(−a/b))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from nas_lightning.errors import InputError
+from nas_lightning.spaces.base import Group, SearchSpace, without_none
+from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Parts
+from nas_lightning.strategies.oneshot.relaxations import (
+    gate_probability,
+    hard_concrete,
+    largest,
+    saturated_share,
+)
+from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
+
+
+@dataclass(frozen=True)
+class HardConcrete(Annealed):
+    """Gates, of which only the largest of an edge are computed in a step.
+
+    Ties are broken at random, as in the authors' code; the paper draws two operations. The zero operation has
+    a gate like the others while searching; its gate sees no loss, because it contributes nothing, so no
+    genotype is derived from it. The default τ is for short runs, the paper's 10 for its 40,000 steps.
+
+    Args:
+        tau_start: τ in the first epoch.
+        tau_end: and in the last; it falls linearly.
+        active_ops: operations of an edge that a step computes.
+    """
+
+    tau_start: float = 1.0
+    active_ops: int = 2
+
+    noises: ClassVar[int] = 2  # of the gates, of their ties
+    varies: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
+    shares: ClassVar[bool] = False
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        fewest = min(len(group.ops) for group in space.groups.values())
+        if not 1 <= self.active_ops <= fewest:
+            where = "strategy.sampler.active_ops"
+            raise InputError(f"expected 1 to {fewest} operations", got=self.active_ops, where=where)
+
+    def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
+        gates = hard_concrete(beta, noise[0], self.tau(epoch))
+        return gates * largest(gates, self.active_ops, noise[1])
+
+    def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        return gate_probability(beta, self.tau(epoch))
+
+    def scores(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        """P at the last temperature: any gives the same order, but at the first ones P is 1 in float32."""
+        return without_none(gate_probability(beta, self.tau_end), group)
+
+    def metrics(self, arch: Arch, epoch: Epoch, groups: Groups) -> Mapping[str, float | Tensor]:
+        tau = self.tau(epoch)
+        saturated = {f"saturated/{name}": saturated_share(arch[name].detach(), tau) for name in groups}
+        return {"tau": tau, **saturated}

@@ -1,0 +1,27 @@
+"""GAEA's weights: parameters that are the shares themselves (Li et al. 2021, arXiv:2004.07802)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nas_lightning.spaces.base import Group
+from nas_lightning.strategies.oneshot.parts import Epoch, Sampler
+
+
+class Simplex(Sampler):
+    """w = α, a point of the simplex for every row, which starts in its middle."""
+
+    on_simplex: ClassVar[bool] = True
+
+    def initial(self, group: Group, generator: torch.Generator) -> Tensor:
+        return torch.full(group.shape, 1 / group.shape[1])
+
+    def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
+        return beta
+
+    def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        return beta

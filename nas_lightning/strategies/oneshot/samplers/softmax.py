@@ -1,0 +1,24 @@
+"""DARTS' weights: a softmax over the operations of an edge (Liu et al. 2019, arXiv:1806.09055)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nas_lightning.spaces.base import Group
+from nas_lightning.strategies.oneshot.parts import Epoch, Sampler
+
+
+class Softmax(Sampler):
+    """w_o = exp(β_o) / Σ_{o'} exp(β_{o'})  (equation 2)."""
+
+    softmax: ClassVar[bool] = True
+
+    def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
+        return torch.softmax(beta, dim=-1)
+
+    def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        return torch.softmax(beta, dim=-1)

@@ -1,0 +1,38 @@
+"""Uniform paths: each step trains one architecture of the space (Li & Talwalkar 2019, arXiv:1902.07638).
+
+Single Path One-Shot trains its supernet so, too (Guo et al. 2020, arXiv:1904.00420, section 3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Noise, Relaxed, Sampler
+
+
+class Paths(Sampler):
+    """Base of the samplers without parameters, whose noise is the weights of whole architectures."""
+
+    varies: ClassVar[bool] = True
+    learns: ClassVar[bool] = False
+
+    def relax(self, arch: Arch, noise: Noise, epoch: Epoch, groups: Groups) -> Relaxed:
+        return Relaxed({name: drawn[0] for name, drawn in noise.items()})
+
+    def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
+        return noise[0]
+
+    def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        raise NotImplementedError("paths without parameters are not scored")
+
+
+class Uniform(Paths):
+    """w = one-hot of an architecture that is drawn uniformly from the space."""
+
+    def draw(self, arch: Arch, space: SearchSpace, generator: torch.Generator) -> Noise:
+        return {name: [matrix] for name, matrix in space.one_hot(space.sample(generator)).items()}

@@ -1,0 +1,1 @@
+"""How a trained supernet is searched for an architecture."""

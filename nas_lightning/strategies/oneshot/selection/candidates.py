@@ -1,0 +1,38 @@
+"""The best of architectures that are drawn uniformly (Li & Talwalkar 2019, arXiv:1902.07638, section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from nas_lightning.genotype import Genotype
+from nas_lightning.objectives.inherited import Batch, Judgement, judge_genotype
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.oneshot.parts import Selection
+
+
+@dataclass(frozen=True)
+class RandomCandidates(Selection):
+    """arg min of the validation loss with the shared weights, over architectures drawn uniformly.
+
+    Args:
+        candidates: architectures that are judged.
+        valid_batches: batches that each of them is judged on, of all processes together.
+    """
+
+    candidates: int = 100
+    valid_batches: int = 4
+
+    def best(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        batches: Sequence[Batch],
+        generator: torch.Generator,
+    ) -> tuple[Genotype, Judgement]:
+        drawn = dict.fromkeys(space.sample(generator) for _ in range(self.candidates))
+        judged = {g: judge_genotype(space, supernet, g, batches) for g in drawn}
+        return min(judged.items(), key=lambda item: item[1].loss)

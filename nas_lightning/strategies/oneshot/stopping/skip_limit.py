@@ -1,0 +1,35 @@
+"""DARTS+' early stopping by the number of skips (Liang et al. 2019, arXiv:1909.06035, criterion 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.ops import SKIP
+from nas_lightning.strategies.oneshot.parts import Groups, Stopping
+
+
+@checked
+@dataclass(frozen=True)
+class SkipLimit(Stopping):
+    """The search ends when its first cell, the normal one of two, has too many skips.
+
+    Args:
+        limit: skips from which the search ends; the paper's two are of a cell with eight operations.
+    """
+
+    limit: PositiveInt = 2
+
+    def remember(
+        self, memory: Mapping[str, Any], genotype: Genotype, scores: Mapping[str, Tensor], groups: Groups
+    ) -> dict[str, Any]:
+        _, cell = next(iter(genotype))
+        return {"skips": sum(edge.op == SKIP for edge in cell.edges)}
+
+    def stops(self, memory: Mapping[str, Any]) -> bool:
+        return memory.get("skips", 0) >= self.limit

@@ -1,0 +1,43 @@
+"""DARTS+' early stopping by a stable order (Liang et al. 2019, arXiv:1909.06035, criterion 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.ops import has_parameters, is_operation
+from nas_lightning.strategies.oneshot.parts import Groups, Stopping
+
+
+@checked
+@dataclass(frozen=True)
+class StableRanking(Stopping):
+    """The search ends when the order of each edge's learned operations has long been the same.
+
+    Args:
+        epochs: for how many.
+    """
+
+    epochs: PositiveInt = 10
+
+    def remember(
+        self, memory: Mapping[str, Any], genotype: Genotype, scores: Mapping[str, Tensor], groups: Groups
+    ) -> dict[str, Any]:
+        order = {name: ranking(matrix, groups[name]) for name, matrix in scores.items()}
+        same = memory.get("order") == order
+        return {"order": order, "epochs": memory["epochs"] + 1 if same else 1}
+
+    def stops(self, memory: Mapping[str, Any]) -> bool:
+        return memory.get("epochs", 0) >= self.epochs
+
+
+def ranking(scores: Tensor, group: Group) -> list[list[int]]:
+    """The learned operations of each row, the largest score first."""
+    learned = [column for column, op in enumerate(group.ops) if is_operation(op) and has_parameters(op)]
+    return scores[:, learned].argsort(dim=-1, descending=True, stable=True).tolist()

@@ -1,0 +1,274 @@
+"""One-shot search: a supernet whose weights all architectures share, and parts that say how it is searched.
+
+    min_β L_val(w*(β), β)   subject to   w*(β) = arg min_w L_train(w, β)
+
+is followed by alternating steps of β and w (Liu et al. 2019, arXiv:1806.09055). What differs between papers
+are parts: how β becomes weights, which gradient β descends, what is added to the loss, at which weights w is
+trained, when the search ends. A paper is a composition with a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.objectives.inherited import Judgement, beside
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.ops import SKIP
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.oneshot.arch_parameters import ArchParameters
+from nas_lightning.strategies.oneshot.arch_steps.unrolled import VirtualStep
+from nas_lightning.strategies.oneshot.composition import SOFTMAX, Composition, composition
+from nas_lightning.strategies.oneshot.parts import (
+    ArchOptimizer,
+    ArchStep,
+    Connection,
+    Regulariser,
+    Sampler,
+    SearchBatch,
+    Selection,
+    Stopping,
+    WeightPerturbation,
+)
+from nas_lightning.training.gradients import Gradients
+
+_STOPPING = "stopping"  # in a checkpoint
+_PAPERS = "nas_lightning.strategies.oneshot.papers"
+
+
+class OneShot(ArchParameters):
+    """A search made of parts; without any it is first-order DARTS.
+
+    Args:
+        space: the search space.
+        supernet: its supernet.
+        data: where a `selection` has its validation images from.
+        sampler: how architecture parameters become weights.
+        arch_step: which gradient the parameters descend; None: the first order's, where there are any.
+        arch_optimizer: what descends it; None: Adam, on the simplex exponentiated gradients.
+        partial: weights of edges, for a supernet with `partial` > 1.
+        auxiliary: a connection that is there while searching only.
+        perturbation: other weights that the supernet is trained at.
+        regulariser: terms of the architecture's loss, listed or by name.
+        stopping: a rule that ends the search early.
+        selection: how the trained supernet is searched; without one the sampler's scores decide.
+        arch_lr: learning rate of the architecture parameters; None: that of the optimiser's paper.
+        warmup_epochs: epochs that train the weights alone.
+        seed: of everything that is drawn.
+        **weight_sharing: the settings of the weights, see `WeightSharing`.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies.oneshot.regularisers.path_depth import PathDepth
+    >>> space = NasBench201()
+    >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
+    >>> OneShot(space, supernet, regulariser=[PathDepth()]).label
+    'Softmax + PathDepth'
+    """
+
+    made_of: ClassVar[tuple[str, ...]] = ()
+    """The compositions that have the name of this class."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        data: SearchData | None = None,
+        *,
+        sampler: Sampler = SOFTMAX,
+        arch_step: ArchStep | None = None,
+        arch_optimizer: ArchOptimizer | None = None,
+        partial: Connection | None = None,
+        auxiliary: Connection | None = None,
+        perturbation: WeightPerturbation | None = None,
+        regulariser: Mapping[str, Regulariser] | Sequence[Regulariser] | None = None,
+        stopping: Stopping | None = None,
+        selection: Selection | None = None,
+        arch_lr: float | None = None,
+        warmup_epochs: int = 0,
+        seed: int = 0,
+        **weight_sharing: Any,
+    ) -> None:
+        listed = regulariser.values() if isinstance(regulariser, Mapping) else regulariser or ()
+        parts = composition(
+            sampler,
+            arch_step,
+            arch_optimizer,
+            partial=partial,
+            auxiliary=auxiliary,
+            perturbation=perturbation,
+            regularisers=tuple(listed),
+            stopping=stopping,
+            selection=selection,
+        )
+        parts.check(space)
+        _check_settings(parts, arch_lr, warmup_epochs, data)
+        self.parts = parts
+        super().__init__(space, supernet, seed=seed, **weight_sharing)
+        self.data, self.seed = data, seed
+        self.arch_lr, self.warmup_epochs = arch_lr, warmup_epochs
+        self.stop_memory: dict[str, Any] = {}
+        self._judged: tuple[int, Genotype, Judgement] | None = None  # at which step
+
+    @property
+    def label(self) -> str:
+        """The paper that has these parts; else the parts themselves."""
+        return _papers().get(str(self.parts), str(self.parts))
+
+    # Steps
+
+    def step(self, batches: Sequence[SearchBatch]) -> None:
+        if self.parts.arch_step is None or self.current_epoch < self.warmup_epochs:
+            self.weight_step(batches)
+        else:
+            self.parts.arch_step.step(self, batches)
+
+    def arch_gradients(self, batch: SearchBatch) -> Gradients:
+        """∇_β of what an architecture step descends."""
+        assert self.parts.arch_step is not None, "a step of what there is not"
+        return self.parts.arch_step.gradients(self, batch)
+
+    def regularised(self, loss: Tensor) -> Tensor:
+        """The loss with the terms of all regularisers, which share what they are computed from."""
+        extra = self.regularisation()
+        return loss if extra is None else loss + extra
+
+    def regularisation(self) -> Tensor | None:
+        """The sum of all regularisers' terms."""
+        if not self.parts.regularisers:
+            return None
+        probabilities, groups = self.probabilities(), self.space.groups
+        first, *others = (
+            part.term(self.by_name, probabilities, self.epoch, groups) for part in self.parts.regularisers
+        )
+        return sum(others, first)
+
+    def virtual_step(self) -> VirtualStep:
+        """What the weights' next step depends on besides its gradient."""
+        optimizer = self.stepper(0).optimizer
+        buffers = [optimizer.state[w].get("momentum_buffer") for w in self.weight_list]
+        lr = optimizer.param_groups[0]["lr"]
+        return VirtualStep(lr, self.momentum, self.weight_decay, self.clip, buffers)
+
+    def arch_descend(self) -> None:
+        """One step of the architecture's optimiser on the gradients that came together."""
+        optimizer = self.stepper(1).optimizer  # unwrapped, so that Lightning counts the weights' steps only
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for name, group in self.space.groups.items():
+                self.arch[name].copy_(self.parts.sampler.projected(self.arch[name], group))
+
+    def configure_optimizers(self) -> list[Optimizer]:
+        found = super().configure_optimizers()
+        optimizer = self.parts.arch_optimizer
+        if optimizer is None:
+            return found
+        groups, sampler = self.space.groups, self.parts.sampler
+        free = {id(self.arch[name]) for name, group in groups.items() if not sampler.decays(group)}
+        decaying = [parameter for parameter in self.arch_list if id(parameter) not in free]
+        others = [parameter for parameter in self.arch_list if id(parameter) in free]
+        lr = optimizer.default_lr if self.arch_lr is None else self.arch_lr
+        return [*found, optimizer.build(decaying, others, lr)]
+
+    # What the search has come to
+
+    def derive(self) -> list[Genotype]:
+        if self.parts.selection is None:
+            return [self.space.discretise(self.scores())]
+        return [self.best()[0]]
+
+    def best(self) -> tuple[Genotype, Judgement]:
+        """What the selection finds with the shared weights; the same whenever the step is the same."""
+        step = self.trainer.global_step
+        if self._judged is None or self._judged[0] != step:
+            self._judged = step, *self._select(torch.Generator().manual_seed(1_000_003 * self.seed + step))
+        return self._judged[1:]
+
+    def _select(self, generator: torch.Generator) -> tuple[Genotype, Judgement]:
+        selection = self.parts.selection
+        assert selection is not None, "a selection is there"
+        assert self.data is not None, "and so are its images"
+        count = selection.valid_batches * self.trainer.world_size  # what one process would judge on
+        batches = beside(self.supernet, self.data.valid_batches(count))
+        return selection.best(self.space, self.supernet, batches, generator)
+
+    # Epochs
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        self._stop()  # a search that had ended does not go on
+
+    def on_train_epoch_end(self) -> None:
+        super().on_train_epoch_end()
+        if self.parts.stopping is not None:
+            genotype, groups = self.derive()[0], self.space.groups
+            self.stop_memory = self.parts.stopping.remember(self.stop_memory, genotype, self.scores(), groups)
+            self._stop()
+
+    def _stop(self) -> None:
+        if self.parts.stopping is not None and self.parts.stopping.stops(self.stop_memory):
+            self.trainer.should_stop = True
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[_STOPPING] = self.stop_memory
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self.stop_memory = dict(checkpoint.get(_STOPPING, {}))
+
+    def epoch_metrics(self) -> Mapping[str, float | Tensor]:
+        found: dict[str, float | Tensor] = {}
+        if self.parts.sampler.learns:
+            groups, probabilities = self.space.groups, self.probabilities()
+            found.update(self.parts.sampler.metrics(self.by_name, self.epoch, groups))
+            for regulariser in self.parts.regularisers:
+                found.update(regulariser.metrics(probabilities, self.epoch, groups))
+            found.update(self._skips())
+        if self.parts.selection is not None:
+            judgement = self.best()[1]
+            side = "selected" if self._validates() else "valid"
+            found.update({f"{side}_loss": judgement.loss, f"{side}_accuracy": judgement.accuracy})
+        return found
+
+    def _validates(self) -> bool:
+        return self.parts.arch_step is not None and self.parts.arch_step.validates
+
+    def _skips(self) -> dict[str, float]:
+        genotype = self.space.discretise(self.scores())
+        names = [name for name, group in self.space.groups.items() if group.on_edges and SKIP in group.ops]
+        return {f"skips/{name}": float(sum(e.op == SKIP for e in genotype[name].edges)) for name in names}
+
+
+def _papers() -> dict[str, str]:
+    """The names of compositions: those of the classes in the folder of papers, and of a user's own."""
+    for module in iter_modules(import_module(_PAPERS).__path__):
+        import_module(f"{_PAPERS}.{module.name}")
+    return {made_of: paper.__name__ for paper in _subclasses(OneShot) for made_of in paper.made_of}
+
+
+def _subclasses(kind: type[OneShot]) -> Iterator[type[OneShot]]:
+    for paper in kind.__subclasses__():
+        yield paper
+        yield from _subclasses(paper)
+
+
+def _check_settings(
+    parts: Composition, arch_lr: float | None, warmup_epochs: int, data: SearchData | None
+) -> None:
+    if not parts.sampler.learns:
+        reason = f"because the sampler {type(parts.sampler).__name__} has no parameters"
+        for name, value in (("arch_lr", arch_lr), ("warmup_epochs", warmup_epochs)):
+            if value:
+                raise InputError(f"expected no {name}, {reason}", got=value, where=f"strategy.{name}")
+    if parts.selection is not None and data is None:
+        raise InputError("expected data with validation images, which the selection judges on", where="data")
