@@ -1,6 +1,7 @@
 """The house: each room imports only from the rooms below it, and no two modules import each other."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,3 +76,17 @@ def test_no_two_modules_import_each_other() -> None:
 
     for name in INSIDE:
         visit(name, ())
+
+
+def test_the_picture_has_these_rooms() -> None:
+    """`python -m docs.draw_rooms` draws it anew."""
+    picture = (PACKAGE.parent / "docs" / "images" / "rooms.svg").read_text(encoding="utf-8")
+    drawn = re.findall(r'font-weight="bold">([^<]+)<', picture)
+    assert drawn == [*reversed(ROOMS), "small values"]
+
+
+def test_the_files_that_the_page_names_are_there() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = re.findall(r"`(\w+(?:/\w+)*(?:\.py|/))`", page.partition("## The way of a command")[2])
+    assert len(files) >= 10
+    assert not [name for name in files if not (PACKAGE / name).exists()]
