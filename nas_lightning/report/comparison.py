@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.report.summaries import check_values, job_folders, look_up, read_record, read_summary
+from nas_lightning.report.summaries import check_values, job_folders, look_up, read_start, read_summary
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.repetitions import (
     Job,
@@ -91,14 +91,14 @@ def compare(runs: Sequence[Job], *, plain: bool = False) -> Table:
 
 def _origin(run: Path) -> dict[str, Any]:
     """The architecture's name and the seconds of its search, where they are known."""
-    config = read_record(run, "config.yaml")
-    name = look_up(read_record(run, "hydra.yaml"), "hydra", "runtime", "choices", "genotype")
+    start = read_start(run)
+    config, name = start.config, look_up(start.hydra, "runtime", "choices", "genotype")
     source = look_up(config, "genotype", "path") if name == "file" else None
     if not config:
         return {"architecture": "", "search_seconds": None}
     if not isinstance(source, str):
-        start = config.get("init")
-        return {"architecture": str(name or (f"of {start}" if start else "several")), "search_seconds": None}
+        first = config.get("init")
+        return {"architecture": str(name or (f"of {first}" if first else "several")), "search_seconds": None}
     try:
         search = read_summary(Path(source))
     except (InputError, ValueError):  # a file of one genotype, or a folder that has gone

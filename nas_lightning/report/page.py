@@ -41,7 +41,6 @@ def write_report(
     seconds: float | None = None,
     following: Mapping[str, str] | None = None,
     findings: Findings | None = None,
-    facts: Mapping[str, Any] | None = None,
 ) -> Path:
     """Describe a run by what its folder holds, and draw its figures; what is missing is named.
 
@@ -50,16 +49,15 @@ def write_report(
         seconds: what it took, where no file has them yet.
         following: what to type next, by what it is for; None: what suits every run of its kind.
         findings: tables and figures; None: those in the folder.
-        facts: what the run ended in, where no file has it yet.
     """
     if not run.is_dir():
         raise InputError("expected a run's folder", got=str(run))
-    record = RunRecord(run, {**(facts or {}), **({} if seconds is None else {"seconds": seconds})})
+    record = RunRecord(run)
     commands = dict(record.commands()) if following is None or not record.facts else following
     page = render(
         "page.html",
         title=record.title,
-        tiles=dict(read_facts(record)),
+        tiles=dict(read_facts(record, seconds)),
         sections=[section for section in _sections(record, commands, findings) if section is not None],
     )
     return write_whole(run / REPORT_FILE, page)
@@ -69,7 +67,7 @@ def _sections(
     record: RunRecord, commands: Mapping[str, str], findings: Findings | None
 ) -> Iterator[Section | None]:
     """Those that this kind of run has, in their order."""
-    run, is_study = record.run, record.script == "analyze"
+    run, is_study = record.run, record.kind == "study"
     results = read_section("Results", "results.html", lambda: read_results(record))
     is_ensemble = len(record.notations) > 1  # whose numbers say more than the first member's cell
     if is_ensemble:
@@ -88,15 +86,15 @@ def _sections(
         if (run / POOL_FILE).is_file():
             yield read_section("Pool", "pool.html", lambda: read_pool(run / POOL_FILE, record.notations))
         yield read_section("Curves", "curves.html", lambda: read_curves(record))
-        if record.script == "search":
+        if record.kind == "search":
             yield read_section("Weights over time", "weights.html", lambda: read_weights(record))
     yield read_section("Configuration", "configuration.html", lambda: read_configuration(run))
 
 
-def read_facts(record: RunRecord) -> Iterator[tuple[str, Any]]:
+def read_facts(record: RunRecord, seconds: float | None = None) -> Iterator[tuple[str, Any]]:
     """What stands at the top of a page, by name."""
     values = {**record.choices, **record.facts}
-    names = ("study", "seed") if record.script == "analyze" else ("strategy", "space", "dataset", "seed")
+    names = ("study", "seed") if record.kind == "study" else ("strategy", "space", "dataset", "seed")
     for key in names:
         if key in values:
             yield key, values[key]
@@ -105,8 +103,9 @@ def read_facts(record: RunRecord) -> Iterator[tuple[str, Any]]:
     for name, key in (("members", "members"), ("parameters", "params"), ("multiply-adds", "macs")):
         if is_number(record.facts.get(key)):
             yield name, format_number(record.facts[key])
-    if is_number(record.facts.get("seconds")):
-        yield "took", duration(record.facts["seconds"])
+    seconds = record.facts.get("seconds") if seconds is None else seconds
+    if seconds is not None and is_number(seconds):
+        yield "took", duration(seconds)
     if "error" in record.facts:
         yield "error", record.facts["error"]
     if record.finished:

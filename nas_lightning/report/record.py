@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from nas_lightning.genotype import FILE_NAME
-from nas_lightning.report.summaries import is_number, look_up, read_record
+from nas_lightning.report.summaries import is_number, look_up, read_start
+from nas_lightning.runs.facts import KINDS, RunFacts
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.history import HISTORY_FILE
+from nas_lightning.runs.record import Record
 
-_COMMANDS = {"search": "search.py", "train": "train.py", "analyze": "analyze.py"}
+_SCRIPTS = {"search": "search.py", "training": "train.py", "ensemble": "train.py", "study": "analyze.py"}
 
 
 @dataclass(frozen=True)
@@ -25,46 +27,45 @@ class RunRecord:
 
     Args:
         run: the folder.
-        given: facts that no file has yet.
 
-    >>> RunRecord(Path("nowhere"), {"strategy": "Darts", "space": "darts", "dataset": "digits"}).title
-    'Darts: darts on digits'
+    >>> RunRecord(Path("/nowhere")).title
+    'Training (not finished)'
     >>> dict(RunRecord(Path("/nowhere")).commands())
     {'Go on where it stopped': 'python train.py resume=/nowhere'}
     """
 
     run: Path
-    given: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
         """What the run ended in; nothing where it has not ended."""
-        return {**_read_facts(self.run / SUMMARY), **_read_facts(self.run / FILE_NAME), **self.given}
+        return {**_read_facts(self.run / SUMMARY), **_read_facts(self.run / FILE_NAME)}
 
     @cached_property
+    def started(self) -> Record:
+        """How it was started; empty where that is damaged or not known."""
+        return read_start(self.run)
+
+    @property
     def config(self) -> Mapping[str, Any]:
         """The composed configuration."""
-        return read_record(self.run, "config.yaml")
+        return self.started.config
 
-    @cached_property
-    def choices(self) -> Mapping[str, str]:
+    @property
+    def choices(self) -> Mapping[str, Any]:
         """What was chosen of each group of options."""
-        chosen = look_up(read_record(self.run, "hydra.yaml"), "hydra", "runtime", "choices")
+        chosen = look_up(self.started.hydra, "runtime", "choices")
         return chosen if isinstance(chosen, dict) else {}
 
     @cached_property
-    def script(self) -> str:
-        """What was started: search, train or analyze."""
-        if "study" in self.facts:
-            return "analyze"
-        if "strategy" in self.facts:
-            return "search"
-        if "genotypes" in self.facts:
-            return "train"
-        started = look_up(read_record(self.run, "hydra.yaml"), "hydra", "job", "config_name")
-        if started in _COMMANDS:
-            return str(started)
-        return "search" if (self.run / HISTORY_FILE).is_file() else "train"
+    def kind(self) -> str:
+        """One of `KINDS`: search, training, ensemble or study."""
+        if self.facts:
+            kind = RunFacts.from_dict(self.facts).kind
+            return kind if kind in KINDS else "training"
+        script = look_up(self.started.hydra, "job", "config_name")
+        searched = "search" if (self.run / HISTORY_FILE).is_file() else "training"
+        return {"search": "search", "train": "training", "analyze": "study"}.get(str(script), searched)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -98,24 +99,23 @@ class RunRecord:
         """What was done, in which space, on which images."""
         values = {**self.choices, **self.facts}
         ending = "" if self.facts else " (not finished)"
-        if self.script == "analyze":
+        if self.kind == "study":
             return f"Study {values.get('study', '')}".rstrip() + ending
         where = " on ".join(str(values[key]) for key in ("space", "dataset") if key in values)
-        trained = "Ensemble" if "members" in self.facts else "Training"
-        return str(values.get("strategy", trained)) + (f": {where}" if where else "") + ending
+        return str(values.get("strategy", self.kind.capitalize())) + (f": {where}" if where else "") + ending
 
     def commands(self) -> Iterator[tuple[str, str]]:
         """What to type next, from any folder: what for, and the command."""
         place = str(self.run.absolute())
         if not self.facts:
             resume = shlex.quote(f"resume={place}")
-            yield "Go on where it stopped", f"python {_COMMANDS[self.script]} {resume}"
-        elif self.script == "search":
+            yield "Go on where it stopped", f"python {_SCRIPTS[self.kind]} {resume}"
+        elif self.kind == "search":
             several = " ensemble=all" if len(self.notations) > 1 else ""
             data = f" dataset={shlex.quote(str(self.facts['dataset']))}" if "dataset" in self.facts else ""
             source = shlex.quote(f"genotype.path={place}")
             yield "Train it", f"python train.py genotype=file {source}{several}{data}"
-        elif self.script == "train" and not (self.run / "ensemble").is_dir():
+        elif self.kind == "training":
             yield "Use it in Python", f"network = nas_lightning.load({place!r})"
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from nas_lightning.errors import InputError
 from nas_lightning.files import parse_json
 from nas_lightning.runs.folder import SUMMARY
+from nas_lightning.runs.record import Record, read_record
 from nas_lightning.runs.repetitions import Job
 
 _MOST_SECONDS = 1e10  # centuries
@@ -74,13 +73,12 @@ def is_number(value: object) -> bool:
     return not isinstance(value, int) or abs(value) < 10**300
 
 
-def read_record(run: Path, file: str) -> Mapping[str, Any]:
-    """A file of the run's `.hydra`; nothing where it is missing, damaged or no mapping."""
+def read_start(run: Path) -> Record:
+    """How a run was started; an empty record where one of its files is damaged."""
     try:
-        record = yaml.safe_load((run / ".hydra" / file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return {}
-    return record if isinstance(record, dict) else {}
+        return read_record(run)
+    except (InputError, RecursionError):
+        return Record((), {}, {})
 
 
 def look_up(record: object, *names: str) -> Any:

@@ -269,7 +269,7 @@ def test_contrasts_by_the_formula_of_the_standard(run):
 
 
 def study(folder):
-    """The folder of a study, as it is before its summary is written."""
+    """The folder of a study that has begun."""
     (folder / ".hydra").mkdir(parents=True)
     (folder / ".hydra" / "config.yaml").write_text("space: {}\nstudy: {}\n")
     hydra = {"job": {"config_name": "analyze"}, "runtime": {"choices": {"study": "sizes"}}}
@@ -284,8 +284,8 @@ def test_a_study_has_a_page_of_its_tables_also_when_it_is_made_anew(tmp_path, ca
     table = Table("cells", "Sizes of cells", ["cell", "size"], [["a", 123456], ["b", 0.123456]], "A note")
     findings = Findings([table], {"sizes": figure})
     findings.write(folder)
-    first = Page(write_report(folder, findings=findings, facts={"study": "sizes", "metrics": {}}))
     (folder / "summary.json").write_text(json.dumps({"study": "sizes", "seconds": 61.0, "overrides": []}))
+    first = Page(write_report(folder, findings=findings))
     main([str(folder)])
     assert capsys.readouterr().out.strip().endswith("report.html")
     second = Page(folder / "report.html")
