@@ -56,8 +56,8 @@ def _conclude(job: Started, plan: Plan, runs: list[Path]) -> RunFacts:
 
 
 def _show(job: Started, end: Conclusion) -> None:
-    run, members = job.folder.path, end.facts.members or 0
-    following = uses_of_ensemble(job.command, run, members, job.images, job.operations)
+    run = job.folder.path
+    following = uses_of_ensemble(job.command, run, end.networks, job.images, job.operations)
     lines = [table.markdown() + "\n" for table in end.findings.tables]
     lines += [short_path(path) for path in end.files]
     further = {**following, REPEAT: command_to_repeat(job.command, end.facts)}

@@ -42,11 +42,13 @@ class Conclusion(NamedTuple):
         facts: its summary.
         findings: tables and figures.
         files: those that a reader opens.
+        networks: how many there are, each of which may predict several times.
     """
 
     facts: RunFacts
     findings: Findings
     files: list[Path]
+    networks: int
 
 
 def ensemble(
@@ -134,7 +136,7 @@ def conclude(
         notation=tuple(_distinct(one.make_space().notation(one.genotype) for one in described)),
     )
     RunFolder(folder).finish(facts, _distinct(one.genotype for one in described))
-    return Conclusion(facts, findings, files)
+    return Conclusion(facts, findings, files, len(together.members))
 
 
 def _training_seconds(runs: Iterable[Path]) -> float:
