@@ -25,7 +25,7 @@ from nas_lightning.report.sections import (
     read_stored_findings,
     read_weights,
 )
-from nas_lightning.report.summaries import is_number
+from nas_lightning.report.summaries import MOST_SECONDS, is_number
 from nas_lightning.runs.findings import TABLES
 from nas_lightning.text import duration, format_number, format_share
 
@@ -103,9 +103,9 @@ def read_facts(record: RunRecord, seconds: float | None = None) -> Iterator[tupl
     for name, key in (("members", "members"), ("parameters", "params"), ("multiply-adds", "macs")):
         if is_number(record.facts.get(key)):
             yield name, format_number(record.facts[key])
-    seconds = record.facts.get("seconds") if seconds is None else seconds
-    if seconds is not None and is_number(seconds):
-        yield "took", duration(seconds)
+    spent: Any = record.facts.get("seconds") if seconds is None else seconds
+    if is_number(spent) and 0 <= spent < MOST_SECONDS:
+        yield "took", duration(spent)
     if "error" in record.facts:
         yield "error", record.facts["error"]
     if record.finished:

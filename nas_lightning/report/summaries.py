@@ -12,7 +12,7 @@ from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.record import Record, read_record
 from nas_lightning.runs.repetitions import Job
 
-_MOST_SECONDS = 1e10  # centuries
+MOST_SECONDS = 1e10  # centuries
 
 
 def job_folders(sweep: Path) -> list[Path]:
@@ -47,7 +47,7 @@ def read_summary(run: Path) -> Job:
         if not isinstance(metrics, dict) or not all(map(is_number, metrics.values())):
             raise InputError("expected numbers in `metrics`", got=metrics, where=run / SUMMARY)
         check_values(job, run, numbers=["seconds"])
-        if not 0 <= job["seconds"] < _MOST_SECONDS:
+        if not 0 <= job["seconds"] < MOST_SECONDS:
             raise InputError("expected `seconds` ≥ 0", got=job["seconds"], where=run / SUMMARY)
     return job
 

@@ -341,7 +341,7 @@ def test_a_page_made_anew_has_commands_that_work_from_any_folder(run, capsys, mo
         main(["nothing"])
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"metrics": 3, "versions": [1], "notation": "x"}'])
+@pytest.mark.parametrize("text", ["[]", "{}", '{"metrics": 3, "versions": [1], "seconds": NaN}'])
 def test_facts_of_the_wrong_type_do_not_end_the_page(run, text):
     facts = json.loads((run / "genotype.json").read_text())
     odd = json.loads(text)
