@@ -26,6 +26,11 @@ SLOW = [
     "darts nasbench201 arch_step=second_order strategy.clip=0.05",
     "darts nasbench201 strategy.accumulate_grad_batches=2",
     "gaea nasbench201 arch_step=single_level search_data.train_fraction=1",
+    "one_shot nasbench201 sampler=dirichlet perturbation=adversarial regulariser=[path] strategy.arch_lr=0.02",
+    "one_shot nasbench201 sampler=gumbel partial=edges auxiliary=skip strategy.arch_lr=0.02",
+    "one_shot darts sampler=reinmax regulariser=[beta,sparsity] strategy.arch_lr=0.02",
+    "one_shot nasbench201 sampler=simplex perturbation=random arch_step=second_order",
+    "one_shot nasbench201 sampler=concrete stop=ranking selection=candidates strategy.selection.candidates=5",
     "gdas darts strategy.arch_lr=0.02",
     "pr_darts darts strategy.arch_lr=0.02",
 ]

@@ -1,0 +1,181 @@
+"""Parts in combinations that no paper has: each runs, and resumes to the same bits, or says why not."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nas_lightning.errors import InputError
+from nas_lightning.strategies import OneShot
+from tests.strategies.conftest import build_search, quiet_trainer
+from tests.strategies.oneshot.parts_by_name import GROUPS, options
+from tests.strategies.test_resume import Run, StopAfter, differing
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
+BATCHES = 9  # of three epochs
+
+
+@st.composite
+def combinations(draw):
+    """The words of a search: an option of each group, of regularisers up to two."""
+    words = [f"sampler={draw(st.sampled_from(options('sampler')))}"]
+    for group in GROUPS.keys() - {"sampler", "regulariser"}:
+        words.append(f"{group}={draw(st.sampled_from(options(group)))}")
+    terms = draw(st.lists(st.sampled_from(options("regulariser")), unique=True, max_size=2))
+    words.append(f"regulariser=[{','.join(terms)}]")
+    if "selection=evolution" in words:
+        words += ["strategy.selection.population=3", "strategy.selection.generations=2"]
+    if "selection=candidates" in words:
+        words.append("strategy.selection.candidates=3")
+    return sorted(words)
+
+
+def built(words, space="nasbench201"):
+    """The search, or the message that refuses it."""
+    try:
+        return build_search("one_shot", space, *words)
+    except InputError as error:
+        return str(error)
+
+
+def runs_or_says_why(words, batches, accumulated):
+    found = built(words)
+    if isinstance(found, str):
+        assert found.startswith("expected ")
+        assert len(found.splitlines()) == 1
+        assert len(found) < 250
+        return
+    name = " ".join(["one_shot", *words, f"strategy.accumulate_grad_batches={accumulated}"])
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = (Path(folder) / part for part in ("whole", "parts"))
+        whole = Run(build_search, quiet_trainer, name, first)
+        for key, value in whole.strategy.state_dict().items():
+            assert bool(torch.isfinite(value).all()), key
+        whole.strategy.space.check(whole.strategy.derive()[0])
+        taken = whole.trainer.global_step * accumulated
+        Run(build_search, quiet_trainer, name, second, StopAfter(min(batches, taken)), every_step=True)
+        if not (second / "last.ckpt").exists():  # stopped in its first step
+            return
+        again = Run(build_search, quiet_trainer, name, second, resume=second / "last.ckpt", every_step=True)
+        assert not differing(whole.result(), again.result())
+
+
+SLOWLY = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
+
+
+@settings(max_examples=8, **SLOWLY)
+@given(combinations(), st.integers(2, BATCHES), st.sampled_from([1, 2]))
+def test_a_few_combinations(words, batches, accumulated):
+    runs_or_says_why(words, batches, accumulated)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, **SLOWLY)
+@given(combinations(), st.integers(2, BATCHES), st.sampled_from([1, 2]))
+def test_many_combinations(words, batches, accumulated):
+    runs_or_says_why(words, batches, accumulated)
+
+
+@settings(max_examples=6, **SLOWLY)
+@given(combinations())
+def test_bfloat16(words):
+    found = built(words)
+    if not isinstance(found, str):
+        strategy, data = found
+        quiet_trainer(1, precision="bf16-mixed").fit(strategy, data)
+        assert all(bool(torch.isfinite(value).all()) for value in strategy.state_dict().values())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "sampler=uniform",
+            "expected a selection, because the sampler Uniform has no parameters to derive a genotype from, "
+            "got 'none' (in selection)",
+        ),
+        (
+            "sampler=fair selection=candidates regulariser=[path]",
+            "expected no regulariser, because the sampler Fair has no parameters, "
+            "got 'PathDepth' (in regulariser)",
+        ),
+        (
+            "sampler=uniform selection=candidates strategy.arch_lr=0.1",
+            "expected no arch_lr, because the sampler Uniform has no parameters, "
+            "got 0.1 (in strategy.arch_lr)",
+        ),
+        (
+            "sampler=simplex arch_optimizer=adam",
+            "expected ExponentiatedGradient, because the parameters of Simplex lie on the simplex, "
+            "got 'Adam' (in arch_optimizer)",
+        ),
+        (
+            "arch_optimizer=exponentiated",
+            "expected Adam, because the parameters of Softmax do not lie on the simplex, "
+            "got 'ExponentiatedGradient' (in arch_optimizer)",
+        ),
+        (
+            "sampler=sigmoid regulariser=[beta]",
+            "expected a sampler with a softmax, because beta decay acts on the logits of a softmax, "
+            "got 'Sigmoid' (in sampler)",
+        ),
+        (
+            "regulariser=[anchor]",
+            "expected the sampler dirichlet, because the anchor is a Dirichlet distribution, "
+            "got 'Softmax' (in sampler)",
+        ),
+        (
+            "sampler=gumbel perturbation=random",
+            "expected a sampler of all operations, because a sampled path has no neighbourhood that steps "
+            "compute, got 'Gumbel' (in sampler)",
+        ),
+        (
+            "perturbation=adversarial arch_step=single_level",
+            "expected an arch_step beside it, because a perturbation is for the weights' own step, "
+            "got 'SingleLevel' (in arch_step)",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(words, message):
+    assert built(words.split()) == message
+
+
+@pytest.mark.parametrize("words", ["partial=edges", "auxiliary=skip", "regulariser=[path]"])
+def test_parts_that_need_edges(words):
+    words = [words, "~supernet.partial"] if words == "partial=edges" else [words]
+    assert "edges" in built(words, "mlp")
+
+
+def test_a_paper_with_another_part_is_not_called_by_its_name(search):
+    assert search("pr_darts", "nasbench201")[0].label == "PRDarts"
+    changed = search("pr_darts", "nasbench201", "sampler=gumbel")[0]
+    assert changed.label == "Gumbel + Sparsity + PathDepth"
+    assert changed.arch_lr == search("pr_darts", "nasbench201")[0].arch_lr
+
+
+def test_a_composition_is_called_what_the_paper_with_these_parts_is(search):
+    assert search("darts", "nasbench201", "sampler=gumbel")[0].label == "Gdas"
+    assert search("one_shot", "nasbench201", "sampler=simplex")[0].label == "Gaea"
+
+
+@pytest.mark.parametrize("name", [name for name in options("strategy") if name not in ("random",)])
+def test_a_papers_class_has_the_parts_of_its_yaml(search, name):
+    from nas_lightning import strategies
+
+    strategy, data = search(name, "nasbench201")
+    if not isinstance(strategy, OneShot) or not hasattr(strategies, strategy.label):
+        return
+    paper = getattr(strategies, strategy.label)
+    if not issubclass(paper, OneShot):  # the name of a sampler alone
+        return
+    selects = strategy.parts.selection is not None
+    made = paper(strategy.space, strategy.supernet, *([data] if selects else []))
+    for kind in ("sampler", "arch_step", "arch_optimizer", "partial", "auxiliary", "perturbation"):
+        assert getattr(made.parts, kind) == getattr(strategy.parts, kind), kind
+    assert made.parts.regularisers == strategy.parts.regularisers
+    if not selects:
+        default = made.parts.arch_optimizer.default_lr
+        assert (made.arch_lr or default) == (strategy.arch_lr or default)
