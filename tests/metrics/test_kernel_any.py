@@ -1,6 +1,7 @@
 """The kernel of any module, against the gradient of each sample's output in float64."""
 
 import functools
+import itertools
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import ntk
 from nas_lightning.metrics.passes import shared
+from nas_lightning.spaces import NasBench201
 
 M, CLASSES = 5, 3
 LABELS = torch.tensor([0, 1, 2, 0, 1])
@@ -254,6 +256,20 @@ def test_a_gradient_that_does_not_come_is_not_zero():
     network = Small(lambda n, x: n.head(Cut.apply(n.lin(x), n.lin.weight, x)), **layers).double()
     with pytest.warns(UserWarning, match=ROWS):
         same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
+
+
+def test_what_has_no_gradient_is_zero_and_not_said():
+    """In some cells an operation's result is computed, and no gradient comes back to it."""
+    space, x = NasBench201(), torch.randn(M, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    names = space.groups["cell"].ops
+    cells = [
+        f"|{a}~0|+|none~0|{b}~1|+|{c}~0|none~1|none~2|"
+        for a, b, c in itertools.product(names, names, ("skip_connect", "nor_conv_3x3"))
+    ]
+    for cell in cells:
+        network = space.network(space.parse(cell), in_channels=1, num_classes=CLASSES, channels=2, cells=1)
+        network, images = network.double().eval(), x.double()
+        same(ntk(network, (images, LABELS), batch_statistics=False), oracle(network, images))
 
 
 def test_rows_in_parts(monkeypatch):

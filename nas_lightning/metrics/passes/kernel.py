@@ -121,7 +121,19 @@ def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor])
     sum_ = _Sum(rows, calls, len(cotangents), logits)
     for number, cotangent in enumerate(cotangents):
         calls.backward(logits, cotangent, partial(sum_.note_gradient, number))
+    _check_reached(logits, sum_.unreached())
     return sum_.finish()
+
+
+def _check_reached(logits: Tensor, missing: Sequence[tuple[Call, str]]) -> None:
+    """Raise for a parameter that has a gradient although none came to its calls: no zero, but not seen."""
+    parameters = [call.layer.get_parameter(name) for call, name in missing]
+    if not parameters:
+        return
+    gradients = torch.autograd.grad(logits.sum(), parameters, retain_graph=True, allow_unused=True)
+    for (call, name), gradient in zip(missing, gradients, strict=True):
+        if gradient is not None:
+            raise IncompleteError(f"no gradient reached {name} of {call.name!r}")
 
 
 def rowwise_kernel(parameters: Sequence[Tensor], logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:
@@ -189,17 +201,22 @@ class _Sum:
                     if not any(id(other) in self.users for _, other in user.parameters()):
                         del self.gradients[id(user)]
 
+    def unreached(self) -> list[tuple[Call, str]]:
+        """A call and the name of each parameter that no pass has come to."""
+        return [users[0] for users in self.users.values() if not self._reached(users)]
+
     def finish(self) -> Tensor:
-        """The sum; raises for a parameter that no pass reached. Of several passes, one may leave it out."""
+        """The sum, with those parameters that not every pass has come to: what did not come is zero."""
         for users in self.users.values():
-            if not any(id(call) in self.gradients for call, _ in users):
-                call, name = users[0]
-                raise IncompleteError(f"no gradient reached {name} of {call.name!r}")
-            self._add(users)
+            if self._reached(users):
+                self._add(users)
         return self.kernel
 
+    def _reached(self, users: list[tuple[Call, str]]) -> list[tuple[Call, str]]:
+        return [(call, name) for call, name in users if id(call) in self.gradients]
+
     def _add(self, users: list[tuple[Call, str]]) -> None:
-        reached = [(call, name) for call, name in users if id(call) in self.gradients]
+        reached = self._reached(users)
         if all(type(call.layer) is nn.Linear and name == "weight" for call, name in reached):
             self.kernel += self._linear([call for call, _ in reached])
         else:
