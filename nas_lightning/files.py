@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
+
+PARTIAL = ".partial"
+"""The ending of what is not complete; whoever has a folder to himself may remove what ends so."""
 
 
 @contextmanager
@@ -25,9 +30,27 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    yield partial
-    os.replace(partial, path)
+    partial = path.with_name(f"{path.name}{PARTIAL}")
+    try:
+        yield partial
+        synchronise(partial)
+        os.replace(partial, path)
+        synchronise(path.parent)
+    except Exception:  # such as a full disk, which a half file would keep full
+        shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+        raise
+
+
+def synchronise(path: Path) -> None:
+    """Have the system write what it keeps of a file or folder, where its file system can."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(path: Path, text: str) -> Path:

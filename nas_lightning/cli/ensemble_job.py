@@ -82,7 +82,7 @@ def _with_pool(job: Started, plan: Plan, space: str) -> Started:
         os.replace(write_genotypes(own, plan.draw(make_space(space, folders=folders))), pool)
     with open_dict(cfg):
         cfg.genotype = {"path": str(pool), "index": 0}
-    return Started(cfg, job.command, job.choices)
+    return Started(cfg, job.command, job.choices, job.record)
 
 
 def _choice(cfg: DictConfig, plan: Plan) -> tuple[int, int]:
@@ -99,8 +99,9 @@ def _choice(cfg: DictConfig, plan: Plan) -> tuple[int, int]:
 def _train_member(job: Started, plan: Plan, member: Member, folder: Path, name: str) -> None:
     cfg = _of_member(job.cfg, plan, member, folder)
     command = Command("train", tuple(_member_words(job, plan, cfg)), job.command.folders, job.command.sweep)
-    own = Started(cfg, command, job.choices)
-    _write_record(job, own)
+    config: Any = OmegaConf.to_container(cfg, resolve=False)
+    own = Started(cfg, command, job.choices, Record(command.words, config, job.record.hydra))
+    _write_record(own)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     run_training(own, partial(_show_member, name))
 
@@ -134,10 +135,9 @@ def _member_words(job: Started, plan: Plan, own: DictConfig) -> list[str]:
 
 
 @rank_zero_only
-def _write_record(job: Started, own: Started) -> None:
+def _write_record(own: Started) -> None:
     """A member can be resumed alone, too."""
-    config: Any = OmegaConf.to_container(own.cfg, resolve=False)
-    own.folder.create(Record(own.command.words, config, job.folder.record.hydra))
+    own.folder.create(own.record)
 
 
 def _show_member(name: str, job: Started, facts: RunFacts, following: Mapping[str, str]) -> None:

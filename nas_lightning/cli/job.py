@@ -8,6 +8,8 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytorch_lightning as pl
 from hydra.errors import InstantiationException
@@ -38,7 +40,17 @@ def run_job(cfg: DictConfig) -> float | None:
     other; the sweep's table and exit code say so.
     """
     _quieten()
-    start, job = time.monotonic(), started_job(cfg)
+    job = started_job(cfg)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(_own_folder(job))
+        except InputError as error:  # which leaves the folder to whom it is
+            sys.exit(f"error: {error}")
+        return _run(job)
+
+
+def _run(job: Started) -> float | None:
+    start = time.monotonic()
     try:
         facts = _work(job)
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns the first into the second
@@ -54,7 +66,7 @@ def run_job(cfg: DictConfig) -> float | None:
                 raise
             sys.exit(f"error: {message}")
         facts = _fail(job, message or _keep_traceback(job, error), round(time.monotonic() - start, 1))
-    return facts.metrics.get(cfg.objective)
+    return facts.metrics.get(job.cfg.objective)
 
 
 def _work(job: Started) -> RunFacts:
@@ -67,6 +79,17 @@ def _work(job: Started) -> RunFacts:
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     run = run_ensemble if cfg.get("ensemble") is not None else _JOBS[job.command.script]
     return run(job)
+
+
+@contextmanager
+def _own_folder(job: Started) -> Iterator[None]:
+    """The run's folder, locked and with its record; other processes of the run leave both to the first."""
+    if rank_zero_only.rank:  # type: ignore[attr-defined]
+        yield
+        return
+    with job.folder.lock():
+        job.folder.create(job.record)
+        yield
 
 
 def _user_error(error: Exception) -> str | None:

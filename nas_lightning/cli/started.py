@@ -15,6 +15,7 @@ from nas_lightning.jobs.next_commands import image_words
 from nas_lightning.options import option_file
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.folder import RunFolder
+from nas_lightning.runs.record import Record
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,13 @@ class Started:
         cfg: the composed configuration, without Hydra's own part.
         command: what was typed for this job.
         choices: the option that was chosen in each group.
+        record: what its folder keeps of its start.
     """
 
     cfg: DictConfig
     command: Command
     choices: Mapping[str, str]
+    record: Record
 
     @property
     def folder(self) -> RunFolder:
@@ -66,4 +69,6 @@ def started_job(cfg: DictConfig) -> Started:
         tuple(Path(source.path) for source in sources),
         hydra.mode == RunMode.MULTIRUN,
     )
-    return Started(cfg, command, dict(hydra.runtime.choices))
+    words = tuple(hydra.overrides.task)
+    plain: Any = [OmegaConf.to_container(part, resolve=False, enum_to_str=True) for part in (cfg, hydra)]
+    return Started(cfg, command, dict(hydra.runtime.choices), Record(words, *plain))

@@ -9,16 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import write_whole
+from nas_lightning.files import PARTIAL, write_whole
 from nas_lightning.genotype import FILE_NAME as GENOTYPE
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
 from nas_lightning.runs.facts import RunFacts, facts_text, read_facts
-from nas_lightning.runs.record import RECORD, Record, read_record
+from nas_lightning.runs.lock import FILE_NAME as LOCK
+from nas_lightning.runs.lock import hold
+from nas_lightning.runs.record import RECORD, Record, has_record, read_record
 
 SUMMARY = "summary.json"
 POOL = "pool.json"
@@ -26,7 +29,7 @@ POOL = "pool.json"
 CHECKPOINT = "checkpoints/last.ckpt"
 BEST = "checkpoints/best.ckpt"
 _SWEEP = "multirun.yaml"  # Hydra's record of a sweep
-_NO_WORK = (RECORD, POOL, "tensorboard", "wandb")  # loggers have their folders before the first number
+_NO_WORK = (RECORD, LOCK, POOL, "tensorboard", "wandb")  # loggers have their folders before the first number
 
 
 class RunFolder:
@@ -75,10 +78,19 @@ class RunFolder:
             raise InputError("expected a folder that can be written", got=str(path), where="run") from None
 
     def create(self, record: Record) -> None:
-        """Make the folder of a run that Hydra does not start, and write its record; a first one stays."""
+        """Make the folder and write the run's record; a first one stays."""
         if not self.has_record:
             self._make()
             record.write(self.path)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out of the folder, and take away what a killed one has not completed."""
+        self._make()
+        with hold(self.path):
+            for partial in self.path.rglob(f"*{PARTIAL}"):
+                shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+            yield
 
     def _make(self) -> RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -95,7 +107,7 @@ class RunFolder:
     @property
     def has_record(self) -> bool:
         """Whether a run has begun here."""
-        return (self.path / RECORD).is_dir()
+        return has_record(self.path)
 
     @property
     def record(self) -> Record:
@@ -143,6 +155,7 @@ class RunFolder:
         for log in self.path.glob("*.log"):
             if not log.stat().st_size:
                 log.unlink()
+        (self.path / LOCK).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # not empty
             self.path.rmdir()
 

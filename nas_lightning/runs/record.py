@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import yaml
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import write_whole
+from nas_lightning.files import replacing, write_whole
 
 RECORD = ".hydra"
 _WORDS, _CONFIG, _HYDRA = "overrides.yaml", "config.yaml", "hydra.yaml"
@@ -47,10 +48,19 @@ class Record:
         return tuple(Path(source["path"]) for source in sources if source["provider"] == "command-line")
 
     def write(self, run: Path) -> None:
-        """Write the files, as Hydra does where it starts a run."""
+        """Write the files, all or none; what an earlier version's start has left half done goes."""
         contents = {_WORDS: list(self.words), _CONFIG: self.config, _HYDRA: {"hydra": self.hydra}}
-        for name, content in contents.items():
-            write_whole(run / RECORD / name, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        if (run / RECORD).exists() and not has_record(run):
+            shutil.rmtree(run / RECORD)
+        with replacing(run / RECORD) as folder:
+            folder.mkdir()
+            for name, content in contents.items():
+                write_whole(folder / name, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def has_record(run: Path) -> bool:
+    """Whether the folder has the record of a start, whole: Hydra itself wrote the words last."""
+    return (run / RECORD / _WORDS).is_file()
 
 
 def read_record(run: Path) -> Record:

@@ -1,0 +1,89 @@
+"""A lock on a folder that a process writes to: seen through when that process is dead."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nas_lightning.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # a system without them
+    fcntl = None  # type: ignore[assignment]
+
+FILE_NAME = ".lock"
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep others out of `folder`; raises an `InputError` where one is in it.
+
+    The system gives the lock back when its holder ends, however it ends. File systems without locks, such as
+    some that are shared by machines, are said: there nobody is kept out.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, hold(Path(folder)):
+    ...     with hold(Path(folder)):
+    ...         pass
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected a folder that process ... has ceased to write (in ...)
+    """
+    file = folder / FILE_NAME
+    with _open_locked(file) as descriptor:
+        if descriptor is not None:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
+
+
+@contextmanager
+def _open_locked(file: Path) -> Iterator[int | None]:
+    """The descriptor of the lock's file, which goes with the lock; None where there are no locks."""
+    if fcntl is None:
+        print(f"note: this system has no locks; let only one process write to {file.parent}", flush=True)
+        yield None
+        return
+    descriptor = _take(file)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            with contextlib.suppress(FileNotFoundError):  # the folder has been withdrawn
+                file.unlink()
+            os.close(descriptor)
+
+
+def _take(file: Path) -> int | None:
+    while True:
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise InputError(f"expected a folder that can be locked: {error.strerror}", where=file) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 200).decode(errors="replace")
+            os.close(descriptor)
+            raise InputError(
+                f"expected a folder that {holder} has ceased to write", where=file.parent
+            ) from None
+        except OSError as error:
+            os.close(descriptor)
+            print(f"note: no lock in {file.parent} ({error.strerror}); let only one process write there")
+            return None
+        if _is_still(file, descriptor):  # or its last holder has taken it away meanwhile
+            return descriptor
+        os.close(descriptor)
+
+
+def _is_still(file: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(file), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,96 @@
+"""A command in a child of this process, which dies, or meets an error, at its n-th change of a folder."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.conftest import run_script
+
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.symlink", "os.link"}
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class ChangesOf:
+    """Counts the file operations below a folder; calls `fault` before the one of that number.
+
+    An audit hook sees what Python opens, makes, renames and removes. What a library's own code writes into
+    an open file is not seen; such a file takes its place by a rename, which is.
+    """
+
+    def __init__(self, folder: Path, at: int | None, fault: Callable[[str], None]) -> None:
+        self.folder, self.at, self.fault, self.count = str(folder), at, fault, 0
+        self.names: list[str] = []
+        self.busy = False
+
+    def __call__(self, event: str, args: tuple) -> None:
+        if self.busy or not self._changes(event, args):
+            return
+        self.busy = True
+        try:
+            path = os.path.abspath(os.fsdecode(args[0]))
+            if path == self.folder or path.startswith(self.folder + os.sep):
+                self.names.append(f"{event} {os.path.relpath(path, self.folder)}")
+                number, self.count = self.count, self.count + 1
+                if number == self.at:
+                    self.fault(path)
+        finally:
+            self.busy = False
+
+    def _changes(self, event: str, args: tuple) -> bool:
+        if not args or not isinstance(args[0], (str, bytes, os.PathLike)):
+            return False
+        return event in CHANGES or (event == "open" and bool((args[2] or 0) & WRITING))
+
+
+def in_child(work: Callable[[], int]) -> int:
+    """The exit code of `work` in a fork, what it prints left aside; minus the signal where one ended it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            code = work()
+        finally:  # never back into the tests
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def kill(path: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def command_in_child(
+    folder: Path, *words: str, at: int | None = None, fault: Callable[[str], None] = kill
+) -> int:
+    """The exit code of `<words[0]>.py <words[1:]>` typed beside `folder`, with a fault at a change of it."""
+
+    def work() -> int:
+        os.chdir(folder.parent)
+        sys.addaudithook(ChangesOf(folder, at, fault))
+        return run_script(*words)
+
+    return in_child(work)
+
+
+def changes_of(folder: Path, *words: str) -> list[str]:
+    """What a command changes in a folder, in order."""
+    names = folder.parent / "changes.txt"
+
+    def work() -> int:
+        os.chdir(folder.parent)
+        changes = ChangesOf(folder, None, kill)
+        sys.addaudithook(changes)
+        code = run_script(*words)
+        changes.busy = True
+        names.write_text("\n".join(changes.names))
+        return code
+
+    assert in_child(work) == 0
+    return names.read_text().splitlines()
