@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.sampling import draw_distinct
 
 AccuracyTable = Mapping[str, Mapping[str, float]]
 """column → name of an architecture → accuracy"""
@@ -59,6 +62,10 @@ class TabularBenchmark(ABC):
     @abstractmethod
     def architecture(self, key: str) -> Genotype:
         """The architecture of that name."""
+
+    def sample(self, space: SearchSpace, count: int, seed: int) -> list[Genotype]:
+        """So many architectures of the space, each another; more of the same seed begin with the same."""
+        return draw_distinct(space, count, torch.Generator().manual_seed(seed))
 
     def query(self, genotype: Genotype) -> TableEntry:
         test = {name: self.column(name, genotype) for name in self.datasets}

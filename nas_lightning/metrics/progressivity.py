@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.expressivity import entropies
 from nas_lightning.metrics.passes import Needs, Passes
 
 
@@ -23,5 +21,5 @@ class Progressivity(Metric):
     needs: ClassVar[Needs] = Needs.FEATURES
 
     def compute(self, passes: Passes) -> Tensor:
-        s = torch.stack(entropies(passes))
+        s = passes.entropies
         return s.diff().min() if len(s) > 1 else s[0]

@@ -31,25 +31,25 @@ class Swap(Metric):
     needs: ClassVar[Needs] = Needs.RELU_PATTERNS
 
     def compute(self, passes: Passes) -> float:
-        patterns = [units[:, : self.samples] for units in passes.relu_patterns]
-        return distinct_rows(torch.cat(patterns)) if patterns else 0
+        patterns = [active[: self.samples] for active in passes.relu_patterns]
+        return distinct_columns(torch.cat(patterns, dim=1)) if patterns else 0
 
 
-def distinct_rows(patterns: Tensor) -> int:
-    """The number of different rows of a Boolean matrix, (units, samples).
+def distinct_columns(patterns: Tensor) -> int:
+    """The number of different columns of a Boolean matrix, (samples, units).
 
-    >>> distinct_rows(torch.tensor([[True, False], [False, True], [True, False]]))
+    >>> distinct_columns(torch.tensor([[True, False, True], [False, True, False]]))
     2
     """
-    words = [_packed(word) for word in patterns.split(_BITS, dim=1)]
+    words = [_packed(word) for word in patterns.split(_BITS)]
     if len(words) == 1:
         return len(words[0].unique())
     return len(torch.stack(words, dim=1).unique(dim=0))
 
 
 def _packed(bits: Tensor) -> Tensor:
-    """(units, ≤ 62) → (units,): the integer that the bits spell."""
-    total = torch.zeros(len(bits), dtype=torch.int64, device=bits.device)
-    for column in bits.unbind(dim=1):
-        total = total * 2 + column
+    """(≤ 62, units) → (units,): the integer that the bits spell."""
+    total = torch.zeros(bits.shape[1], dtype=torch.int64, device=bits.device)
+    for row in bits:
+        total = total.mul_(2).add_(row)
     return total

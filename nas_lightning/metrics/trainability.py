@@ -61,13 +61,15 @@ def largest_singular_value(inner: Tensor, outer: Tensor) -> Tensor:
     True
     """
     if inner.dim() == outer.dim() == 4:
-        inner = F.pixel_unshuffle(*_fitting(inner, outer))
+        inner = _unshuffled(inner, outer)
     a, b = (g.movedim(1, -1).flatten(0, -2) for g in (inner, outer))
     return torch.linalg.matrix_norm((a.T @ b).double() / len(b), 2)
 
 
-def _fitting(inner: Tensor, outer: Tensor) -> tuple[Tensor, int]:
-    """The inner map with as many multiples of the outer's side as fit, zeros at its border."""
+def _unshuffled(inner: Tensor, outer: Tensor) -> Tensor:
+    """The inner map with the outer's positions; sides that do not divide get zeros at the border."""
     factor = max(1, round(inner.shape[2] / outer.shape[2]))
     missing = [factor * outer.shape[axis] - inner.shape[axis] for axis in (3, 2)]
-    return F.pad(inner, (0, missing[0], 0, missing[1])), factor
+    if any(missing):
+        inner = F.pad(inner, (0, missing[0], 0, missing[1]))
+    return F.pixel_unshuffle(inner, factor) if factor > 1 else inner

@@ -81,7 +81,7 @@ def _variances(network: nn.Module) -> Iterator[list[Tensor]]:
 
     def note(norm: nn.Module, args: tuple[Tensor, ...]) -> None:
         others = [axis for axis in range(args[0].dim()) if axis != 1]
-        found.append(args[0].var(dim=others, correction=0).mean())
+        found.append((args[0] - args[0].mean(dim=others, keepdim=True)).square().mean())
 
     norms = [module for module in network.modules() if isinstance(module, BATCH_NORMS)]
     handles = [norm.register_forward_pre_hook(note) for norm in norms]

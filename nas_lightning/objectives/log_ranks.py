@@ -7,13 +7,15 @@ AZ-NAS (Lee & Ham 2024, arXiv:2403.19232) adds the logarithms of an architecture
 so that units do not matter, and being among the worst in one respect costs more than being best in another
 earns. It combines one metric for each thing that an architecture must do. Here these are
 
-    synflow   signals get through: what all paths together pass, whatever the data
-    jacov     samples are told apart: their input gradients are not correlated
-    flops     there is something to compute with
+    params         there is something to learn with
+    meco           a layer's channels see different things
+    expressivity   the blocks' features use all directions that they have
+    trainability   gradients pass the blocks at their length
+    zen            the network follows its input
+    swap           its units tell samples apart
 
-None of them needs a kernel. They were the best of all sets of up to four of our metrics on 206 cells of
-NAS-Bench-201, by their true CIFAR-10 accuracies; `python -m nas_lightning.measure.training_free`
-measures how they rank the others.
+None of them needs a label, and none is safe alone: each is worse than counting parameters in some space. How
+the set was chosen is in `docs/training_free.md`; `analyze.py study=ranking` repeats the choice.
 """
 
 from __future__ import annotations
@@ -21,20 +23,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.counts import Flops
-from nas_lightning.metrics.jacov import Jacov
-from nas_lightning.metrics.synflow import Synflow
+from nas_lightning.metrics import Expressivity, Meco, Metric, Params, Swap, Trainability, Zen
 
-COMBINED: Mapping[str, Metric] = {"synflow": Synflow(), "jacov": Jacov(), "flops": Flops()}
+COMBINED: Mapping[str, Metric] = {
+    "params": Params(),
+    "meco": Meco(),
+    "expressivity": Expressivity(),
+    "trainability": Trainability(),
+    "zen": Zen(),
+    "swap": Swap(),
+}
 """What architectures are ranked by unless another metric is named."""
 
 
-def log_ranks(pool: Sequence[Mapping[str, float]], metrics: Mapping[str, Metric] = COMBINED) -> list[float]:
+def log_ranks(
+    pool: Sequence[Mapping[str, float]],
+    metrics: Mapping[str, Metric] = COMBINED,
+    weights: Mapping[str, float] | None = None,
+) -> list[float]:
     """s(A) of each architecture of the pool: ≤ 0, larger is better; equal values share their mean rank.
 
     An architecture with the worst value of any metric (a degenerate network, a singular kernel) gets −∞ and
-    takes no rank from others. With a single metric the order is that of its values.
+    takes no rank from others. With a single metric the order is that of its values. Weights make it
+    Σ_m w_m log(rank_m(A) / n).
 
     >>> from nas_lightning.metrics import Flops, NTKCondition
     >>> metrics = {"flops": Flops(), "kappa": NTKCondition()}
@@ -49,8 +60,9 @@ def log_ranks(pool: Sequence[Mapping[str, float]], metrics: Mapping[str, Metric]
     scores = [-math.inf] * len(pool)
     for index in sound:
         scores[index] = 0.0
-    for column in range(len(metrics)):
+    for column, name in enumerate(metrics):
+        weight = 1.0 if weights is None else weights[name]
         ranks = rankdata([oriented[index][column] for index in sound])
         for index, rank in zip(sound, ranks, strict=True):
-            scores[index] += math.log(rank / len(sound))
+            scores[index] += weight * math.log(rank / len(sound))
     return scores

@@ -8,7 +8,9 @@ from nas_lightning.strategies.black_box.eigen_nas import EigenNas, Knas
 from nas_lightning.strategies.black_box.evolution import Evolution
 from nas_lightning.strategies.black_box.hnas import Hnas
 from nas_lightning.strategies.black_box.metric_search import MetricSearch
+from nas_lightning.strategies.black_box.predictor import Predictor
 from nas_lightning.strategies.black_box.random_search import RandomSearch
+from nas_lightning.strategies.black_box.robot import Robot
 from nas_lightning.strategies.nasi.strategy import Nasi
 from nas_lightning.strategies.oneshot.papers.activation_search import ActivationSearch
 from nas_lightning.strategies.oneshot.papers.darts import Darts
@@ -35,8 +37,10 @@ __all__ = [
     "OneShot",
     "PCDarts",
     "PRDarts",
+    "Predictor",
     "RandomSearch",
     "RandomWS",
+    "Robot",
     "Strategy",
 ]
 

@@ -23,7 +23,8 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, draw_genotypes
+from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool
+from nas_lightning.studies.reliability import second_scores, seconds_of, top_mean
 from nas_lightning.studies.scenarios import TradeOffObjective
 from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
 from nas_lightning.tables import Entry, Estimate, Table
@@ -46,7 +47,8 @@ class Correlation(Study):
         metrics: what is computed, by name; all are in the first table.
         objective: those that are also put into HNAS' objective and compared in pairs.
         kappa: the condition number among the metrics.
-        cells: architectures, drawn without repetition.
+        cells: architectures, drawn without repetition; of a table of one's own, among its rows.
+        agreement: how many of them are scored again with other weights; 0: none.
         scheme: how their weights are drawn.
         power: of F(x) = |x|^power in the objective.
         splits: random halves that a held-out correlation is the mean of.
@@ -63,6 +65,7 @@ class Correlation(Study):
         objective: Sequence[str] = IN_OBJECTIVE,
         kappa: str = "ntk_condition",
         cells: int = 50,
+        agreement: int = 24,
         scheme: Scheme = "lecun",
         power: float = 2.0,
         splits: int = 5,
@@ -73,6 +76,7 @@ class Correlation(Study):
     ) -> None:
         check_pool(metrics, [*objective, kappa], cells=cells, splits=splits, resamples=resamples)
         self.metrics, self.objective, self.kappa = dict(metrics), list(objective), kappa
+        self.agreement = min(agreement, cells)
         self.cells, self.scheme, self.power, self.splits = cells, scheme, power, splits
         self.resamples, self.workers, self.seed = resamples, workers, seed
         self.scores = None if scores is None else Path(scores)
@@ -86,19 +90,20 @@ class Correlation(Study):
         folder: Path,
     ) -> Findings:
         """Score the architectures on one batch, look their accuracies up, correlate."""
-        genotypes = draw_genotypes(space, self.cells, self.seed)
+        genotypes = benchmark.sample(space, self.cells, self.seed)
+        accuracies = accuracies_of(benchmark, genotypes)
         pool = Pool(space, genotypes, self.metrics, self.scores or folder / "scores", self.workers)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
         values = pool.score({"main": setting})["main"]
-        accuracies = accuracies_of(benchmark, genotypes)
         target = benchmark.dataset
-        oriented = {name: metric.orient(1) * values[name] for name, metric in self.metrics.items()}
+        oriented = self._oriented(values)
         what = f"{self.cells:,} cells scored on {data.name}"
         ranked = {**oriented, **self._combined(values)}
         alone = {f"spearman/{name}": spearman(x, accuracies[target]) for name, x in ranked.items()}
         return Findings(
             tables=[
                 self._alone(ranked, accuracies, target, what),
+                self._reliability(pool, setting, ranked, accuracies[target], what),
                 *self._objective(values, accuracies, what),
                 self._pairs({name: oriented[name] for name in (*self.objective, self.kappa)}, what),
             ],
@@ -112,6 +117,9 @@ class Correlation(Study):
             },
             numbers={name: value for name, value in alone.items() if not isnan(value)},
         )
+
+    def _oriented(self, values: Mapping[str, Values]) -> dict[str, Values]:
+        return {name: metric.orient(1) * values[name] for name, metric in self.metrics.items()}
 
     def _combined(self, values: Mapping[str, Values]) -> dict[str, Values]:
         """The ranking that the suite offers by default, where its metrics are among those computed."""
@@ -137,6 +145,26 @@ class Correlation(Study):
             ["metric", *(f"{s} {target}" for s in ("ρ", "τ", "r")), *(f"ρ {other}" for other in others)],
             rows,
             "ρ Spearman, τ Kendall, r Pearson (of finite values), ± the standard error of the bootstrap",
+        )
+
+    def _reliability(
+        self, pool: Pool, setting: Setting, ranked: Mapping[str, Values], accuracy: Values, what: str
+    ) -> Table:
+        values = second_scores(pool, setting, self.agreement) if self.agreement else {}
+        second = {**self._oriented(values), **self._combined(values)} if values else {}
+        sets = {name: {name: self.metrics[name]} if name in self.metrics else COMBINED for name in ranked}
+        seconds = seconds_of(pool, setting, sets)
+        rows = []
+        for name, x in ranked.items():
+            again = self._estimate(spearman, x[: self.agreement], second[name]) if second else None
+            rows.append([name, again, top_mean(x, accuracy), seconds[name]])
+        return Table(
+            "reliability",
+            f"Metrics against themselves, their best, and what they cost: {what}",
+            ["metric", "ρ with itself", "accuracy of the best tenth", "seconds"],
+            rows,
+            f"ρ with itself: two draws of weights, {self.agreement} cells. All cells: {accuracy.mean():.2f}. "
+            "Seconds of one processor for a cell and a batch, the metric alone",
         )
 
     def _objective(

@@ -23,7 +23,7 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool, draw_genotypes
+from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool
 from nas_lightning.studies.scenarios import TradeOffObjective
 from nas_lightning.studies.settings import (
     MAIN,
@@ -102,7 +102,8 @@ class CorrelationSettings(Study):
         folder: Path,
     ) -> Findings:
         """Score the architectures in each setting, correlate all of them with the same accuracies."""
-        genotypes = draw_genotypes(space, self.cells, self.seed)
+        genotypes = benchmark.sample(space, self.cells, self.seed)
+        accuracies = accuracies_of(benchmark, genotypes)
         main = Setting(network, data.train_batches(1)[0], self.schemes[0])
         varied = [
             initialisations(main, self.schemes),
@@ -115,7 +116,7 @@ class CorrelationSettings(Study):
         if self.agnostic:
             settings |= agnostic(main, data.num_classes, self.seed)
         pool = Pool(space, genotypes, self.metrics, self.scores or folder / "scores", self.workers)
-        scores, accuracies = pool.score(settings), accuracies_of(benchmark, genotypes)
+        scores = pool.score(settings)
         accuracy, what = accuracies[benchmark.dataset], f"{self.cells:,} cells scored on {data.name}"
         tables = [self._varied(one, scores, accuracy, s, what) for one in varied for s in (spearman, kendall)]
         tables.append(self._by_data_set(scores, accuracies, data.name))

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.benchmarks.formats.official import DATASETS
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
@@ -45,8 +44,8 @@ def draw_genotypes(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:
 
 
 def accuracies_of(benchmark: TabularBenchmark, genotypes: Sequence[Genotype]) -> dict[str, Values]:
-    """{data set: (n,)}, the test accuracies in percent."""
-    return {name: np.array([benchmark.column(name, g) for g in genotypes]) for name in DATASETS}
+    """{data set: (n,)}, of a table of one's own every column; raises for what the table has not."""
+    return {name: np.array([benchmark.column(name, g) for g in genotypes]) for name in benchmark.datasets}
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Setting:
     network: Callable[[Genotype], nn.Module]
     batch: Batch
     scheme: Scheme = "lecun"
+    seed: int = 0  # of the weights
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class Pool:
             path=self._file(name),
             workers=self.workers,
             scheme=setting.scheme,
+            seed=setting.seed,
         )
         return {metric: np.array([row[metric] for row in rows]) for metric in self.metrics}
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose, initialize_config_module
+from hydra.utils import instantiate
 from scipy import stats
 
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
 from nas_lightning.benchmarks.tables import read
 from nas_lightning.data import Digits, Fake, SearchData
-from nas_lightning.metrics import GradNorm, NTKCondition, Snip, score
+from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Snip, score
 from nas_lightning.metrics.pool import scoring as pools
 from nas_lightning.objectives.log_ranks import COMBINED
 from nas_lightning.spaces import NasBench201
@@ -25,7 +27,7 @@ from nas_lightning.studies.settings import batch_sizes, initialisations, widths
 from tests.cli.conftest import run_process
 
 TINY = ("benchmark.path=table.csv", "network.channels=4", "network.cells=1", "dataset.batch_size=8")
-FEW = (*TINY, "study=correlation", "study.cells=12", "study.resamples=10")
+FEW = (*TINY, "study=correlation", "study.cells=12", "study.agreement=0", "study.resamples=10")
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -56,8 +58,10 @@ def study(table, tmp_path):
         )
 
     def run(folder, kind=Correlation, **options):
-        given = {"metrics": METRICS, "objective": ["grad_norm"], "cells": 12, "resamples": 10, **options}
-        findings = kind(**given).run(space, network, data, benchmark, tmp_path / folder)
+        given = {"metrics": METRICS, "objective": ["grad_norm"], "cells": 12, "resamples": 10}
+        if kind is Correlation:
+            given["agreement"] = 0
+        findings = kind(**{**given, **options}).run(space, network, data, benchmark, tmp_path / folder)
         return {found.name: list(csv.DictReader(found.csv().splitlines())) for found in findings.tables}
 
     return run
@@ -65,7 +69,7 @@ def study(table, tmp_path):
 
 METRICS = {
     **{"grad_norm": GradNorm(), "grad_norm_whole": GradNorm(per_layer=False), "snip": Snip()},
-    **{"ntk_condition": NTKCondition(), **COMBINED},
+    **{"ntk_condition": NTKCondition(), "flops": Flops(), **COMBINED},
 }
 
 
@@ -289,3 +293,39 @@ def test_the_real_table(shared_data):
     found = accuracies_of(benchmark, genotypes)
     assert found["cifar100"].tolist() == [benchmark.column("cifar100", genotype) for genotype in genotypes]
     assert (found["cifar10"] > found["imagenet16-120"]).all()
+
+
+@pytest.mark.parametrize("space", ["darts", "nasbench101", "nasbench1shot1_s1"])
+def test_cells_of_one_s_own_in_any_space(space, command, tmp_path, generator):
+    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+        own = instantiate(compose(f"space/{space}").space)
+    lines = [[own.notation(own.sample(generator)), f"{80 + i}"] for i in range(8)]
+    with (tmp_path / "cells.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["genotype", "cifar10_valid"], *lines])
+    code, _, err = command(
+        *("analyze", "study=correlation", f"space={space}", "benchmark=table", "benchmark.path=cells.csv"),
+        *("network.channels=8", "network.cells=1", "dataset.batch_size=8", "study.cells=8", "run=here"),
+        *("study.agreement=4", "study.objective=[grad_norm]", "study.resamples=10", "study.splits=1"),
+    )
+    assert (code, err) == (0, "")
+    scores = {row["arch"]: row for row in rows(tmp_path / "here" / "scores" / "main.csv")}
+    values = [float(scores[name]["params"]) for name, _ in lines]
+    (found,) = [r for r in rows(tmp_path / "here" / "tables" / "metrics.csv") if r["metric"] == "params"]
+    expected = stats.spearmanr(values, range(8)).statistic
+    assert float(found["ρ cifar10_valid"]) == pytest.approx(expected)
+
+
+def test_reliability_is_of_two_draws_and_of_the_best(study, table, tmp_path):
+    found = {row["metric"]: row for row in study("a", cells=20, agreement=6)["reliability"]}
+    first, second = (rows(tmp_path / "a" / "scores" / f"{name}.csv") for name in ("main", "second"))
+    again = {row["arch"]: float(row["snip"]) for row in second}
+    assert len(again) == 6
+    pairs = [(float(row["snip"]), again[row["arch"]]) for row in first if row["arch"] in again]
+    assert any(a != b for a, b in pairs)
+    expected = stats.spearmanr(*zip(*pairs, strict=True)).statistic
+    assert float(found["snip"]["ρ with itself"]) == pytest.approx(expected)
+    best = sorted(first, key=lambda row: -float(row["snip"]))[:2]
+    truth = read(table)["cifar10"]
+    mean = sum(truth[row["arch"]] for row in best) / 2
+    assert float(found["snip"]["accuracy of the best tenth"]) == pytest.approx(mean)
+    assert all(float(row["seconds"]) > 0 for row in found.values())

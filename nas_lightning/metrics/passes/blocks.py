@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
 
@@ -64,3 +65,16 @@ class Features:
     def before(self, logits: Tensor) -> list[Tensor]:
         """The outputs but that which is the logits."""
         return [output for output in self.all if output is not logits]
+
+
+def spectral_entropy(features: Tensor) -> Tensor:
+    """(m, c, …) → the entropy of the normalised spectrum of the channels' covariance.
+
+    >>> spectral_entropy(torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])).exp()
+    tensor(2., dtype=torch.float64)
+    """
+    rows = features.detach().movedim(1, -1).flatten(0, -2)  # (m · positions, c)
+    rows = rows - rows.mean(dim=0)
+    values = torch.linalg.eigvalsh((rows.T @ rows).double()).clamp(min=0)
+    shares = values / values.sum()
+    return torch.special.entr(shares).sum()

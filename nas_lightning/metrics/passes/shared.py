@@ -6,37 +6,25 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from enum import Flag, auto
 from functools import cache, cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.passes.blocks import Features
+from nas_lightning.metrics.passes.blocks import Features, spectral_entropy
 from nas_lightning.metrics.passes.calls import Call, Calls, IncompleteError
 from nas_lightning.metrics.passes.independence import check_independence
 from nas_lightning.metrics.passes.kernel import Kernel, Output, cotangents, layerwise_kernel, rowwise_kernel
+from nas_lightning.metrics.passes.needs import Needs
 from nas_lightning.metrics.passes.outputs import logits_of
+from nas_lightning.metrics.passes.rectifiers import RectifierCodes
 from nas_lightning.metrics.passes.state import preserve_state
 
 Batch = tuple[Tensor, Tensor]
 """Inputs (m, …) and class labels (m,)."""
-
-
-class Needs(Flag):
-    """What a metric needs prepared while the passes run."""
-
-    NOTHING = 0
-    HESSIAN = auto()  # the loss' gradient keeps its graph
-    SALIENCY = auto()  # the loss' gradients at the layers' outputs
-    RELU_CODES = auto()  # how often units agree on two samples
-    RELU_PATTERNS = auto()  # which units are active
-    OUTPUTS = auto()  # what the layers return
-    FEATURES = auto()  # what the blocks return
 
 
 class Passes:
@@ -64,7 +52,9 @@ class Passes:
             raise InputError("expected a network with parameters to train", got=type(network).__name__)
         self.calls = Calls(network, self.x, keep_outputs=bool(needs & (Needs.SALIENCY | Needs.OUTPUTS)))
         self._features = Features(network, len(x)) if Needs.FEATURES in needs else None
-        self._codes = _ReluCodes(len(x), needs) if needs & (Needs.RELU_CODES | Needs.RELU_PATTERNS) else None
+        self._codes = (
+            RectifierCodes(len(x), needs) if needs & (Needs.RELU_CODES | Needs.RELU_PATTERNS) else None
+        )
         self._kernels: dict[tuple[Output, bool], Kernel] = {}
 
     def __enter__(self) -> Passes:
@@ -164,9 +154,14 @@ class Passes:
         assert self._features is not None, "expected a metric that declares Needs.FEATURES"
         return self._features.before(self.logits)
 
+    @cached_property
+    def entropies(self) -> Tensor:
+        """The spectral entropy of every block's output, (blocks,); needs `FEATURES`."""
+        return torch.stack([spectral_entropy(output) for output in self.features] or [torch.zeros(())])
+
     @property
     def relu_patterns(self) -> list[Tensor]:
-        """(units, m) of each rectification: whether a unit is active; needs `RELU_PATTERNS`."""
+        """(m, units) of each rectification: whether a unit is active; needs `RELU_PATTERNS`."""
         assert Needs.RELU_PATTERNS in self.needs, "expected a metric that declares Needs.RELU_PATTERNS"
         _ = self.logits
         assert self._codes is not None
@@ -206,33 +201,6 @@ def _say_once(network: str, reason: str) -> None:
     warnings.warn(
         f"the kernel of {network} is computed row by row, one backward pass a sample: {reason}", stacklevel=2
     )
-
-
-class _ReluCodes(TorchDispatchMode):
-    """Sees every rectification, as a module or as a function: its patterns, and the sum of their kernels."""
-
-    def __init__(self, samples: int, needs: Needs) -> None:
-        super().__init__()
-        self.samples, self.needs = samples, needs
-        self.kernel = torch.zeros(samples, samples, dtype=torch.float64)
-        self.patterns: list[Tensor] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if (
-            func in (torch.ops.aten.relu.default, torch.ops.aten.relu_.default)
-            and len(result) == self.samples
-        ):
-            self._note(result.detach().flatten(1))
-        return result
-
-    def _note(self, units: Tensor) -> None:  # (m, units)
-        if Needs.RELU_PATTERNS in self.needs:
-            self.patterns.append((units > 0).T)
-        if Needs.RELU_CODES in self.needs:
-            # K = c cᵀ + (1 − c)(1 − c)ᵀ = (s sᵀ + units)/2 with s = 2c − 1
-            signs = torch.sign(units) * 2 - 1
-            self.kernel += ((signs @ signs.T + signs.shape[1]) / 2).to(self.kernel)
 
 
 def _check(x: Tensor, labels: Tensor) -> None:

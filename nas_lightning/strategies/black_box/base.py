@@ -72,7 +72,7 @@ class BlackBox(Strategy):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        images: Annotated[int, at_least(2)] = 64,
+        images: Annotated[int, at_least(2)] = 32,
         pool: str | Path | None = None,
         workers: PositiveInt = 1,
         evaluation: Evaluator = "none",

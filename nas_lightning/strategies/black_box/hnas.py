@@ -32,6 +32,7 @@ from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.strategies.black_box.gaussian_process import suggest
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
 
 BOX = {"log10_mu": (-1.0, 4.0), "quantile": (0.0, 1.0)}
@@ -129,21 +130,7 @@ def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed
     if len(seen) < starts:
         share = len(seen) / max(starts - 1, 1)
         return {"log10_mu": sum(BOX["log10_mu"]) / 2, "quantile": share}
-    import optuna
-    from optuna.distributions import FloatDistribution
-    from optuna.trial import create_trial
-
-    loudness = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=0)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        box = {name: FloatDistribution(*ends) for name, ends in BOX.items()}
-        for parameters, value in seen:
-            study.add_trial(create_trial(params=dict(parameters), distributions=dict(box), value=value))
-        return dict(study.ask(dict(box)).params)
-    finally:
-        optuna.logging.set_verbosity(loudness)
+    return suggest(seen, BOX, seed)
 
 
 def _check(metric: Metric, condition: Metric) -> None:
