@@ -26,7 +26,7 @@ SLOW = [
     "darts nasbench201 arch_step=second_order strategy.clip=0.05",
     "darts nasbench201 strategy.accumulate_grad_batches=2",
     "gaea nasbench201 arch_step=single_level search_data.train_fraction=1",
-    "one_shot nasbench201 sampler=dirichlet perturbation=adversarial regulariser=[path] strategy.arch_lr=0.02",
+    "one_shot nasbench201 sampler=dirichlet perturbation=adversarial regulariser=[path]",
     "one_shot nasbench201 sampler=gumbel partial=edges auxiliary=skip strategy.arch_lr=0.02",
     "one_shot darts sampler=reinmax regulariser=[beta,sparsity] strategy.arch_lr=0.02",
     "one_shot nasbench201 sampler=simplex perturbation=random arch_step=second_order",
