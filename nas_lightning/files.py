@@ -68,3 +68,19 @@ def parse_json(text: str, expected: str = "expected JSON", where: object = None)
         raise InputError(f"{expected}: nested too deeply", where=where) from None
     except ValueError as error:  # bad JSON, or a number of thousands of digits
         raise InputError(f"{expected}: {error}", where=where) from None
+
+
+def check_links(folder: str | Path) -> None:
+    """Raise for a link in the folder that leads out of it: what is written there would land elsewhere."""
+    inside = Path(folder).resolve()
+    for place, names, files in os.walk(inside):
+        for path in (Path(place, name) for name in (*names, *files)):
+            if path.is_symlink() and not _leads_into(path, inside):
+                raise InputError("expected a folder without links to elsewhere", got=str(path))
+
+
+def _leads_into(link: Path, folder: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # a loop
+        return False

@@ -17,12 +17,13 @@ from omegaconf import DictConfig, OmegaConf
 from nas_lightning.cli.composer import Composer
 from nas_lightning.cli.composition import check_command
 from nas_lightning.cli.help import help_text
-from nas_lightning.cli.resume import check_same_run, record_to_resume, resume_requeued, run_to_resume
+from nas_lightning.cli.imports import find_plugins, make_importable
+from nas_lightning.cli.resume import check_same_run, find_run, resume_requeued
+from nas_lightning.cli.stored import check_stored_targets
 from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key, parse_flags
 from nas_lightning.errors import InputError
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.runs.record import Record
 from nas_lightning.text import quote
 
 Job = Callable[[DictConfig], Any]
@@ -37,7 +38,6 @@ CHILD = "hydra.output_subdir=null"
 def run_command(script: str, argv: Sequence[str], job: Job) -> None:
     """Do what was typed; raises an `InputError` for what cannot run."""
     folders = config_folders(argv)
-    _make_importable(folders)
     if {"--help", "-h"} & set(argv):
         print(help_text(script, folders))
         return
@@ -45,7 +45,7 @@ def run_command(script: str, argv: Sequence[str], job: Job) -> None:
     if arguments.resolve and not arguments.cfg:
         raise InputError("expected --cfg job beside --resolve", where="the command line")
     if any(getattr(arguments, option) for option in _LEFT_TO_HYDRA):
-        _leave_to_hydra(script, job)
+        _leave_to_hydra(script, job, folders, arguments.overrides)
     else:
         flags = [arg for arg in argv if arg not in arguments.overrides]
         _run(script, folders, arguments, flags, job)
@@ -53,35 +53,30 @@ def run_command(script: str, argv: Sequence[str], job: Job) -> None:
 
 def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: list[str], job: Job) -> None:
     sweep = arguments.multirun
-    words = [expand_shorthand(script, word, sweep) for word in arguments.overrides]
-    record = None
-    if CHILD not in words:  # the first process has looked at them
-        words = resume_requeued(words)
-        if run := run_to_resume(words, sweep):
-            record = record_to_resume(script, run)
-            words = [*_words_of(record, words), f"hydra.run.dir={quote(str(run))}", CHILD]
-            if not folders:
-                folders = record.folders
-                flags += [part for folder in folders for part in ("--config-dir", str(folder))]
-                _make_importable(folders)
+    typed = [expand_shorthand(script, word, sweep) for word in arguments.overrides]
+    old, words = None, typed
+    if CHILD not in typed:  # the first process has looked at them
+        typed = resume_requeued(typed)
+        old, words = find_run(script, typed, folders, sweep=sweep, trust=arguments.trust), typed
+        if old is not None:
+            words = [*old.words, *typed, f"hydra.run.dir={quote(str(old.run))}", CHILD]
+            flags += [part for folder in old.folders for part in ("--config-dir", str(folder))]
+            folders = (*folders, *old.folders)
     command = Command(script, tuple(words), folders, sweep)
     with Composer(script, folders) as composer:
+        make_importable(folders, words)
         config = check_command(command, composer)
+        if old is not None and not arguments.trust:
+            check_stored_targets(config, folders, typed)
         if arguments.cfg:
             composer.show(config, arguments)
             return
-        if record is not None:
-            check_same_run(record, config, composer)
+        if old is not None:
+            check_same_run(old.record, config, composer)
         elif CHILD not in words:
             _reserve_folder(config, command)
         sys.argv[1:] = [*flags, *words]  # what Lightning starts other processes with
         composer.run(config, job, sweep=config.hydra.mode == RunMode.MULTIRUN)
-
-
-def _words_of(record: Record, typed: Sequence[str]) -> list[str]:
-    """What was typed for a run that goes on, and then what is typed besides."""
-    replaced = {word.split("=")[0] for word in typed}
-    return [*(word for word in record.words if word.split("=")[0] not in replaced), *typed]
 
 
 def _reserve_folder(config: DictConfig, command: Command) -> None:
@@ -95,13 +90,10 @@ def _reserve_folder(config: DictConfig, command: Command) -> None:
         config.hydra.overrides.hydra.append(f"{key}={quote(path)}")  # that of all its jobs
 
 
-def _make_importable(folders: Sequence[Path]) -> None:
-    """Users have their own modules where they are, or beside their configurations."""
-    sys.path += [str(folder) for folder in (Path.cwd(), *folders) if str(folder) not in sys.path]
-
-
-def _leave_to_hydra(script: str, job: Job) -> None:
+def _leave_to_hydra(script: str, job: Job, folders: Sequence[Path], words: Sequence[str]) -> None:
     """Hydra's own flags, which it alone understands."""
     import hydra
 
+    find_plugins()
+    make_importable(folders, words)
     hydra.main(version_base="1.3", config_path="pkg://nas_lightning.conf", config_name=script)(job)()

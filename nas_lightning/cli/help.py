@@ -48,6 +48,7 @@ _ENDING = """Every setting can be given as key=value; --cfg job prints them all 
 {often}  dataset.batch_size=64        images per step
   run=DIR                      the folder that everything is written to
   --config-dir DIR             add your own configurations
+  --trust                      resume=DIR: obey all that the folder says, as in runs of your own
 """
 
 

@@ -21,6 +21,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 from nas_lightning.cli.ensemble_job import run_ensemble
 from nas_lightning.cli.search_job import run_search
 from nas_lightning.cli.started import Started, started_job
+from nas_lightning.cli.stored import own_words
 from nas_lightning.cli.study_job import run_study
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.cli.train_job import run_training
@@ -129,7 +130,8 @@ def _finish(job: Started, facts: RunFacts) -> None:
 @rank_zero_only
 def _say_how_to_go_on(job: Started) -> None:
     if any(job.folder.path.glob(f"**/{CHECKPOINT}")) or job.command.script == "analyze":
-        print(f"\nStopped. Go on with:\n  {command_to_resume(job.command, job.folder.path)}")
+        own = own_words(job.command.without("resume="), job.command.folders)
+        print(f"\nStopped. Go on with:\n  {command_to_resume(job.command, job.folder.path, own)}")
     elif not job.command.sweep:
         _withdraw(job)
 

@@ -1,21 +1,25 @@
 """`resume=DIR` goes on with the run in that folder: its settings, what is typed besides, the same folder.
 
-What decides the result must be what it was; the folder's `.hydra` stays as it is.
+What decides the result must be what it was; the folder's `.hydra` stays as it is. It may be a stranger's:
+what `stored` refuses in it counts with `--trust` only.
 """
 
 from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.cli.composer import Composer, words_of
 from nas_lightning.cli.composition import compose_checked
 from nas_lightning.cli.settings_of_0_1 import record_of_today
+from nas_lightning.cli.stored import check_folders, check_stored, own_words
 from nas_lightning.errors import InputError
+from nas_lightning.files import check_links
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.runs.record import Record
 
@@ -27,6 +31,42 @@ KEPT = (
 MOVABLE = (".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size", ".workers", ".cells")
 """What may differ all the same: where the data set is and how it is read, how many share a study's work, and
 how many architectures it looks at."""
+
+
+class StoppedRun(NamedTuple):
+    """A run that goes on.
+
+    Args:
+        run: its folder.
+        record: how it was started, as far as that may be said by a record.
+        words: those of its settings that are not typed anew.
+        folders: configurations of its own, where they are trusted.
+    """
+
+    run: Path
+    record: Record
+    words: Sequence[str]
+    folders: tuple[Path, ...]
+
+
+def find_run(
+    script: str, typed: Sequence[str], folders: tuple[Path, ...], *, sweep: bool, trust: bool
+) -> StoppedRun | None:
+    """The run behind `resume=`; None where there is none to go on with."""
+    run = run_to_resume(typed, sweep)
+    if run is None:
+        return None
+    record = record_to_resume(script, run)
+    replaced = {word.split("=")[0] for word in typed}
+    words = [word for word in record.words if word.split("=")[0] not in replaced]
+    if trust:
+        return StoppedRun(run, record, words, () if folders else record.folders)
+    check_links(run)
+    check_folders(record, folders)
+    check_stored(words, folders, run)
+    refused = {*own_words(record.words, folders)}  # which are typed anew
+    kept = tuple(word for word in record.words if word not in refused)
+    return StoppedRun(run, replace(record, words=kept), words, ())
 
 
 def run_to_resume(typed: Sequence[str], sweep: bool) -> Path | None:

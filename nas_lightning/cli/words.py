@@ -24,6 +24,7 @@ from nas_lightning.text import quote
 def parse_flags(argv: Sequence[str]) -> Namespace:
     """Hydra's flags, and the settings under `overrides`."""
     parser = get_args_parser()
+    parser.add_argument("--trust", action="store_true")
 
     def fail(message: str) -> NoReturn:
         raise InputError(f"expected settings as key=value: {message}", where="the command line")

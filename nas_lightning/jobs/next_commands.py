@@ -33,10 +33,10 @@ def command_to_repeat(command: Command, facts: RunFacts) -> str:
     return shlex.join([*_program(command.script, command), *typed, f"seed={facts.seed + 1}"])
 
 
-def command_to_resume(command: Command, run: Path) -> str:
-    """What goes on with this run."""
-    plain = Command(command.script)  # the run's record knows its folders
-    return shlex.join([*_program(command.script, plain), f"resume={hydra_value(short_path(run))}"])
+def command_to_resume(command: Command, run: Path, own: Sequence[str] = ()) -> str:
+    """What goes on with this run; `own` are the words that its record alone does not bring back."""
+    words = [*_program(command.script, command), f"resume={hydra_value(short_path(run))}"]
+    return shlex.join([*words, *own])
 
 
 def uses_of_model(command: Command, run: Path, operations: Sequence[str] = ()) -> dict[str, str]:

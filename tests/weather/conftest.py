@@ -1,0 +1,5 @@
+"""What happens to runs, and what comes into them, besides what their users type."""
+
+from tests.cli.conftest import command, finished, runs
+
+__all__ = ["command", "finished", "runs"]
