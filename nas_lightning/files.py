@@ -1,12 +1,14 @@
-"""Files that are complete or not there, whenever the process is killed."""
+"""Files that are complete or not there, whenever the process is killed; JSON that any reader takes."""
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
+import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from nas_lightning.errors import InputError
 
 PARTIAL = ".partial"
 """The ending of what is not complete; whoever has a folder to himself may remove what ends so."""
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -58,6 +62,43 @@ def write_whole(path: Path, text: str) -> Path:
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
     return path
+
+
+def json_text(content: Any, indent: int | None = None) -> str:
+    """The JSON of plain values; a number that is not finite is null, as JSON has none, and a warning says so.
+
+    >>> json_text({"loss": float("nan"), "errors": (0.5, float("inf"))})
+    '{"loss": null, "errors": [0.5, null]}'
+    """
+    lost: list[str] = []
+    plain = _without_infinities(content, "", lost)
+    if lost:
+        _log.warning("not finite, and null in the file: %s", ", ".join(lost[:5]) + ", …" * (len(lost) > 5))
+    return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _without_infinities(value: Any, where: str, lost: list[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_infinities(v, f"{where}.{key}".lstrip("."), lost) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_infinities(entry, where, lost) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        lost.append(f"{where} {value}".lstrip())
+        return None
+    return value
+
+
+def read_records(path: Path) -> dict[str, Any]:
+    """What a study has written of its parts, by their names; nothing where there is no file."""
+    if not path.is_file():
+        return {}
+    try:
+        records = parse_json(path.read_text(encoding="utf-8"), where=path)
+    except UnicodeDecodeError:
+        raise InputError("expected JSON in UTF-8", where=path) from None
+    if not isinstance(records, dict):
+        raise InputError("expected names and what is known of each", got=records, where=path)
+    return records
 
 
 def parse_json(text: str, expected: str = "expected JSON", where: object = None) -> Any:

@@ -16,14 +16,13 @@ sep_conv_3x3(0)→2, skip_connect(1)→2 ⇒ [2]
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import parse_json, write_whole
+from nas_lightning.files import json_text, parse_json, write_whole
 
 FILE_NAME = "genotype.json"
 MOST_NODES = 1000  # far above any published cell; keeps a mistyped number from filling the memory
@@ -224,7 +223,7 @@ def _count(value: Any, what: str) -> int:
 def write_genotypes(path: Path, genotypes: Iterable[Genotype], **facts: Any) -> Path:
     """Write what a run found, with `facts` about the run (strategy, seed, versions, scores) beside it."""
     content = {**facts, "genotypes": [genotype.to_dict() for genotype in genotypes]}
-    return write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    return write_whole(path, json_text(content, 2) + "\n")
 
 
 def read_genotypes(path: str | Path) -> list[Genotype]:

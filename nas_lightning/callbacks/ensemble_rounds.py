@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytorch_lightning as pl
 
 from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
+from nas_lightning.files import json_text
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 
 ROUNDS_FILE = "rounds.json"
@@ -33,6 +33,6 @@ class SaveRounds(pl.Callback):
         if trainer.is_global_zero:
             best = min(pl_module.rounds_done, key=lambda done: done.loss, default=None)
             entries = [{**done.to_dict(), "selected": done is best} for done in pl_module.rounds_done]
-            text = json.dumps({"sampler": pl_module.sampling.sampler, "rounds": entries}, indent=2)
+            text = json_text({"sampler": pl_module.sampling.sampler, "rounds": entries}, 2)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text(text + "\n", encoding="utf-8")

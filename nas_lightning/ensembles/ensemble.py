@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 
 from nas_lightning.checks import Between0And1, PositiveInt, checked
 from nas_lightning.errors import InputError
-from nas_lightning.files import parse_json, write_whole
+from nas_lightning.files import json_text, parse_json, write_whole
 from nas_lightning.models import file as model_file
 from nas_lightning.models.file import Description
 
@@ -82,7 +81,7 @@ class Ensemble(nn.Module):
             known.check(member)
             model_file.write(member, folder / name, known)
         content = {"format": _FORMAT, "members": names, "drop_path": self._passes()}
-        return write_whole(folder / FILE_NAME, json.dumps(content, indent=2) + "\n")
+        return write_whole(folder / FILE_NAME, json_text(content, 2) + "\n")
 
     def _passes(self) -> dict[str, Any] | None:
         return None

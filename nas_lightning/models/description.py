@@ -14,7 +14,6 @@ True
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import parse_json
+from nas_lightning.files import json_text, parse_json
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import Network
@@ -88,7 +87,7 @@ class Description:
         space = {"name": self.space, "settings": dict(self.settings)}
         rest = {name: getattr(self, name) for name in ("sizes", "image", "classes", "mean", "std")}
         content = {"format": _FORMAT, "space": space, "genotype": self.genotype.to_dict(), **rest}
-        return json.dumps(content, ensure_ascii=False)
+        return json_text(content)
 
     @classmethod
     def from_json(cls, text: str, where: Path, **own: Any) -> Description:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import parse_json
+from nas_lightning.runs.facts import not_finite_as_nan
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.record import Record, read_record
 from nas_lightning.runs.repetitions import Job
@@ -43,7 +44,7 @@ def read_summary(run: Path) -> Job:
     if not isinstance(typed, list) or not all(isinstance(line, str) for line in typed):
         raise InputError("expected the list `overrides`", got=typed, where=run / SUMMARY)
     if "error" not in job:
-        metrics = job.get("metrics")
+        metrics = job["metrics"] = not_finite_as_nan(job.get("metrics"))
         if not isinstance(metrics, dict) or not all(map(is_number, metrics.values())):
             raise InputError("expected numbers in `metrics`", got=metrics, where=run / SUMMARY)
         check_values(job, run, numbers=["seconds"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import parse_json
+from nas_lightning.files import json_text, parse_json
 from nas_lightning.version import __version__
 
 KINDS = ("search", "training", "ensemble", "study")
@@ -88,6 +88,7 @@ class RunFacts:
             raise InputError("expected the facts of a run", got=data, where=where)
         known = {_IN_JSON.get(f.name, f.name): f.name for f in fields(cls)}
         values = {known[name]: value for name, value in data.items() if name in known}
+        values["metrics"] = not_finite_as_nan(values.get("metrics", {}))
         values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         return cls(**{"kind": _kind(data), "versions": {}, **values})
 
@@ -95,6 +96,17 @@ class RunFacts:
 def _kind(data: Mapping[str, Any]) -> str:
     marks = {"strategy": "search", "study": "study", "members": "ensemble"}
     return next((kind for mark, kind in marks.items() if mark in data), "training")
+
+
+def not_finite_as_nan(metrics: object) -> object:
+    """Metrics with nan where JSON has null, which stands for a number that is not finite.
+
+    >>> not_finite_as_nan({"loss": None, "error": 0.5})
+    {'loss': nan, 'error': 0.5}
+    """
+    if not isinstance(metrics, dict):
+        return metrics
+    return {name: math.nan if value is None else value for name, value in metrics.items()}
 
 
 def read_facts(file: Path) -> RunFacts:
@@ -108,4 +120,4 @@ def read_facts(file: Path) -> RunFacts:
 
 def facts_text(facts: RunFacts) -> str:
     """What `summary.json` says."""
-    return json.dumps(facts.as_dict(), indent=2, ensure_ascii=False) + "\n"
+    return json_text(facts.as_dict(), 2) + "\n"

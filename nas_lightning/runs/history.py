@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
+from nas_lightning.files import json_text, parse_json
 
 HISTORY_FILE = "history.jsonl"
 
@@ -15,17 +15,20 @@ FIGURES = "figures"
 
 
 def history_line(entry: Mapping[str, Any]) -> str:
-    return json.dumps(entry, ensure_ascii=False) + "\n"
+    return json_text(entry) + "\n"
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
     """The entries of a history in their order; a last line that a kill cut off does not count."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError("expected a history in UTF-8", where=path) from None
     entries = []
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
             entries.append({"epoch": int(entry["epoch"]), **entry})
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise InputError(f"expected an epoch in JSON: {error!r}", where=f"{path}:{number}") from None
     return entries

@@ -6,7 +6,6 @@ between activations, and that the skips are kept in every layer.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.files import write_whole
+from nas_lightning.files import json_text, read_records, write_whole
 from nas_lightning.plots.activations import draw_activations
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces import Mlp, SearchSpace, Supernet
@@ -86,14 +85,13 @@ class ActivationSearchStudy(Study):
     def _search(
         self, strategy: ActivationSearch, data: SearchData, trainer: Callable[..., pl.Trainer], path: Path
     ) -> dict[str, Any]:
-        if path.is_file():
-            stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if stored := read_records(path):
             return stored
         fit = trainer(max_epochs=self.epochs, enable_checkpointing=False, enable_progress_bar=False)
         fit.fit(strategy, data)
         found: dict[str, Any] = {name: matrix.tolist() for name, matrix in strategy.scores().items()}
         found["valid_accuracy"] = float(fit.callback_metrics["valid_accuracy"])
-        write_whole(path, json.dumps(found))
+        write_whole(path, json_text(found))
         return found
 
     def _layers(self, shares: Mapping[str, Values], skips: Values, what: str) -> Table:

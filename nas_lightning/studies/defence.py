@@ -6,7 +6,6 @@ accuracy). The images are test images as pixels from 0 to 1; the networks normal
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +22,7 @@ from nas_lightning.ensembles.attacks import Attack, defence_round
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import check_images, pixel_batches
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.files import write_whole
+from nas_lightning.files import json_text, read_records, write_whole
 from nas_lightning.models.file import Normalise
 from nas_lightning.plots.style import COLOURS, INK, label_axes, legend_above, tidy
 from nas_lightning.runs.findings import Findings
@@ -100,7 +99,7 @@ class Defence(Study):
         self, members: Sequence[nn.Module], batches: Sequence[Batch], path: Path
     ) -> dict[str, Tensor]:
         """{attack: (members, 2)}, attack and defence accuracy; what is in the file is not computed again."""
-        done = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        done = read_records(path)
         for name, attack in {"none": NoAttack(), **self.attacks}.items():
             for number in range(len(members)):
                 key = f"{name}/{number + 1}"
@@ -112,7 +111,7 @@ class Defence(Study):
                 print(
                     f"{name}, member {number + 1}: {attacked:.1%} alone, {defended:.1%} together", flush=True
                 )
-                write_whole(path, json.dumps(done, indent=2) + "\n")
+                write_whole(path, json_text(done, 2) + "\n")
         return {
             name: torch.tensor([done[f"{name}/{number + 1}"] for number in range(len(members))])
             for name in ("none", *self.attacks)

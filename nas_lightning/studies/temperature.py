@@ -9,7 +9,6 @@ images with inherited weights: over the budget by different samplers (figure 5.6
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ from nas_lightning.checks import (
 from nas_lightning.data import SearchData
 from nas_lightning.ensembles.evaluation import Evaluation, every_test_batch
 from nas_lightning.ensembles.forward_selection import InheritedWeights, Round
-from nas_lightning.files import write_whole
+from nas_lightning.files import json_text, read_records, write_whole
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
@@ -104,14 +103,12 @@ class Temperature(Study):
             InheritedWeights(space, strategy.supernet, data.valid_batches(len(data.valid))),
             InheritedWeights(space, strategy.supernet, every_test_batch(data.data)),
         )
-        found: dict[str, list[Numbers]] = {}
         path = folder / TRIALS_FILE
-        if path.is_file():
-            found = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, list[Numbers]] = read_records(path)
         for key, what in self._trials():
             if key not in found:
                 found[key] = list(what(strategy, *judges))
-                write_whole(path, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+                write_whole(path, json_text(found, 1) + "\n")
                 print(f"{key}: error {100 * found[key][-1]['error']:.2f} %", flush=True)
         return TrialNumbers(
             found, self.taus, self.deltas, self.sampling.size, self.sampling.rounds, self.trials

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import parse_json
+from nas_lightning.files import json_text, parse_json
 
 MetricValues = dict[str, float]
 
@@ -58,7 +57,7 @@ class PoolFile:
 
     def _begin(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.facts.write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+        self.facts.write_text(json_text(self.settings, 2) + "\n", encoding="utf-8")
         self.path.write_text(_line(self.header), encoding="utf-8", newline="")
 
     def _check_settings(self) -> None:
