@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nas_lightning.files import parse_json, write_whole
+from nas_lightning.files import json_text, read_records, write_whole
 from nas_lightning.metrics.base import Metric, score
 from nas_lightning.studies.pools import Pool, Setting
 from nas_lightning.studies.statistics import Values
@@ -30,11 +29,9 @@ def seconds_of(pool: Pool, setting: Setting, metrics: Mapping[str, Mapping[str, 
     The median over a few, on one batch, with as many threads as the process has.
     """
     path = pool.folder / "seconds.json"
-    known = {}
-    if path.is_file():
-        known = parse_json(path.read_text(encoding="utf-8"), "expected seconds", where=path)
+    known = read_records(path)
     known |= {name: _seconds(pool, setting, chosen) for name, chosen in metrics.items() if name not in known}
-    write_whole(path, json.dumps(known, indent=2) + "\n")
+    write_whole(path, json_text(known, 2) + "\n")
     return {name: float(known[name]) for name in metrics}
 
 
