@@ -35,6 +35,14 @@ EPOCHS = {  # of the papers and of NAS-Bench-201's own runs; --scale makes them 
     "pc_darts": 50,
     "gaea": 50,
     "random_ws": 100,
+    "drnas": 100,
+    "beta_darts": 100,
+    "darts_minus": 100,
+    "sdarts": 100,
+    "snas": 100,
+    "reinmax": 100,
+    "spos": 100,
+    "fair_nas": 100,
     "random": 0,
 }
 
@@ -88,7 +96,7 @@ def search(name: str, seed: int, options: argparse.Namespace) -> dict:
         settings.append(f"strategy.sampler.tau_start={options.tau}")
     if name == "pc_darts":
         settings.append(f"strategy.warmup_epochs={round(0.3 * epochs)}")  # 15 of 50
-    if name not in ("random", "random_ws", "gaea"):
+    if name not in ("random", "random_ws", "spos", "fair_nas", "gaea"):
         settings.append(f"strategy.arch_lr={options.arch_lr}")
     with initialize_config_module("nas_lightning.conf", version_base="1.3"):
         cfg = compose("search", settings)
@@ -96,7 +104,8 @@ def search(name: str, seed: int, options: argparse.Namespace) -> dict:
     data = SearchData(
         Cifar10(
             root=str(options.data / "cifar10"), batch_size=options.batch, subset=options.images, seed=seed
-        )
+        ),
+        train_fraction=cfg.search_data.train_fraction,
     )
     space = NasBench201()
     size = {"channels": options.channels, "cells": options.cells, "partial": cfg.supernet.partial}

@@ -123,6 +123,11 @@ def test_bfloat16(words):
             "got 'Sigmoid' (in sampler)",
         ),
         (
+            "sampler=simplex partial=edges",
+            "expected a sampler of logits, because the weights of edges are a softmax, and one optimiser "
+            "moves both, got 'Simplex' (in sampler)",
+        ),
+        (
             "regulariser=[anchor]",
             "expected the sampler dirichlet, because the anchor is a Dirichlet distribution, "
             "got 'Softmax' (in sampler)",

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.strategies.oneshot.parts import Arch, Connection, Epoch, Groups, Parts, Relaxed
 
@@ -29,6 +30,10 @@ class EdgeWeights(Connection):
     def check(self, parts: Parts, space: SearchSpace) -> None:
         for group in space.groups.values():
             group.edges  # noqa: B018  raises where the rows are nodes
+        if parts.sampler.on_simplex:
+            reason = "because the weights of edges are a softmax, and one optimiser moves both"
+            name = type(parts.sampler).__name__
+            raise InputError(f"expected a sampler of logits, {reason}", got=name, where="sampler")
 
     def initial(self, groups: Groups, generator: torch.Generator) -> dict[str, Tensor]:
         return {
