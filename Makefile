@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+WORKERS ?= 2
+# processes that share the tests; ARGS="-n 0" for one that a debugger can follow
 
 .PHONY: search test test-all coverage lint clean
 
@@ -9,7 +11,7 @@ search: $(VENV)/.ready  ## search an architecture for handwritten digits (minute
 	OMP_NUM_THREADS=1 $(BIN)/python search.py $(ARGS)  # images of 8×8 are no work for two threads
 
 test: $(VENV)/.ready  ## the tests that every change must pass
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
 test-all: $(VENV)/.ready  ## the long ones too
 	$(BIN)/python -m pytest $(ARGS)

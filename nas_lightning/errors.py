@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -41,3 +42,25 @@ def near_match(name: str, choices: Iterable[str]) -> str:
     choices = sorted(choices)
     close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(choices)}"
+
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE}
+"""What a disk, or one that is shared by machines, answers for reasons of its own."""
+
+
+def describe_system_error(error: BaseException | None) -> str | None:
+    """What the system refused to write, in one line, whatever has been raised because of it; else None.
+
+    >>> describe_system_error(OSError(errno.ENOSPC, "No space left on device", "run/metrics.csv"))
+    'expected a place that can be written: No space left on device (in run/metrics.csv)'
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, OSError) and error.errno in _DISK:
+            where = error.filename
+            return str(InputError(f"expected a place that can be written: {error.strerror}", where=where))
+        if isinstance(error, RuntimeError) and "PytorchStreamWriter failed" in str(error):
+            return str(InputError("expected a place that a checkpoint can be written to: is the disk full?"))
+        error = error.__cause__ or error.__context__
+    return None

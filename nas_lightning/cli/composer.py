@@ -7,6 +7,7 @@ been composed for the same words; all else is Hydra's: launchers, sweepers, call
 from __future__ import annotations
 
 import copy
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+
+from nas_lightning.errors import describe_system_error
 
 VERSION_BASE = "1.3"
 CONFIGURATIONS = "pkg://nas_lightning.conf"
@@ -89,7 +92,7 @@ class Composer:
         words = words_of(config)
         self._loader.hand_over(self.script, words, config)
         start = self._hydra.multirun if sweep else self._hydra.run
-        run_and_report(lambda: start(config_name=self.script, task_function=job, overrides=words))
+        run_and_report(lambda: _without_traceback(start, self.script, job, words))
 
     def show(self, config: DictConfig, arguments: Namespace) -> None:
         """Print the configuration, as `--cfg` asks for it."""
@@ -97,6 +100,19 @@ class Composer:
         self._loader.hand_over(self.script, words, config)
         kind, package, resolve = arguments.cfg, arguments.package, arguments.resolve
         run_and_report(lambda: self._hydra.show_cfg(self.script, words, kind, package, resolve))
+
+
+def _without_traceback(
+    start: Callable[..., Any], script: str, job: Callable[..., Any], words: list[str]
+) -> Any:
+    """Start; a log that cannot be opened, say, on a full disk, is one line."""
+    try:
+        return start(config_name=script, task_function=job, overrides=words)
+    except Exception as error:
+        message = describe_system_error(error)
+        if message is None:
+            raise
+        sys.exit(f"error: {message}")
 
 
 def words_of(config: DictConfig) -> list[str]:

@@ -25,7 +25,7 @@ from nas_lightning.cli.stored import own_words
 from nas_lightning.cli.study_job import run_study
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.cli.train_job import run_training
-from nas_lightning.errors import InputError
+from nas_lightning.errors import InputError, describe_system_error
 from nas_lightning.jobs.next_commands import command_to_resume
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import CHECKPOINT
@@ -45,8 +45,8 @@ def run_job(cfg: DictConfig) -> float | None:
     with ExitStack() as stack:
         try:
             stack.enter_context(_own_folder(job))
-        except InputError as error:  # which leaves the folder to whom it is
-            sys.exit(f"error: {error}")
+        except (InputError, OSError) as error:  # which leaves the folder to whom it is
+            sys.exit(f"error: {_user_error(error) or error}")
         return _run(job)
 
 
@@ -62,7 +62,10 @@ def _run(job: Started) -> float | None:
     except Exception as error:
         message = _user_error(error)
         if not job.command.sweep:
-            _withdraw(job)
+            if message is None or describe_system_error(error) is None:
+                _withdraw(job)
+            else:
+                _say_how_to_go_on(job)
             if message is None:
                 raise
             sys.exit(f"error: {message}")
@@ -98,6 +101,8 @@ def _user_error(error: Exception) -> str | None:
     cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
     if isinstance(cause, InputError):
         return str(cause)
+    if refused := describe_system_error(error):
+        return refused
     if isinstance(cause, (MisconfigurationException, OmegaConfBaseException, InstantiationException)):
         return f"expected settings that fit together: {' '.join(str(cause).split())}"
     if isinstance(cause, TypeError) and ("keyword argument" in str(cause) or "required" in str(cause)):

@@ -74,8 +74,10 @@ class RunFolder:
             if not there.is_dir() or not os.access(there, os.W_OK):
                 raise NotADirectoryError
             return run._make() if typed else run._make_with_number()
-        except OSError:
-            raise InputError("expected a folder that can be written", got=str(path), where="run") from None
+        except OSError as error:
+            reason = f": {error.strerror}" if error.strerror else ""
+            expected = f"expected a folder that can be written{reason}"
+            raise InputError(expected, got=str(path), where="run") from None
 
     def create(self, record: Record) -> None:
         """Make the folder and write the run's record; a first one stays."""

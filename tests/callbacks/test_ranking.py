@@ -77,7 +77,9 @@ def test_what_it_cannot_rank_is_said_before_the_search(fit, data, supernet, refu
     strategy = RandomWS(NasBench201(), supernet, data)
     before = supernet.head.weight.detach().clone()
     message = refusal(lambda: fit(strategy, 1, SharedWeightRanking()))
-    assert message.startswith("expected a bilevel strategy that is fitted with SearchData, got 'RandomWS'")
+    assert message.startswith(
+        "expected a one-shot strategy with architecture parameters that is fitted with SearchData, got 'RandomWS'"
+    )
     assert torch.equal(supernet.head.weight, before)
 
 
@@ -88,4 +90,6 @@ def test_other_data_is_refused(fit, data, supernet, refusal):
 
     darts = Darts(NasBench201(), supernet)
     message = refusal(lambda: fit(darts, 1, SharedWeightRanking(), search_data=Other()))
-    assert message.startswith("expected a bilevel strategy that is fitted with SearchData")
+    assert message.startswith(
+        "expected a one-shot strategy with architecture parameters that is fitted with SearchData"
+    )

@@ -1,5 +1,6 @@
 """A command in a child of this process, which dies, or meets an error, at its n-th change of a folder."""
 
+import errno
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ class ChangesOf:
     an open file is not seen; such a file takes its place by a rename, which is.
     """
 
-    def __init__(self, folder: Path, at: int | None, fault: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, at: int | None, fault: Callable[[str, str], None]) -> None:
         self.folder, self.at, self.fault, self.count = str(folder), at, fault, 0
         self.names: list[str] = []
         self.busy = False
@@ -33,8 +34,8 @@ class ChangesOf:
             if path == self.folder or path.startswith(self.folder + os.sep):
                 self.names.append(f"{event} {os.path.relpath(path, self.folder)}")
                 number, self.count = self.count, self.count + 1
-                if number == self.at:
-                    self.fault(path)
+                if self.at is not None and number >= self.at:
+                    self.fault(event, path)
         finally:
             self.busy = False
 
@@ -44,17 +45,17 @@ class ChangesOf:
         return event in CHANGES or (event == "open" and bool((args[2] or 0) & WRITING))
 
 
-def in_child(work: Callable[[], int]) -> int:
-    """The exit code of `work` in a fork, what it prints left aside; minus the signal where one ended it."""
+def in_child(work: Callable[[], int], said: Path | None = None) -> int:
+    """The exit code of `work` in a fork; minus the signal where one ended it. What it says goes to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
         code = 70
         try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 1)
-            os.dup2(null, 2)
+            output = os.open(said or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
             code = work()
         finally:  # never back into the tests
             os._exit(code)
@@ -62,12 +63,19 @@ def in_child(work: Callable[[], int]) -> int:
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def kill(path: str) -> None:
+def kill(event: str, path: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def fill_disk(event: str, path: str) -> None:
+    """As the system does where a file system is full: what is there can be removed, nothing can be made."""
+    if event in ("os.remove", "os.rmdir") or (event == "os.mkdir" and os.path.exists(path)):
+        return
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+
 def command_in_child(
-    folder: Path, *words: str, at: int | None = None, fault: Callable[[str], None] = kill
+    folder: Path, *words: str, at: int | None = None, fault: Callable[[str, str], None] = kill
 ) -> int:
     """The exit code of `<words[0]>.py <words[1:]>` typed beside `folder`, with a fault at a change of it."""
 
@@ -76,7 +84,12 @@ def command_in_child(
         sys.addaudithook(ChangesOf(folder, at, fault))
         return run_script(*words)
 
-    return in_child(work)
+    return in_child(work, said_by(folder))
+
+
+def said_by(folder: Path) -> Path:
+    """The file of what the last command in a child has said."""
+    return folder.parent / "said.txt"
 
 
 def changes_of(folder: Path, *words: str) -> list[str]:
