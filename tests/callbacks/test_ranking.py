@@ -11,6 +11,8 @@ from nas_lightning.objectives.inherited import judge_genotype
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts, RandomWS
 
+REFUSED = "expected a one-shot strategy with architecture parameters that is fitted with SearchData"
+
 
 @pytest.fixture
 def data():
