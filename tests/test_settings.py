@@ -41,10 +41,6 @@ COUNTS = {  # of which nothing would be left at zero
 }
 POSITIVE = {"lr", "clip", "arch_lr", "epsilon", "tau_start", "tau_end", "tau", "xi", "svgd_lr", "gumbel_tau"}
 ANY_WHOLE_NUMBER = {"seed"}
-UNDECLARED = tuple(
-    f"nas_lightning.{module}" for module in ("strategies.base", "strategies.oneshot", "studies.correlation")
-)
-"""Modules whose arguments do not say their limits."""
 
 
 def bad_values(name: str, hint: Any) -> list[Any]:
@@ -86,8 +82,7 @@ def functions() -> dict[str, Callable[..., Any]]:
             if path.parent.name == "space":
                 for name in ("supernet", "network"):
                     found[f"{target.__module__}.{target.__name__}.{name}"] = getattr(target, name)
-    ours = {name: function for name, function in found.items() if name.startswith("nas_lightning.")}
-    return {name: function for name, function in ours.items() if not name.startswith(UNDECLARED)}
+    return {name: function for name, function in found.items() if name.startswith("nas_lightning.")}
 
 
 FUNCTIONS = functions()

@@ -22,6 +22,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
@@ -37,6 +38,7 @@ class Strategy(pl.LightningModule, ABC):
     part of the checkpoint, so that sampled paths agree between processes and continue after a restart.
     """
 
+    @checked
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:
         super().__init__()
         self.space = space

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from math import isnan
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from torch import nn
 
 from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes.initialise import Scheme
@@ -23,7 +25,7 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool
+from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_names
 from nas_lightning.studies.reliability import second_scores, seconds_of, top_mean
 from nas_lightning.studies.scenarios import TradeOffObjective
 from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
@@ -58,23 +60,24 @@ class Correlation(Study):
         seed: of the architectures; their weights follow from their names.
     """
 
+    @checked
     def __init__(
         self,
         *,
         metrics: Mapping[str, Metric],
         objective: Sequence[str] = IN_OBJECTIVE,
         kappa: str = "ntk_condition",
-        cells: int = 50,
-        agreement: int = 24,
+        cells: Annotated[int, at_least(4)] = 50,
+        agreement: NonNegativeInt = 24,
         scheme: Scheme = "lecun",
-        power: float = 2.0,
-        splits: int = 5,
-        resamples: int = 200,
-        workers: int = 1,
+        power: PositiveFloat = 2.0,
+        splits: PositiveInt = 5,
+        resamples: PositiveInt = 200,
+        workers: PositiveInt = 1,
         scores: str | Path | None = None,
         seed: int = 0,
     ) -> None:
-        check_pool(metrics, [*objective, kappa], cells=cells, splits=splits, resamples=resamples)
+        check_names([*objective, kappa], metrics)
         self.metrics, self.objective, self.kappa = dict(metrics), list(objective), kappa
         self.agreement = min(agreement, cells)
         self.cells, self.scheme, self.power, self.splits = cells, scheme, power, splits

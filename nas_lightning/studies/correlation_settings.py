@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated
 
 from matplotlib.figure import Figure
 from torch import nn
 
 from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
-from nas_lightning.errors import InputError
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes.initialise import Scheme
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_pool
+from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_names
 from nas_lightning.studies.scenarios import TradeOffObjective
 from nas_lightning.studies.settings import (
     MAIN,
@@ -62,30 +63,27 @@ class CorrelationSettings(Study):
         power, resamples, workers, scores, seed: as of `Correlation`.
     """
 
+    @checked
     def __init__(
         self,
         *,
         metrics: Mapping[str, Metric],
         kappa: str = "ntk_condition",
         gradient: str = "grad_norm_whole",
-        cells: int = 20,
-        schemes: Sequence[Scheme] = ("lecun", "xavier", "kaiming"),
+        cells: Annotated[int, at_least(4)] = 20,
+        schemes: Annotated[Sequence[Scheme], entries(1)] = ("lecun", "xavier", "kaiming"),
         objective: Sequence[str] = ("grad_norm", "snip", "grasp", "ntk_trace"),
-        batch_sizes: Sequence[int] = (4, 8, 16, 32),
-        channels: Sequence[int] = (4, 8, 16, 32),
+        batch_sizes: Sequence[Annotated[int, at_least(2)]] = (4, 8, 16, 32),
+        channels: Sequence[PositiveInt] = (4, 8, 16, 32),
         others: Mapping[str, ImageData] = MappingProxyType({}),
         agnostic: bool = True,
-        power: float = 2.0,
-        resamples: int = 200,
-        workers: int = 1,
+        power: PositiveFloat = 2.0,
+        resamples: PositiveInt = 200,
+        workers: PositiveInt = 1,
         scores: str | Path | None = None,
         seed: int = 0,
     ) -> None:
-        check_pool(metrics, [*objective, kappa, gradient], cells=cells, resamples=resamples)
-        if not schemes:
-            raise InputError("expected at least the main initialisation", got="none", where="study.schemes")
-        if min(batch_sizes, default=2) < 2:
-            raise InputError("expected at least 2 images", got=min(batch_sizes), where="study.batch_sizes")
+        check_names([*objective, kappa, gradient], metrics)
         self.metrics, self.objective = dict(metrics), list(objective)
         self.kappa, self.gradient, self.cells = kappa, gradient, cells
         self.schemes, self.batch_sizes, self.channels = list(schemes), list(batch_sizes), list(channels)

@@ -26,16 +26,13 @@ from nas_lightning.studies.statistics import Values
 _FIRST = 5  # architectures that the rate is measured on
 
 
-def check_pool(metrics: Mapping[str, Metric], names: Sequence[str], *, cells: int, **counts: int) -> None:
-    """Raise for what a study of correlations cannot be: names that are no metrics, too few cells."""
+def check_names(names: Sequence[str], metrics: Mapping[str, Metric]) -> None:
+    """Raise for a name that none of the metrics has."""
     for name in names:
         if name not in metrics:
             raise InputError(
                 f"expected one of the metrics ({near_match(name, metrics)})", got=name, where="study"
             )
-    for key, value, least in (("cells", cells, 4), *((key, value, 1) for key, value in counts.items())):
-        if value < least:
-            raise InputError(f"expected at least {least}", got=value, where=f"study.{key}")
 
 
 def draw_genotypes(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -77,6 +78,7 @@ class OneShot(ArchParameters):
     made_of: ClassVar[tuple[str, ...]] = ()
     """The compositions that have the name of this class."""
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
@@ -92,8 +94,8 @@ class OneShot(ArchParameters):
         regulariser: Mapping[str, Regulariser] | Sequence[Regulariser] | None = None,
         stopping: Stopping | None = None,
         selection: Selection | None = None,
-        arch_lr: float | None = None,
-        warmup_epochs: int = 0,
+        arch_lr: PositiveFloat | None = None,
+        warmup_epochs: NonNegativeInt = 0,
         seed: int = 0,
         **weight_sharing: Any,
     ) -> None:

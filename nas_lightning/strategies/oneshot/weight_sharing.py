@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
@@ -47,17 +48,18 @@ class WeightSharing(Strategy):
     compilable: bool = True
     """False where every step computes other operations, which would be translated anew each time."""
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         *,
-        lr: float = 0.025,
-        lr_min: float = 0.001,
-        momentum: float = 0.9,
-        weight_decay: float = 3e-4,
-        clip: float = 5.0,
-        accumulate_grad_batches: int = 1,
+        lr: PositiveFloat = 0.025,
+        lr_min: NonNegativeFloat = 0.001,
+        momentum: Share = 0.9,
+        weight_decay: NonNegativeFloat = 3e-4,
+        clip: PositiveFloat = 5.0,
+        accumulate_grad_batches: PositiveInt = 1,
         compile: bool = False,
         checkpoint_cells: bool = False,
         seed: int = 0,
@@ -66,8 +68,6 @@ class WeightSharing(Strategy):
         if compile and not self.compilable:
             reason = f"{type(self).__name__} computes other operations in every step"
             raise InputError(f"expected compile=false, because {reason}", got=True, where="strategy.compile")
-        if accumulate_grad_batches < 1:
-            raise InputError("expected accumulate_grad_batches ≥ 1", got=accumulate_grad_batches)
         self.automatic_optimization = False
         self.supernet = supernet
         classes = supernet.head.out_features

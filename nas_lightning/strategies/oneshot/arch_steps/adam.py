@@ -8,10 +8,12 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
+from nas_lightning.checks import NonNegativeFloat, Share, checked
 from nas_lightning.strategies.oneshot.parts import ArchOptimizer
 from nas_lightning.training.optim import build_optimizer
 
 
+@checked
 @dataclass(frozen=True)
 class Adam(ArchOptimizer):
     """Adam.
@@ -21,8 +23,8 @@ class Adam(ArchOptimizer):
         weight_decay: of the architecture parameters.
     """
 
-    betas: tuple[float, float] = (0.5, 0.999)
-    weight_decay: float = 1e-3
+    betas: tuple[Share, Share] = (0.5, 0.999)
+    weight_decay: NonNegativeFloat = 1e-3
 
     default_lr: ClassVar[float] = 3e-4
 

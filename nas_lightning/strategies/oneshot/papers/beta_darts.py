@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.papers.bilevel import Bilevel
@@ -28,12 +29,13 @@ class BetaDarts(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("Softmax + BetaDecay",)
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         *,
-        weight_end: float = 50.0,
+        weight_end: NonNegativeFloat = 50.0,
         **bilevel: Any,
     ) -> None:
         super().__init__(space, supernet, regulariser=[BetaDecay(weight_end=weight_end)], **bilevel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nas_lightning.checks import NonNegativeFloat, Share, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.arch_steps.adam import Adam
@@ -21,13 +22,14 @@ class Bilevel(OneShot):
         **one_shot: see `OneShot`.
     """
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         *,
-        arch_betas: tuple[float, float] = (0.5, 0.999),
-        arch_weight_decay: float = 1e-3,
+        arch_betas: tuple[Share, Share] = (0.5, 0.999),
+        arch_weight_decay: NonNegativeFloat = 1e-3,
         **one_shot: Any,
     ) -> None:
         optimizer = Adam(betas=arch_betas, weight_decay=arch_weight_decay)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from nas_lightning.errors import InputError
+from nas_lightning.checks import checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.arch_steps.first_order import FirstOrder
@@ -30,7 +30,8 @@ class Darts(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("Softmax", "Softmax + SecondOrder")
 
-    def __init__(self, space: SearchSpace, supernet: Supernet, *, order: int = 1, **bilevel: Any) -> None:
-        if order not in (1, 2):
-            raise InputError("expected order 1 or 2", got=order, where="strategy.order")
+    @checked
+    def __init__(
+        self, space: SearchSpace, supernet: Supernet, *, order: Literal[1, 2] = 1, **bilevel: Any
+    ) -> None:
         super().__init__(space, supernet, arch_step=FirstOrder() if order == 1 else SecondOrder(), **bilevel)

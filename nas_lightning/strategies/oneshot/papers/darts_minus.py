@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.connections.auxiliary_skip import AuxiliarySkip
@@ -28,12 +29,13 @@ class DartsMinus(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("Softmax + AuxiliarySkip",)
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         *,
-        start: float = 1.0,
+        start: NonNegativeFloat = 1.0,
         **bilevel: Any,
     ) -> None:
         super().__init__(space, supernet, auxiliary=AuxiliarySkip(start), **bilevel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.papers.bilevel import Bilevel
@@ -30,13 +31,14 @@ class DrNas(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("Dirichlet + Anchor",)
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         *,
-        anchor: float = 1e-3,
-        arch_weight_decay: float = 0.0,
+        anchor: NonNegativeFloat = 1e-3,
+        arch_weight_decay: NonNegativeFloat = 0.0,
         **bilevel: Any,
     ) -> None:
         super().__init__(

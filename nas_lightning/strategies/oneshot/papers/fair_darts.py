@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.papers.bilevel import Bilevel
@@ -29,7 +30,8 @@ class FairDarts(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("Sigmoid + ZeroOne",)
 
+    @checked
     def __init__(
-        self, space: SearchSpace, supernet: Supernet, *, zero_one: float = 10.0, **bilevel: Any
+        self, space: SearchSpace, supernet: Supernet, *, zero_one: NonNegativeFloat = 10.0, **bilevel: Any
     ) -> None:
         super().__init__(space, supernet, sampler=Sigmoid(), regulariser=[ZeroOne(zero_one)], **bilevel)

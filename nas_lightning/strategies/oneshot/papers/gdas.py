@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.papers.bilevel import Bilevel
@@ -29,13 +30,14 @@ class Gdas(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("Gumbel",)
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         *,
-        tau_start: float = 10.0,
-        tau_end: float = 0.1,
+        tau_start: PositiveFloat = 10.0,
+        tau_end: PositiveFloat = 0.1,
         **bilevel: Any,
     ) -> None:
         super().__init__(space, supernet, sampler=Gumbel(tau_start, tau_end), **bilevel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.connections.edge_weights import EdgeWeights
@@ -29,7 +30,8 @@ class PCDarts(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("Softmax + EdgeWeights",)
 
+    @checked
     def __init__(
-        self, space: SearchSpace, supernet: Supernet, *, arch_lr: float = 6e-4, **bilevel: Any
+        self, space: SearchSpace, supernet: Supernet, *, arch_lr: PositiveFloat = 6e-4, **bilevel: Any
     ) -> None:
         super().__init__(space, supernet, partial=EdgeWeights(), arch_lr=arch_lr, **bilevel)

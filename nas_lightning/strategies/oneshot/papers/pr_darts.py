@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.papers.bilevel import Bilevel
@@ -50,21 +51,22 @@ class PRDarts(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("HardConcrete + Sparsity + PathDepth",)
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         *,
-        lambda_skip: float = 0.01,
-        lambda_nonskip: float = 0.005,
-        lambda_path: float = 0.005,
-        active_ops: int = 2,
+        lambda_skip: NonNegativeFloat = 0.01,
+        lambda_nonskip: NonNegativeFloat = 0.005,
+        lambda_path: NonNegativeFloat = 0.005,
+        active_ops: PositiveInt = 2,
         path_sum: bool = False,
         pooling_group: bool = False,
-        threshold: float = 0.0,
-        tau_start: float = 1.0,
-        tau_end: float = 0.1,
-        arch_lr: float = 6e-3,
+        threshold: Share = 0.0,
+        tau_start: PositiveFloat = 1.0,
+        tau_end: PositiveFloat = 0.1,
+        arch_lr: PositiveFloat = 6e-3,
         **bilevel: Any,
     ) -> None:
         sampler = HardConcrete(tau_start, tau_end, active_ops)

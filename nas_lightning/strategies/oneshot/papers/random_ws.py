@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
@@ -29,14 +30,15 @@ class RandomWS(OneShot):
 
     made_of: ClassVar[tuple[str, ...]] = ("Uniform + RandomCandidates",)
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         data: SearchData,
         *,
-        candidates: int = 100,
-        valid_batches: int = 4,
+        candidates: PositiveInt = 100,
+        valid_batches: PositiveInt = 4,
         **one_shot: Any,
     ) -> None:
         selection = RandomCandidates(candidates, valid_batches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.papers.bilevel import Bilevel
@@ -30,13 +31,14 @@ class SmoothDarts(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("Softmax + RandomNoise", "Softmax + Adversarial")
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         *,
         adversarial: bool = False,
-        epsilon: float = 0.3,
+        epsilon: NonNegativeFloat = 0.3,
         **bilevel: Any,
     ) -> None:
         perturbation = Adversarial(epsilon) if adversarial else RandomNoise(epsilon)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.arch_steps.single_level import SingleLevel
@@ -30,13 +31,14 @@ class Snas(Bilevel):
 
     made_of: ClassVar[tuple[str, ...]] = ("Concrete + SingleLevel",)
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         *,
-        tau_start: float = 1.0,
-        tau_end: float = 0.03,
+        tau_start: PositiveFloat = 1.0,
+        tau_end: PositiveFloat = 0.03,
         **bilevel: Any,
     ) -> None:
         sampler = Concrete(tau_start, tau_end)

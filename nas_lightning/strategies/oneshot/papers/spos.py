@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
@@ -33,14 +34,15 @@ class Spos(OneShot):
 
     made_of: ClassVar[tuple[str, ...]] = ("Uniform + InheritedEvolution",)
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
         supernet: Supernet,
         data: SearchData,
         *,
-        population: int = 20,
-        generations: int = 5,
+        population: PositiveInt = 20,
+        generations: PositiveInt = 5,
         **one_shot: Any,
     ) -> None:
         selection = InheritedEvolution(population, generations)

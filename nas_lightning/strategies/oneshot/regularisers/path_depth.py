@@ -17,12 +17,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.ops import has_parameters
 from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Parts, Regulariser
 from nas_lightning.strategies.oneshot.regularisers.sparsity import check_skips, columns
 
 
+@checked
 @dataclass(frozen=True)
 class PathDepth(Regulariser):
     """−λ₃ L_path, averaged over the cells of the space.
@@ -33,7 +35,7 @@ class PathDepth(Regulariser):
             by default it is their mean; the authors' code has that of those that the step computes.
     """
 
-    lambda_path: float = 0.005
+    lambda_path: NonNegativeFloat = 0.005
     path_sum: bool = False
 
     def check(self, parts: Parts, space: SearchSpace) -> None:

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import NonNegativeFloat, Share, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.ops import NONE, SKIP, find_operation
 from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Parts, Regulariser
 
 
+@checked
 @dataclass(frozen=True)
 class Sparsity(Regulariser):
     """λ₁ L_skip + λ₂ L_nonskip, averaged over the cells of the space.
@@ -34,10 +36,10 @@ class Sparsity(Regulariser):
         threshold: penalise a group only for what its probability exceeds this by; the authors' code has 0.2.
     """
 
-    lambda_skip: float = 0.01
-    lambda_nonskip: float = 0.005
+    lambda_skip: NonNegativeFloat = 0.01
+    lambda_nonskip: NonNegativeFloat = 0.005
     pooling_group: bool = False
-    threshold: float = 0.0
+    threshold: Share = 0.0
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         check_skips(space)

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Regulariser
 
 
+@checked
 @dataclass(frozen=True)
 class ZeroOne(Regulariser):
     """λ L_01 of all weights together.
@@ -24,7 +26,7 @@ class ZeroOne(Regulariser):
         weight: λ.
     """
 
-    weight: float = 10.0
+    weight: NonNegativeFloat = 10.0
 
     def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
         return self.weight * zero_one_loss(torch.cat([p.flatten() for p in probabilities.values()]))

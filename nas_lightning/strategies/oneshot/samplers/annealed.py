@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.errors import InputError
 from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Sampler
 
 
+@checked
 @dataclass(frozen=True)
 class Annealed(Sampler):
     """Base of the samplers with a temperature τ.
@@ -20,13 +22,13 @@ class Annealed(Sampler):
         tau_end: and in the last; it falls linearly.
     """
 
-    tau_start: float = 10.0
-    tau_end: float = 0.1
+    tau_start: PositiveFloat = 10.0
+    tau_end: PositiveFloat = 0.1
 
     def __post_init__(self) -> None:
-        if not self.tau_start >= self.tau_end > 0:
+        if self.tau_start < self.tau_end:
             got = f"{self.tau_start} and {self.tau_end}"
-            raise InputError("expected tau_start ≥ tau_end > 0", got=got, where="strategy.sampler")
+            raise InputError("expected tau_start of at least tau_end", got=got, where="strategy.sampler")
 
     def tau(self, epoch: Epoch) -> float:
         """τ in an epoch."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import checked
+from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.spaces.base import Group
 from nas_lightning.strategies.oneshot.parts import Epoch
 from nas_lightning.strategies.oneshot.relaxations import gumbel
@@ -28,8 +28,8 @@ class Concrete(Annealed):
         tau_end: and in the last; it falls linearly.
     """
 
-    tau_start: float = 1.0
-    tau_end: float = 0.03
+    tau_start: PositiveFloat = 1.0
+    tau_end: PositiveFloat = 0.03
 
     noises: ClassVar[int] = 1
     softmax: ClassVar[bool] = True

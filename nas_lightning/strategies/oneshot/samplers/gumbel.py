@@ -12,12 +12,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import checked
 from nas_lightning.spaces.base import Group
 from nas_lightning.strategies.oneshot.parts import Epoch
 from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel
 from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
 
 
+@checked
 @dataclass(frozen=True)
 class Gumbel(Annealed):
     """w = one-hot of arg max(β + G) forward, softmax((β + G)/τ) backward  (equations 3 and 4).

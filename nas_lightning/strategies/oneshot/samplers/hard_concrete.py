@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace, without_none
 from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Parts
@@ -23,6 +24,7 @@ from nas_lightning.strategies.oneshot.relaxations import (
 from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
 
 
+@checked
 @dataclass(frozen=True)
 class HardConcrete(Annealed):
     """Gates, of which only the largest of an edge are computed in a step.
@@ -37,8 +39,8 @@ class HardConcrete(Annealed):
         active_ops: operations of an edge that a step computes.
     """
 
-    tau_start: float = 1.0
-    active_ops: int = 2
+    tau_start: PositiveFloat = 1.0
+    active_ops: PositiveInt = 2
 
     noises: ClassVar[int] = 2  # of the gates, of their ties
     varies: ClassVar[bool] = True
@@ -47,7 +49,7 @@ class HardConcrete(Annealed):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         fewest = min(len(group.ops) for group in space.groups.values())
-        if not 1 <= self.active_ops <= fewest:
+        if self.active_ops > fewest:
             where = "strategy.sampler.active_ops"
             raise InputError(f"expected 1 to {fewest} operations", got=self.active_ops, where=where)
 

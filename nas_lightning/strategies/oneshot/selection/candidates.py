@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Batch, Judgement, judge_genotype
 from nas_lightning.spaces.base import SearchSpace
@@ -14,6 +15,7 @@ from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.parts import Selection
 
 
+@checked
 @dataclass(frozen=True)
 class RandomCandidates(Selection):
     """arg min of the validation loss with the shared weights, over architectures drawn uniformly.
@@ -23,8 +25,8 @@ class RandomCandidates(Selection):
         valid_batches: batches that each of them is judged on, of all processes together.
     """
 
-    candidates: int = 100
-    valid_batches: int = 4
+    candidates: PositiveInt = 100
+    valid_batches: PositiveInt = 4
 
     def best(
         self,
