@@ -21,6 +21,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from nas_lightning.runs.folder import RunFolder
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -85,9 +87,10 @@ def numbers(run: Path) -> dict[str, float]:
 
 def call(script: str, run: Path, *words: str) -> None:
     """Run a script in a new folder; go on in one that is there, and leave one that is finished."""
-    if (run / "summary.json").is_file():
+    folder = RunFolder(run)
+    if folder.is_finished:
         return
-    settings = [f"resume={run}"] if (run / ".hydra").is_dir() else [*words, f"run={run}"]
+    settings = [f"resume={run}"] if folder.has_record else [*words, f"run={run}"]
     subprocess.run(
         [sys.executable, f"{script}.py", *settings], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
     )

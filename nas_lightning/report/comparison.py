@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.report.summaries import check_values, job_folders, look_up, read_start, read_summary
+from nas_lightning.report.summaries import check_values, job_folders, read_start, read_summary
 from nas_lightning.runs.folder import SUMMARY
+from nas_lightning.runs.record import look_up
 from nas_lightning.runs.repetitions import (
     Job,
     differing_settings,
@@ -92,7 +93,7 @@ def compare(runs: Sequence[Job], *, plain: bool = False) -> Table:
 def _origin(run: Path) -> dict[str, Any]:
     """The architecture's name and the seconds of its search, where they are known."""
     start = read_start(run)
-    config, name = start.config, look_up(start.hydra, "runtime", "choices", "genotype")
+    config, name = start.config, start.choices.get("genotype")
     source = look_up(config, "genotype", "path") if name == "file" else None
     if not config:
         return {"architecture": "", "search_seconds": None}

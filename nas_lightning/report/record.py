@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.genotype import FILE_NAME
-from nas_lightning.report.summaries import is_number, look_up, read_start
+from nas_lightning.report.summaries import is_number, read_start
 from nas_lightning.runs.facts import KINDS, RunFacts
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.history import HISTORY_FILE
@@ -54,8 +54,7 @@ class RunRecord:
     @property
     def choices(self) -> Mapping[str, Any]:
         """What was chosen of each group of options."""
-        chosen = look_up(self.started.hydra, "runtime", "choices")
-        return chosen if isinstance(chosen, dict) else {}
+        return self.started.choices
 
     @cached_property
     def kind(self) -> str:
@@ -63,9 +62,8 @@ class RunRecord:
         if self.facts:
             kind = RunFacts.from_dict(self.facts).kind
             return kind if kind in KINDS else "training"
-        script = look_up(self.started.hydra, "job", "config_name")
-        searched = "search" if (self.run / HISTORY_FILE).is_file() else "training"
-        return {"search": "search", "train": "training", "analyze": "study"}.get(str(script), searched)
+        has_weights = (self.run / HISTORY_FILE).is_file()
+        return self.started.kind or ("search" if has_weights else "training")
 
     @property
     def metrics(self) -> dict[str, float]:

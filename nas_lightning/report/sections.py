@@ -24,11 +24,11 @@ from nas_lightning.report.cells import common_edges, kinds_in, shape_genotype
 from nas_lightning.report.charts import Chart, Line, draw_chart
 from nas_lightning.report.pool import MOST_ROWS, POOL_FILE
 from nas_lightning.report.record import RunRecord
-from nas_lightning.report.summaries import look_up
 from nas_lightning.report.timeline import Timeline, draw_weight_charts, read_timeline
 from nas_lightning.runs.findings import TABLES
 from nas_lightning.runs.history import FIGURES, HISTORY_FILE
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
+from nas_lightning.runs.record import look_up, read_config_text
 from nas_lightning.tables import format_cell
 from nas_lightning.text import format_number
 
@@ -147,10 +147,7 @@ def read_findings(findings: Findings) -> Values:
 
 def read_configuration(run: Path) -> Values:
     """All settings, as they were composed."""
-    path = run / ".hydra" / "config.yaml"
-    if not path.is_file():
-        raise InputError("expected .hydra/config.yaml, which the scripts write")
-    return {"text": path.read_text(encoding="utf-8", errors="replace")}
+    return {"text": read_config_text(run)}
 
 
 def read_stored_findings(run: Path) -> Values:

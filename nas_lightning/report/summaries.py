@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import parse_json
@@ -80,14 +79,3 @@ def read_start(run: Path) -> Record:
         return read_record(run)
     except (InputError, RecursionError):
         return Record((), {}, {})
-
-
-def look_up(record: object, *names: str) -> Any:
-    """A value by its path of names; None where there is none.
-
-    >>> look_up({"hydra": {"runtime": 3}}, "hydra", "runtime"), look_up({"hydra": []}, "hydra", "runtime")
-    (3, None)
-    """
-    for name in names:
-        record = record.get(name) if isinstance(record, Mapping) else None
-    return record

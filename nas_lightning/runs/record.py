@@ -34,12 +34,20 @@ class Record:
     @property
     def script(self) -> str:
         """The entry script: search, train or analyze."""
-        return str(self.hydra.get("job", {}).get("config_name", ""))
+        return str(look_up(self.hydra, "job", "config_name") or "")
+
+    @property
+    def kind(self) -> str | None:
+        """Which of the facts' kinds the run will be; None where its script is not known."""
+        if self.script == "train":
+            return "training" if self.config.get("ensemble") is None else "ensemble"
+        return {"search": "search", "analyze": "study"}.get(self.script)
 
     @property
     def choices(self) -> Mapping[str, str]:
         """The option that was chosen in each group."""
-        return dict(self.hydra.get("runtime", {}).get("choices", {}))
+        chosen = look_up(self.hydra, "runtime", "choices")
+        return dict(chosen) if isinstance(chosen, Mapping) else {}
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -75,6 +83,26 @@ def read_record(run: Path) -> Record:
         if not isinstance(content or {}, dict):
             raise InputError("expected names and values", got=content, where=run / RECORD / name)
     return Record(tuple(words or ()), config or {}, (hydra or {}).get("hydra") or {})
+
+
+def read_config_text(run: Path) -> str:
+    """The composed configuration in a run's folder, as it is written there."""
+    file = run / RECORD / _CONFIG
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        raise InputError(f"expected {RECORD}/{_CONFIG}, which the scripts write") from None
+
+
+def look_up(record: object, *names: str) -> Any:
+    """A value by its path of names; None where there is none.
+
+    >>> look_up({"hydra": {"runtime": 3}}, "hydra", "runtime"), look_up({"hydra": []}, "hydra", "runtime")
+    (3, None)
+    """
+    for name in names:
+        record = record.get(name) if isinstance(record, Mapping) else None
+    return record
 
 
 def _read(file: Path) -> Any:

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME
+from nas_lightning.runs.record import read_record
 
 
 def wandb_logger(folder: str | Path, project: str = "nas-lightning", **options: Any) -> WandbLogger:
@@ -35,8 +35,7 @@ def _start(folder: Path, options: dict[str, Any]) -> Any:
     """Lightning would pass an option that W&B warns of, and start the run only in forked processes."""
     import wandb
 
-    composed = folder / ".hydra" / "config.yaml"
-    config = yaml.safe_load(composed.read_text(encoding="utf-8")) if composed.is_file() else None
+    config = dict(read_record(folder).config) or None
     silent = os.environ.get("WANDB_MODE") in ("offline", "dryrun")
     settings = wandb.Settings(silent=silent)
     try:

@@ -33,6 +33,26 @@ def test_what_is_written_is_read(tmp_path):
     assert not {"seconds", "overrides"} & set(beside)  # in which two equal runs differ
 
 
+@pytest.mark.parametrize(
+    ("script", "config", "kind"),
+    [
+        ("search", {}, "search"),
+        ("train", {"ensemble": None}, "training"),
+        ("train", {"ensemble": {"count": 3}}, "ensemble"),
+        ("analyze", {}, "study"),
+        ([], {}, None),
+    ],
+)
+def test_a_record_says_what_kind_of_run_it_starts(script, config, kind):
+    assert Record((), config, {"job": {"config_name": script}}).kind == kind
+
+
+@pytest.mark.parametrize("hydra", [{"job": [], "runtime": 3}, {"runtime": {"choices": "all"}}, {}])
+def test_a_strangers_record_has_no_script_and_no_choices(hydra):
+    record = Record((), {}, hydra)
+    assert (record.script, record.choices, record.kind) == ("", {}, None)
+
+
 def test_a_first_record_stays(tmp_path):
     run = RunFolder(tmp_path)
     run.create(RECORD)

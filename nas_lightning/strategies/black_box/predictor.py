@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import PositiveInt, check_argument
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -43,6 +43,7 @@ class Predictor(MetricSearch):
         **pool: see `PoolSearch` and `BlackBox`.
     """
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
@@ -55,8 +56,6 @@ class Predictor(MetricSearch):
         trees: PositiveInt = 100,
         **pool: Any,
     ) -> None:
-        check_argument("starts", starts, PositiveInt, "strategy.starts")
-        check_argument("trees", trees, PositiveInt, "strategy.trees")
         super().__init__(space, network, data, benchmark, metrics=metrics, **pool)
         if self.objective is None:
             raise InputError(

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import NonNegativeInt, check_argument
+from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -47,6 +47,7 @@ class Robot(MetricSearch):
         **pool: see `PoolSearch` and `BlackBox`.
     """
 
+    @checked
     def __init__(
         self,
         space: SearchSpace,
@@ -60,8 +61,6 @@ class Robot(MetricSearch):
         signed: bool = False,
         **pool: Any,
     ) -> None:
-        check_argument("explore", explore, NonNegativeInt, "strategy.explore")
-        check_argument("proposals", proposals, Literal["random", "bayesian"], "strategy.proposals")
         super().__init__(space, network, data, benchmark, metrics=metrics, **pool)
         if self.objective is None:
             raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from nas_lightning.checks import NonNegativeFloat, checked
+from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.papers.bilevel import Bilevel
@@ -38,7 +38,7 @@ class SmoothDarts(Bilevel):
         supernet: Supernet,
         *,
         adversarial: bool = False,
-        epsilon: NonNegativeFloat = 0.3,
+        epsilon: PositiveFloat = 0.3,
         **bilevel: Any,
     ) -> None:
         perturbation = Adversarial(epsilon) if adversarial else RandomNoise(epsilon)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeFloat, checked
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Weights
@@ -30,7 +30,7 @@ class RandomNoise(WeightPerturbation):
         epsilon_start: and in the first.
     """
 
-    epsilon: NonNegativeFloat = 0.3
+    epsilon: PositiveFloat = 0.3
     epsilon_start: NonNegativeFloat = 0.03
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
