@@ -62,6 +62,11 @@ def test_a_room_imports_only_from_below(name: str) -> None:
     assert not above, f"{name} stands below {sorted(above)}"
 
 
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_module_is_read_in_one_sitting(name: str) -> None:
+    assert len(MODULES[name].read_text(encoding="utf-8").splitlines()) <= 250
+
+
 def test_no_two_modules_import_each_other() -> None:
     uses = {name: {used for used in imports(name) if used in MODULES and used != name} for name in INSIDE}
     done: set[str] = set()

@@ -16,7 +16,8 @@ from nas_lightning.checks import PositiveInt, at_least, checked
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.ntk import ntk
 from nas_lightning.metrics.passes.initialise import Scheme, initialise
-from nas_lightning.metrics.passes.kernel import Kernel, Output
+from nas_lightning.metrics.passes.kernel import Output
+from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.passes.shared import Batch
 
 

@@ -36,35 +36,21 @@ from nas_lightning.data import Cifar10, Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.measure.fitting import quiet_trainer
+from nas_lightning.measure.training_free_report import COSTS, DATASETS, read_rows, report
 from nas_lightning.metrics import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
 from nas_lightning.objectives.table import table_accuracy
 from nas_lightning.randomness import choose
-from nas_lightning.runs.repetitions import mean_with_deviation
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import EigenNas, Evolution, Hnas, Knas, MetricSearch
 from nas_lightning.strategies.black_box.base import BlackBox, Scores
 
-DATASETS = ("cifar10", "cifar100", "imagenet16-120")
 METRICS = (
     *("grad_norm", "snip", "grasp", "fisher", "synflow", "naswot", "jacov"),
     *("ntk_trace", "ntk_condition", "ntk_lambda_min", "ntk_mean_diag", "ntk_frobenius", "params", "flops"),
     *("meco", "expressivity", "trainability", "zen", "swap"),
 )
-COSTS = ("pool", "evaluations", "seconds")
-REPORTED = {
-    "hnas ntk_trace": "94.07 / 72.30 / 45.93",
-    "hnas grad_norm": "94.04 / 71.75 / 45.91",
-    "hnas snip": "93.94 / 71.49 / 46.07",
-    "hnas grasp": "94.13 / 72.59 / 46.24",
-    "hnas ntk_frobenius": "94.19 / 72.94 / 46.31",
-    "hnas synflow": "94.13 / 72.50 / 45.47",
-    "eigen_nas": "93.46 / 71.42 / 45.54",
-    "knas": "93.38 / 70.78 / 44.63",
-    "nasi": "93.55 / 71.20 / 44.84",
-}
-"""Of the papers, whose pools, training and numbers of rounds are their own."""
 
 
 class ScoredCells(NasBench201):
@@ -112,7 +98,7 @@ def main() -> None:
     print(f"\nCandidates are evaluated by: {table_accuracy(benchmark).name}")
     print(f"by searches on {' and '.join(benchmarks)}; architectures are scored on CIFAR-10")
     print(f"Pools of {size} of {len(file)} scored cells, {options.seeds} seeds, HNAS with t = {options.t}")
-    report({**rows, **also(options.also)}, benchmark)
+    report({**rows, **read_rows(options.also)}, benchmark)
 
 
 def parse() -> argparse.Namespace:
@@ -234,33 +220,6 @@ def fit(
     evaluations, pool = len(module.evaluated), len(module.scored)
     arch = space.notation(genotype)
     return {"arch": arch, "evaluations": evaluations, "pool": pool, "seconds": seconds}
-
-
-def report(rows: Mapping[str, Sequence[Mapping[str, Any]]], benchmark: TabularNasBench201) -> None:
-    print("\n| strategy | scored | evaluated | " + " | ".join(DATASETS) + " | seconds | reported |")
-    print("|---|" + "---|" * (len(DATASETS) + 4))
-    for name, runs in rows.items():
-        line(name, runs, benchmark)
-
-
-def line(name: str, runs: Sequence[Mapping[str, Any]], benchmark: TabularNasBench201) -> None:
-    found = {dataset: [run.get("of", {}).get(dataset, run["arch"]) for run in runs] for dataset in DATASETS}
-    cells = [
-        mean_with_deviation([benchmark.table[name][arch] for arch in archs], 2)
-        for name, archs in found.items()
-    ]
-    mean = {key: statistics.mean(run.get(key, 0) for run in runs) for key in COSTS}
-    counts = f"{mean['pool']:.0f} | {mean['evaluations']:.0f}"
-    end = f"{mean['seconds']:.1f} | {REPORTED.get(name, '–')}"
-    print(f"| {name} | {counts} | {' | '.join(cells)} | {end} |")
-
-
-def also(path: Path | None) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for text in path.read_text(encoding="utf-8").splitlines() if path else []:
-        run = json.loads(text)
-        found.setdefault(run["strategy"], []).append(run)
-    return found
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from nas_lightning.metrics.ntk import (
     ntk,
 )
 from nas_lightning.metrics.passes.initialise import initialise
-from nas_lightning.metrics.passes.kernel import Kernel
+from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.progressivity import Progressivity
 from nas_lightning.metrics.swap import Swap
 from nas_lightning.metrics.synflow import Synflow

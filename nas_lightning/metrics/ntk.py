@@ -13,7 +13,8 @@ from typing import ClassVar
 from torch import nn
 
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.passes.kernel import Kernel, Output
+from nas_lightning.metrics.passes.kernel import Output
+from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.passes.shared import Batch, Passes
 
 

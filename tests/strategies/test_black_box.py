@@ -15,7 +15,7 @@ from nas_lightning.benchmarks.tables import all_notations
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, Metric, Params
-from nas_lightning.metrics.passes.kernel import Kernel
+from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.objectives.short_training import ShortTraining
 from nas_lightning.objectives.table import OracleAccuracy, ValidationAccuracy, table_accuracy

@@ -155,8 +155,8 @@ def test_the_command_counts_too(command, table, tmp_path, counted):
 
 
 MISTAKES = [
-    ("study.cells=3", "expected at least 4, got 3 (in study.cells)"),
-    ("study.cells=many", "expected a whole number, got 'many' (in study.cells)"),
+    ("study.cells=3", "expected cells of at least 4, got 3 (in study.cells)"),
+    ("study.cells=many", "expected a whole number of at least 4, got 'many' (in study.cells)"),
     ("study.kappa=ntk_conditoin", "did you mean 'ntk_condition'?"),
     ("study.objective=[grad]", "expected one of the metrics"),
     ("study.scheme=lecunn", "expected one of lecun"),

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.infinite.gaussian import moments
-from nas_lightning.metrics.passes.kernel import Kernel
+from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.passes.shared import Passes
 from nas_lightning.spaces.activations.layers import LayeredBackbone
 from nas_lightning.spaces.network import Network

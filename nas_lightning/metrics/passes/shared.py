@@ -17,7 +17,8 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.blocks import Features, spectral_entropy
 from nas_lightning.metrics.passes.calls import Call, Calls, IncompleteError
 from nas_lightning.metrics.passes.independence import check_independence
-from nas_lightning.metrics.passes.kernel import Kernel, Output, cotangents, layerwise_kernel, rowwise_kernel
+from nas_lightning.metrics.passes.kernel import Output, cotangents, layerwise_kernel, rowwise_kernel
+from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.passes.needs import Needs
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.metrics.passes.rectifiers import RectifierCodes

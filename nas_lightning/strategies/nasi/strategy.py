@@ -25,6 +25,7 @@ from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.passes.initialise import initialise
+from nas_lightning.objectives.inherited import Batch
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Active, Supernet
 from nas_lightning.strategies.base import Strategy
@@ -34,7 +35,6 @@ from nas_lightning.strategies.nasi.trace import (
     trace,
     trace_and_direction,
 )
-from nas_lightning.strategies.oneshot.parts import Batch
 from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel, uniform_noise
 from nas_lightning.training.gradients import average
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet, Weights
 from nas_lightning.strategies.oneshot.composition import Composition
-from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Noise, Relaxed, SearchBatch
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Noise, Relaxed, SearchBatch
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
 from nas_lightning.training.gradients import constant, gradients
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.oneshot.arch_steps.adam import Adam
@@ -73,6 +74,17 @@ class Composition:
             raise InputError(f"expected {type(wanted).__name__}, {reason}", got=got, where="arch_optimizer")
         for part in self:
             part.check(self, space)
+
+    def check_settings(self, data: SearchData | None, **of_parameters: float | None) -> None:
+        """Raise for settings of parameters that there are not, or for data that a selection lacks."""
+        if not self.sampler.learns:
+            reason = f"because the sampler {type(self.sampler).__name__} has no parameters"
+            for name, value in of_parameters.items():
+                if value:
+                    raise InputError(f"expected no {name}, {reason}", got=value, where=f"strategy.{name}")
+        if self.selection is not None and data is None:
+            expected = "expected data with validation images, which the selection judges on"
+            raise InputError(expected, where="data")
 
     def _check_paths(self) -> None:
         """Without parameters there is nothing to learn, and a search of the supernet instead."""

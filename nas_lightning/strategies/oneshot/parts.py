@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,34 +20,10 @@ from torch.optim import Optimizer
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Batch, Judgement
 from nas_lightning.spaces.base import Group, SearchSpace
-from nas_lightning.spaces.supernet import Active, Supernet, Weights
-from nas_lightning.strategies.oneshot.relaxations import linear, uniform_noise
+from nas_lightning.spaces.supernet import Supernet, Weights
+from nas_lightning.strategies.oneshot.relaxations import uniform_noise
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Noise, Relaxed, SearchBatch
 from nas_lightning.training.gradients import Gradients, accumulate
-
-Groups = Mapping[str, Group]
-Arch = Mapping[str, Tensor]
-"""The architecture parameters: (edges, ops) per group, and those of connections by names of their own."""
-Noise = Mapping[str, Sequence[Tensor]]
-"""What a sampler draws for a step, by group."""
-SearchBatch = Mapping[str, Batch]  # "train", "valid"
-
-
-class Relaxed(NamedTuple):
-    """What a step's supernet is called with."""
-
-    weights: Weights
-    active: Active | None = None
-
-
-class Epoch(NamedTuple):
-    """Where a search stands."""
-
-    number: int
-    of: int
-
-    def between(self, start: float, end: float) -> float:
-        """From `start` in the first epoch to `end` in the last, in equal steps."""
-        return linear(start, end, self.number, self.of)
 
 
 class Parts(Protocol):

@@ -9,9 +9,7 @@ trained, when the search ends. A paper is a composition with a name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
-from pkgutil import iter_modules
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -20,30 +18,28 @@ from torch.optim import Optimizer
 
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, checked
 from nas_lightning.data import SearchData
-from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Judgement, beside
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.ops import SKIP
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.arch_parameters import ArchParameters
 from nas_lightning.strategies.oneshot.arch_steps.unrolled import VirtualStep
-from nas_lightning.strategies.oneshot.composition import SOFTMAX, Composition, composition
+from nas_lightning.strategies.oneshot.composition import SOFTMAX, composition
+from nas_lightning.strategies.oneshot.labels import paper_names, skip_counts
 from nas_lightning.strategies.oneshot.parts import (
     ArchOptimizer,
     ArchStep,
     Connection,
     Regulariser,
     Sampler,
-    SearchBatch,
     Selection,
     Stopping,
     WeightPerturbation,
 )
+from nas_lightning.strategies.oneshot.values import SearchBatch
 from nas_lightning.training.gradients import Gradients
 
 _STOPPING = "stopping"  # in a checkpoint
-_PAPERS = "nas_lightning.strategies.oneshot.papers"
 
 
 class OneShot(ArchParameters):
@@ -112,7 +108,7 @@ class OneShot(ArchParameters):
             selection=selection,
         )
         parts.check(space)
-        _check_settings(parts, arch_lr, warmup_epochs, data)
+        parts.check_settings(data, arch_lr=arch_lr, warmup_epochs=warmup_epochs)
         self.parts = parts
         super().__init__(space, supernet, seed=seed, **weight_sharing)
         self.data, self.seed = data, seed
@@ -123,7 +119,7 @@ class OneShot(ArchParameters):
     @property
     def label(self) -> str:
         """The paper that has these parts; else the parts themselves."""
-        return _papers().get(str(self.parts), str(self.parts))
+        return paper_names(OneShot).get(str(self.parts), str(self.parts))
 
     # Steps
 
@@ -235,7 +231,7 @@ class OneShot(ArchParameters):
             found.update(self.parts.sampler.metrics(self.by_name, self.epoch, groups))
             for regulariser in self.parts.regularisers:
                 found.update(regulariser.metrics(probabilities, self.epoch, groups))
-            found.update(self._skips())
+            found.update(skip_counts(self.space, self.scores()))
         if self.parts.selection is not None:
             judgement = self.best()[1]
             side = "selected" if self._validates() else "valid"
@@ -244,33 +240,3 @@ class OneShot(ArchParameters):
 
     def _validates(self) -> bool:
         return self.parts.arch_step is not None and self.parts.arch_step.validates
-
-    def _skips(self) -> dict[str, float]:
-        genotype = self.space.discretise(self.scores())
-        names = [name for name, group in self.space.groups.items() if group.on_edges and SKIP in group.ops]
-        return {f"skips/{name}": float(sum(e.op == SKIP for e in genotype[name].edges)) for name in names}
-
-
-def _papers() -> dict[str, str]:
-    """The names of compositions: those of the classes in the folder of papers, and of a user's own."""
-    for module in iter_modules(import_module(_PAPERS).__path__):
-        import_module(f"{_PAPERS}.{module.name}")
-    return {made_of: paper.__name__ for paper in _subclasses(OneShot) for made_of in paper.made_of}
-
-
-def _subclasses(kind: type[OneShot]) -> Iterator[type[OneShot]]:
-    for paper in kind.__subclasses__():
-        yield paper
-        yield from _subclasses(paper)
-
-
-def _check_settings(
-    parts: Composition, arch_lr: float | None, warmup_epochs: int, data: SearchData | None
-) -> None:
-    if not parts.sampler.learns:
-        reason = f"because the sampler {type(parts.sampler).__name__} has no parameters"
-        for name, value in (("arch_lr", arch_lr), ("warmup_epochs", warmup_epochs)):
-            if value:
-                raise InputError(f"expected no {name}, {reason}", got=value, where=f"strategy.{name}")
-    if parts.selection is not None and data is None:
-        raise InputError("expected data with validation images, which the selection judges on", where="data")

@@ -14,11 +14,12 @@ from torch.optim import Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.errors import InputError
+from nas_lightning.objectives.inherited import Batch
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.base import Strategy
-from nas_lightning.strategies.oneshot.parts import Batch, Relaxed, SearchBatch
 from nas_lightning.strategies.oneshot.relaxations import entropy
+from nas_lightning.strategies.oneshot.values import Relaxed, SearchBatch
 from nas_lightning.training.epoch_means import EpochMeans
 from nas_lightning.training.gradients import accumulate, gradients
 from nas_lightning.training.optim import build_optimizer, build_scheduler

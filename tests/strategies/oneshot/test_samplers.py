@@ -10,13 +10,13 @@ from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench1Shot1, NasBench201
 from nas_lightning.spaces.base import Group
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.parts import Epoch
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
 from nas_lightning.strategies.oneshot.samplers.concrete import Concrete
 from nas_lightning.strategies.oneshot.samplers.dirichlet import Dirichlet, concentration, gamma_quantile
 from nas_lightning.strategies.oneshot.samplers.fair import Fair, fair_paths
 from nas_lightning.strategies.oneshot.samplers.reinmax import ReinMax, reinmax
 from nas_lightning.strategies.oneshot.selection.candidates import RandomCandidates
+from nas_lightning.strategies.oneshot.values import Epoch
 
 GROUP = Group(((0, 1), (0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3", "avg_pool_3x3", "nor_conv_1x1"))
 START = Epoch(0, 3)

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.parts import Epoch
 from nas_lightning.strategies.oneshot.perturbations.adversarial import Adversarial
 from nas_lightning.strategies.oneshot.perturbations.random import RandomNoise, projected
 from nas_lightning.strategies.oneshot.samplers.sigmoid import Sigmoid
 from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
+from nas_lightning.strategies.oneshot.values import Epoch
 
 LAST = Epoch(1, 2)
 

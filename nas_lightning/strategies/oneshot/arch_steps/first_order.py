@@ -7,7 +7,8 @@ is followed by alternating a step of β on validation images with a step of w on
 
 from __future__ import annotations
 
-from nas_lightning.strategies.oneshot.parts import ArchStep, Search, SearchBatch
+from nas_lightning.strategies.oneshot.parts import ArchStep, Search
+from nas_lightning.strategies.oneshot.values import SearchBatch
 from nas_lightning.training.gradients import Gradients, constant, gradients
 
 

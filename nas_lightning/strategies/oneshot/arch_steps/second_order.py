@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from nas_lightning.strategies.oneshot.arch_steps.unrolled import unrolled_gradients
-from nas_lightning.strategies.oneshot.parts import ArchStep, Search, SearchBatch
+from nas_lightning.strategies.oneshot.parts import ArchStep, Search
+from nas_lightning.strategies.oneshot.values import SearchBatch
 from nas_lightning.training.gradients import Gradients
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from nas_lightning.strategies.oneshot.parts import ArchStep, Search, SearchBatch
+from nas_lightning.strategies.oneshot.parts import ArchStep, Search
+from nas_lightning.strategies.oneshot.values import SearchBatch
 from nas_lightning.training.gradients import Gradients, accumulate, gradients
 
 

@@ -18,8 +18,9 @@ from torch import Tensor
 from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.ops import SKIP
-from nas_lightning.strategies.oneshot.parts import Arch, Connection, Epoch, Groups, Parts, Relaxed
+from nas_lightning.strategies.oneshot.parts import Connection, Parts
 from nas_lightning.strategies.oneshot.regularisers.sparsity import check_skips
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Relaxed
 
 
 @checked

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace
-from nas_lightning.strategies.oneshot.parts import Arch, Connection, Epoch, Groups, Parts, Relaxed
+from nas_lightning.strategies.oneshot.parts import Connection, Parts
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Relaxed
 
 _EDGES = "_edges"  # the edges' parameters stand beside those of their group under this ending
 

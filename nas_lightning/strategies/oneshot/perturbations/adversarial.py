@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.spaces.supernet import Weights
-from nas_lightning.strategies.oneshot.parts import Epoch, Sampler
+from nas_lightning.strategies.oneshot.parts import Sampler
 from nas_lightning.strategies.oneshot.perturbations.random import RandomNoise, projected
+from nas_lightning.strategies.oneshot.values import Epoch
 
 
 @checked

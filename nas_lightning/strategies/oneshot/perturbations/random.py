@@ -17,7 +17,8 @@ from nas_lightning.checks import NonNegativeFloat, PositiveFloat, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Weights
-from nas_lightning.strategies.oneshot.parts import Epoch, Parts, Sampler, WeightPerturbation
+from nas_lightning.strategies.oneshot.parts import Parts, Sampler, WeightPerturbation
+from nas_lightning.strategies.oneshot.values import Epoch
 
 
 @checked

@@ -17,7 +17,8 @@ from torch import Tensor
 from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Parts, Regulariser
+from nas_lightning.strategies.oneshot.parts import Parts, Regulariser
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 
 @checked

@@ -20,8 +20,9 @@ from torch import Tensor
 from nas_lightning.checks import NonNegativeFloat, checked
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.ops import has_parameters
-from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Parts, Regulariser
+from nas_lightning.strategies.oneshot.parts import Parts, Regulariser
 from nas_lightning.strategies.oneshot.regularisers.sparsity import check_skips, columns
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 
 @checked

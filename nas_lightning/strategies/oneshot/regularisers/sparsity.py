@@ -20,7 +20,8 @@ from nas_lightning.checks import NonNegativeFloat, Share, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.ops import NONE, SKIP, find_operation
-from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Parts, Regulariser
+from nas_lightning.strategies.oneshot.parts import Parts, Regulariser
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 
 @checked

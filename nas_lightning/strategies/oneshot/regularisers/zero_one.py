@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from nas_lightning.checks import NonNegativeFloat, checked
-from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Regulariser
+from nas_lightning.strategies.oneshot.parts import Regulariser
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 
 @checked

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.errors import InputError
-from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Sampler
+from nas_lightning.strategies.oneshot.parts import Sampler
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 
 @checked

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from nas_lightning.spaces.base import Group
 from nas_lightning.spaces.ops import NONE, SKIP
-from nas_lightning.strategies.oneshot.parts import Epoch
 from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
+from nas_lightning.strategies.oneshot.values import Epoch
 
 
 class ClippedSkips(Softmax):

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.spaces.base import Group
-from nas_lightning.strategies.oneshot.parts import Epoch
 from nas_lightning.strategies.oneshot.relaxations import gumbel
 from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
+from nas_lightning.strategies.oneshot.values import Epoch
 
 
 @checked

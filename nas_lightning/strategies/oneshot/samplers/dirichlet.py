@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas_lightning.spaces.base import Group
-from nas_lightning.strategies.oneshot.parts import Epoch, Sampler
+from nas_lightning.strategies.oneshot.parts import Sampler
+from nas_lightning.strategies.oneshot.values import Epoch
 
 _SMALLEST = 1e-30  # of a Gamma variable: what is below has no weight beside any other
 

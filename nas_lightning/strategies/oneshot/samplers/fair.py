@@ -9,9 +9,10 @@ from torch import Tensor
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.strategies.oneshot.parts import Arch, Noise, Parts
+from nas_lightning.strategies.oneshot.parts import Parts
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
 from nas_lightning.strategies.oneshot.samplers.uniform import Paths
+from nas_lightning.strategies.oneshot.values import Arch, Noise
 
 
 class Fair(Paths):

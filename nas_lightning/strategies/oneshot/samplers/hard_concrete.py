@@ -14,7 +14,7 @@ from torch import Tensor
 from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace, without_none
-from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Parts
+from nas_lightning.strategies.oneshot.parts import Parts
 from nas_lightning.strategies.oneshot.relaxations import (
     gate_probability,
     hard_concrete,
@@ -22,6 +22,7 @@ from nas_lightning.strategies.oneshot.relaxations import (
     saturated_share,
 )
 from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 
 @checked

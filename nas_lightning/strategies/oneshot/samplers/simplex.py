@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from nas_lightning.spaces.base import Group
-from nas_lightning.strategies.oneshot.parts import Epoch, Sampler
+from nas_lightning.strategies.oneshot.parts import Sampler
+from nas_lightning.strategies.oneshot.values import Epoch
 
 
 class Simplex(Sampler):

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from nas_lightning.spaces.base import Group, SearchSpace
-from nas_lightning.strategies.oneshot.parts import Arch, Epoch, Groups, Noise, Relaxed, Sampler
+from nas_lightning.strategies.oneshot.parts import Sampler
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Noise, Relaxed
 
 
 class Paths(Sampler):

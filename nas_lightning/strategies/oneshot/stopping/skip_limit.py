@@ -11,7 +11,8 @@ from torch import Tensor
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.ops import SKIP
-from nas_lightning.strategies.oneshot.parts import Groups, Stopping
+from nas_lightning.strategies.oneshot.parts import Stopping
+from nas_lightning.strategies.oneshot.values import Groups
 
 
 @checked

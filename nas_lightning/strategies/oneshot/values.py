@@ -1,0 +1,38 @@
+"""What the parts of a one-shot search pass to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from nas_lightning.objectives.inherited import Batch
+from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.supernet import Active, Weights
+from nas_lightning.strategies.oneshot.relaxations import linear
+
+Groups = Mapping[str, Group]
+Arch = Mapping[str, Tensor]
+"""The architecture parameters: (edges, ops) per group, and those of connections by names of their own."""
+Noise = Mapping[str, Sequence[Tensor]]
+"""What a sampler draws for a step, by group."""
+SearchBatch = Mapping[str, Batch]  # "train", "valid"
+
+
+class Relaxed(NamedTuple):
+    """What a step's supernet is called with."""
+
+    weights: Weights
+    active: Active | None = None
+
+
+class Epoch(NamedTuple):
+    """Where a search stands."""
+
+    number: int
+    of: int
+
+    def between(self, start: float, end: float) -> float:
+        """From `start` in the first epoch to `end` in the last, in equal steps."""
+        return linear(start, end, self.number, self.of)
