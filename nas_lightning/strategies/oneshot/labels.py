@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from nas_lightning.spaces.ops import SKIP
 _PAPERS = "nas_lightning.strategies.oneshot.papers"
 
 
-def paper_names(one_shot: type) -> dict[str, str]:
+def paper_names(one_shot: type[Any]) -> dict[str, str]:
     """The names of compositions: those of the classes in the folder of papers, and of a user's own."""
     for module in iter_modules(import_module(_PAPERS).__path__):
         import_module(f"{_PAPERS}.{module.name}")
@@ -22,7 +23,7 @@ def paper_names(one_shot: type) -> dict[str, str]:
     return {made_of: name for name, compositions in papers.items() for made_of in compositions}
 
 
-def _subclasses(kind: type) -> Iterator[type]:
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     for paper in kind.__subclasses__():
         yield paper
         yield from _subclasses(paper)
