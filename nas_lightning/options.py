@@ -30,14 +30,14 @@ def groups(folders: Iterable[Path] = ()) -> dict[str, dict[str, str]]:
 
 @cache
 def _groups(folders: tuple[Path, ...]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    options_of: dict[str, dict[str, str]] = {}
     for folder in (config_folder(), *folders):
         for path in sorted(folder.glob("*/**/*.yaml")):
             if path.name.startswith("_"):
                 continue  # a part of others
             group, *rest = path.relative_to(folder).with_suffix("").parts
-            found.setdefault(group, {})["/".join(rest)] = description(path)
-    return found
+            options_of.setdefault(group, {})["/".join(rest)] = description(path)
+    return options_of
 
 
 def top_names(script: str) -> set[str]:

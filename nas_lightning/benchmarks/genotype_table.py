@@ -107,15 +107,15 @@ def _read(path: Path) -> Columns:
 
 def _names_of(columns: Columns, space: SearchSpace, path: Path) -> list[str]:
     """Each row's architecture as the space writes it."""
-    found = []
+    names = []
     for number, text in enumerate(_notations(columns, path), 1):
         try:
-            found.append(space.notation(space.parse(text)))
+            names.append(space.notation(space.parse(text)))
         except InputError as error:
             raise InputError(str(error), where=f"{path}, row {number}") from None
-    if not found:
+    if not names:
         raise InputError("expected at least one architecture", got="none", where=path)
-    return found
+    return names
 
 
 def _notations(columns: Columns, path: Path) -> Sequence[str | Mapping[str, Any]]:

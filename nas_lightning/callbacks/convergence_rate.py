@@ -28,15 +28,15 @@ class ConvergenceRate(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         strategy = _scoring(pl_module)
-        found = {}
+        rates = {}
         for name, scores in strategy.scores().items():
             group = strategy.space.groups[name]
             rate = convergence_rate(_shares(scores, group), group)
             equal = convergence_rate(_shares(torch.ones_like(scores), group), group)
-            found[f"convergence_rate/{name}"] = rate.value / equal.value
-            found[f"convergence_rate/skip_{name}"] = rate.skip
-            found[f"convergence_rate/conv_{name}"] = rate.conv
-        pl_module.log_dict(found, sync_dist=True)  # equal on all processes
+            rates[f"convergence_rate/{name}"] = rate.value / equal.value
+            rates[f"convergence_rate/skip_{name}"] = rate.skip
+            rates[f"convergence_rate/conv_{name}"] = rate.conv
+        pl_module.log_dict(rates, sync_dist=True)  # equal on all processes
 
 
 def _shares(scores: Tensor, group: Group) -> Tensor:

@@ -80,7 +80,7 @@ def _is_new(word: str, script: str) -> bool:
 
 def _combinations(overrides: Sequence[Override], folders: Sequence[Path]) -> Iterator[tuple[str, ...]]:
     """All choices of groups, with the first value of every other sweep."""
-    known = groups(folders)
+    options_of = groups(folders)
     options: list[list[str]] = []
     for override in overrides:
         if not override.is_sweep_override():
@@ -88,7 +88,7 @@ def _combinations(overrides: Sequence[Override], folders: Sequence[Path]) -> Ite
             continue
         key = override.get_key_element()
         values = [f"{key}={value}" for value in override.sweep_string_iterator()]
-        options.append(values if _group(override) in known else values[:1])
+        options.append(values if _group(override) in options_of else values[:1])
     yield from product(*options)
 
 
@@ -100,14 +100,16 @@ def _group(override: Override) -> str:
 
 
 def _check_group(override: Override, folders: Sequence[Path]) -> None:
-    known, group = groups(folders), _group(override)
-    if group not in known or override.is_delete():
+    options_of, group = groups(folders), _group(override)
+    if group not in options_of or override.is_delete():
         return
     for choice in _choices(override):
-        if choice not in ("null", *known[group]):
+        if choice not in ("null", *options_of[group]):
             article = "" if group.endswith("s") else "an " if group[0] in "aeiou" else "a "
             raise InputError(
-                f"expected {article}{group} ({near_match(choice, known[group])})", got=choice, where=WHERE
+                f"expected {article}{group} ({near_match(choice, options_of[group])})",
+                got=choice,
+                where=WHERE,
             )
 
 
@@ -137,9 +139,9 @@ def _blame_group(composer: Composer, lines: Sequence[str]) -> None:
 
 def _blame_key(composer: Composer, lines: Sequence[str], where: str) -> None:
     """Raise for the first setting that does not exist once the groups are chosen."""
-    known = groups(composer.folders)
+    options_of = groups(composer.folders)
     overrides = parse(lines)
-    choosing = [str(o.input_line) for o in overrides if _group(o) in known]
+    choosing = [str(o.input_line) for o in overrides if _group(o) in options_of]
     try:
         config = composer.compose(choosing)
     except FAILURES:
@@ -147,7 +149,7 @@ def _blame_key(composer: Composer, lines: Sequence[str], where: str) -> None:
     for override in overrides:
         key = str(override.key_or_group)
         added = override.is_add() or override.is_force_add()
-        if _group(override) in known or (added and key.split(".")[0] in config):
+        if _group(override) in options_of or (added and key.split(".")[0] in config):
             continue
         if not _exists(config, key):
             hint = _owners(config, key, composer.folders) or _suggestion(config, key)

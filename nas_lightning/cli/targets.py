@@ -27,21 +27,21 @@ def check_targets(config: DictConfig) -> None:
             if item is not None and "_target_" not in item:
                 raise InputError("expected a _target_, the class that it stands for", where=f"{group}.{name}")
     for where, node in _nodes(config, ""):
-        known = arguments(locate(node["_target_"], where))
+        hints = arguments(locate(node["_target_"], where))
         for key, value in node.items_ex(resolve=True):
             if key not in _SPECIAL:
-                check_value(str(key), value, known, where)
+                check_value(str(key), value, hints, where)
 
 
-def check_value(key: str, value: Any, known: Mapping[str, Any] | None, where: str) -> None:
+def check_value(key: str, value: Any, hints: Mapping[str, Any] | None, where: str) -> None:
     """Raise unless `key` is an argument and `value` is what its annotation says."""
-    if known is None:
+    if hints is None:
         return
-    if not known:
+    if not hints:
         raise InputError(f"expected no setting of {where}, which takes none", got=key, where=where)
-    if key not in known:
-        raise InputError(f"expected a setting of {where} ({near_match(key, known)})", got=key, where=where)
-    check_argument(key, value, known[key], f"{where}.{key}")
+    if key not in hints:
+        raise InputError(f"expected a setting of {where} ({near_match(key, hints)})", got=key, where=where)
+    check_argument(key, value, hints[key], f"{where}.{key}")
 
 
 def locate(name: str, where: str) -> Callable[..., Any]:

@@ -81,13 +81,13 @@ class Pgd(Attack):
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         low, high = (x - self.epsilon).clamp_min(0), (x + self.epsilon).clamp_max(1)
-        found = x
+        attacked = x
         if self.random_start:
-            found = low + (high - low) * torch.rand_like(x)
+            attacked = low + (high - low) * torch.rand_like(x)
         for _ in range(self.steps):
-            found = found + self.step * loss_gradient(network, found, y).sign()
-            found = found.clamp(low, high)
-        return found
+            attacked = attacked + self.step * loss_gradient(network, attacked, y).sign()
+            attacked = attacked.clamp(low, high)
+        return attacked
 
 
 @checked

@@ -36,16 +36,16 @@ class Ensemble(nn.Module):
 
     Args:
         members: networks from images to logits, (b, c, h, w) → (b, classes).
-        known: what each of them is, in their order; needed to save them.
+        descriptions: what each of them is, in their order; needed to save them.
     """
 
-    def __init__(self, members: Iterable[nn.Module], known: Sequence[Description] = ()) -> None:
+    def __init__(self, members: Iterable[nn.Module], descriptions: Sequence[Description] = ()) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
-        self.known = tuple(known)
+        self.descriptions = tuple(descriptions)
         if not len(self.members):
             raise InputError("expected at least one member", got="none")
-        _check_together(self.known)
+        _check_together(self.descriptions)
 
     def __len__(self) -> int:
         """How many predictions are averaged."""
@@ -72,14 +72,14 @@ class Ensemble(nn.Module):
 
     def save(self, folder: str | Path) -> Path:
         """Write a file for each member and one that names them, last."""
-        if len(self.known) != len(self.members):
-            got = f"{len(self.known)} of {len(self.members)}"
+        if len(self.descriptions) != len(self.members):
+            got = f"{len(self.descriptions)} of {len(self.members)}"
             raise InputError("expected to know what each member is, to save it", got=got)
         folder = Path(folder)
         names = [f"member_{number}.safetensors" for number in range(1, len(self.members) + 1)]
-        for name, member, known in zip(names, self.members, self.known, strict=True):
-            known.check(member)
-            model_file.write(member, folder / name, known)
+        for name, member, about in zip(names, self.members, self.descriptions, strict=True):
+            about.check(member)
+            model_file.write(member, folder / name, about)
         content = {"format": _FORMAT, "members": names, "drop_path": self._passes()}
         return write_whole(folder / FILE_NAME, json_text(content, 2) + "\n")
 
@@ -94,15 +94,15 @@ class Ensemble(nn.Module):
         """
         paths = list(runs)
         own = {name: value for name, value in options.items() if name != "with_normalisation"}
-        known = [model_file.describe(path, **own) for path in paths]
+        descriptions = [model_file.describe(path, **own) for path in paths]
         members = [model_file.load(path, **options) for path in paths]
-        return Ensemble(members, known).eval()
+        return Ensemble(members, descriptions).eval()
 
     @classmethod
     def load(cls, folder: str | Path, **options: Any) -> Ensemble:
         """What `save` wrote, ready to be used: in eval mode, on the CPU.
 
-        The members take images normalised with the mean and std of `known`; `with_normalisation` puts that
+        The members take images normalised as `descriptions` say; `with_normalisation` puts that
         before each, for images with values from 0 to 1. `options` are those of `nas_lightning.load`.
         """
         folder = Path(folder)
@@ -112,11 +112,11 @@ class Ensemble(nn.Module):
         data = parse_json((folder / FILE_NAME).read_text(encoding="utf-8"), where=folder / FILE_NAME)
         if not isinstance(data, dict) or data.get("format") != _FORMAT or not data.get("members"):
             raise InputError(f"expected an ensemble of format {_FORMAT}", got=data, where=folder / FILE_NAME)
-        found = cls.of_runs([folder / name for name in data["members"]], **options)
+        ensemble = cls.of_runs([folder / name for name in data["members"]], **options)
         passes = data.get("drop_path")
         if passes is None:
-            return found
-        return McDropPath(found.members[0], found.known, **passes).eval()
+            return ensemble
+        return McDropPath(ensemble.members[0], ensemble.descriptions, **passes).eval()
 
 
 class McDropPath(Ensemble):
@@ -127,7 +127,7 @@ class McDropPath(Ensemble):
 
     Args:
         network: a network with drop path.
-        known: what it is, in a sequence of one; needed to save it.
+        descriptions: what it is, in a sequence of one; needed to save it.
         rate: at which each operation is dropped from an image.
         passes: predictions that are averaged.
     """
@@ -136,12 +136,12 @@ class McDropPath(Ensemble):
     def __init__(
         self,
         network: nn.Module,
-        known: Sequence[Description] = (),
+        descriptions: Sequence[Description] = (),
         *,
         rate: Between0And1 = 0.01,
         passes: PositiveInt = 10,
     ) -> None:
-        super().__init__([network], known)
+        super().__init__([network], descriptions)
         self.rate, self.passes = rate, passes
         self._dropping = [module for module in self.modules() if isinstance(module, DropPath)]
         if not self._dropping:
@@ -166,10 +166,10 @@ class McDropPath(Ensemble):
         return {"rate": self.rate, "passes": self.passes}
 
 
-def _check_together(known: Sequence[Description]) -> None:
+def _check_together(descriptions: Sequence[Description]) -> None:
     """Raise unless all members take the same images and tell the same classes apart."""
-    for number, other in enumerate(known[1:], 2):
+    for number, other in enumerate(descriptions[1:], 2):
         for what in ("image", "classes", "mean", "std"):
-            if getattr(other, what) != getattr(known[0], what):
-                expected = f"expected members with the same {what}: {getattr(known[0], what)}"
+            if getattr(other, what) != getattr(descriptions[0], what):
+                expected = f"expected members with the same {what}: {getattr(descriptions[0], what)}"
                 raise InputError(expected, got=getattr(other, what), where=f"member {number}")

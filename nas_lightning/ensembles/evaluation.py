@@ -165,11 +165,11 @@ def _batches(
 
 def check_images(ensemble: Ensemble, data: ImageData) -> None:
     """Raise unless the images are those that the members take."""
-    known = ensemble.known[0]
+    description = ensemble.descriptions[0]
     for what in ("image", "classes", "mean", "std"):
-        if getattr(known, what) != tuple(getattr(data, what)):
+        if getattr(description, what) != tuple(getattr(data, what)):
             raise InputError(
-                f"expected images as the members were trained on, with {what} {getattr(known, what)}",
+                f"expected images as the members were trained on, with {what} {getattr(description, what)}",
                 got=getattr(data, what),
                 where="dataset",
             )

@@ -44,7 +44,7 @@ class Plan(ABC):
         return []
 
     @abstractmethod
-    def members(self, index: int, found: int) -> list[Member]:
+    def members(self, index: int, count: int) -> list[Member]:
         """What to train, with the architecture that was chosen out of how many there are."""
 
     def assemble(self, runs: Sequence[Path], **own: Any) -> Ensemble:
@@ -55,18 +55,18 @@ class Plan(ABC):
 class EveryArchitecture(Plan):
     """Each architecture of a genotype file once, each with a seed of its own."""
 
-    def members(self, index: int, found: int) -> list[Member]:
-        if found < 2:
+    def members(self, index: int, count: int) -> list[Member]:
+        if count < 2:
             raise InputError(
                 "expected a file of several architectures, such as a run of strategy=nesbs, or ensemble=deep",
-                got=found,
+                got=count,
                 where="genotype",
             )
         if index:
             raise InputError(
                 "expected no genotype.index with ensemble=all, which takes each", got=index, where="genotype"
             )
-        return [Member(i, i) for i in range(found)]
+        return [Member(i, i) for i in range(count)]
 
 
 class RandomPool(Plan):
@@ -96,8 +96,8 @@ class RandomPool(Plan):
             expected = f"expected fewer architectures: {space.name} has not as many"
             raise InputError(expected, got=self.pool, where="ensemble.pool") from None
 
-    def members(self, index: int, found: int) -> list[Member]:
-        return [Member(i, i) for i in range(found)]
+    def members(self, index: int, count: int) -> list[Member]:
+        return [Member(i, i) for i in range(count)]
 
 
 class SeveralSeeds(Plan):
@@ -111,7 +111,7 @@ class SeveralSeeds(Plan):
     def __init__(self, count: Several = 3) -> None:
         self.count = count
 
-    def members(self, index: int, found: int) -> list[Member]:
+    def members(self, index: int, count: int) -> list[Member]:
         return [Member(index, number) for number in range(self.count)]
 
 
@@ -127,12 +127,12 @@ class DropPathPasses(Plan):
     def __init__(self, rate: Between0And1 = 0.01, passes: PositiveInt = 10) -> None:
         self.rate, self.passes = rate, passes
 
-    def members(self, index: int, found: int) -> list[Member]:
+    def members(self, index: int, count: int) -> list[Member]:
         return [Member(index, 0)]
 
     def assemble(self, runs: Sequence[Path], **own: Any) -> Ensemble:
         one = Ensemble.of_runs(runs, **own)
-        return McDropPath(one.members[0], one.known, rate=self.rate, passes=self.passes).eval()
+        return McDropPath(one.members[0], one.descriptions, rate=self.rate, passes=self.passes).eval()
 
 
 class TrainedRuns(Plan):
@@ -151,7 +151,7 @@ class TrainedRuns(Plan):
         if len(self.runs) < 2:
             raise InputError("expected at least two trained networks", got=given, where="ensemble.runs")
 
-    def members(self, index: int, found: int) -> list[Member]:
+    def members(self, index: int, count: int) -> list[Member]:
         return []
 
     def assemble(self, runs: Sequence[Path], **own: Any) -> Ensemble:

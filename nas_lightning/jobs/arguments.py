@@ -25,13 +25,13 @@ def arguments(target: Callable[..., Any]) -> dict[str, Any] | None:
     if isinstance(target, type):
         ancestors = target.__mro__[:-1]  # `object` takes nothing
         chain = [vars(ancestor)["__init__"] for ancestor in ancestors if "__init__" in vars(ancestor)]
-    known: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
     for function in chain:
         named, passes_on = _signature(function)
-        known = {**named, **known}
+        hints = {**named, **hints}
         if not passes_on:
-            return known
-    return known if isinstance(target, type) else None
+            return hints
+    return hints if isinstance(target, type) else None
 
 
 def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:

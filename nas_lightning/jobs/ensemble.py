@@ -120,7 +120,7 @@ def conclude(
     evaluation = evaluate(together, batches)
     findings = ensemble_findings(together, evaluation, selection, batches, data.name)
     files = findings.write(folder)
-    size, described = cost(together, data.image), together.known
+    size, described = cost(together, data.image), together.descriptions
     facts = RunFacts(
         "ensemble",
         seed=seed,

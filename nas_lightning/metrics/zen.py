@@ -77,16 +77,16 @@ def last_features(network: nn.Module, weights: dict[str, Tensor], x: Tensor) -> 
 @contextmanager
 def _variances(network: nn.Module) -> Iterator[list[Tensor]]:
     """The mean over channels of the variance of each batch norm's input, call by call."""
-    found: list[Tensor] = []
+    variances: list[Tensor] = []
 
     def note(norm: nn.Module, args: tuple[Tensor, ...]) -> None:
         others = [axis for axis in range(args[0].dim()) if axis != 1]
-        found.append((args[0] - args[0].mean(dim=others, keepdim=True)).square().mean())
+        variances.append((args[0] - args[0].mean(dim=others, keepdim=True)).square().mean())
 
     norms = [module for module in network.modules() if isinstance(module, BATCH_NORMS)]
     handles = [norm.register_forward_pre_hook(note) for norm in norms]
     try:
-        yield found
+        yield variances
     finally:
         for handle in handles:
             handle.remove()

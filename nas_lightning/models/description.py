@@ -143,10 +143,10 @@ def weights_of(network: nn.Module) -> dict[str, Tensor]:
     return {k: v for k, v in network.state_dict().items() if not k.startswith(_AUXILIARY)}
 
 
-def check_same(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], where: object = None) -> None:
+def check_same(expected: Mapping[str, Tensor], stored: Mapping[str, Tensor], where: object = None) -> None:
     """Raise for the first name that not both have, or not of the same shape."""
-    shapes = [{name: tuple(value.shape) for name, value in state.items()} for state in (expected, found)]
-    for name in [*expected, *found]:
+    shapes = [{name: tuple(value.shape) for name, value in state.items()} for state in (expected, stored)]
+    for name in [*expected, *stored]:
         shape, got = (known.get(name, "nothing") for known in shapes)
         if shape != got:
             raise InputError(f"expected the same network: {shape} for {name}", got=got, where=where)

@@ -70,17 +70,17 @@ def save(
 
     `mean` and `std` are what images were normalised with, None: they were not.
     """
-    known = description(space, genotype, sizes, image, classes, mean, std)
-    known.check(network)
-    return write(network, path, known)
+    about = description(space, genotype, sizes, image, classes, mean, std)
+    about.check(network)
+    return write(network, path, about)
 
 
-def write(network: nn.Module, path: str | Path, known: Description) -> Path:
+def write(network: nn.Module, path: str | Path, about: Description) -> Path:
     """Write the weights of a network with what is known of it, complete or not at all."""
     path = Path(path)
     weights = {name: value.detach().cpu().contiguous() for name, value in weights_of(network).items()}
     with replacing(path) as partial:
-        save_file(weights, partial, {_KEY: known.to_json()})  # two keys would come in random order
+        save_file(weights, partial, {_KEY: about.to_json()})  # two keys would come in random order
     return path
 
 
@@ -97,13 +97,13 @@ def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> n
     A file imports nothing: a space of your own is `space=<its class>` or known by the `folders=[…]` of your
     configuration, operations of your own are `operations=["my_ops.GhostConv"]`.
     """
-    known, weights = _read(path, weights=True, **own)
+    about, weights = _read(path, weights=True, **own)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
-        network = known.network()
+        network = about.network()
     check_same(network.state_dict(), weights, path)
     network.load_state_dict(weights, assign=True)
     network = network.to(memory_format=torch.channels_last).eval()
-    return nn.Sequential(Normalise(known.mean, known.std), network).eval() if with_normalisation else network
+    return nn.Sequential(Normalise(about.mean, about.std), network).eval() if with_normalisation else network
 
 
 def inherit(network: Network, path: str | Path, classes: Sequence[str]) -> bool:
@@ -111,8 +111,8 @@ def inherit(network: Network, path: str | Path, classes: Sequence[str]) -> bool:
 
     Returns whether the classifier was taken over. An auxiliary head is always a new one.
     """
-    known, weights = _read(path, weights=True)
-    whole = known.classes == tuple(classes)
+    about, weights = _read(path, weights=True)
+    whole = about.classes == tuple(classes)
     inherited = {name: value for name, value in weights.items() if whole or not name.startswith(_HEAD)}
     own = {name: value for name, value in weights_of(network).items() if whole or not name.startswith(_HEAD)}
     check_same(own, inherited, path)

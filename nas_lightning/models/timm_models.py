@@ -86,13 +86,13 @@ def _create(
 ) -> nn.Module:
     if genotype is None:
         raise InputError("expected an architecture, such as genotype=darts_v2 or a run's folder", where=name)
-    found, sizes, known = _find(genotype, space)
+    architecture, sizes, cfg = _find(genotype, space)
     for size in inspect.signature(space.network).parameters.keys() - _OWN:
         if size in options:
             sizes[size] = options.pop(size)
-    if not known and sizes.get("stem") == "imagenet":
-        known = _IMAGENET
-    build = partial(space.network, found, **sizes)
+    if not cfg and sizes.get("stem") == "imagenet":
+        cfg = _IMAGENET
+    build = partial(space.network, architecture, **sizes)
     with torch.device("meta"):
         info = stages(build(in_channels=3, num_classes=2).backbone)
     if options.get("features_only"):
@@ -101,7 +101,7 @@ def _create(
         NasModel,
         name,
         pretrained,
-        pretrained_cfg_overlay={**known, **(pretrained_cfg_overlay or {})},
+        pretrained_cfg_overlay={**cfg, **(pretrained_cfg_overlay or {})},
         feature_cfg={"out_indices": tuple(range(len(info))), "feature_cls": "getter"},
         build=build,
         feature_info=info,
@@ -124,12 +124,12 @@ def _find(
             raise InputError(f"expected an architecture of the space {space.name!r}", got=text)
         return space.parse(chosen), {}, {}
     if (os.path.isdir(text) and file_of(text).is_file()) or text.endswith(".safetensors"):
-        known = describe(text)
-        space.check(known.genotype)
-        sizes = {size: value for size, value in known.sizes.items() if size not in _OWN}
-        cfg = {"mean": known.mean, "std": known.std, "num_classes": len(known.classes), "crop_pct": 1.0}
-        source = {"file": str(file_of(text)), "label_names": known.classes}
-        return known.genotype, sizes, {"input_size": known.image, **cfg, **source}
+        about = describe(text)
+        space.check(about.genotype)
+        sizes = {size: value for size, value in about.sizes.items() if size not in _OWN}
+        cfg = {"mean": about.mean, "std": about.std, "num_classes": len(about.classes), "crop_pct": 1.0}
+        source = {"file": str(file_of(text)), "label_names": about.classes}
+        return about.genotype, sizes, {"input_size": about.image, **cfg, **source}
     if os.path.exists(text):
         return read_genotypes(text)[0], {}, {}
     if text.isidentifier():

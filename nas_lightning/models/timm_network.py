@@ -84,16 +84,16 @@ class NasModel(nn.Module):
         taken, last = feature_take_indices(len(self.feature_info), indices)
         cells = [self.feature_info[index]["cell"] for index in taken]
         stop = self.feature_info[last]["cell"] if stop_early or intermediates_only else -1
-        found = []
+        intermediates = []
         for index, features in enumerate(self.backbone.cells_outputs(channels_last(x))):
             if index in cells:
                 final = norm and index == len(self.backbone.widths) - 1
-                found.append(self.backbone.final(features) if final else features)
+                intermediates.append(self.backbone.final(features) if final else features)
             if index == stop:
                 break
         if intermediates_only:
-            return found
-        return (features if stop_early else self.backbone.final(features)), found
+            return intermediates
+        return (features if stop_early else self.backbone.final(features)), intermediates
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Which parameters have a learning rate in common where it falls with depth: each cell's."""
@@ -121,14 +121,14 @@ def stages(backbone: Backbone) -> list[dict[str, Any]]:
 
     for name, module in backbone.eval().named_modules(prefix="backbone"):
         watch(module, name)
-    found = {}
+    stage_of = {}
     for index, x in enumerate(backbone.cells_outputs(torch.empty(1, 3, _SIDE, _SIDE, device="meta"))):
         outermost = next(name for output, name in reversed(made) if output is x)
         reduction = _SIDE // x.shape[-1]
-        found[reduction] = {
+        stage_of[reduction] = {
             "num_chs": x.shape[1],
             "reduction": reduction,
             "module": outermost,
             "cell": index,
         }
-    return list(found.values())
+    return list(stage_of.values())

@@ -107,22 +107,22 @@ def _differing_rows(runs: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
 
 def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
     """The (first) architecture of each run; edges are marked where not all of the same space have them."""
-    found = {
+    genotypes_of = {
         name: read_genotypes(record.run)[0]
         for name, record in records.items()
         if (record.run / FILE_NAME).is_file()
     }
-    if not found:
+    if not genotypes_of:
         return None
     spaces: dict[Any, list[Any]] = {}
-    for genotype in found.values():
+    for genotype in genotypes_of.values():
         spaces.setdefault((genotype.space, *(name for name, _ in genotype)), []).append(genotype)
     plain = {key: common_edges(genotypes) for key, genotypes in spaces.items()}
     shapes = {
         name: shape_genotype(genotype, plain=plain[(genotype.space, *(cell for cell, _ in genotype))])
-        for name, genotype in found.items()
+        for name, genotype in genotypes_of.items()
     }
-    return {"shapes": shapes, "kinds": kinds_in(list(found.values()))}
+    return {"shapes": shapes, "kinds": kinds_in(list(genotypes_of.values()))}
 
 
 def _curves(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:

@@ -15,14 +15,16 @@ def draw_distinct(space: SearchSpace, count: int, generator: torch.Generator) ->
     """`count` architectures, each another, uniformly drawn."""
     if count < 1:
         raise InputError("expected at least one architecture", got=count, where="strategy.count")
-    found: dict[Genotype, None] = {}
+    distinct: dict[Genotype, None] = {}
     repeats = 0  # in a row
-    while len(found) < count:
+    while len(distinct) < count:
         genotype = space.sample(generator)
-        repeats = repeats + 1 if genotype in found else 0
+        repeats = repeats + 1 if genotype in distinct else 0
         if repeats > _MOST_REPEATS:
             raise InputError(
-                f"expected a count that the space has: found {len(found)}", got=count, where="strategy.count"
+                f"expected a count that the space has: found {len(distinct)}",
+                got=count,
+                where="strategy.count",
             )
-        found[genotype] = None
-    return list(found)
+        distinct[genotype] = None
+    return list(distinct)

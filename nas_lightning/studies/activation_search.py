@@ -64,16 +64,16 @@ class ActivationSearchStudy(Study):
         """Search, or read what was searched before; average over the seeds."""
         if not isinstance(space, Mlp):
             raise InputError("expected space=mlp", got=space.name, where="space")
-        found = []
+        searches = []
         for seed in range(self.seeds):
             torch.manual_seed(seed)
             strategy = ActivationSearch(space, supernet(), seed=seed, lr=self.lr, arch_lr=self.arch_lr)
-            found.append(self._search(strategy, data, trainer, folder / "searches" / f"{seed}.json"))
+            searches.append(self._search(strategy, data, trainer, folder / "searches" / f"{seed}.json"))
         weights = {
-            name: np.array([one[name] for one in found], dtype=np.float64) for name in (ACTIVATION, SKIPS)
+            name: np.array([one[name] for one in searches], dtype=np.float64) for name in (ACTIVATION, SKIPS)
         }
         shares, skips = weights[ACTIVATION], weights[SKIPS][:, :, -1]  # (seeds, L − 1, ops), (seeds, L − 2)
-        accuracies = np.array([one["valid_accuracy"] for one in found], dtype=np.float64)
+        accuracies = np.array([one["valid_accuracy"] for one in searches], dtype=np.float64)
         what = f"{data.name}, {self.seeds} searches of {self.epochs} epochs"
         by_name = {name: shares[:, :, column] for column, name in enumerate(space.activations)}
         return Findings(

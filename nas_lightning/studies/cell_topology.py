@@ -91,7 +91,7 @@ class CellTopology(Study):
         L, before = lipschitz(x), narrowest_gradients(W, x, t)
         same = [variance(g) for g in widest_gradients(W, x, t)]
         composed = [variance(g) for g in widest_gradients(products(W), x, t)]
-        found = []
+        shares = []
         for i in range(n):
             step = 10.0 ** float(torch.rand((), generator=generator) * 4 - 3) * normal(c, c)
             moved = [matrix + step if j == i else matrix for j, matrix in enumerate(W)]
@@ -100,10 +100,10 @@ class CellTopology(Study):
             spread = variance(before[i])
             bounds = [variance_bound(norms, sigma, i) for sigma in (same, composed)]
             of_bounds = [spread / bound for bound in bounds]
-            found.append(
+            shares.append(
                 Shares(norms[i], ratio / L, ratio / printed, ratio / proved, spread / same[i], *of_bounds)
             )
-        return found
+        return shares
 
 
 class Shares(NamedTuple):

@@ -198,7 +198,7 @@ class CorrelationSettings(Study):
         return norm * abs(norm)
 
     def _figures(self, varied: Sequence[Variation], scores: Scores, accuracy: Values) -> dict[str, Figure]:
-        found = {}
+        pictures = {}
         if varied:
             panels = {
                 one.title: {
@@ -210,9 +210,9 @@ class CorrelationSettings(Study):
                 }
                 for one in varied
             }
-            found["settings"] = figures.lines(panels, "Spearman's ρ of the metric alone")
+            pictures["settings"] = figures.lines(panels, "Spearman's ρ of the metric alone")
         if self.agnostic:
             true, *random = (self._t(scores[pool]) for pool in (MAIN, *RANDOM))
             points = {pool.replace("_", " "): (true, t) for pool, t in zip(RANDOM, random, strict=True)}
-            found["agnosticism"] = figures.against(points, "t(A), true images and labels", "t(A), random")
-        return found
+            pictures["agnosticism"] = figures.against(points, "t(A), true images and labels", "t(A), random")
+        return pictures

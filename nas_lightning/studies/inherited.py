@@ -104,7 +104,7 @@ class Inherited(Study):
         networks = train_networks(chosen, network, data, retrain, trainer, folder / "trained", self.seed)
         true = evaluate(Ensemble(networks), every_test_batch(data.data))
         estimated = torch.stack([judge.predict(genotype) for genotype in chosen]).cpu()
-        found = {
+        pairs_of = {
             name: {
                 size: (
                     over_subsets(measure, estimated, judge.labels.cpu(), size),
@@ -116,18 +116,18 @@ class Inherited(Study):
         }
         return Findings(
             [
-                *(self._table(name, pairs, data.name) for name, pairs in found.items()),
-                self._each(chosen, found),
+                *(self._table(name, pairs, data.name) for name, pairs in pairs_of.items()),
+                self._each(chosen, pairs_of),
             ],
             {
                 f"inherited_{name}": _figure(
                     pairs, f"estimated {name}, inherited weights", f"true {name}, trained from scratch"
                 )
-                for name, pairs in found.items()
+                for name, pairs in pairs_of.items()
             },
             {
                 f"spearman/{name}/{size}": rho
-                for name, pairs in found.items()
+                for name, pairs in pairs_of.items()
                 for size, pair in pairs.items()
                 if not isnan(rho := spearman(*pair))
             },
@@ -178,10 +178,12 @@ class Inherited(Study):
             f"Agreement: the share of the {self.top:.0%} truly best that are among those estimated best",
         )
 
-    def _each(self, chosen: Sequence[Genotype], found: dict[str, dict[int, tuple[Values, Values]]]) -> Table:
+    def _each(
+        self, chosen: Sequence[Genotype], pairs_of: dict[str, dict[int, tuple[Values, Values]]]
+    ) -> Table:
         """The numbers of the architectures themselves, where they were asked for."""
         columns, values = ["architecture"], []
-        for name, pairs in found.items():
+        for name, pairs in pairs_of.items():
             if 1 in pairs:
                 columns += [f"estimated {name}", f"true {name}"]
                 values += [part.tolist() for part in pairs[1]]

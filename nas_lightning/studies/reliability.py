@@ -36,13 +36,13 @@ def seconds_of(pool: Pool, setting: Setting, metrics: Mapping[str, Mapping[str, 
 
 
 def _seconds(pool: Pool, setting: Setting, metrics: Mapping[str, Metric]) -> float:
-    found = []
+    seconds = []
     for genotype in pool.genotypes[:_TIMED]:
         network = setting.network(genotype)
         start = time.process_time()
         score(network, setting.batch, metrics)
-        found.append(time.process_time() - start)
-    return statistics.median(found)
+        seconds.append(time.process_time() - start)
+    return statistics.median(seconds)
 
 
 def top_mean(scores: Values, accuracy: Values, share: float = 0.1) -> float:

@@ -104,14 +104,14 @@ class Temperature(Study):
             InheritedWeights(space, strategy.supernet, every_test_batch(data.data)),
         )
         path = folder / TRIALS_FILE
-        found: dict[str, list[Numbers]] = read_records(path)
+        numbers_of: dict[str, list[Numbers]] = read_records(path)
         for key, what in self._trials():
-            if key not in found:
-                found[key] = list(what(strategy, *judges))
-                write_whole(path, json_text(found, 1) + "\n")
-                print(f"{key}: error {100 * found[key][-1]['error']:.2f} %", flush=True)
+            if key not in numbers_of:
+                numbers_of[key] = list(what(strategy, *judges))
+                write_whole(path, json_text(numbers_of, 1) + "\n")
+                print(f"{key}: error {100 * numbers_of[key][-1]['error']:.2f} %", flush=True)
         return TrialNumbers(
-            found, self.taus, self.deltas, self.sampling.size, self.sampling.rounds, self.trials
+            numbers_of, self.taus, self.deltas, self.sampling.size, self.sampling.rounds, self.trials
         ).findings(data.name)
 
     def _train_posterior(

@@ -78,7 +78,7 @@ class TwoLayerOrder(Study):
     Args:
         candidates: h, for each of which models are drawn.
         models: drawn for each h.
-        found: of them whose α and W are found again.
+        refits: of them whose α and W are found again.
         steps: of finding.
         lr: of the weights' Adam.
         arch_lr: η of the exponentiated gradient.
@@ -87,7 +87,7 @@ class TwoLayerOrder(Study):
         samples: inputs.
         seed: of all that is drawn.
 
-    >>> findings = TwoLayerOrder(candidates=[2], models=2, found=0, samples=32).run()
+    >>> findings = TwoLayerOrder(candidates=[2], models=2, refits=0, samples=32).run()
     >>> [table.name for table in findings.tables], 0 < findings.numbers["tau_2"] <= 1
     (['order', 'pairs'], True)
     """
@@ -98,7 +98,7 @@ class TwoLayerOrder(Study):
         *,
         candidates: Annotated[Sequence[Candidates], entries(1)] = (2, 3, 4, 5),
         models: PositiveInt = 100,
-        found: NonNegativeInt = 5,
+        refits: NonNegativeInt = 5,
         steps: PositiveInt = 500,
         lr: PositiveFloat = 0.02,
         arch_lr: PositiveFloat = 0.1,
@@ -107,9 +107,9 @@ class TwoLayerOrder(Study):
         samples: PositiveInt = 512,
         seed: int = 0,
     ) -> None:
-        if found > models:
-            raise InputError("expected no more than there are models", got=found, where="study.found")
-        self.candidates, self.models, self.found, self.steps = list(candidates), models, found, steps
+        if refits > models:
+            raise InputError("expected no more than there are models", got=refits, where="study.refits")
+        self.candidates, self.models, self.refits, self.steps = list(candidates), models, refits, steps
         self.lr, self.arch_lr = lr, arch_lr
         self.width, self.dimension, self.samples, self.seed = width, dimension, samples, seed
 
@@ -123,7 +123,7 @@ class TwoLayerOrder(Study):
             drawn = [self.draw(h, generator) for _ in range(self.models)]
             given = [_judge(model, x, model.labels(x)) for model, x in drawn]
             found = []
-            for model, x in drawn[: self.found]:
+            for model, x in drawn[: self.refits]:
                 y = model.labels(x)
                 found.append(_judge(self.find(model, x, y, generator), x, y))
             judged = {"given": given, "found": found}

@@ -64,7 +64,7 @@ def test_what_is_saved_predicts_the_same(trained, x, tmp_path):
         again = Ensemble.load(folder)
         assert not again.training
         assert torch.equal(again.predict_proba(x), ensemble.predict_proba(x))
-        assert again.known == ensemble.known
+        assert again.descriptions == ensemble.descriptions
     alone = load(tmp_path / "run" / "ensemble" / "member_2.safetensors")
     assert torch.equal(alone(x), trained[0][1](x))
 

@@ -68,7 +68,7 @@ def test_kernels_over_depth():
 
 
 def test_orders_of_alpha():
-    study = TwoLayerOrder(candidates=[2, 4], models=20, found=1, steps=200, samples=128)
+    study = TwoLayerOrder(candidates=[2, 4], models=20, refits=1, steps=200, samples=128)
     rows = {(row[0], row[1]): row for row in study.run().tables[0].rows}
     assert rows["given", 2][2:8] == [20, 20, 20, 20, 0, 0]  # theorem 1
     assert rows["given", 2][8].value == 1.0

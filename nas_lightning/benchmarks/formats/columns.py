@@ -66,7 +66,7 @@ def require_columns(columns: Columns, names: Sequence[str], path: Path) -> None:
 
 def parse_percentages(values: Sequence[Any], name: str, path: Path) -> list[float]:
     """The values as numbers; raises for the first that is no percentage."""
-    found = []
+    accuracies = []
     for number, value in enumerate(values, 1):
         try:
             accuracy = float(value)
@@ -75,8 +75,8 @@ def parse_percentages(values: Sequence[Any], name: str, path: Path) -> list[floa
         if not 0 <= accuracy <= 100:
             expected = f"expected {name} as a percentage from 0 to 100"
             raise InputError(expected, got=value, where=f"{path}, row {number}")
-        found.append(accuracy)
-    return found
+        accuracies.append(accuracy)
+    return accuracies
 
 
 def run_convert(

@@ -80,7 +80,7 @@ def columns(api: Any, *, forget: bool = False) -> Columns:
 
     With `forget`, an architecture that the package has read from a folder of its own leaves the memory again.
     """
-    found: dict[str, list[Any]] = {ARCH: list(api.meta_archs)}
+    values_of: dict[str, list[Any]] = {ARCH: list(api.meta_archs)}
     for index in range(len(api.meta_archs)):
         for dataset, name in _OFFICIAL_NAMES.items():
             valid = _VALID_NAMES[dataset]
@@ -90,10 +90,10 @@ def columns(api: Any, *, forget: bool = False) -> Columns:
                 f"{dataset}-valid-12": _accuracy(api, index, valid, "12", "valid-accuracy"),
             }
             for column, value in row.items():
-                found.setdefault(column, []).append(value)
+                values_of.setdefault(column, []).append(value)
         if forget:
             api.arch2infos_dict.clear()
-    return {name: values for name, values in found.items() if None not in values}
+    return {name: values for name, values in values_of.items() if None not in values}
 
 
 def _accuracy(api: Any, index: int, dataset: str, epochs: str, what: str) -> float | None:

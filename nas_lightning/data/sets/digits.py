@@ -39,13 +39,13 @@ class Digits(SmallImages):
         super().__init__(batch_size=batch_size, crop_padding=crop_padding, **image_data)
 
     def load(self) -> Contents:
-        found = load_digits()
+        stored = load_digits()
         images = (
-            torch.from_numpy(found.images * (255 / 16)).round().to(torch.uint8).unsqueeze(1)
+            torch.from_numpy(stored.images * (255 / 16)).round().to(torch.uint8).unsqueeze(1)
         )  # (n, 1, 8, 8)
-        labels = torch.from_numpy(found.target).long()
+        labels = torch.from_numpy(stored.target).long()
         train, test = stratified_split(labels, 0.8, generator(CONTENT, 0))
         everything = TensorSamples(images, labels)
         mean, std = statistics(images[train])
-        classes = tuple(str(digit) for digit in found.target_names)
+        classes = tuple(str(digit) for digit in stored.target_names)
         return Contents(everything.select(train), everything.select(test), classes, mean, std)

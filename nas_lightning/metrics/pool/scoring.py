@@ -65,17 +65,17 @@ def score_pool(
     genotypes = list(genotypes)
     pool = {space.notation(genotype): genotype for genotype in genotypes}
     file = None if path is None else PoolFile(Path(path), list(metrics), _settings(space, work))
-    found = {} if file is None else file.read()
-    todo = {name: genotype for name, genotype in pool.items() if name not in found}
+    scores_of = {} if file is None else file.read()
+    todo = {name: genotype for name, genotype in pool.items() if name not in scores_of}
     done = _run(work, list(todo.items()), workers, backend)
     started = len(pool) - len(todo)
     for name, scores in tqdm(
         done, total=len(pool), initial=started, unit="arch", disable=_disable_bar(progress)
     ):
-        found[name] = scores
+        scores_of[name] = scores
         if file is not None:
             file.append(name, scores)
-    return [found[space.notation(genotype)] for genotype in genotypes]
+    return [scores_of[space.notation(genotype)] for genotype in genotypes]
 
 
 @dataclass(frozen=True)

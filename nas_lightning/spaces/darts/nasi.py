@@ -158,7 +158,7 @@ class DartsNasi(DartsCells):
     def neighbours(self, genotype: Genotype) -> list[Genotype]:
         """One node with one other operation, or with one other input."""
         self.check(genotype)
-        found = []
+        neighbours = []
         for kind, cell in genotype:
             for node in self.inner:
                 rest = [edge for edge in cell.edges if edge.target != node]
@@ -171,8 +171,8 @@ class DartsNasi(DartsCells):
                 changes += [(ops, other) for other in others if len({*other, *sources}) == 3]
                 for new_ops, new_sources in changes:
                     changed = Cell([*rest, *_paired(new_ops, new_sources, node)], INPUTS, self.inner)
-                    found.append(self.genotype_of({**dict(genotype), kind: changed}))
-        return found
+                    neighbours.append(self.genotype_of({**dict(genotype), kind: changed}))
+        return neighbours
 
 
 def _largest(scores: Sequence[float]) -> list[int]:

@@ -132,7 +132,7 @@ class DartsSpace(DartsCells):
     def neighbours(self, genotype: Genotype) -> list[Genotype]:
         """One edge with another operation, or from another node that does not feed its node yet."""
         self.check(genotype)
-        found = []
+        neighbours = []
         for kind, cell in genotype:
             for index, edge in enumerate(cell.edges):
                 others = [e for i, e in enumerate(cell.edges) if i != index]
@@ -140,5 +140,5 @@ class DartsSpace(DartsCells):
                 for op, source in product(real_ops(self.group), sorted(free)):
                     if (op == edge.op) != (source == edge.source):
                         changed = Cell([*others, Edge(op, source, edge.target)], cell.inputs, cell.output)
-                        found.append(self.genotype_of({**dict(genotype), kind: changed}))
-        return found
+                        neighbours.append(self.genotype_of({**dict(genotype), kind: changed}))
+        return neighbours

@@ -118,15 +118,17 @@ class NasBench1Shot1(ModuleSpace):
         self.check(genotype)
         module = from_cell(genotype["cell"], self.ops)
         parents = [[i for i in range(v) if module.matrix[i][v]] for v in range(1, len(module.matrix))]
-        found = []
+        neighbours = []
         for block, old in enumerate(module.ops):
             others = [[*module.ops[:block], op, *module.ops[block + 1 :]] for op in self.ops if op != old]
-            found += [self._joined(ops, parents) for ops in others]
+            neighbours += [self._joined(ops, parents) for ops in others]
         for place, kept in enumerate(parents):
             for other in combinations(range(place + 1), len(kept)):
                 if len({*other, *kept}) == len(kept) + 1:
-                    found.append(self._joined(module.ops, [*parents[:place], other, *parents[place + 1 :]]))
-        return found
+                    neighbours.append(
+                        self._joined(module.ops, [*parents[:place], other, *parents[place + 1 :]])
+                    )
+        return neighbours
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
         """The notations of NAS-Bench-101, with every block of the space."""

@@ -23,10 +23,10 @@ class RandomSearch(Strategy):
     @checked
     def __init__(self, space: SearchSpace, *, count: PositiveInt = 1, seed: int = 0) -> None:
         super().__init__(space, seed)
-        self.found = draw_distinct(space, count, self.generator)
+        self.architectures = draw_distinct(space, count, self.generator)
 
     def derive(self) -> list[Genotype]:
-        return self.found
+        return self.architectures
 
     def setup(self, stage: str) -> None:
         if self.trainer.world_size > 1:

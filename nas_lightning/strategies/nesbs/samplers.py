@@ -102,15 +102,15 @@ class Sampling:
 
 def set_of_draws(space: SearchSpace, draw: Draw, size: int, scores: Matrices) -> list[Genotype]:
     """`size` distinct draws; where a hundred bring nothing new, the best-scored neighbour of the last."""
-    found: list[Genotype] = []
+    members: list[Genotype] = []
     for _ in range(size):
         genotype = draw()
         for _ in range(_REDRAWS):
-            if genotype not in found:
+            if genotype not in members:
                 break
             genotype = draw()
-        found.append(nearest(space, genotype, scores, found))
-    return found
+        members.append(nearest(space, genotype, scores, members))
+    return members
 
 
 def monte_carlo(

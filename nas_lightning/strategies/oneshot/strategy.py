@@ -166,16 +166,16 @@ class OneShot(ArchParameters):
                 self.arch[name].copy_(self.parts.sampler.projected(self.arch[name], group))
 
     def configure_optimizers(self) -> list[Optimizer]:
-        found = super().configure_optimizers()
+        optimizers = super().configure_optimizers()
         optimizer = self.parts.arch_optimizer
         if optimizer is None:
-            return found
+            return optimizers
         groups, sampler = self.space.groups, self.parts.sampler
         free = {id(self.arch[name]) for name, group in groups.items() if not sampler.decays(group)}
         decaying = [parameter for parameter in self.arch_list if id(parameter) not in free]
         others = [parameter for parameter in self.arch_list if id(parameter) in free]
         lr = optimizer.default_lr if self.arch_lr is None else self.arch_lr
-        return [*found, optimizer.build(decaying, others, lr)]
+        return [*optimizers, optimizer.build(decaying, others, lr)]
 
     # What the search has come to
 
@@ -225,18 +225,18 @@ class OneShot(ArchParameters):
         self.stop_memory = dict(checkpoint.get(_STOPPING, {}))
 
     def epoch_metrics(self) -> Mapping[str, float | Tensor]:
-        found: dict[str, float | Tensor] = {}
+        metrics: dict[str, float | Tensor] = {}
         if self.parts.sampler.learns:
             groups, probabilities = self.space.groups, self.probabilities()
-            found.update(self.parts.sampler.metrics(self.by_name, self.epoch, groups))
+            metrics.update(self.parts.sampler.metrics(self.by_name, self.epoch, groups))
             for regulariser in self.parts.regularisers:
-                found.update(regulariser.metrics(probabilities, self.epoch, groups))
-            found.update(skip_counts(self.space, self.scores()))
+                metrics.update(regulariser.metrics(probabilities, self.epoch, groups))
+            metrics.update(skip_counts(self.space, self.scores()))
         if self.parts.selection is not None:
             judgement = self.best()[1]
             side = "selected" if self._validates() else "valid"
-            found.update({f"{side}_loss": judgement.loss, f"{side}_accuracy": judgement.accuracy})
-        return found
+            metrics.update({f"{side}_loss": judgement.loss, f"{side}_accuracy": judgement.accuracy})
+        return metrics
 
     def _validates(self) -> bool:
         return self.parts.arch_step is not None and self.parts.arch_step.validates

@@ -46,15 +46,15 @@ def narrowest_gradients(W: Matrices, x: Tensor, t: Tensor) -> list[Tensor]:
     """∂f̂/∂W⁽ⁱ⁾ of each sample, by (A.4) from those of the widest cell with the same outputs."""
     wide = widest_gradients(products(W), x, t)
     eye = torch.eye(x.shape[1], dtype=x.dtype)
-    found = []
+    gradients = []
     for i in range(len(W)):
         before = products(W[:i])[-1] if i else eye
         after, total = eye, torch.zeros_like(wide[i])
         for k in range(i, len(W)):
             after = W[k] @ after if k > i else eye
             total = total + after.T @ wide[k] @ before.T
-        found.append(total)
-    return found
+        gradients.append(total)
+    return gradients
 
 
 def lipschitz(x: Tensor) -> float:
