@@ -10,6 +10,11 @@ from collections.abc import Iterable
 class InputError(ValueError):
     """Something the user gave does not fit. The message says what was expected, what came, and where.
 
+    Args:
+        expected: a sentence that begins with "expected".
+        got: what came; None: the message does not say.
+        where: a file, a setting, an argument; None: the message does not say.
+
     >>> raise InputError("expected an operation", got="sep_conv_4x4", where="conf/genotype/mine.yaml")
     Traceback (most recent call last):
     ...

@@ -29,7 +29,13 @@ MOST_NODES = 1000  # far above any published cell; keeps a mistyped number from 
 
 
 class Edge(NamedTuple):
-    """The operation `op` takes node `source` to node `target`."""
+    """The operation `op` takes node `source` to node `target`.
+
+    Args:
+        op: the operation's name.
+        source: the node that it reads.
+        target: the node that it adds to.
+    """
 
     op: str
     source: int
@@ -38,7 +44,13 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its edges in the order of (target, source, op), its input nodes and its output nodes."""
+    """One cell: its edges in the order of (target, source, op), its input nodes and its output nodes.
+
+    Args:
+        edges: in any order; they are sorted.
+        inputs: how many nodes are the cell's inputs.
+        output: the nodes that the output is made of.
+    """
 
     edges: tuple[Edge, ...]
     inputs: int
@@ -80,6 +92,9 @@ class Cell:
 
 class FrozenMap(Mapping[str, Any]):
     """A mapping of what JSON has that never changes: it can be hashed, and its lists are tuples.
+
+    Args:
+        values: names and what JSON has.
 
     >>> FrozenMap({"ops": ["skip_connect"], "nodes": 2})
     FrozenMap({'nodes': 2, 'ops': ('skip_connect',)})

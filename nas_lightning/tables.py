@@ -12,7 +12,12 @@ from nas_lightning.text import format_error, format_number
 
 
 class Estimate(NamedTuple):
-    """A number and its standard error."""
+    """A number and its standard error.
+
+    Args:
+        value: the number.
+        error: its standard error.
+    """
 
     value: float
     error: float

@@ -36,8 +36,8 @@ _OBJECTS = ("trainer.logger", "trainer.callbacks", "trainer.profiler", "trainer.
 class Leaf(NamedTuple):
     """A plain value in a word, and the names that lead to it."""
 
-    path: tuple[str, ...]
-    value: object
+    path: tuple[str, ...]  # the outermost first
+    value: object  # a number, a text, true, false or None
 
 
 def own_words(words: Sequence[str], folders: Sequence[Path] = ()) -> list[str]:

@@ -23,6 +23,7 @@ class Memory(NamedTuple):
     weights: int
     """Parameters and statistics of the network, with the copies of optimiser and running average."""
     gradients: int
+    """Of the parameters."""
 
     @property
     def total(self) -> int:

@@ -34,7 +34,13 @@ class Samples(ABC):
 
 
 class TensorSamples(Samples):
-    """Images in memory: (n, c, h, w) bytes."""
+    """Images in memory: (n, c, h, w) bytes.
+
+    Args:
+        images: bytes: (n, c, h, w).
+        labels: of the chosen rows: (rows,).
+        rows: which of the images; None: all.
+    """
 
     def __init__(self, images: Tensor, labels: Tensor, rows: Tensor | None = None) -> None:
         """`labels` are those of the chosen `rows` of the images; by default of all."""

@@ -58,7 +58,11 @@ def loss_gradient(network: Network, x: Tensor, y: Tensor) -> Tensor:
 @checked
 @dataclass(frozen=True)
 class Fgsm(Attack):
-    """x' = clip(x + ε sign ∇_x L) (Goodfellow et al. 2015, arXiv:1412.6572, section 4)."""
+    """x' = clip(x + ε sign ∇_x L) (Goodfellow et al. 2015, arXiv:1412.6572, section 4).
+
+    Args:
+        epsilon: ε, the largest change of a pixel.
+    """
 
     epsilon: PositiveFloat = 0.01
 
@@ -72,6 +76,12 @@ class Pgd(Attack):
     """x ← Π(x + η sign ∇_x L), from a random start (Madry et al. 2018, arXiv:1706.06083, section 2.1).
 
     Π projects on the L∞ ball of radius ε around the image and on [0, 1].
+
+    Args:
+        epsilon: ε, the largest change of a pixel.
+        step: η.
+        steps: how many.
+        random_start: begin anywhere in the ball; else at the image.
     """
 
     epsilon: PositiveFloat = 0.01
@@ -100,6 +110,14 @@ class CarliniWagner(Attack):
     by Adam. For each image the search for c halves [constant_low, constant_high] on a logarithmic scale: down
     after a success, up otherwise. Of all x' that were misclassified the nearest is returned; the image itself
     where there was none.
+
+    Args:
+        confidence: by how much another logit has to be larger.
+        constant_low: the smallest c.
+        constant_high: the largest c.
+        search_steps: values of c that are tried.
+        steps: of Adam for each c.
+        lr: Adam's.
     """
 
     confidence: NonNegativeFloat = 0.0
@@ -159,6 +177,10 @@ class AutoAttack(Attack):
 
     APGD-CE, targeted APGD-DLR and FAB for the nine likeliest other classes, Square with 5,000 queries: images
     of ten classes or more, and hundreds of passes each. The norm is L∞; the thesis does not say its ε.
+
+    Args:
+        epsilon: ε, the largest change of a pixel.
+        seed: of the attacks' random numbers.
     """
 
     package: ClassVar[str | None] = "pyautoattack"

@@ -78,7 +78,14 @@ def calibration_error(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Quality:
-    """How good a prediction is."""
+    """How good a prediction is.
+
+    Args:
+        error: the share of wrong predictions.
+        nll: −ln p of the true class, the mean.
+        brier: Σ_k (p_k − y_k)², the mean.
+        calibration_error: the mean distance of confidence and accuracy.
+    """
 
     error: float
     nll: float

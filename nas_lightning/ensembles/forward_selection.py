@@ -25,7 +25,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Round:
-    """A set that was tried and what it came to; the members stand by their own losses, the smallest first."""
+    """A set that was tried and what it came to; the members stand by their own losses, the smallest first.
+
+    Args:
+        members: the architectures.
+        member_losses: each one's own.
+        member_accuracies: each one's own, shares of 1.
+        loss: of the averaged probabilities.
+        accuracy: of the averaged probabilities.
+        delta: δ that the sampler had; None where it has none.
+    """
 
     members: tuple[Genotype, ...]
     member_losses: tuple[float, ...]

@@ -41,6 +41,13 @@ def ntk(
 
 @dataclass(frozen=True)
 class KernelMetric(Metric):
+    """Base of the metrics of Θ₀.
+
+    Args:
+        output: what of the network Θ₀ is the kernel of, as `passes.kernel` says.
+        coupled: whether its rows are those of the whole batch's forward pass, as there.
+    """
+
     output: Output = "true_class"
     coupled: bool = False
 

@@ -32,14 +32,25 @@ Run = Callable[[Tensor], Tensor]
 
 
 class Dynamic(NamedTuple):
-    """Whether a file takes any number of images, and images of other sizes."""
+    """Whether a file takes any number of images, and images of other sizes.
+
+    Args:
+        batch: any number of images.
+        size: images of other heights and widths.
+    """
 
     batch: bool
     size: bool
 
 
 class Exported(NamedTuple):
-    """A file, its size in bytes, and how far its outputs are from the network's."""
+    """A file, its size in bytes, and how far its outputs are from the network's.
+
+    Args:
+        path: of the file.
+        size: its bytes.
+        difference: the largest, of an output.
+    """
 
     path: Path
     size: int

@@ -121,7 +121,12 @@ def inherit(network: Network, path: str | Path, classes: Sequence[str]) -> bool:
 
 
 class Normalise(nn.Module):
-    """(x − mean) / std, channel by channel."""
+    """(x − mean) / std, channel by channel.
+
+    Args:
+        mean: a number a channel.
+        std: a number a channel.
+    """
 
     mean: Tensor
     std: Tensor

@@ -34,6 +34,9 @@ class MetricsCSV(Logger):
 
     The columns are those that a row has needed so far; a new one rewrites the file.
 
+    Args:
+        folder: where the file is.
+
     >>> import tempfile
     >>> logger = MetricsCSV(tempfile.mkdtemp())
     >>> logger.log_metrics({"train_loss": 0.5, "epoch": 0}, step=9)

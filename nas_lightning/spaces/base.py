@@ -33,6 +33,11 @@ class Group:
     A row is an edge (source, target) or a node (node,); the candidates are operations, or the numbers of the
     nodes that the row's node may read. A sampled path takes `draw` candidates of each row.
 
+    Args:
+        rows: an edge (source, target) or a node (node,) each.
+        ops: the candidates of every row.
+        draw: how many candidates of a row a sampled path takes.
+
     >>> Group(((0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3")).shape
     (2, 2)
     >>> Group(((3,),), ("0", "1", "2"), draw=2).on_edges

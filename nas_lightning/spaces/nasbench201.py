@@ -167,7 +167,11 @@ class NasBench201(SearchSpace):
 
 
 class GraphCell(nn.Module):
-    """A cell of one input, whose output is its last node."""
+    """A cell of one input, whose output is its last node.
+
+    Args:
+        graph: from one input to all nodes.
+    """
 
     def __init__(self, graph: CellGraph) -> None:
         super().__init__()
@@ -178,7 +182,13 @@ class GraphCell(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3×3 convolutions beside a pooled 1×1 one: halves the resolution, doubles the channels."""
+    """Two 3×3 convolutions beside a pooled 1×1 one: halves the resolution, doubles the channels.
+
+    Args:
+        c_in: channels of the input.
+        c_out: channels of the output.
+        norm: of the convolutions.
+    """
 
     def __init__(self, c_in: int, c_out: int, norm: Norm) -> None:
         super().__init__()
@@ -191,7 +201,15 @@ class ResidualBlock(nn.Module):
 
 
 class StagedBackbone(Backbone):
-    """A 3×3 stem and three stages of cells, with residual blocks between (section 2.1, figure 1)."""
+    """A 3×3 stem and three stages of cells, with residual blocks between (section 2.1, figure 1).
+
+    Args:
+        graph: a cell's graph of so many channels.
+        norm: of the network.
+        in_channels: of the images.
+        channels: of the first stage; they double from stage to stage.
+        cells: of a stage.
+    """
 
     @checked
     def __init__(

@@ -68,6 +68,11 @@ class AuxiliaryHead(nn.Module):
 
     The pooling's two windows per side cover the map and have DARTS' sizes where DARTS defines them: 8×8
     (kernel 5, stride 3) and 7×7 (kernel 5, stride 2).
+
+    Args:
+        channels: of the feature map.
+        num_classes: of the data set.
+        second_norm: whether there is a batch norm behind the second convolution.
     """
 
     def __init__(self, channels: int, num_classes: int, second_norm: bool = True) -> None:

@@ -23,6 +23,10 @@ class Supernet(nn.Module):
     out, so a sampled path costs what the path costs. A strategy whose sampled weights do need gradients says
     by `active` which operations to compute; the others then get no gradient.
 
+    Args:
+        backbone: from images and weights to features: (b, c, h, w) → (b, widths[-1]).
+        num_classes: of the data set.
+
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
     >>> supernet = space.supernet(in_channels=3, num_classes=10, channels=8, cells=1)

@@ -36,6 +36,10 @@ class Strategy(pl.LightningModule, ABC):
 
     `generator` is where a strategy's own random numbers come from: on the CPU, the same on every process, and
     part of the checkpoint, so that sampled paths agree between processes and continue after a restart.
+
+    Args:
+        space: the search space.
+        seed: of `generator`.
     """
 
     @checked

@@ -47,7 +47,14 @@ def accuracies_of(benchmark: TabularBenchmark, genotypes: Sequence[Genotype]) ->
 
 @dataclass(frozen=True)
 class Setting:
-    """What architectures are scored in."""
+    """What architectures are scored in.
+
+    Args:
+        network: what an architecture is built as.
+        batch: images (m, c, h, w) and labels (m,).
+        scheme: how weights are drawn.
+        seed: of the weights.
+    """
 
     network: Callable[[Genotype], nn.Module]
     batch: Batch

@@ -131,7 +131,12 @@ def _collate(images: list[Tensor | InputError]) -> Tensor | InputError:
 
 
 class Fit:
-    """Resize an image until it covers height × width, and cut out its centre."""
+    """Resize an image until it covers height × width, and cut out its centre.
+
+    Args:
+        height: of the result, in pixels.
+        width: of the result, in pixels.
+    """
 
     def __init__(self, height: int, width: int) -> None:
         self.size = (width, height)

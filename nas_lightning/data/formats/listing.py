@@ -18,7 +18,14 @@ TEST_NAMES = ("test", "test.tar", "val", "val.tar", "validation", "validation.ta
 
 
 class ImageFile(NamedTuple):
-    """Where an image's bytes are: all of a file, or `size` bytes from `offset`, a `member` of a tar."""
+    """Where an image's bytes are: all of a file, or `size` bytes from `offset`, a `member` of a tar.
+
+    Args:
+        path: of the file.
+        offset: its first byte in it.
+        size: its bytes; −1: all that there are.
+        member: its name in a tar; empty: the file is no tar.
+    """
 
     path: str
     offset: int = 0
@@ -33,7 +40,13 @@ class ImageFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """Image files, their labels (n,) and what the labels stand for."""
+    """Image files, their labels (n,) and what the labels stand for.
+
+    Args:
+        files: one an image, in their order.
+        labels: the class of each: (n,).
+        classes: the names of classes.
+    """
 
     files: list[ImageFile]
     labels: Tensor

@@ -44,7 +44,12 @@ def _has(items: Iterator[object]) -> bool:
 
 
 class Features:
-    """The outputs of the blocks in one forward pass, in its order; the logits are none of them."""
+    """The outputs of the blocks in one forward pass, in its order; the logits are none of them.
+
+    Args:
+        network: whose blocks are watched.
+        samples: images of the batch.
+    """
 
     def __init__(self, network: nn.Module, samples: int) -> None:
         self.network, self.samples = network, samples

@@ -22,7 +22,16 @@ class IncompleteError(Exception):
 
 @dataclass(eq=False)
 class Call:
-    """One call of a layer."""
+    """One call of a layer.
+
+    Args:
+        layer: the module.
+        name: of the module in its network.
+        input: what it was given: (m, …).
+        output: what it returned; None where outputs are not kept.
+        version: of the memory of `output`, which counts changes in place.
+        plain: one tensor in, one tensor out.
+    """
 
     layer: nn.Module
     name: str
@@ -47,7 +56,13 @@ class Call:
 
 
 class Calls:
-    """The calls of one forward pass on the batch `x`, in its order."""
+    """The calls of one forward pass on the batch `x`, in its order.
+
+    Args:
+        network: whose layers are watched.
+        x: the batch: (m, …).
+        keep_outputs: whether the outputs are kept, too.
+    """
 
     def __init__(self, network: nn.Module, x: Tensor, *, keep_outputs: bool = False) -> None:
         self.network, self.batch, self.keep_outputs = network, len(x), keep_outputs

@@ -12,7 +12,12 @@ from nas_lightning.metrics.passes.needs import Needs
 
 
 class RectifierCodes(TorchDispatchMode):
-    """Sees every rectification, as a module or as a function: its patterns, and the sum of their kernels."""
+    """Sees every rectification, as a module or as a function: its patterns, and the sum of their kernels.
+
+    Args:
+        samples: images of the batch.
+        needs: which of patterns and kernel are computed.
+    """
 
     def __init__(self, samples: int, needs: Needs) -> None:
         super().__init__()

@@ -34,6 +34,12 @@ class Passes:
     Batch norms use the batch's statistics unless told otherwise; dropout is off. The network is as it was
     once the context is left. There is no splitting of the batch: with batch statistics that changes every
     number.
+
+    Args:
+        network: with parameters to train.
+        batch: inputs (m, …) and labels (m,).
+        needs: what else the forward pass has to keep.
+        batch_statistics: whether batch norms use the batch's.
     """
 
     def __init__(

@@ -17,6 +17,9 @@ from nas_lightning.spaces.activations.layers import ACTIVATIONS
 class TwoLayer(ActivationSpace):
     """One decision, among h activations.
 
+    Args:
+        activations: the candidates' names.
+
     >>> TwoLayer(("relu", "tanh")).groups["activation"].shape
     (1, 2)
     """

@@ -15,6 +15,9 @@ class DropPath(timm.layers.DropPath):
     As timm's, but its rate p is a tensor: a compiled network is not compiled again when the rate changes,
     only when it starts to drop at all.
 
+    Args:
+        drop_prob: p.
+
     >>> _ = torch.manual_seed(0)
     >>> DropPath(0.5)(torch.ones(4, 1, 1, 1)).flatten()
     tensor([0., 2., 0., 0.])

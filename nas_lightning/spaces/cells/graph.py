@@ -20,14 +20,27 @@ from nas_lightning.spaces.ops import NONE, NeedsReLU, Norm, build_op, weighted
 
 
 class Plan(NamedTuple):
-    """What a cell computes in one forward pass; both fields are lists of (edges, ops)."""
+    """What a cell computes in one forward pass; both fields are lists of (edges, ops).
+
+    Args:
+        weights: of each edge and operation; None: all are 1.
+        active: which of them are computed.
+    """
 
     weights: list[list[Tensor]] | None  # None: the active operations are added up as they are
     active: list[list[bool]]
 
 
 class EdgeOp(NamedTuple):
-    """An operation on an edge: its place in the weight matrix and the module that computes it."""
+    """An operation on an edge: its place in the weight matrix and the module that computes it.
+
+    Args:
+        source: the node that it reads.
+        row: its edge in the weights.
+        column: its operation in the weights.
+        key: the name of its module.
+        shared: whether other edges of the node have the same module.
+    """
 
     source: int
     row: int

@@ -189,7 +189,15 @@ def _all_plans(plans: Mapping[str, Plan], kind: str) -> Mapping[str, Plan]:
 
 
 class NodeGraph(nn.Module):
-    """The inner nodes of a cell: every operation on the weighted sum of all earlier nodes."""
+    """The inner nodes of a cell: every operation on the weighted sum of all earlier nodes.
+
+    Args:
+        kind: of the cell, the name of its group.
+        inner: the numbers of the nodes.
+        ops: names of the operations.
+        channels: of every node.
+        norm: of the operations.
+    """
 
     def __init__(
         self, kind: str, inner: Sequence[int], ops: Sequence[str], channels: int, norm: Norm

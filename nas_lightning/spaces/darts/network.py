@@ -38,7 +38,16 @@ class DenseGradient(torch.autograd.Function):
 
 
 class DartsCell(nn.Module):
-    """Brings two rectified inputs to one width and resolution, then runs the graph (DARTS, section 3.1)."""
+    """Brings two rectified inputs to one width and resolution, then runs the graph (DARTS, section 3.1).
+
+    Args:
+        graph: from two inputs to all nodes.
+        output: the nodes that are concatenated.
+        norm: of the two projections.
+        c_in: channels of the two inputs.
+        c: channels of every node.
+        after_reduction: whether the first input has twice the resolution of the second.
+    """
 
     def __init__(
         self,

@@ -21,7 +21,11 @@ _EXPECTED = 'expected "0110…:input,conv3x3-bn-relu,…,output" or JSON {"matri
 
 
 class ModuleSpace(SearchSpace):
-    """A space of modules. A genotype may have vertices that lead nowhere; its network and its hash do not."""
+    """A space of modules. A genotype may have vertices that lead nowhere; its network and its hash do not.
+
+    Args:
+        ops: names of the operations on vertices.
+    """
 
     def __init__(self, ops: Sequence[str] = OPS) -> None:
         self.ops = operation_names(ops)

@@ -25,7 +25,12 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 class Module(NamedTuple):
-    """`matrix[i][j]` is 1 where vertex i feeds vertex j; `ops` are those of the vertices 1 to V − 2."""
+    """`matrix[i][j]` is 1 where vertex i feeds vertex j; `ops` are those of the vertices 1 to V − 2.
+
+    Args:
+        matrix: entry (i, j) is 1 where vertex i feeds vertex j: (V, V).
+        ops: of the vertices 1 to V − 2.
+    """
 
     matrix: Matrix
     ops: tuple[str, ...]

@@ -29,6 +29,12 @@ class ModuleCell(nn.Module):
     """x_j = op_j(P_j x_0 + Σ_i x_i[: channels of j]), out = P x_0 + concatenation (section 2.2).
 
     What comes from the input is projected by a 1×1 convolution, what comes from a wider vertex is cut off.
+
+    Args:
+        module: its vertices and edges.
+        c_in: channels of the input.
+        c_out: channels of the output.
+        norm: of the operations.
     """
 
     def __init__(self, module: Module, c_in: int, c_out: int, norm: Norm) -> None:
@@ -65,7 +71,15 @@ class ModuleCell(nn.Module):
 
 
 class ModuleBackbone(Backbone):
-    """A 3×3 stem and three stacks of cells, of a stack's channels each."""
+    """A 3×3 stem and three stacks of cells, of a stack's channels each.
+
+    Args:
+        module: of every cell.
+        norm: of the network.
+        in_channels: of the images.
+        channels: of the first stack; they double from stack to stack.
+        cells: of a stack.
+    """
 
     def __init__(self, module: Module, norm: Norm, in_channels: int, channels: int, cells: int) -> None:
         super().__init__()

@@ -74,7 +74,16 @@ class ChoiceCell(nn.Module):
 
 
 class ChoiceBackbone(Backbone):
-    """A 3×3 stem, three stacks of cells with max pooling between, and a 1×1 convolution at the end."""
+    """A 3×3 stem, three stacks of cells with max pooling between, and a 1×1 convolution at the end.
+
+    Args:
+        parents: of each block the group that chooses what it reads; None: there is no choice.
+        ops: the candidates of a block.
+        norm: of the network.
+        in_channels: of the images.
+        channels: of the first stack; they double from stack to stack.
+        cells: of a stack.
+    """
 
     def __init__(
         self,

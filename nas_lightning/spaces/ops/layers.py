@@ -22,6 +22,10 @@ class Pick(nn.Module):
 
     A slice's gradient is laid out in the order of the dimensions, hence the channels are last when it is cut.
 
+    Args:
+        stride: of rows and columns.
+        first: the number of the first.
+
     >>> Pick(2, first=1)(torch.arange(16.0).view(1, 1, 4, 4)).flatten().tolist()
     [5.0, 7.0, 13.0, 15.0]
     """
@@ -39,6 +43,11 @@ class FactorizedReduce(NeedsReLU, nn.Module):
 
     The pixels are picked before the convolutions, which then need no stride: with one, oneDNN's weight
     gradient of a channels-last 1×1 convolution of few channels writes out of bounds (oneDNN issue 6035).
+
+    Args:
+        c_in: channels of the input.
+        c_out: channels of the output.
+        norm: behind the convolutions.
     """
 
     def __init__(self, c_in: int, c_out: int, norm: Norm) -> None:
@@ -57,7 +66,12 @@ class FactorizedReduce(NeedsReLU, nn.Module):
 
 
 class ReduceByPool(nn.Sequential):
-    """Average pooling with a 1×1 convolution: the shortcut of NAS-Bench-201's residual block."""
+    """Average pooling with a 1×1 convolution: the shortcut of NAS-Bench-201's residual block.
+
+    Args:
+        c_in: channels of the input.
+        c_out: channels of the output.
+    """
 
     def __init__(self, c_in: int, c_out: int) -> None:
         super().__init__(nn.AvgPool2d(2, ceil_mode=True), nn.Conv2d(c_in, c_out, 1, bias=False))

@@ -13,6 +13,11 @@ class Norm:
 
     `affine` and `tracked` are torch's; `after_pool` adds one behind each pooling operation, which supernets
     need to keep the candidates of an edge on one scale and which derived networks leave out.
+
+    Args:
+        affine: whether they scale and shift.
+        tracked: whether they keep running statistics.
+        after_pool: whether there is one behind each pooling operation.
     """
 
     affine: bool = True

@@ -15,6 +15,11 @@ from nas_lightning.strategies.base import Strategy
 class RandomSearch(Strategy):
     """`count` distinct architectures, drawn uniformly; nothing is trained.
 
+    Args:
+        space: the search space.
+        count: how many.
+        seed: of the draws.
+
     >>> from nas_lightning.spaces import NasBench201
     >>> len(RandomSearch(NasBench201(), count=3).derive())
     3

@@ -76,7 +76,16 @@ class Perturbation:
 
 
 class Selection:
-    """The decisions of one selection, on weights of (edges, ops) that become discrete row by row."""
+    """The decisions of one selection, on weights of (edges, ops) that become discrete row by row.
+
+    Args:
+        space: the search space.
+        supernet: the trained one; it is tuned on.
+        weights: (edges, ops) per group, which rows are replaced in.
+        train: batches that the supernet is tuned on.
+        valid: batches that candidates are judged on.
+        lr: learning rate of the tuning.
+    """
 
     def __init__(
         self,

@@ -33,11 +33,11 @@ Matrices = Mapping[str, Tensor]
 class Decision:
     """A choice of `keep` among candidates, no two of one exclusive kind."""
 
-    group: str
+    group: str  # its name
     rows: Tensor  # (candidates,): where a candidate stands in the group's matrix
     columns: Tensor  # (candidates,)
     kinds: Tensor  # (candidates,): a kept candidate excludes all others of its kind
-    keep: int
+    keep: int  # how many are chosen
 
     def of(self, matrices: Matrices) -> Tensor:
         """Its entries: (edges, ops) per group → (candidates,)."""
@@ -52,6 +52,9 @@ class Decision:
 
 class Architectures:
     """p_α over the architectures of a space; `logits` are α/τ, (edges, ops) per group.
+
+    Args:
+        space: the search space.
 
     >>> from nas_lightning.spaces import DartsSpace
     >>> distribution = Architectures(DartsSpace())

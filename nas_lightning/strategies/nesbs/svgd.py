@@ -110,6 +110,10 @@ class RelaxedArchitectures:
         ∇_{o_i} log p̂ = (softmax_o(log p_i(o) + o_{i,o}/|O_i|) − o_i) / |O_i|.
 
     A particle is a row of (decisions × widest) numbers; what pads the narrower decisions stays 0.
+
+    Args:
+        decisions: of the space.
+        probabilities: p: (edges, ops) per group.
     """
 
     def __init__(self, decisions: list[Decision], probabilities: Matrices) -> None:

@@ -34,6 +34,17 @@ SOFTMAX = Softmax()
 class Composition:
     """The parts of a search.
 
+    Args:
+        sampler: how architecture parameters become weights.
+        arch_step: which gradient they descend; None where there are none.
+        arch_optimizer: what descends it; None where there are none.
+        partial: weights of edges.
+        auxiliary: a connection that is there while searching only.
+        perturbation: other weights that the supernet is trained at.
+        regularisers: terms of the architecture's loss.
+        stopping: a rule that ends the search early.
+        selection: how the trained supernet is searched.
+
     >>> str(Composition(Softmax(), FirstOrder(), Adam()))
     'Softmax'
     """

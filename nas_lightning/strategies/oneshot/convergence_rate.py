@@ -25,6 +25,7 @@ class Rate(NamedTuple):
     """λ without its constant, and what it is made of."""
 
     value: Tensor
+    """The sum over the ends of paths."""
     skip: Tensor
     """Mean α_skip of the edges into nodes before the last."""
     conv: Tensor

@@ -21,14 +21,24 @@ SearchBatch = Mapping[str, Batch]  # "train", "valid"
 
 
 class Relaxed(NamedTuple):
-    """What a step's supernet is called with."""
+    """What a step's supernet is called with.
+
+    Args:
+        weights: of the operations: (edges, ops) per group.
+        active: which of them are computed; None: what follows from the weights.
+    """
 
     weights: Weights
     active: Active | None = None
 
 
 class Epoch(NamedTuple):
-    """Where a search stands."""
+    """Where a search stands.
+
+    Args:
+        number: of the epoch, from 0.
+        of: how many there are.
+    """
 
     number: int
     of: int

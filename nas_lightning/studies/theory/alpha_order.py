@@ -24,8 +24,8 @@ from torch import Tensor
 class Verdict(NamedTuple):
     """What holds for two candidates, of which `better` has the smaller loss with the shared weights."""
 
-    better: int
-    worse: int
+    better: int  # the number of that candidate
+    worse: int  # and of the other
     condition: bool
     """Condition 6, which is always met by two candidates."""
     ordered: bool

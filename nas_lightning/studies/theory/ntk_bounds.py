@@ -32,7 +32,7 @@ class Bounds(NamedTuple):
 
     lower: float
     """Without the unknown constant of Θ."""
-    upper: float
+    upper: float  # at most so much
 
 
 def bounds(activations: Sequence[str], skips: Sequence[bool], inputs: int, dimension: int) -> Bounds:

@@ -28,7 +28,12 @@ class ExponentiatedGradient(ArchOptimizer):
 
 
 class ExponentiatedDescent(Optimizer):
-    """α ← α · exp(−η ∇) / Z for parameters whose rows lie on the simplex."""
+    """α ← α · exp(−η ∇) / Z for parameters whose rows lie on the simplex.
+
+    Args:
+        params: whose rows lie on the simplex.
+        lr: η.
+    """
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float) -> None:
         super().__init__(params, {"lr": lr})

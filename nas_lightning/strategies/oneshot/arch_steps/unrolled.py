@@ -28,7 +28,15 @@ Loss = Callable[[], Tensor]
 
 
 class VirtualStep(NamedTuple):
-    """The optimiser's settings that w' depends on."""
+    """The optimiser's settings that w' depends on.
+
+    Args:
+        lr: ξ, the learning rate of the weights.
+        momentum: of their SGD.
+        weight_decay: of the weights.
+        clip: the largest norm of their gradient.
+        buffers: of the momentum, one a weight; None before the first step.
+    """
 
     lr: float
     momentum: float

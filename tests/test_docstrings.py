@@ -1,0 +1,69 @@
+"""Each public class says what its arguments mean, and each that needs no data is shown at work."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nas_lightning
+
+PACKAGE = Path(nas_lightning.__file__).parent
+
+
+def public_classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    """The classes of all rooms but the measures, by `module.Class`."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        if not module.startswith("measure"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    yield f"{module}.{node.name}", node
+
+
+def is_record(node: ast.ClassDef) -> bool:
+    """Whether its arguments are its fields: a dataclass or a named tuple."""
+    marks = [*map(ast.unparse, node.decorator_list), *map(ast.unparse, node.bases)]
+    return any(mark.startswith(("dataclass", "NamedTuple")) for mark in marks)
+
+
+def own_arguments(node: ast.ClassDef) -> list[str]:
+    """The names that a call of the class takes, those that its bases take left out."""
+    if is_record(node):
+        fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+        return [ast.unparse(f.target) for f in fields if "ClassVar" not in ast.unparse(f.annotation)]
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            named = [*item.args.posonlyargs, *item.args.args, *item.args.kwonlyargs]
+            return [argument.arg for argument in named[1:]]
+    return []
+
+
+def explained(module: str, node: ast.ClassDef) -> set[str]:
+    """The names under `Args:`, several on a line perhaps, and fields with a comment or a text."""
+    listed = (ast.get_docstring(node) or "").partition("Args:\n")[2]
+    rows = re.findall(r"^    ([*\w]+(?:, \w+)*):", listed, re.MULTILINE)
+    lines = (PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8").splitlines()
+    fields = {
+        ast.unparse(field.target)
+        for field, after in zip(node.body, [*node.body[1:], None], strict=True)
+        if isinstance(field, ast.AnnAssign)
+        if isinstance(after, ast.Expr) or "  # " in lines[field.lineno - 1]
+    }
+    return fields | {name for row in rows for name in row.split(", ")}
+
+
+CLASSES = dict(public_classes())
+WITH_ARGUMENTS = {name: node for name, node in CLASSES.items() if own_arguments(node)}
+
+
+def test_there_are_as_many_classes_as_there_were() -> None:
+    assert len(CLASSES) > 250
+    assert len(WITH_ARGUMENTS) > 150
+
+
+@pytest.mark.parametrize("name", WITH_ARGUMENTS)
+def test_a_class_says_what_its_arguments_mean(name: str) -> None:
+    node, module = WITH_ARGUMENTS[name], name.rpartition(".")[0]
+    assert [argument for argument in own_arguments(node) if argument not in explained(module, node)] == []
