@@ -61,8 +61,8 @@ class Composer:
         folders: the user's own.
 
     >>> with Composer("search") as composer:
-    ...     composer.compose(["strategy=darts"]).strategy.order
-    1
+    ...     composer.compose(["strategy=darts"]).strategy.momentum
+    0.9
     """
 
     def __init__(self, script: str, folders: Sequence[Path] = ()) -> None:
