@@ -16,13 +16,14 @@ sep_conv_3x3(0)→2, skip_connect(1)→2 ⇒ [2]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import json_text, parse_json, write_whole
+from nas_lightning.frozen_map import FrozenMap
 
 FILE_NAME = "genotype.json"
 MOST_NODES = 1000  # far above any published cell; keeps a mistyped number from filling the memory
@@ -88,55 +89,6 @@ class Cell:
     def __str__(self) -> str:
         edges = ", ".join(f"{edge.op}({edge.source})→{edge.target}" for edge in self.edges)
         return f"{edges} ⇒ {list(self.output)}"
-
-
-class FrozenMap(Mapping[str, Any]):
-    """A mapping of what JSON has that never changes: it can be hashed, and its lists are tuples.
-
-    Args:
-        values: names and what JSON has.
-
-    >>> FrozenMap({"ops": ["skip_connect"], "nodes": 2})
-    FrozenMap({'nodes': 2, 'ops': ('skip_connect',)})
-    """
-
-    def __init__(self, values: Mapping[str, Any] = {}) -> None:
-        self._values = {name: _freeze(values[name]) for name in sorted(values)}
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self._values.items()))
-
-    def __repr__(self) -> str:
-        return f"FrozenMap({self._values})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain containers, ready for JSON or YAML."""
-        return {name: _thaw(value) for name, value in self._values.items()}
-
-
-def _freeze(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return FrozenMap({str(name): item for name, item in value.items()})
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(map(_freeze, value))
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    raise InputError("expected numbers, texts, lists and mappings of them", got=value)
-
-
-def _thaw(value: Any) -> Any:
-    if isinstance(value, FrozenMap):
-        return value.to_dict()
-    return [_thaw(item) for item in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True)

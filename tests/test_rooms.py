@@ -11,7 +11,8 @@ import nas_lightning
 
 PACKAGE = Path(nas_lightning.__file__).parent
 SMALL_VALUES = {
-    *("version", "errors", "checks", "files", "randomness", "text", "tables", "genotype", "options", "rooms")
+    *("version", "errors", "checks", "files", "randomness", "text", "tables", "genotype", "options", "rooms"),
+    "frozen_map",
 }
 ROOMS = (
     *("spaces", "data", "plots", "metrics", "cost", "models", "benchmarks", "training", "runs", "objectives"),

@@ -20,7 +20,7 @@ from nas_lightning.measure.timing import medians
 from nas_lightning.options import groups
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.parts import SearchBatch
+from nas_lightning.strategies.oneshot.values import SearchBatch
 from nas_lightning.training.gradients import gradients
 
 DRAWS = 8

@@ -32,15 +32,10 @@ Run = Callable[[Tensor], Tensor]
 
 
 class Dynamic(NamedTuple):
-    """Whether a file takes any number of images, and images of other sizes.
+    """Whether a file takes any number of images, and images of other sizes."""
 
-    Args:
-        batch: any number of images.
-        size: images of other heights and widths.
-    """
-
-    batch: bool
-    size: bool
+    batch: bool  # any number of images
+    size: bool  # images of other heights and widths
 
 
 class Exported(NamedTuple):

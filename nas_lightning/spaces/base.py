@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.genotype import Cell, FrozenMap, Genotype
+from nas_lightning.frozen_map import FrozenMap
+from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.ops import NONE
