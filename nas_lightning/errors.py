@@ -27,7 +27,8 @@ class InputError(ValueError):
             message += f", got {_short(got)}"
         if where is not None:
             message += f" (in {where})"
-        super().__init__(" ".join(message.split()))
+        line = " ".join(message.split())
+        super().__init__("".join(c if c.isprintable() else "�" for c in line))  # a terminal obeys others
 
 
 def _short(value: object, limit: int = 120) -> str:

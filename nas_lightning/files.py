@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ _log = logging.getLogger(__name__)
 def replacing(path: str | Path) -> Iterator[Path]:
     """A path beside `path` to write to, which takes its place at the end; after an error the old one stays.
 
+    Nobody can have put a link there before: its name is drawn.
+
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     with replacing(Path(folder) / "new" / "numbers.txt") as partial:
@@ -34,7 +37,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}{PARTIAL}")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         yield partial
         synchronise(partial)

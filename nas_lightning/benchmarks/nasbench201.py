@@ -26,6 +26,7 @@ class TabularNasBench201(TabularBenchmark):
     Args:
         path: a table `.csv` or `.parquet`, or an official file or folder of NAS-Bench-201 or NATS-Bench.
         dataset: cifar10, cifar100 or imagenet16-120; what `describe` and defaults refer to.
+        trust: read official files, too, which are pickles and can run code: those of their authors.
     """
 
     title = "NAS-Bench-201"
@@ -35,10 +36,10 @@ class TabularNasBench201(TabularBenchmark):
     ops = OPS
 
     @checked
-    def __init__(self, path: str | Path, dataset: str = "cifar10") -> None:
+    def __init__(self, path: str | Path, dataset: str = "cifar10", trust: bool = False) -> None:
         self.check_dataset(dataset)
         self.space, self.dataset = NasBench201(), dataset
-        self.table = read(path)
+        self.table = read(path, trust=trust)
 
     def key(self, genotype: Genotype) -> str:
         return self.space.notation(genotype)
@@ -47,14 +48,17 @@ class TabularNasBench201(TabularBenchmark):
         return self.space.parse(key)
 
 
+_FLAGS = {"--trust": "read an official file, which is a pickle and can run code: one of its authors'"}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command `convert`."""
     source = "NATS-tss-… (folder or .pbz2), NAS-Bench-201-….pth or .csv"
-    run_convert("nas_lightning.benchmarks.nasbench201", source, _convert, arguments)
+    run_convert("nas_lightning.benchmarks.nasbench201", source, _convert, arguments, _FLAGS)
 
 
 def _convert(options: Namespace) -> str:
-    table = read(options.source)
+    table = read(options.source, trust=options.trust)
     write_parquet(columns_of(table), options.target)
     return f"{len(table[DATASETS[0]]):,} architectures, {', '.join(table)}"
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from nas_lightning.checks import Between0And1, PositiveInt, checked
+from nas_lightning.checks import Between0And1, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.files import json_text, parse_json, write_whole
 from nas_lightning.models import file as model_file
@@ -26,6 +26,7 @@ from nas_lightning.models.file import Description
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1
+Passes = Annotated[int, at_least(1), at_most(10_000)]  # far above any published number; a file may say it
 _EXPECTED = f"expected a folder with an {FILE_NAME}, such as outputs/train/<run>/ensemble"
 
 
@@ -112,8 +113,12 @@ class Ensemble(nn.Module):
         data = parse_json((folder / FILE_NAME).read_text(encoding="utf-8"), where=folder / FILE_NAME)
         if not isinstance(data, dict) or data.get("format") != _FORMAT or not data.get("members"):
             raise InputError(f"expected an ensemble of format {_FORMAT}", got=data, where=folder / FILE_NAME)
-        ensemble = cls.of_runs([folder / name for name in data["members"]], **options)
-        passes = data.get("drop_path")
+        names, passes = data["members"], data.get("drop_path")
+        if not isinstance(names, list) or not all(isinstance(n, str) and Path(n).name == n for n in names):
+            raise InputError("expected members by the names of their files", got=names, where=folder)
+        if passes is not None and (not isinstance(passes, dict) or set(passes) != {"rate", "passes"}):
+            raise InputError("expected the rate and the passes", got=passes, where=folder / FILE_NAME)
+        ensemble = cls.of_runs([folder / name for name in names], **options)
         if passes is None:
             return ensemble
         return McDropPath(ensemble.members[0], ensemble.descriptions, **passes).eval()
@@ -139,7 +144,7 @@ class McDropPath(Ensemble):
         descriptions: Sequence[Description] = (),
         *,
         rate: Between0And1 = 0.01,
-        passes: PositiveInt = 10,
+        passes: Passes = 10,
     ) -> None:
         super().__init__([network], descriptions)
         self.rate, self.passes = rate, passes

@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 
-from nas_lightning.checks import Between0And1, PositiveInt, at_least, checked
-from nas_lightning.ensembles.ensemble import Ensemble, McDropPath
+from nas_lightning.checks import Between0And1, at_least, checked
+from nas_lightning.ensembles.ensemble import Ensemble, McDropPath, Passes
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.file import FILE_NAME
@@ -124,7 +124,7 @@ class DropPathPasses(Plan):
     """
 
     @checked
-    def __init__(self, rate: Between0And1 = 0.01, passes: PositiveInt = 10) -> None:
+    def __init__(self, rate: Between0And1 = 0.01, passes: Passes = 10) -> None:
         self.rate, self.passes = rate, passes
 
     def members(self, index: int, count: int) -> list[Member]:

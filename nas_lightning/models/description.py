@@ -31,6 +31,8 @@ from nas_lightning.spaces.registry import NAMES_OF_0_1, make_space
 
 _FORMAT = 2  # 1: the space by the dotted name of its class
 _AUXILIARY = "auxiliary."
+_MOST = {"cells": 1000}  # far above any published network, as is the next
+_MOST_OF_OTHERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,22 @@ class Description:
         try:
             image, classes, mean, std = (tuple(data[key]) for key in ("image", "classes", "mean", "std"))
             name, settings = _space_of_0_1(data["space"]) if data["format"] == 1 else _space(data["space"])
+            if [type(side) for side in image] != [int] * 3:
+                raise InputError("expected (channels, height, width)", got=image, where=where)
+            _check_numbers({**settings, **data["sizes"], "image": max(image, default=0)}, where)
             return cls(name, settings, genotype, dict(data["sizes"]), image, classes, mean, std, own)
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"expected a whole description of a network: {error!r}", where=where) from None
+
+
+def _check_numbers(sizes: Mapping[str, Any], where: Path) -> None:
+    """Raise for what would fill the memory before anything else is found to be wrong."""
+    for name, value in sizes.items():
+        most = _MOST.get(name, _MOST_OF_OTHERS)
+        if isinstance(value, (int, float)) and not value <= most:
+            raise InputError(f"expected {name} of at most {most}", got=value, where=where)
 
 
 def _space(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -98,9 +98,10 @@ def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> n
     configuration, operations of your own are `operations=["my_ops.GhostConv"]`.
     """
     about, weights = _read(path, weights=True, **own)
+    with torch.device("meta"):  # what the file says may be more than the memory
+        check_same(about.network().state_dict(), weights, path)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
         network = about.network()
-    check_same(network.state_dict(), weights, path)
     network.load_state_dict(weights, assign=True)
     network = network.to(memory_format=torch.channels_last).eval()
     return nn.Sequential(Normalise(about.mean, about.std), network).eval() if with_normalisation else network

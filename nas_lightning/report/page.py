@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import write_whole
+from nas_lightning.files import check_links, write_whole
 from nas_lightning.report.pool import POOL_FILE, read_pool
 from nas_lightning.report.record import RunRecord
 from nas_lightning.report.rendering import render
@@ -52,6 +52,7 @@ def write_report(
     """
     if not run.is_dir():
         raise InputError("expected a run's folder", got=str(run))
+    check_links(run)
     record = RunRecord(run)
     commands = dict(record.commands()) if following is None or not record.facts else following
     page = render(

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import PARTIAL, write_whole
+from nas_lightning.files import PARTIAL, check_links, write_whole
 from nas_lightning.genotype import FILE_NAME as GENOTYPE
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
 from nas_lightning.runs.facts import RunFacts, facts_text, read_facts
@@ -70,6 +70,7 @@ class RunFolder:
                 raise InputError(
                     "expected a new folder, or resume=FOLDER to go on", got=str(path), where="run"
                 )
+            check_links(run.path)
             there = next(parent for parent in (run.path, *run.path.absolute().parents) if parent.exists())
             if not there.is_dir() or not os.access(there, os.W_OK):
                 raise NotADirectoryError

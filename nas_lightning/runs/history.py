@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,15 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
         try:
             entry = parse_json(line)
+            _check_names(entry.get("groups", {}))
             entries.append({"epoch": int(entry["epoch"]), **entry})
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise InputError(f"expected an epoch in JSON: {error!r}", where=f"{path}:{number}") from None
     return entries
+
+
+def _check_names(groups: Mapping[str, Any]) -> None:
+    """The groups' names become names of files."""
+    for name in groups:
+        if not re.fullmatch(r"\w[\w-]*", name):
+            raise InputError("expected a group with a plain name", got=name)

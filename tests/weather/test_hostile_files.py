@@ -1,0 +1,223 @@
+"""Files that a stranger made: models, architectures, ensembles, tables, histories, checkpoints, pickles.
+
+What would run leaves the file `marker` behind; what does not fit is one line, before memory is filled.
+"""
+
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import nas_lightning
+from nas_lightning.benchmarks import TabularNasBench201
+from nas_lightning.data.formats.pickles import read_pickle
+from nas_lightning.ensembles import Ensemble
+from nas_lightning.report.page import write_report
+from nas_lightning.runs.history import read_history
+from nas_lightning.spaces import NasBench201
+from nas_lightning.spaces.registry import NAMES_OF_0_1
+from tests.weather.test_hostile_folder import EVIL, MARKER, Payload, outside
+
+NAMES = [
+    *(
+        "os.system",
+        "subprocess.Popen",
+        "evil.Evil",
+        "evil",
+        "torch.load",
+        "builtins.exec",
+        "nas_lightning.load",
+    ),
+    *(
+        "nas_lightning.models.timm_script.main",
+        "../evil",
+        "/evil",
+        "darts/../../evil",
+        "",
+        ".",
+        "..",
+        "x" * 9999,
+    ),
+    *("${oc.env:HOME}", "darts\0", "\x1b[2Jdarts"),
+]
+
+
+@pytest.fixture
+def evil(tmp_path, monkeypatch):
+    """A module that can be imported, and leaves the marker."""
+    (tmp_path / "evil.py").write_text(EVIL.format(tmp_path) + "class Evil: ...\n")
+    (tmp_path / "evil.yaml").write_text("space: {_target_: evil.Evil}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    space, sizes = NasBench201(), {"channels": 4, "cells": 1}
+    genotype = space.sample(torch.Generator().manual_seed(0))
+    network = space.network(genotype, in_channels=3, num_classes=2, **sizes)
+    path = tmp_path_factory.mktemp("saved") / "model.safetensors"
+    nas_lightning.save(network, path, space, genotype, sizes, image=(3, 8, 8), classes=("cat", "dog"))
+    return path
+
+
+def rewrite(saved, target, change):
+    """A model file whose header is changed."""
+    with safe_open(saved, framework="pt") as opened:
+        header = json.loads(opened.metadata()["nas_lightning"])
+        weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    change(header)
+    target.parent.mkdir(exist_ok=True, parents=True)
+    save_file(weights, target, {"nas_lightning": json.dumps(header)})
+    return target
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name)[:40])
+def test_a_file_names_a_space_and_imports_nothing(saved, evil, refusal, name):
+    def of_today(header):
+        header["space"]["name"] = header["genotype"]["space"] = name
+
+    def of_0_1(header):
+        header.update(format=1, space={"_target_": name})
+
+    for change in (of_today, of_0_1):
+        message = refusal(nas_lightning.load, rewrite(saved, evil / "his" / "model.safetensors", change))
+        assert message is not None
+        assert message.isprintable()
+    assert not (evil / MARKER).exists()
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name)[:40])
+def test_an_architecture_names_a_space_and_imports_nothing(evil, command, name):
+    genotype = NasBench201().sample(torch.Generator().manual_seed(0)).to_dict()
+    (evil / "genotype.json").write_text(json.dumps({**genotype, "space": name}))
+    outcome = command("train", "genotype=file", "genotype.path=genotype.json", "dataset=fake", "run=a")
+    assert outcome.code == 1
+    assert outcome.err.startswith("error: expected")
+    assert len(outcome.err.splitlines()) == 1
+    assert not (evil / MARKER).exists()
+
+
+def test_spaces_of_0_1_are_known_by_their_names_only():
+    assert all(name.startswith("nas_lightning.spaces.") for name in NAMES_OF_0_1)
+
+
+SIZES = [
+    *({"cells": 10**7}, {"channels": 200_000}, {"cells": 10**400}, {"channels": 1e300}),
+    *({"cells": 1000, "channels": 10_000}, {"channels": -1}, {"cells": "many"}, {"channels": [4]}),
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: str(sizes)[:40])
+def test_a_file_says_no_sizes_that_fill_the_memory(saved, tmp_path, refusal, sizes):
+    path = rewrite(saved, tmp_path / "model.safetensors", lambda header: header["sizes"].update(sizes))
+    assert refusal(nas_lightning.load, path)
+
+
+@pytest.mark.parametrize("image", [[10**9, 8, 8], [3, 10**9, 8], [3], "abc", None])
+def test_a_file_says_no_image_that_fills_the_memory(saved, tmp_path, refusal, image):
+    path = rewrite(saved, tmp_path / "model.safetensors", lambda header: header.update(image=image))
+    assert refusal(nas_lightning.load, path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"members": ["../model.safetensors"]},
+        {"members": ["/etc/passwd"]},
+        {"members": "model.safetensors"},
+        {"members": [3]},
+        {"members": ["m.safetensors"], "drop_path": {"rate": 0.1, "passes": 10**9}},
+        {"members": ["m.safetensors"], "drop_path": {"rate": 0.1, "passes": 2, "more": 1}},
+        {"members": ["m.safetensors"], "drop_path": 3},
+    ],
+)
+def test_an_ensemble_names_files_of_its_folder_and_bounded_passes(saved, tmp_path, refusal, content):
+    folder = tmp_path / "ensemble"
+    rewrite(saved, folder / "m.safetensors", lambda header: None)
+    rewrite(saved, tmp_path / "model.safetensors", lambda header: None)
+    (folder / "ensemble.json").write_text(json.dumps({"format": 1, **content}))
+    assert refusal(Ensemble.load, folder)
+
+
+def test_an_official_table_is_unpickled_only_where_it_is_trusted(tmp_path, refusal, command):
+    file = tmp_path / "NAS-Bench-201-v1_1.pth"
+    file.write_bytes(pickle.dumps(Payload(tmp_path / MARKER)))
+    message = refusal(TabularNasBench201, file)
+    assert "benchmark.trust=true" in message
+    outcome = command("search", "benchmark=nasbench201", f"benchmark.path={file}", "space=nasbench201")
+    assert "benchmark.trust=true" in outcome.err
+    assert not (tmp_path / MARKER).exists()
+
+
+def test_a_pickle_of_images_builds_arrays_only(tmp_path, refusal):
+    file = tmp_path / "data_batch_1"
+    file.write_bytes(pickle.dumps({"data": Payload(tmp_path / MARKER)}))
+    assert "it asks for" in refusal(read_pickle, file)
+    assert not (tmp_path / MARKER).exists()
+
+
+def test_a_checkpoint_holds_values_only(runs, command):
+    run = runs / "searched"
+    (run / "summary.json").unlink()
+    torch.save({"state_dict": {}, "more": Payload(runs / MARKER)}, run / "checkpoints" / "last.ckpt")
+    with zipfile.ZipFile(run / "checkpoints" / "last.ckpt") as archive:
+        assert archive.testzip() is None
+    outcome = command("search", "resume=searched")
+    assert outcome.err.startswith("error: expected a checkpoint")
+    assert not (runs / MARKER).exists()
+
+
+@pytest.mark.parametrize("name", ["x/../../y", "/y", "..", "../y", "a b", "", "\0", "x\ny"])
+def test_a_group_of_a_history_has_a_name_that_is_no_path(runs, refusal, name):
+    run = runs / "searched"
+    lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["groups"] = {name: next(iter(line["groups"].values()))}
+    (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "plain name" in refusal(read_history, run / "history.jsonl")
+    before = outside(runs)
+    write_report(run)
+    assert outside(runs) == before
+
+
+def test_a_page_embeds_no_drawing_of_the_folder(runs):
+    run = runs / "searched"
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"><script>stolen()</script></svg>'
+    (run / "figures").mkdir(exist_ok=True)
+    for name in ("weights_cell", "genotype", "curves", "genotype_1"):
+        (run / "figures" / f"{name}.svg").write_text(svg)
+    assert "stolen" not in write_report(run).read_text()
+
+
+@pytest.mark.parametrize("link", ["report.html", "figures", "figures/curves.svg", "figures/curves.png"])
+def test_a_page_is_not_written_through_a_link(runs, refusal, link):
+    run, elsewhere = runs / "searched", runs / "elsewhere"
+    (run / "figures").mkdir(exist_ok=True)
+    if link == "figures":
+        (run / "figures").rename(elsewhere)
+    else:
+        elsewhere.write_text("mine")
+        (run / link).unlink(missing_ok=True)
+    (run / link).symlink_to(elsewhere)
+    before = outside(runs)
+    assert "without links" in refusal(write_report, run)
+    assert outside(runs) == before
+
+
+def test_a_partial_file_is_written_where_no_link_can_wait(tmp_path):
+    from nas_lightning.files import write_whole
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    (tmp_path / "new.txt.partial").symlink_to(elsewhere)
+    (tmp_path / "new.txt").symlink_to(elsewhere)
+    write_whole(Path(tmp_path / "new.txt"), "text")
+    assert elsewhere.read_text() == "mine"
+    assert not (tmp_path / "new.txt").is_symlink()
