@@ -6,6 +6,7 @@ from nas_lightning.rooms import names_of
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.black_box.eigen_nas import EigenNas, Knas
 from nas_lightning.strategies.black_box.evolution import Evolution
+from nas_lightning.strategies.black_box.greedy import Greedy
 from nas_lightning.strategies.black_box.hnas import Hnas
 from nas_lightning.strategies.black_box.metric_search import MetricSearch
 from nas_lightning.strategies.black_box.predictor import Predictor
@@ -30,6 +31,7 @@ __all__ = [
     "FairDarts",
     "Gaea",
     "Gdas",
+    "Greedy",
     "Hnas",
     "Knas",
     "MetricSearch",

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
-from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.objectives.log_ranks import log_ranks
@@ -24,12 +23,12 @@ from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.graph_counts import graph_counts
-from nas_lightning.strategies.black_box.metric_search import MetricSearch
+from nas_lightning.strategies.black_box.greedy import Greedy
 
 Array = NDArray[np.float64]
 
 
-class Predictor(MetricSearch):
+class Predictor(Greedy):
     """Every round after the first ones evaluates where a forest expects the most improvement.
 
     Args:
@@ -37,10 +36,10 @@ class Predictor(MetricSearch):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: whose ranks the forest sees. None: the default ranking's.
+        metrics: whose ranks the forest sees. None: those of `AT_THE_TOP`.
         starts: rounds before the forest has its say.
         trees: of the forest.
-        **pool: see `PoolSearch` and `BlackBox`.
+        **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
     """
 
     @checked
@@ -57,12 +56,6 @@ class Predictor(MetricSearch):
         **pool: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, metrics=metrics, **pool)
-        if self.objective is None:
-            raise InputError(
-                "expected an evaluation, training or table, which the forest learns from",
-                got="none",
-                where="strategy.evaluation",
-            )
         self.starts, self.trees = starts, trees
 
     def choose(self, number: int) -> Genotype:

@@ -19,7 +19,6 @@ import torch
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.data import SearchData
-from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.objectives.log_ranks import log_ranks
@@ -27,12 +26,12 @@ from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.gaussian_process import suggest
-from nas_lightning.strategies.black_box.metric_search import MetricSearch
+from nas_lightning.strategies.black_box.greedy import Greedy
 
 Weights = dict[str, float]
 
 
-class Robot(MetricSearch):
+class Robot(Greedy):
     """Half of the rounds explore weights, the others exploit the best.
 
     Args:
@@ -40,11 +39,11 @@ class Robot(MetricSearch):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: that are weighed. None: the default ranking's.
-        explore: rounds that look for weights; the first of them has equal ones, which is the default ranking.
+        metrics: that are weighed. None: those of `AT_THE_TOP`.
+        explore: rounds that look for weights; the first of them has equal ones.
         proposals: `random`, uniform where the weights add up to 1; `bayesian`, by a Gaussian process.
         signed: weights from −1 to 1 instead.
-        **pool: see `PoolSearch` and `BlackBox`.
+        **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
     """
 
     @checked
@@ -62,12 +61,6 @@ class Robot(MetricSearch):
         **pool: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, metrics=metrics, **pool)
-        if self.objective is None:
-            raise InputError(
-                "expected an evaluation, training or table, which weights are judged by",
-                got="none",
-                where="strategy.evaluation",
-            )
         self.explore, self.proposals, self.signed = explore, proposals, signed
         self.tried: list[tuple[Weights, str]] = []  # weights, and the notation of what they chose
 

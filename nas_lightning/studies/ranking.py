@@ -1,0 +1,180 @@
+"""Which metrics to rank by: sets that are chosen on one half of a space's cells and judged on the other.
+
+A set's score is the sum of its log-ranks (`nas_lightning.objectives.log_ranks`). Every table of scores is a
+space; a set is as good as the mean over spaces of its Spearman correlation with the accuracies, so that no
+space is given up for another. What is printed of a set is of halves that it was not chosen on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.benchmarks.formats.columns import READERS
+from nas_lightning.checks import PositiveInt, at_least, checked
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.metrics.base import Metric
+from nas_lightning.objectives.log_ranks import COMBINED
+from nas_lightning.runs.findings import Findings
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.pools import Pool, Setting, accuracies_of
+from nas_lightning.studies.statistics import Values
+from nas_lightning.tables import Entry, Estimate, Table
+
+BASELINE = "params"
+VALUE = "accuracy"
+Matrix = NDArray[np.float64]
+
+
+@checked
+class Ranking(Study):
+    """The sets of metrics that rank best in all spaces at once, and the default one beside them.
+
+    The space of the command is scored first, and its scores and accuracies written to `scores/<space>.csv`;
+    `others` are such files of other spaces.
+
+    Args:
+        metrics: that sets are made of; `params` among them, which every set has to beat.
+        others: files that earlier runs left, of other spaces.
+        most: the size of the largest set.
+        cells: of the space.
+        splits: random halves.
+        workers: processes that score.
+        seed: of cells and halves.
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Mapping[str, Metric],
+        others: Sequence[str] = (),
+        most: PositiveInt = 6,
+        cells: Annotated[int, at_least(8)] = 100,
+        splits: PositiveInt = 20,
+        workers: PositiveInt = 1,
+        seed: int = 0,
+    ) -> None:
+        if BASELINE not in metrics:
+            where = "study.metrics"
+            raise InputError(f"expected {BASELINE} among the metrics", got=list(metrics), where=where)
+        self.metrics, self.others = dict(metrics), [Path(path) for path in others]
+        self.most, self.cells, self.splits, self.workers, self.seed = most, cells, splits, workers, seed
+
+    def run(
+        self,
+        space: SearchSpace,
+        network: Callable[..., nn.Module],
+        data: SearchData,
+        benchmark: TabularBenchmark,
+        folder: Path,
+    ) -> Findings:
+        """Score the space's cells, choose on halves of all spaces, judge on the others."""
+        files = [read_scores(path, self.metrics) for path in self.others]
+        genotypes = benchmark.sample(space, self.cells, self.seed)
+        accuracy = accuracies_of(benchmark, genotypes)[benchmark.dataset]
+        pool = Pool(space, genotypes, self.metrics, folder / "scores", self.workers)
+        values = pool.score({"main": Setting(network, data.train_batches(1)[0])})["main"]
+        own = {name: metric.orient(1) * values[name] for name, metric in self.metrics.items()}
+        own[VALUE] = accuracy
+        write_scores(folder / "scores" / f"{space.name}.csv", own)
+        spaces = {space.name: own} | {path.stem: file for path, file in zip(self.others, files, strict=True)}
+        if len(spaces) <= len(files):
+            raise InputError("expected files of different spaces", got=[*spaces], where="study.others")
+        return Findings([self._table(spaces)])
+
+    def _table(self, spaces: Mapping[str, Mapping[str, Values]]) -> Table:
+        sets = subsets(list(self.metrics), self.most)
+        default = tuple(name for name in self.metrics if name in COMBINED)
+        random = np.random.default_rng(self.seed)
+        chosen: Counter[int] = Counter()
+        judged: list[Matrix] = []
+        for _ in range(self.splits):
+            halves = [_split(len(scores[VALUE]), random) for scores in spaces.values()]
+            pairs = list(zip(spaces.values(), halves, strict=True))
+            first = np.stack([correlations(scores, half, sets) for scores, (half, _) in pairs])
+            second = np.stack([correlations(scores, half, sets) for scores, (_, half) in pairs])
+            chosen[int(first.mean(axis=0).argmax())] += 1
+            judged.append(second)
+        held_out = np.stack(judged)  # (splits, spaces, sets)
+        shown = dict.fromkeys([sets.index((BASELINE,)), *([sets.index(default)] if default in sets else [])])
+        shown |= dict.fromkeys(index for index, _ in chosen.most_common(8))
+        rows = [_row(sets, index, held_out, chosen[index], sets.index((BASELINE,))) for index in shown]
+        names = [column for name in spaces for column in (f"ρ {name}", f"{name}: above {BASELINE}")]
+        return Table(
+            "sets",
+            f"Sets of metrics by their log-ranks, {self.splits} random halves of {', '.join(spaces)}",
+            ["set", "chosen", *names],
+            rows,
+            "Chosen: in how many halves it was the best on average over the spaces. ρ: Spearman on the other "
+            "halves, ± its deviation from half to half; above: paired",
+        )
+
+
+def _row(sets: Sequence[tuple[str, ...]], index: int, rho: Matrix, times: int, baseline: int) -> list[Entry]:
+    row: list[Entry] = [" + ".join(sets[index]), times]
+    for space in range(rho.shape[1]):
+        values, gain = rho[:, space, index], rho[:, space, index] - rho[:, space, baseline]
+        row += [Estimate(float(x.mean()), float(x.std())) for x in (values, gain)]
+    return row
+
+
+def subsets(names: Sequence[str], most: int) -> list[tuple[str, ...]]:
+    """All sets of up to `most` names, in the names' order.
+
+    >>> subsets(["a", "b", "c"], 2)
+    [('a',), ('b',), ('c',), ('a', 'b'), ('a', 'c'), ('b', 'c')]
+    """
+    return [chosen for size in range(1, most + 1) for chosen in combinations(names, size)]
+
+
+def correlations(
+    scores: Mapping[str, Values], rows: NDArray[np.int64], sets: Sequence[tuple[str, ...]]
+) -> Matrix:
+    """(sets,): Spearman's ρ of each set's sum of log-ranks among those rows with their accuracies."""
+    from scipy.stats import rankdata
+
+    names = sorted({name for chosen in sets for name in chosen})
+    logs = np.stack([np.log(rankdata(scores[name][rows])) for name in names])
+    members = np.array([[float(name in chosen) for name in names] for chosen in sets])
+    ranks = rankdata((members @ logs).round(9), axis=1)  # products of ranks may be equal
+    truth = rankdata(scores[VALUE][rows])
+    ranks, truth = ranks - ranks.mean(axis=1, keepdims=True), truth - truth.mean()
+    return ranks @ truth / np.sqrt((ranks**2).sum(axis=1).clip(1e-12) * (truth @ truth))
+
+
+def _split(count: int, random: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    order = random.permutation(count)
+    return order[: count // 2], order[count // 2 :]
+
+
+def write_scores(path: Path, columns: Mapping[str, Values]) -> None:
+    """Oriented scores and accuracies, a cell a row."""
+    from nas_lightning.files import write_whole
+
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    lines = [",".join(columns), *(",".join(map(repr, row)) for row in rows)]
+    write_whole(path, "\n".join([*lines, ""]))
+
+
+def read_scores(path: Path, metrics: Mapping[str, Metric]) -> dict[str, Values]:
+    """The inverse; raises where a metric or the accuracies are missing."""
+    if path.suffix not in READERS or not path.is_file():
+        raise InputError("expected a file of scores that study=ranking wrote", got=path, where="study.others")
+    columns = READERS[path.suffix](path)
+    for name in (*metrics, VALUE):
+        if name not in columns:
+            raise InputError(f"expected a column {name}", got=", ".join(columns), where=path)
+    try:
+        return {name: np.array([float(entry) for entry in columns[name]]) for name in (*metrics, VALUE)}
+    except ValueError as error:
+        raise InputError(f"expected numbers: {error}", where=path) from None
