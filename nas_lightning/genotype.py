@@ -36,6 +36,9 @@ class Edge(NamedTuple):
         op: the operation's name.
         source: the node that it reads.
         target: the node that it adds to.
+
+    >>> Edge("skip_connect", source=0, target=1).op
+    'skip_connect'
     """
 
     op: str

@@ -17,6 +17,9 @@ class Estimate(NamedTuple):
     Args:
         value: the number.
         error: its standard error.
+
+    >>> Estimate(0.5, error=0.1).value
+    0.5
     """
 
     value: float

@@ -1,4 +1,4 @@
-"""Each public class says what its arguments mean, and each that needs no data is shown at work."""
+"""Each public class says what its arguments mean, and each part of one-shot search is shown at work."""
 
 import ast
 import re
@@ -67,3 +67,32 @@ def test_there_are_as_many_classes_as_there_were() -> None:
 def test_a_class_says_what_its_arguments_mean(name: str) -> None:
     node, module = WITH_ARGUMENTS[name], name.rpartition(".")[0]
     assert [argument for argument in own_arguments(node) if argument not in explained(module, node)] == []
+
+
+def is_concrete(node: ast.ClassDef) -> bool:
+    """Whether objects of just this class are made."""
+    return not any(
+        "abstractmethod" in text or text == "ABC" for text in map(ast.unparse, node.bases + node.body)
+    )
+
+
+def needs_nothing(node: ast.ClassDef) -> bool:
+    """Whether a call of the class needs no argument."""
+    fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+    return is_record(node) and all(item.value is not None for item in fields)
+
+
+PARTS = [
+    name
+    for name, node in WITH_ARGUMENTS.items()
+    if name.startswith("strategies.oneshot.") and is_concrete(node) and needs_nothing(node)
+]
+
+
+def test_there_are_as_many_parts_as_there_were() -> None:
+    assert len(PARTS) > 15
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_one_shot_search_is_shown_at_work(name: str) -> None:
+    assert ">>> " in (ast.get_docstring(WITH_ARGUMENTS[name]) or "")

@@ -62,6 +62,11 @@ class Fgsm(Attack):
 
     Args:
         epsilon: ε, the largest change of a pixel.
+
+    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)).eval()
+    >>> x = torch.full((1, 1, 2, 2), 0.5)
+    >>> (Fgsm(epsilon=0.1)(network, x, torch.tensor([0])) - x).abs().flatten()
+    tensor([0.1000, 0.1000, 0.1000, 0.1000])
     """
 
     epsilon: PositiveFloat = 0.01

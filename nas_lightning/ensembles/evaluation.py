@@ -85,6 +85,9 @@ class Quality:
         nll: −ln p of the true class, the mean.
         brier: Σ_k (p_k − y_k)², the mean.
         calibration_error: the mean distance of confidence and accuracy.
+
+    >>> Quality.of(torch.tensor([[[0.75, 0.25], [0.5, 0.5]]]), torch.tensor([0, 0])).brier
+    0.3125
     """
 
     error: float

@@ -43,11 +43,12 @@ def search(
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
     >>> from nas_lightning.strategies import Darts
-    >>> quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    >>> quiet = {f"enable_{what}": False for what in ("progress_bar", "model_summary", "checkpointing")}
     >>> data, sizes = SearchData(Fake(shape=(1, 8, 8))), {"channels": 2, "cells": 1}
     >>> with TemporaryDirectory() as folder:
     ...     parts = Parts(NasBench201(), data, Path(folder), seed=3, supernet_sizes=sizes)
-    ...     facts = search(Darts, parts, pl.Trainer(max_epochs=1, limit_train_batches=1, **quiet))
+    ...     trainer = pl.Trainer(max_epochs=1, limit_train_batches=1, logger=False, **quiet)
+    ...     facts = search(Darts, parts, trainer)
     ...     facts.strategy, RunFolder(folder).facts == facts
     ('Darts', True)
     """

@@ -66,12 +66,13 @@ def train(
     >>> from tempfile import TemporaryDirectory
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
-    >>> quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    >>> quiet = {f"enable_{what}": False for what in ("progress_bar", "model_summary", "checkpointing")}
     >>> sizes, recipe = {"channels": 2, "cells": 1}, partial(Retrain, drop_path=0.0)
     >>> with TemporaryDirectory() as folder:
     ...     parts = Parts(NasBench201(), Fake(), Path(folder), network_sizes=sizes, recipe=recipe)
     ...     genotype = parts.space.sample(torch.Generator().manual_seed(0))
-    ...     facts = train(genotype, parts, pl.Trainer(max_epochs=1, limit_train_batches=1, **quiet))
+    ...     trainer = pl.Trainer(max_epochs=1, limit_train_batches=1, logger=False, **quiet)
+    ...     facts = train(genotype, parts, trainer)
     ...     describe(folder).genotype == genotype
     True
     """

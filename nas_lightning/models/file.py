@@ -127,6 +127,9 @@ class Normalise(nn.Module):
     Args:
         mean: a number a channel.
         std: a number a channel.
+
+    >>> Normalise(mean=(0.5,), std=(0.25,))(torch.ones(1, 1, 1, 1))
+    tensor([[[[2.]]]])
     """
 
     mean: Tensor

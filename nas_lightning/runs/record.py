@@ -25,6 +25,9 @@ class Record:
         words: what was typed, with its shorthands written out.
         config: the configuration that it composed to; references stay as they were written.
         hydra: what Hydra says of itself: the script's name, choices of groups, folders of configurations.
+
+    >>> Record(("seed=1",), {"seed": 1}, {"job": {"config_name": "search"}}).kind
+    'search'
     """
 
     words: tuple[str, ...]

@@ -73,6 +73,9 @@ class AuxiliaryHead(nn.Module):
         channels: of the feature map.
         num_classes: of the data set.
         second_norm: whether there is a batch norm behind the second convolution.
+
+    >>> AuxiliaryHead(channels=4, num_classes=3)(torch.rand(2, 4, 8, 8)).shape
+    torch.Size([2, 3])
     """
 
     def __init__(self, channels: int, num_classes: int, second_norm: bool = True) -> None:

@@ -71,6 +71,9 @@ class ReduceByPool(nn.Sequential):
     Args:
         c_in: channels of the input.
         c_out: channels of the output.
+
+    >>> ReduceByPool(4, 8)(torch.rand(2, 4, 6, 6)).shape
+    torch.Size([2, 8, 3, 3])
     """
 
     def __init__(self, c_in: int, c_out: int) -> None:

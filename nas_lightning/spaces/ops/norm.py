@@ -18,6 +18,10 @@ class Norm:
         affine: whether they scale and shift.
         tracked: whether they keep running statistics.
         after_pool: whether there is one behind each pooling operation.
+
+    >>> norm = Norm(affine=False)(8)
+    >>> norm.affine, norm.track_running_stats
+    (False, True)
     """
 
     affine: bool = True

@@ -38,6 +38,9 @@ class Epoch(NamedTuple):
     Args:
         number: of the epoch, from 0.
         of: how many there are.
+
+    >>> Epoch(1, of=3).between(10.0, 0.0)
+    5.0
     """
 
     number: int

@@ -21,6 +21,11 @@ class Adam(ArchOptimizer):
     Args:
         betas: of its moments.
         weight_decay: of the architecture parameters.
+
+    >>> import torch
+    >>> optimizer = Adam(weight_decay=0.1).build([nn.Parameter(torch.zeros(2))], [], lr=0.01)
+    >>> optimizer.param_groups[0]["weight_decay"]
+    0.1
     """
 
     betas: tuple[Share, Share] = (0.5, 0.999)

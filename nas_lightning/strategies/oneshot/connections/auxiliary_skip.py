@@ -31,6 +31,11 @@ class AuxiliarySkip(Connection):
     Args:
         start: β in the first epoch.
         end: and in the last; it falls linearly.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> sampled = Relaxed({"cell": torch.tensor([[0.5, 0.5]])})
+    >>> AuxiliarySkip().apply(sampled, {}, Epoch(1, of=3), {"cell": group}).weights["cell"]
+    tensor([[1.0000, 0.5000]])
     """
 
     start: NonNegativeFloat = 1.0

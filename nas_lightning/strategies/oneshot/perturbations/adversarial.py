@@ -28,6 +28,13 @@ class Adversarial(RandomNoise):
         epsilon: ε in the last epoch.
         epsilon_start: and in the first.
         steps: of the ascent.
+
+    >>> import torch
+    >>> from nas_lightning.strategies.oneshot.samplers.sigmoid import Sigmoid
+    >>> weights, middle = {"cell": torch.tensor([[0.5, 0.5]])}, {"cell": torch.tensor([[0.5, 0.5]])}
+    >>> slope = lambda moved: {"cell": torch.tensor([[1.0, -1.0]])}
+    >>> Adversarial(epsilon=0.25).apply(weights, middle, Epoch(1, of=2), Sigmoid(), slope)["cell"]
+    tensor([[0.7500, 0.2500]])
     """
 
     steps: PositiveInt = 7

@@ -29,6 +29,9 @@ class RandomNoise(WeightPerturbation):
     Args:
         epsilon: ε in the last epoch.
         epsilon_start: and in the first.
+
+    >>> RandomNoise(epsilon=0.3, epsilon_start=0.0).radius(Epoch(1, of=3))
+    0.15
     """
 
     epsilon: PositiveFloat = 0.3

@@ -34,6 +34,11 @@ class PathDepth(Regulariser):
         lambda_path: λ₃.
         path_sum: sum P over the parameterised operations as equation 8 is written, which exceeds 1;
             by default it is their mean; the authors' code has that of those that the step computes.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> probabilities = {"cell": torch.tensor([[0.9, 0.2]])}
+    >>> PathDepth(lambda_path=1.0).term({}, probabilities, Epoch(0, of=2), {"cell": group})
+    tensor(-0.2000)
     """
 
     lambda_path: NonNegativeFloat = 0.005

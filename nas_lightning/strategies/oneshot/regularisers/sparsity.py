@@ -35,6 +35,11 @@ class Sparsity(Regulariser):
         pooling_group: take the pooling operations out of L_nonskip, as a third group with λ₂, as in the
             authors' code.
         threshold: penalise a group only for what its probability exceeds this by; the authors' code has 0.2.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> zero, probabilities = Sparsity(0.0, 0.0), {"cell": torch.tensor([[0.9, 0.2]])}
+    >>> zero.term({}, probabilities, Epoch(0, of=2), {"cell": group})
+    tensor(0.)
     """
 
     lambda_skip: NonNegativeFloat = 0.01

@@ -25,6 +25,9 @@ class ZeroOne(Regulariser):
 
     Args:
         weight: λ.
+
+    >>> ZeroOne(weight=1.0).term({}, {"cell": torch.tensor([[0.0, 1.0]])}, Epoch(0, of=2), {})
+    tensor(-0.2500)
     """
 
     weight: NonNegativeFloat = 10.0

@@ -21,6 +21,10 @@ class Annealed(Sampler):
     Args:
         tau_start: τ in the first epoch.
         tau_end: and in the last; it falls linearly.
+
+    >>> from nas_lightning.strategies.oneshot.samplers.gumbel import Gumbel
+    >>> Gumbel(tau_start=10.0, tau_end=1.0).tau(Epoch(1, of=3))
+    5.5
     """
 
     tau_start: PositiveFloat = 10.0

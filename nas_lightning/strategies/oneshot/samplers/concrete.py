@@ -26,6 +26,11 @@ class Concrete(Annealed):
     Args:
         tau_start: τ in the first epoch.
         tau_end: and in the last; it falls linearly.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> half = torch.full((1, 2), 0.5)
+    >>> Concrete().weights(torch.zeros(1, 2), [half], Epoch(0, of=2), group)
+    tensor([[0.5000, 0.5000]])
     """
 
     tau_start: PositiveFloat = 1.0

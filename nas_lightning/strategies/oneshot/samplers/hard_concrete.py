@@ -38,6 +38,12 @@ class HardConcrete(Annealed):
         tau_start: τ in the first epoch.
         tau_end: and in the last; it falls linearly.
         active_ops: operations of an edge that a step computes.
+
+    >>> import torch
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> half = torch.full((1, 2), 0.5)
+    >>> HardConcrete(active_ops=1).weights(torch.tensor([[-1.0, 9.0]]), [half, half], Epoch(0, of=2), group)
+    tensor([[0., 1.]])
     """
 
     tau_start: PositiveFloat = 1.0

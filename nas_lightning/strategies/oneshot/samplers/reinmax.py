@@ -33,6 +33,11 @@ class ReinMax(Sampler):
 
     Args:
         tau: τ, at which the paper recommends 1 or more.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> half = torch.full((1, 2), 0.5)
+    >>> ReinMax().weights(torch.tensor([[-1.0, 1.0]]), [half], Epoch(0, of=2), group)
+    tensor([[0., 1.]])
     """
 
     tau: Annotated[float, at_least(1)] = 1.0

@@ -23,6 +23,14 @@ class RandomCandidates(Selection):
     Args:
         candidates: architectures that are judged.
         valid_batches: batches that each of them is judged on, of all processes together.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
+    >>> batch = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
+    >>> genotype, judgement = RandomCandidates(3).best(space, supernet, [batch], torch.Generator())
+    >>> genotype.space, 0 <= judgement.accuracy <= 1
+    ('nasbench201', True)
     """
 
     candidates: PositiveInt = 100

@@ -30,6 +30,14 @@ class InheritedEvolution(Selection):
         generations: how many, the random first one included.
         parents: the best so far, from which the next generation comes.
         valid_batches: batches that each is judged on, of all processes together.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, settings = NasBench201(), {"population": 3, "generations": 1, "parents": 2}
+    >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
+    >>> batch = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
+    >>> genotype, judgement = InheritedEvolution(**settings).best(space, supernet, [batch], torch.Generator())
+    >>> genotype.space, 0 <= judgement.accuracy <= 1
+    ('nasbench201', True)
     """
 
     population: PositiveInt = 20

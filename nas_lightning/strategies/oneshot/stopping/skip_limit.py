@@ -22,6 +22,9 @@ class SkipLimit(Stopping):
 
     Args:
         limit: skips from which the search ends; the paper's two are of a cell with eight operations.
+
+    >>> SkipLimit(2).stops({"skips": 1}), SkipLimit(2).stops({"skips": 2})
+    (False, True)
     """
 
     limit: PositiveInt = 2

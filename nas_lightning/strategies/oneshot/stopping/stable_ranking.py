@@ -23,6 +23,14 @@ class StableRanking(Stopping):
 
     Args:
         epochs: for how many.
+
+    >>> import torch
+    >>> group = Group(((0, 1),), ("nor_conv_1x1", "nor_conv_3x3"))
+    >>> rule, scores, memory = StableRanking(epochs=2), {"cell": torch.tensor([[0.1, 0.9]])}, {}
+    >>> for _ in range(2):
+    ...     memory = rule.remember(memory, None, scores, {"cell": group})
+    >>> rule.stops(memory)
+    True
     """
 
     epochs: PositiveInt = 10
