@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nas_lightning.runs.record import Record
@@ -33,7 +33,9 @@ OF_ADAM = {
 
 def record_of_today(record: Record) -> Record:
     """The record of a run as if it had been started today: what has moved follows from its words."""
-    strategy = record.config.get("strategy") or {}
+    strategy = record.config.get("strategy")
+    if not isinstance(strategy, Mapping):
+        return record
     if str(strategy.get("_target_", "")).rpartition(".")[2] not in CLASSES:
         return record
     gone = {"_target_", *(key.partition(".")[2] for key in (*MOVED, *OF_ADAM)), "order", "single_level"}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.files import replacing, write_whole
 
 RECORD = ".hydra"
+MOST_VALUES = 100_000  # of a file: far above any configuration, and aliases of aliases are soon more
 _WORDS, _CONFIG, _HYDRA = "overrides.yaml", "config.yaml", "hydra.yaml"
 
 
@@ -55,8 +57,13 @@ class Record:
     @property
     def folders(self) -> tuple[Path, ...]:
         """The user's own folders of configurations."""
-        sources = self.hydra.get("runtime", {}).get("config_sources", [])
-        return tuple(Path(source["path"]) for source in sources if source["provider"] == "command-line")
+        sources = look_up(self.hydra, "runtime", "config_sources")
+        own = [
+            source
+            for source in (sources if isinstance(sources, list) else [])
+            if look_up(source, "provider") == "command-line"
+        ]
+        return tuple(Path(str(look_up(source, "path"))) for source in own)
 
     def write(self, run: Path) -> None:
         """Write the files, all or none; what an earlier version's start has left half done goes."""
@@ -85,7 +92,10 @@ def read_record(run: Path) -> Record:
     for name, content in ((_CONFIG, config), (_HYDRA, hydra)):
         if not isinstance(content or {}, dict):
             raise InputError("expected names and values", got=content, where=run / RECORD / name)
-    return Record(tuple(words or ()), config or {}, (hydra or {}).get("hydra") or {})
+    own = (hydra or {}).get("hydra") or {}
+    if not isinstance(own, dict):
+        raise InputError("expected names and values", got=own, where=run / RECORD / _HYDRA)
+    return Record(tuple(words or ()), config or {}, own)
 
 
 def read_config_text(run: Path) -> str:
@@ -110,8 +120,22 @@ def look_up(record: object, *names: str) -> Any:
 
 def _read(file: Path) -> Any:
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError:
         return None
+    except RecursionError:
+        raise InputError("expected yaml that is not nested so deeply", where=file) from None
     except (ValueError, yaml.YAMLError) as error:
         raise InputError(f"expected yaml: {' '.join(str(error).split())}", where=file) from None
+    if len(list(islice(_values(content), MOST_VALUES))) == MOST_VALUES:
+        raise InputError(f"expected less than {MOST_VALUES:,} values", where=file)
+    return content
+
+
+def _values(content: Any) -> Iterator[Any]:
+    """Every value in there as often as it is named, which in a file of aliases may be without end."""
+    waiting = [content]
+    while waiting:
+        value = waiting.pop()
+        yield value
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
