@@ -202,15 +202,22 @@ class OneShot(ArchParameters):
     # Epochs
 
     def on_train_start(self) -> None:
-        super().on_train_start()
-        self._stop()  # a search that had ended does not go on
+        self._stop()  # a search that had ended does not go on, and enters no further epoch
+        if not self.trainer.should_stop:
+            super().on_train_start()
 
     def on_train_epoch_end(self) -> None:
         super().on_train_epoch_end()
-        if self.parts.stopping is not None:
-            genotype, groups = self.derive()[0], self.space.groups
-            self.stop_memory = self.parts.stopping.remember(self.stop_memory, genotype, self.scores(), groups)
-            self._stop()
+        self.stop_memory = self._memory_of_epoch()
+        self._stop()
+
+    def _memory_of_epoch(self) -> dict[str, Any]:
+        """What the rule that stops keeps once this epoch has ended; asked twice, it is counted once."""
+        rule, epoch = self.parts.stopping, self.current_epoch
+        if rule is None or self.stop_memory.get("epoch") == epoch:
+            return self.stop_memory
+        scores, groups = self.scores(), self.space.groups
+        return {**rule.remember(self.stop_memory, self.derive()[0], scores, groups), "epoch": epoch}
 
     def _stop(self) -> None:
         if self.parts.stopping is not None and self.parts.stopping.stops(self.stop_memory):
@@ -218,7 +225,8 @@ class OneShot(ArchParameters):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        checkpoint[_STOPPING] = self.stop_memory
+        over = self.trainer.is_last_batch  # a run that goes on from here does not end the epoch again
+        checkpoint[_STOPPING] = self._memory_of_epoch() if over else self.stop_memory
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)

@@ -54,7 +54,12 @@ def test_a_stable_ranking_ends_the_search():
     assert stopped == [False] * 5 + [True]
 
 
-def test_a_search_ends_and_does_not_go_on_when_it_is_resumed(cell_space, supernet, data, trainer, tmp_path):
+@pytest.mark.parametrize("when", [{}, {"every_n_train_steps": 1}])
+def test_a_search_ends_and_does_not_go_on_when_it_is_resumed(
+    cell_space, supernet, data, trainer, tmp_path, when
+):
+    """From a checkpoint of the epoch's end, and from one of its last step, before its end."""
+
     def search():
         found = OneShot(cell_space, supernet(cell_space), stopping=SkipLimit(2), arch_lr=1e-9)
         with torch.no_grad():
@@ -62,12 +67,12 @@ def test_a_search_ends_and_does_not_go_on_when_it_is_resumed(cell_space, superne
         return found
 
     first = search()
-    fit = trainer(5, ModelCheckpoint(tmp_path, "last"), enable_checkpointing=True)
+    fit = trainer(5, ModelCheckpoint(tmp_path, "last", **when), enable_checkpointing=True)
     fit.fit(first, data())
     assert fit.current_epoch == 1
     assert fit.global_step == 4
     again = search()
-    resumed = trainer(5, ModelCheckpoint(tmp_path, "last"), enable_checkpointing=True)
+    resumed = trainer(5, ModelCheckpoint(tmp_path, "last", **when), enable_checkpointing=True)
     resumed.fit(again, data(), ckpt_path=tmp_path / "last.ckpt")
     assert resumed.global_step == 4
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
