@@ -16,7 +16,7 @@ import torch
 from nas_lightning.checks import PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.objectives.inherited import beside, judge_genotype, kendall_tau, log_likelihood
+from nas_lightning.objectives.inherited import judge_genotype, kendall_tau, log_likelihood, place_batches
 from nas_lightning.strategies.oneshot.strategy import OneShot
 
 
@@ -51,7 +51,7 @@ class SharedWeightRanking(pl.Callback):
         start = time.process_time()
         generator = torch.Generator().manual_seed(self.seed)
         drawn = [strategy.space.sample(generator) for _ in range(self.architectures)]
-        batches = beside(strategy.supernet, data.valid_batches(self.valid_batches))
+        batches = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
         scores = strategy.scores()
         by_score = [log_likelihood(strategy.space, scores, genotype) for genotype in drawn]
         by_loss = [judge_genotype(strategy.space, strategy.supernet, g, batches).loss for g in drawn]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.inherited import Batch, beside
+from nas_lightning.objectives.inherited import Batch, place_batches
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 
@@ -99,7 +99,7 @@ class InheritedWeights:
         average: Callable[[Sequence[Tensor]], None] = lambda tensors: None,
     ) -> None:
         self.space, self.supernet, self.average = space, supernet, average
-        self.batches = beside(supernet, batches)
+        self.batches = list(place_batches(supernet, batches))
         self.labels = torch.cat([y for _, y in self.batches])
         self.predictions: dict[Genotype, Tensor] = {}
 

@@ -17,7 +17,7 @@ from nas_lightning.jobs.measured import last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.models.description import Description
 from nas_lightning.models.file import FILE_NAME as MODEL
-from nas_lightning.models.file import describe, description, inherit, write
+from nas_lightning.models.file import describe, description, take_weights_over, write
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.spaces import Network
@@ -100,7 +100,7 @@ def start_from(init: str | Path, network: Network, data: ImageData) -> bool:
     channels = describe(init).image[0]
     if channels != data.image[0]:
         raise InputError(f"expected images of {channels} channels, as init has", got=data.image[0])
-    return inherit(network, init, data.classes)
+    return take_weights_over(network, init, data.classes)
 
 
 def fit(

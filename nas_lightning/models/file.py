@@ -42,9 +42,9 @@ __all__ = [
     "describe",
     "description",
     "file_of",
-    "inherit",
     "load",
     "save",
+    "take_weights_over",
     "write",
 ]
 
@@ -107,7 +107,7 @@ def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> n
     return nn.Sequential(Normalise(about.mean, about.std), network).eval() if with_normalisation else network
 
 
-def inherit(network: Network, path: str | Path, classes: Sequence[str]) -> bool:
+def take_weights_over(network: Network, path: str | Path, classes: Sequence[str]) -> bool:
     """Take the weights over from a trained network; those of the classifier only where the classes are its.
 
     Returns whether the classifier was taken over. An auxiliary head is always a new one.

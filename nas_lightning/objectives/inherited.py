@@ -6,7 +6,7 @@ judged on, so nothing needs recalibration. A derived network that inherits weigh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,14 +33,14 @@ class Judgement(NamedTuple):
     accuracy: float
 
 
-def beside(module: nn.Module, batches: Iterable[Batch]) -> list[Batch]:
+def place_batches(module: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
     """The batches on the device of the module's parameters, the images in their precision."""
     parameter = next(module.parameters())
-    return [(x.to(parameter), y.to(parameter.device)) for x, y in batches]
+    return ((x.to(parameter), y.to(parameter.device)) for x, y in batches)
 
 
 @torch.no_grad()
-def judge(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgement:
+def judge_weights(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgement:
     """Loss and accuracy of the supernet with these architecture weights."""
     loss = correct = count = 0.0
     for x, y in batches:
@@ -57,15 +57,15 @@ def judge_genotype(
     """The same for one architecture, which costs what its path costs."""
     parameter = next(supernet.parameters())
     weights = {name: matrix.to(parameter) for name, matrix in space.one_hot(genotype).items()}
-    return judge(supernet, weights, batches)
+    return judge_weights(supernet, weights, batches)
 
 
-def inherit(network: nn.Module, supernet: Supernet) -> None:
+def copy_shared_weights(network: nn.Module, supernet: Supernet) -> None:
     """Give a derived network the supernet's weights; what the supernet does not have stays as it is."""
     shared = supernet.state_dict()
     own = network.state_dict()
-    found = {name: shared[name] for name in own if name in shared and shared[name].shape == own[name].shape}
-    network.load_state_dict(found, strict=False)
+    common = {name: shared[name] for name in own if name in shared and shared[name].shape == own[name].shape}
+    network.load_state_dict(common, strict=False)
 
 
 @torch.no_grad()

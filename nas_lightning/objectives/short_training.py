@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal, Protocol, get_args
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 
@@ -18,6 +17,7 @@ from nas_lightning.data.loaders import Batch, TrainBatches
 from nas_lightning.data.order import BatchRows, evaluation_rows, rank_and_world, training_rows
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
+from nas_lightning.objectives.inherited import place_batches
 from nas_lightning.objectives.table import table_accuracy
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
@@ -77,7 +77,7 @@ class ShortTraining:
             schedule = build_scheduler(optimizer, "cosine", epochs=self.epochs, lr_min=0.05 * self.lr)
             for epoch in range(self.epochs):
                 schedule.step(epoch)
-                for x, y in beside(network, self._train(epoch)):
+                for x, y in place_batches(network, self._train(epoch)):
                     loss = F.cross_entropy(network(x), y)
                     optimizer.zero_grad()
                     loss.backward()
@@ -85,7 +85,7 @@ class ShortTraining:
                     optimizer.step()
             network.eval()
             with torch.no_grad():
-                logits = [(network(x), y) for x, y in beside(network, self._valid())]
+                logits = [(network(x), y) for x, y in place_batches(network, self._valid())]
         correct = sum(int((z.argmax(dim=1) == y).sum()) for z, y in logits if bool(z.isfinite().all()))
         return 100 * correct / len(self.data.valid.samples)
 
@@ -103,12 +103,6 @@ class ShortTraining:
         """Images as they are, on whatever process."""
         for x, y in side.samples.read(draws, random=False):
             yield normalise(x, side.mean, side.std), y
-
-
-def beside(network: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The batches on the network's device."""
-    device = next(network.parameters()).device
-    return ((x.to(device), y.to(device)) for x, y in batches)
 
 
 def build_objective(

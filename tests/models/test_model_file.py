@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import nas_lightning
-from nas_lightning.models.file import FILE_NAME, describe, inherit, load, save
+from nas_lightning.models.file import FILE_NAME, describe, load, save, take_weights_over
 from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench1Shot1, NasBench101, NasBench201
 
 OPS = ["none", "skip_connect", "sep_conv_3x3"]
@@ -264,7 +264,7 @@ def test_the_same_classes_inherit_everything(tmp_path):
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.add_(1)
-    assert inherit(other, path, CLASSES)
+    assert take_weights_over(other, path, CLASSES)
     x = torch.randn(2, 3, 9, 9)
     assert torch.equal(other(x), network(x))
 
@@ -274,7 +274,7 @@ def test_other_classes_have_a_new_classifier(tmp_path, classes):
     network, path = stored(tmp_path, NasBench201())
     _, other = make(NasBench201(), classes=classes, auxiliary=True)
     before = {name: value.clone() for name, value in other.state_dict().items()}
-    assert not inherit(other, path, classes)
+    assert not take_weights_over(other, path, classes)
     for name, value in other.state_dict().items():
         own = name.startswith(("head", "auxiliary"))
         assert torch.equal(value, before[name] if own else network.state_dict()[name]), name
@@ -285,5 +285,5 @@ def test_another_network_inherits_nothing(tmp_path, refusal, different):
     _, path = stored(tmp_path, NasBench201())
     _, other = make(NasBench201(), **different)
     before = {name: value.clone() for name, value in other.state_dict().items()}
-    assert "expected the same network" in refusal(inherit, other, path, CLASSES)
+    assert "expected the same network" in refusal(take_weights_over, other, path, CLASSES)
     assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())

@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas_lightning.objectives.inherited import (
-    beside,
-    inherit,
+    copy_shared_weights,
     judge_genotype,
     kendall_tau,
     log_likelihood,
+    place_batches,
     recalibrate,
 )
 from nas_lightning.spaces import DartsSpace, NasBench201
@@ -51,7 +51,7 @@ def test_judgement_is_the_derived_networks(space, sizes, supernet, batches, gene
     for _ in range(5):
         genotype = space.sample(generator)
         network = space.network(genotype, **sizes, norm=SEARCH_NORM)
-        inherit(network, supernet)
+        copy_shared_weights(network, supernet)
         with torch.no_grad():
             logits = [network(x) for x, _ in batches]
         losses = [F.cross_entropy(z, y, reduction="none") for z, (_, y) in zip(logits, batches, strict=True)]
@@ -69,17 +69,17 @@ def test_judging_leaves_no_trace(space, supernet, batches, generator):
     assert supernet.training
 
 
-def test_beside_follows_the_parameters(space, supernet, batches, generator):
-    placed = beside(supernet.double(), batches)
+def test_batches_follow_the_parameters(space, supernet, batches, generator):
+    placed = list(place_batches(supernet.double(), batches))
     assert {x.dtype for x, _ in placed} == {torch.float64}
     assert {y.dtype for _, y in placed} == {torch.int64}
     assert math.isfinite(judge_genotype(space, supernet, space.sample(generator), placed).loss)
 
 
 def test_inherited_weights_are_the_supernets(space, sizes, supernet, generator):
-    network = space.network(space.sample(generator), **sizes)
+    network = space.network(space.sample(generator), **sizes, auxiliary=False)
     fresh = {name: value.clone() for name, value in network.state_dict().items()}
-    inherit(network, supernet)
+    copy_shared_weights(network, supernet)
     shared, own = supernet.state_dict(), network.state_dict()
     convolutions = [
         name for name, module in network.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)
@@ -94,8 +94,8 @@ def test_inherited_weights_are_the_supernets(space, sizes, supernet, generator):
 
 def test_recalibrated_statistics_are_plain_averages(space, sizes, supernet, batches, generator):
     """Each norm sees its inputs once a batch: mean of the means, mean of the unbiased variances."""
-    network = space.network(space.sample(generator), **sizes)
-    inherit(network, supernet)
+    network = space.network(space.sample(generator), **sizes, auxiliary=False)
+    copy_shared_weights(network, supernet)
     seen = {}
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
@@ -117,7 +117,7 @@ def test_recalibrated_statistics_are_plain_averages(space, sizes, supernet, batc
 def test_recalibration_makes_a_network_whole(space, sizes, supernet, batches, generator):
     """Its evaluation of a batch is then its training on it, but for the unbiased variance."""
     network = space.network(space.sample(generator), **sizes)
-    inherit(network, supernet)
+    copy_shared_weights(network, supernet)
     x = torch.cat([x for x, _ in batches])
     with torch.no_grad():
         expected = network.train()(x)

@@ -19,7 +19,7 @@ from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, che
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.inherited import Batch, beside, judge
+from nas_lightning.objectives.inherited import Batch, judge_weights, place_batches
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.ops import NONE
 from nas_lightning.spaces.supernet import Supernet
@@ -69,8 +69,9 @@ class Perturbation:
         groups = strategy.space.groups.items()
         equal = {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in groups}
         weights = {name: scores.get(name, matrix).clone() for name, matrix in equal.items()}
-        train = beside(strategy.supernet, data.train_batches(max(1, self.tune_batches))[: self.tune_batches])
-        valid = beside(strategy.supernet, data.valid_batches(self.valid_batches))
+        tuning = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
+        train = list(place_batches(strategy.supernet, tuning))
+        valid = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
         selection = Selection(strategy.space, strategy.supernet, weights, train, valid, self.tune_lr)
         return [selection.run(torch.Generator().manual_seed(self.seed))]
 
@@ -138,7 +139,7 @@ class Selection:
         """Validation accuracy with a part of a row at zero."""
         without = {key: matrix.clone() for key, matrix in self.weights.items()}
         without[name][row, column] = 0.0
-        return judge(self.supernet, without, self.valid).accuracy
+        return judge_weights(self.supernet, without, self.valid).accuracy
 
     def tune(self) -> None:
         """Let the supernet's weights follow the decision."""

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.inherited import Judgement, beside
+from nas_lightning.objectives.inherited import Judgement, place_batches
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.arch_parameters import ArchParameters
@@ -196,7 +196,7 @@ class OneShot(ArchParameters):
         assert selection is not None, "a selection is there"
         assert self.data is not None, "and so are its images"
         count = selection.valid_batches * self.trainer.world_size  # what one process would judge on
-        batches = beside(self.supernet, self.data.valid_batches(count))
+        batches = list(place_batches(self.supernet, self.data.valid_batches(count)))
         return selection.best(self.space, self.supernet, batches, generator)
 
     # Epochs
