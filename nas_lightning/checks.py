@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from nas_lightning.errors import InputError
+from nas_lightning.plain import is_plain, may_be_plain, name_class
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def _is_kind(value: Any, kind: Any) -> bool:
         listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
         counted = listed and len(_entry_hints(kind)) in (1, len(value))
         return counted and all(fits(*pair) for pair in _entries(value, kind))
-    return True
+    return not is_plain(value) or may_be_plain(value, kind)
 
 
 def _is_finite(value: Any, kind: Any) -> bool:
@@ -245,4 +246,4 @@ def _name(kind: Any) -> str:
         return _KINDS[kind][0]
     if get_origin(kind) is tuple and Ellipsis not in get_args(kind):
         return f"a list of {len(get_args(kind))}"
-    return "a list" if get_origin(kind) in _SEQUENCES else str(kind)
+    return "a list" if get_origin(kind) in _SEQUENCES else name_class(kind)

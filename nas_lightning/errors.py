@@ -6,6 +6,8 @@ import difflib
 import errno
 from collections.abc import Iterable
 
+_MOST = 30  # choices that one line names
+
 
 class InputError(ValueError):
     """Something the user gave does not fit. The message says what was expected, what came, and where.
@@ -47,7 +49,10 @@ def near_match(name: str, choices: Iterable[str]) -> str:
     """
     choices = sorted(choices)
     close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(choices)}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    others = f" and {len(choices) - _MOST} others" if len(choices) > _MOST else ""
+    return f"choose from {', '.join(choices[:_MOST])}{others}"
 
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE}

@@ -1,7 +1,7 @@
 """What an annotation says of an argument, held against every value that is near its limits."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from nas_lightning.checks import (
     DISTINCT,
     Between0And1,
+    Limit,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -75,6 +76,14 @@ def test_limits(hint: Any, good: Sequence[Any], bad: Sequence[Any]) -> None:
         (float | Literal["grid"], "c", "expected a number or one of grid, got 'c' (in f.momentum)"),
         (tuple[float, float], [1], "expected a list of 2, got [1] (in f.momentum)"),
         (Sequence[int], 1, "expected a list, got 1 (in f.momentum)"),
+        (Limit, 1, "expected a Limit, got 1 (in f.momentum)"),
+        (Limit, {"words": "x"}, "expected a Limit, got {'words': 'x'} (in f.momentum)"),
+        (Mapping[str, float], 3, "expected names and values, got 3 (in f.momentum)"),
+        (
+            Callable[[int], int] | None,
+            "abs",
+            "expected a function or class or null, got",
+        ),
         (Sequence[int], "12", "expected a list, got '12' (in f.momentum)"),
         (Sequence[int], [1, "2"], "expected a list, got [1, '2'] (in f.momentum)"),
         (
@@ -107,7 +116,7 @@ def test_messages(hint: Any, value: Any, message: str) -> None:
         (float | Literal["grid"], "grid"),
         (bool | Literal["auto"], "auto"),
         (str | Path, Path("a")),
-        (Mapping[str, float], 3),  # what else there is, its owner judges
+        (Mapping[str, float], {"a": 3}),  # what is in it, its owner judges
         (Any, object()),
     ],
 )

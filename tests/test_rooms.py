@@ -11,7 +11,19 @@ import nas_lightning
 
 PACKAGE = Path(nas_lightning.__file__).parent
 SMALL_VALUES = {
-    *("version", "errors", "checks", "files", "randomness", "text", "tables", "genotype", "options", "rooms"),
+    *(
+        "version",
+        "errors",
+        "plain",
+        "checks",
+        "files",
+        "randomness",
+        "text",
+        "tables",
+        "genotype",
+        "options",
+        "rooms",
+    ),
     "frozen_map",
 }
 ROOMS = (

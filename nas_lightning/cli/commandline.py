@@ -27,10 +27,13 @@ from nas_lightning.runs.folder import RunFolder
 from nas_lightning.text import quote
 
 Job = Callable[[DictConfig], Any]
-_LEFT_TO_HYDRA = (
-    *("hydra_help", "info", "shell_completion", "experimental_rerun"),
-    *("config_name", "config_path"),
-)
+_LEFT_TO_HYDRA = ("hydra_help", "info", "shell_completion")
+_NOT_TAKEN = {
+    "config_name": "--config-dir DIR beside our own configurations",
+    "config_path": "--config-dir DIR beside our own configurations",
+    "experimental_rerun": "resume=FOLDER",
+}
+"""Flags of Hydra whose purpose others serve here."""
 CHILD = "hydra.output_subdir=null"
 """Leaves `.hydra` as it is; Lightning types it, too, in the processes that it starts beside the first one."""
 
@@ -44,6 +47,10 @@ def run_command(script: str, argv: Sequence[str], job: Job) -> None:
     arguments = parse_flags(argv)
     if arguments.resolve and not arguments.cfg:
         raise InputError("expected --cfg job beside --resolve", where="the command line")
+    for option, instead in _NOT_TAKEN.items():
+        if value := getattr(arguments, option):
+            flag = "--" + option.replace("_", "-")
+            raise InputError(f"expected {instead} in place of {flag}", got=value, where=flag)
     if any(getattr(arguments, option) for option in _LEFT_TO_HYDRA):
         _leave_to_hydra(script, job, folders, arguments.overrides)
     else:
@@ -62,6 +69,8 @@ def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: li
             words = [*old.words, *typed, f"hydra.run.dir={quote(str(old.run))}", CHILD]
             flags += [part for folder in old.folders for part in ("--config-dir", str(folder))]
             folders = (*folders, *old.folders)
+    if old is None and not sweep:
+        _check_sweep_settings(typed)
     command = Command(script, tuple(words), folders, sweep)
     with Composer(script, folders) as composer:
         make_importable(folders, words)
@@ -76,7 +85,21 @@ def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: li
         elif CHILD not in words:
             _reserve_folder(config, command)
         sys.argv[1:] = [*flags, *words]  # what Lightning starts other processes with
-        composer.run(config, job, sweep=config.hydra.mode == RunMode.MULTIRUN)
+        try:
+            composer.run(config, job, sweep=config.hydra.mode == RunMode.MULTIRUN)
+        except InputError:  # of what is Hydra's, before there was a job
+            if old is None and CHILD not in words:
+                RunFolder(OmegaConf.select(config, folder_key(command.sweep))).withdraw()
+            raise
+
+
+def _check_sweep_settings(words: Sequence[str]) -> None:
+    """Raise for what only a sweep has, and a single run would ignore."""
+    for word in words:
+        if word.lstrip("+~").startswith(
+            ("hydra.sweeper", "hydra.launcher", "hydra/sweeper", "hydra/launcher")
+        ):
+            raise InputError("expected -m for the settings of a sweep", got=word, where="the command line")
 
 
 def _reserve_folder(config: DictConfig, command: Command) -> None:

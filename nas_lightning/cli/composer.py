@@ -22,7 +22,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.errors import describe_system_error
+from nas_lightning.errors import InputError, describe_system_error
 
 VERSION_BASE = "1.3"
 CONFIGURATIONS = "pkg://nas_lightning.conf"
@@ -91,8 +91,21 @@ class Composer:
         """Let Hydra run a composed configuration: one job, or those of its sweeper by its launcher."""
         words = words_of(config)
         self._loader.hand_over(self.script, words, config)
-        start = self._hydra.multirun if sweep else self._hydra.run
-        run_and_report(lambda: _without_traceback(start, self.script, job, words))
+        start, begun = self._hydra.multirun if sweep else self._hydra.run, False
+
+        def begin(cfg: DictConfig) -> Any:
+            nonlocal begun
+            begun = True
+            return job(cfg)
+
+        try:
+            start(config_name=self.script, task_function=begin, overrides=words)
+        except Exception as error:
+            if message := describe_system_error(error):  # a log that cannot be opened, say, on a full disk
+                sys.exit(f"error: {message}")
+            if begun or isinstance(error, InputError):
+                raise
+            raise InputError(f"expected settings of Hydra that it takes: {error}", where="hydra") from None
 
     def show(self, config: DictConfig, arguments: Namespace) -> None:
         """Print the configuration, as `--cfg` asks for it."""
@@ -100,19 +113,6 @@ class Composer:
         self._loader.hand_over(self.script, words, config)
         kind, package, resolve = arguments.cfg, arguments.package, arguments.resolve
         run_and_report(lambda: self._hydra.show_cfg(self.script, words, kind, package, resolve))
-
-
-def _without_traceback(
-    start: Callable[..., Any], script: str, job: Callable[..., Any], words: list[str]
-) -> Any:
-    """Start; a log that cannot be opened, say, on a full disk, is one line."""
-    try:
-        return start(config_name=script, task_function=job, overrides=words)
-    except Exception as error:
-        message = describe_system_error(error)
-        if message is None:
-            raise
-        sys.exit(f"error: {message}")
 
 
 def words_of(config: DictConfig) -> list[str]:

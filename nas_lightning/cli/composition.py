@@ -14,10 +14,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from nas_lightning.cli.composer import Composer
+from nas_lightning.cli.shape import check_shape
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.options import description, groups, option_file, top_names
 from nas_lightning.runs.command import Command
@@ -69,7 +70,7 @@ def compose_checked(composer: Composer, words: Sequence[str], where: str = WHERE
         raise InputError(f"expected settings that fit together: {_first_line(error)}", where=where) from None
     if any(_is_new(word, composer.script) for word in words):
         _blame_key(composer, words, where)
-    _check_values(config)
+    check_shape(config, composer.script)
     return config
 
 
@@ -208,14 +209,10 @@ def _blame_launcher(lines: Sequence[str], folders: Sequence[Path], message: str)
             raise InputError(f"expected what this launcher needs: {description(file)}", where=file.name)
 
 
-def _check_values(config: DictConfig) -> None:
-    """What can be seen without building anything."""
-    for key, least in (("seed", 0), ("trainer.max_epochs", 0)):
-        value = OmegaConf.select(config, key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InputError(f"expected a whole number of at least {least}", got=value, where=key)
-
-
 def _first_line(error: Exception) -> str:
-    text = str(error) if isinstance(error, yaml.YAMLError) else str(error).strip().splitlines()[0]
+    text = (
+        str(error)
+        if isinstance(error, yaml.YAMLError)
+        else next(iter(str(error).strip().splitlines()), type(error).__name__)
+    )
     return " ".join(text.split()).rstrip(".")

@@ -12,8 +12,8 @@ import torch
 from hydra import compose
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from nas_lightning.cli.refusals import preparing
 from nas_lightning.cli.targets import check_value
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
@@ -33,7 +33,8 @@ def build(cfg: DictConfig, **parts: Any) -> Any:
 
     The parts do not go through OmegaConf, which would copy them.
     """
-    return factory_of(cfg)(**parts)
+    with preparing(str(cfg._get_full_key(None))):
+        return factory_of(cfg)(**parts)
 
 
 def factory_of(cfg: DictConfig) -> Callable[..., Any]:
@@ -50,19 +51,35 @@ def build_trainer(
     """The trainer with the callbacks and loggers that are configured; callbacks may name these parts."""
     _check_owners(cfg)
     chosen = [item for item in (cfg.callbacks or {}).values() if item is not None]
-    named = [parts.build(factory_of(item), names) for item in chosen]
+    named = [_build_callback(item, parts, names) for item in chosen]
     loggers = [build(item) for item in (cfg.logger or {}).values() if item is not None]
-    try:
-        trainer = build(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
-    except (ValueError, MisconfigurationException) as error:
-        raise InputError(f"expected a trainer that runs here: {error}", where="trainer") from None
+    trainer = build(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
         raise InputError("expected GPUs, which synchronised batch norms need", where="trainer.sync_batchnorm")
     return trainer
 
 
+def _build_callback(cfg: DictConfig, parts: Parts[Any], names: Collection[str]) -> pl.Callback:
+    with preparing(str(cfg._get_full_key(None))):
+        callback: pl.Callback = parts.build(factory_of(cfg), names)
+        return callback
+
+
 def _check_owners(cfg: DictConfig) -> None:
-    """Raise for settings of the trainer that are the strategy's, or the training's, to say."""
+    """Raise for settings of the trainer that somebody else has to say, and for a run that trains nothing."""
+    for name, own in (
+        ("logger", "logger=none, or one of its own"),
+        ("callbacks", "callbacks.NAME._target_=…"),
+    ):
+        if name in cfg.trainer:
+            raise InputError(f"expected {own} instead", got=cfg.trainer[name], where=f"trainer.{name}")
+    if cfg.trainer.get("default_root_dir") != cfg.run:
+        raise InputError("expected run=FOLDER instead", where="trainer.default_root_dir")
+    if (cfg.trainer.get("min_epochs") or 0) > cfg.trainer.max_epochs:
+        most = f"trainer.max_epochs, which is {cfg.trainer.max_epochs}"
+        raise InputError(f"expected at most {most}", got=cfg.trainer.min_epochs, where="trainer.min_epochs")
+    if cfg.trainer.get("limit_train_batches") == 0 or cfg.trainer.get("max_steps") == 0:
+        raise InputError("expected batches to train on", got=0, where="trainer")
     owner = "strategy" if "strategy" in cfg else "retrain"
     for name, own, default in (
         ("gradient_clip_val", "clip", None),

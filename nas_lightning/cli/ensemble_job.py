@@ -15,6 +15,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cli.configured import build, own_parts
 from nas_lightning.cli.ending import REPEAT, next_lines, select_headline
+from nas_lightning.cli.refusals import preparing
 from nas_lightning.cli.started import Started
 from nas_lightning.cli.train_job import run_training
 from nas_lightning.ensembles.evaluation import check_held_out
@@ -36,12 +37,13 @@ _OWN = ("ensemble", "genotype.index=", "seed=", "resume=", "run=")
 
 def run_ensemble(job: Started) -> RunFacts:
     """Train what there is to train, evaluate."""
-    plan: Plan = build(job.cfg.ensemble)
-    if plan.selects is not None:
-        check_held_out(build(job.cfg.dataset))
-    if plan.space is not None:
-        job = _with_pool(job, plan, plan.space)
-    members = plan.members(*_choice(job.cfg, plan))
+    with preparing():
+        plan: Plan = build(job.cfg.ensemble)
+        if plan.selects is not None:
+            check_held_out(build(job.cfg.dataset))
+        if plan.space is not None:
+            job = _with_pool(job, plan, plan.space)
+        members = plan.members(*_choice(job.cfg, plan))
     runs = train_members(plan, members, job.folder.path, partial(_train_member, job, plan))
     return _conclude(job, plan, runs) or RunFacts("ensemble")  # on processes other than the first
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.cli.configured import build_trainer, checkpoint, factory_of, searched_parts
 from nas_lightning.cli.ending import announce, show_run
+from nas_lightning.cli.refusals import preparing
 from nas_lightning.cli.started import Started
 from nas_lightning.jobs.next_commands import command_to_train
 from nas_lightning.jobs.search import build_strategy, search
@@ -15,15 +16,16 @@ from nas_lightning.runs.tracking import publish
 def run_search(job: Started) -> RunFacts:
     """Search as it is configured."""
     cfg, stopwatch = job.cfg, Stopwatch()
-    parts = searched_parts(cfg)
-    parts.check_network()
-    strategy = build_strategy(factory_of(cfg.strategy), parts)
-    derivation = parts.build(factory_of(cfg.derivation)) if cfg.derivation else None
-    if derivation is not None:
-        derivation.check(strategy)
-    parts.data.setup()  # finds what is wrong with the images before the run is announced
-    trainer = build_trainer(cfg, parts, [stopwatch])
-    start = checkpoint(cfg, strategy)
+    with preparing():
+        parts = searched_parts(cfg)
+        parts.check_network()
+        strategy = build_strategy(factory_of(cfg.strategy), parts)
+        derivation = parts.build(factory_of(cfg.derivation)) if cfg.derivation else None
+        if derivation is not None:
+            derivation.check(strategy)
+        parts.data.setup()  # finds what is wrong with the images before the run is announced
+        trainer = build_trainer(cfg, parts, [stopwatch])
+        start = checkpoint(cfg, strategy)
     announce(f"Searching {parts.space.name} with {strategy.label} on {parts.data.name}", cfg)
     facts = search(strategy, parts, trainer, derivation=derivation, checkpoint=start, words=job.words)
     if trainer.is_global_zero:

@@ -9,6 +9,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from nas_lightning.cli.configured import searched_parts
+from nas_lightning.cli.refusals import preparing
 from nas_lightning.cli.started import Started
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
@@ -28,9 +29,11 @@ def run_study(job: Started) -> RunFacts:
     if cfg.get("study") is None:
         options = ", ".join(groups(job.command.folders)["study"])
         raise InputError(f"expected a study: study=<one of {options}> (--help says what each is)")
-    parts, name = searched_parts(cfg), job.choices["study"]
-    question = _question(cfg, parts)
-    named = named_parts(question, parts)
+    name = job.choices["study"]
+    with preparing():
+        parts = searched_parts(cfg)
+        question = _question(cfg, parts)
+        named = named_parts(question, parts)
     print(f"Study {name}, seed {cfg.seed} → {short_path(cfg.run)}", flush=True)
     findings = question.run(**named)
     facts = write_findings(findings, parts, name, time.monotonic() - start, job.words)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from hydra._internal.utils import _locate
 from hydra.errors import InstantiationException
-from hydra.utils import get_object
 from omegaconf import DictConfig
 
 from nas_lightning.checks import check_argument
@@ -47,7 +47,7 @@ def check_value(key: str, value: Any, hints: Mapping[str, Any] | None, where: st
 def locate(name: str, where: str) -> Callable[..., Any]:
     """The class or function of that dotted name."""
     try:
-        return get_object(name)
+        return _locate(name)  # which logs nothing
     except (InstantiationException, ImportError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise InputError(f"expected a class that can be imported: {reason}", got=name, where=where) from None

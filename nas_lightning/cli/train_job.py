@@ -19,6 +19,7 @@ from nas_lightning.cli.configured import (
     sizes_of,
 )
 from nas_lightning.cli.ending import announce, show_run
+from nas_lightning.cli.refusals import preparing
 from nas_lightning.cli.started import Started
 from nas_lightning.data import ImageData
 from nas_lightning.errors import InputError
@@ -42,13 +43,14 @@ def run_training(
 ) -> RunFacts:
     """Train as it is configured."""
     cfg, stopwatch = job.cfg, Stopwatch()
-    genotype, space, sizes = configured_architecture(cfg, job.command.folders)
-    sizes = sizes_of(space.network, sizes, "network")
-    data: ImageData = build(cfg.dataset)
-    parts = Parts(space, data, Path(cfg.run), cfg.seed, network_sizes=sizes, recipe=recipe_of(cfg))
-    training = prepare_training(genotype, parts, cfg.init)
-    trainer = build_trainer(cfg, parts, [stopwatch], _NAMED)
-    start = checkpoint(cfg, training.module)
+    with preparing():
+        genotype, space, sizes = configured_architecture(cfg, job.command.folders)
+        sizes = sizes_of(space.network, sizes, "network")
+        data: ImageData = build(cfg.dataset)
+        parts = Parts(space, data, Path(cfg.run), cfg.seed, network_sizes=sizes, recipe=recipe_of(cfg))
+        training = prepare_training(genotype, parts, cfg.init)
+        trainer = build_trainer(cfg, parts, [stopwatch], _NAMED)
+        start = checkpoint(cfg, training.module)
     what = f"Training a network of {space.name} on {data.name}: {training.size}"
     announce(what + _origin(cfg, training, data), cfg)
     facts = fit(training, parts, trainer, start, job.words)

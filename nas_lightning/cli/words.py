@@ -56,6 +56,8 @@ def expand_shorthand(script: str, word: str, sweep: bool) -> str:
         folder = word.removeprefix("run=")
         if not folder.strip("\"' "):
             raise InputError("expected a folder for the run", got="nothing", where="run")
+        if folder.startswith("~"):
+            folder = str(Path(folder).expanduser())
         literal = folder if folder.startswith(("'", '"', "${")) else quote(folder)
         return f"{folder_key(sweep)}={literal}"
     return word

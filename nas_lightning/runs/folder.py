@@ -152,7 +152,7 @@ class RunFolder:
         """
         for member in (*self.path.glob("member_*"), *self.path.glob("candidate_*")):  # runs of their own
             RunFolder(member).withdraw()
-        if not self.has_record or self._has_work():
+        if self.has_record and self._has_work():
             return
         shutil.rmtree(self.path / RECORD, ignore_errors=True)
         for log in self.path.glob("*.log"):

@@ -1,0 +1,77 @@
+"""Whatever is typed or pointed at: a run, or one line before anything is trained or written."""
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.weather import bad_input
+from tests.weather.bad_input import COMMANDS, Answer, Case, answer, cases, complaint, damaged_files
+
+FEW = settings(
+    max_examples=20,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def complain(tmp_path_factory):
+    """`complain(case)`: fails where the answer is neither a run nor one line."""
+
+    def run(case):
+        wrong = complaint(case, answer(case, tmp_path_factory.mktemp("case")))
+        assert wrong is None, f"{case}\n{wrong}"
+
+    return run
+
+
+@FEW
+@given(case=cases())
+def test_a_setting(complain, case):
+    complain(case)
+
+
+@FEW
+@given(case=damaged_files())
+def test_a_file(complain, case):
+    complain(case)
+
+
+@pytest.mark.slow
+def test_a_thousand(capsys):
+    assert bad_input.main(["--cases", "1000"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1000 cases")
+
+
+GOOD = Answer(1, "", "error: expected a number, got 'a' (in seed)\n", 0, 1.0, (), (), "")
+WRONG = {
+    "a traceback": GOOD._replace(code=None, reason="Traceback"),
+    "two lines": GOOD._replace(err=GOOD.err + "and more\n"),
+    "a line that expects nothing": GOOD._replace(err="error: no\n"),
+    "a line of pages": GOOD._replace(err="error: expected " + "x" * 1000),
+    "another code": GOOD._replace(code=3),
+    "found after training": GOOD._replace(steps=2),
+    "a file that stays": GOOD._replace(changed=("run/metrics.csv",)),
+    "nan in JSON": GOOD._replace(code=0, err="", summaries=('{"loss": NaN}',)),
+    "nan accepted": GOOD._replace(code=0, err=""),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_what_a_command_must_not_answer(wrong):
+    case = Case("training", ("retrain.lr=nan",))
+    assert complaint(case, GOOD) is None
+    assert complaint(case, wrong) is not None
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_run_as_they_stand(tmp_path, command):
+    given_answer = answer(Case(command, ()), tmp_path)
+    assert (given_answer.code, given_answer.err) == (0, "")
+
+
+def test_what_generates_the_cases_has_settings_of_all_parts():
+    names = bad_input.setting_names("training")
+    assert {"seed", "retrain.lr", "callbacks.best", "logger.csv", "network.channels"} <= {*names}
