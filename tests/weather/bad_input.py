@@ -56,7 +56,7 @@ COMMANDS = {
     ),
     "study": (
         *("analyze", *TINY_DATA, *TINY_NETWORK, "study=two_layer", "study.candidates=[2]", "study.models=2"),
-        *("study.found=1", "study.steps=2", "study.samples=16", "trainer.max_epochs=1"),
+        *("study.refits=1", "study.steps=2", "study.samples=16", "trainer.max_epochs=1"),
     ),
 }
 """Commands of a second, each of which runs as it stands."""
