@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc):
         "fitted_name": lambda: [name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch)],
         "space_name": lambda: SPACES,
     }
-    for name in choices.keys() & set(metafunc.fixturenames):
+    for name in [name for name in choices if name in metafunc.fixturenames]:
         metafunc.parametrize(name, choices[name]())
 
 
