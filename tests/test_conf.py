@@ -130,6 +130,6 @@ def test_a_target_of_ours_is_a_public_name(path):
         assert re.fullmatch(r"nas_lightning\.[a-z]+\.\w+", target), target
         name = target.rpartition(".")[2]
         assert get_object(target).__name__ == name
-        folder = config_folder().parent / "nas_lightning" / target.split(".")[1]
+        folder = REPOSITORY / "nas_lightning" / target.split(".")[1]
         texts = [file.read_text(encoding="utf-8") for file in folder.rglob("*.py")]
         assert sum(bool(re.search(rf"^(class|def) {name}\b", text, re.M)) for text in texts) == 1

@@ -241,7 +241,7 @@ def test_a_job_that_fails_leaves_the_others_going(command, tmp_path):
     )
     code, _, err = command("search", *argv)
     assert code == 1
-    assert err == "error: expected lr above 0, got -1 (in build_optimizer.lr)\n"
+    assert err == "error: expected lr above 0, got -1 (in strategy.lr)\n"
     table = (tmp_path / "sweep" / "table.md").read_text().splitlines()
     assert "expected lr above 0" in table[2]
     assert "strategy.lr=0.1" in table[3]

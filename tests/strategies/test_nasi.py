@@ -14,6 +14,8 @@ from nas_lightning.strategies.nasi.strategy import Nasi
 from nas_lightning.strategies.nasi.trace import parameters_without_biases, trace, trace_and_direction
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
 
+NO_IMAGES = object()  # where a fresh mini-batch comes with each step
+
 
 class Toy(nn.Module):
     """logits = (θ s(w) x, 0) with s = Σ w ⊙ c. At θ = 0, for x = 2 and the first label:
@@ -40,7 +42,7 @@ def toy(cell_space, trainer):
 
     def make(**options):
         c = torch.randn(6, 5, generator=torch.Generator().manual_seed(3))
-        strategy = Nasi(cell_space, Toy(c), None, **options)
+        strategy = Nasi(cell_space, Toy(c), NO_IMAGES, **options)
         strategy.theta = [strategy.supernet.theta]
         strategy.trainer = trainer(1)
         return strategy, c
@@ -233,7 +235,7 @@ def test_only_the_sampled_operation_where_that_is_asked_for(cell_space, supernet
     found = {}
     for computed in ("all", "sampled"):
         strategy = Nasi(
-            cell_space, supernet(cell_space, channels=4).double(), None, nu=1e9, computed=computed
+            cell_space, supernet(cell_space, channels=4).double(), NO_IMAGES, nu=1e9, computed=computed
         )
         strategy.double().trainer = trainer(1)
         x = torch.randn(4, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -310,7 +312,7 @@ def test_the_weights_are_drawn_once_and_never_trained(cell_space, supernet, data
 
 def test_a_sample_without_a_path_has_no_gradient(cell_space, supernet, trainer, monkeypatch):
     """`none` on every edge, where only the sampled operations are computed."""
-    strategy = Nasi(cell_space, supernet(cell_space), None, nu=1.0, computed="sampled")
+    strategy = Nasi(cell_space, supernet(cell_space), NO_IMAGES, nu=1.0, computed="sampled")
     strategy.trainer = trainer(1)
     original = strategy.sample
 
@@ -339,7 +341,7 @@ def test_a_sample_without_a_path_has_no_gradient(cell_space, supernet, trainer, 
 )
 def test_impossible_options(cell_space, supernet, wrong, where):
     with pytest.raises(InputError, match=rf"\(in Nasi.{where}\)"):
-        Nasi(cell_space, supernet(cell_space), None, **wrong)
+        Nasi(cell_space, supernet(cell_space), NO_IMAGES, **wrong)
 
 
 def test_an_endless_run_is_refused(cell_space, supernet, data, trainer):

@@ -19,7 +19,7 @@ def test_distinct_and_reproducible():
 def test_operations_are_uniform():
     """1,200 architectures of 6 edges: 1,440 of each of the five operations expected."""
     ops = [op for genotype in RandomSearch(NasBench201(), count=1200).derive() for op in genotype.ops]
-    counts = [ops.count(op) for op in NasBench201.group.ops]
+    counts = [ops.count(op) for op in NasBench201().groups["cell"].ops]
     assert sum((count - 1440) ** 2 / 1440 for count in counts) < 23.5  # 4 degrees of freedom, p = 10⁻⁴
 
 

@@ -78,7 +78,7 @@ def test_orders_of_alpha():
     assert others_ordered < others  # without the condition it need not hold
     assert error < 1e-20
     assert rows["found", 2][9] < 0.1  # the labels were learnt, nearly
-    for wrong in ({"candidates": [1]}, {"candidates": [6]}, {"models": 0}, {"found": 101}, {"steps": 0}):
+    for wrong in ({"candidates": [1]}, {"candidates": [6]}, {"models": 0}, {"refits": 101}, {"steps": 0}):
         with pytest.raises(InputError):
             TwoLayerOrder(**wrong)
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from tests.cli.conftest import run_script
 
+DRAWN = re.compile(r"\.[0-9a-f]{8}\.partial")  # the names of files that are not complete
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.symlink", "os.link"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -32,7 +34,8 @@ class ChangesOf:
         try:
             path = os.path.abspath(os.fsdecode(args[0]))
             if path == self.folder or path.startswith(self.folder + os.sep):
-                self.names.append(f"{event} {os.path.relpath(path, self.folder)}")
+                name = DRAWN.sub(".partial", os.path.relpath(path, self.folder))
+                self.names.append(f"{event} {name}")
                 number, self.count = self.count, self.count + 1
                 if self.at is not None and number >= self.at:
                     self.fault(event, path)
@@ -56,7 +59,10 @@ def in_child(work: Callable[[], int], said: Path | None = None) -> int:
             output = os.open(said or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
             code = work()
+            sys.stdout.flush()
+            sys.stderr.flush()
         finally:  # never back into the tests
             os._exit(code)
     _, status = os.waitpid(child, 0)

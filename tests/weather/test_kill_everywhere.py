@@ -62,7 +62,12 @@ def killed_at(number: int, whole, tmp_path: Path) -> str:
 def test_some_of_them(whole, tmp_path):
     """At the record of the start, at a checkpoint, at the genotype, at the summary."""
     names = whole[3]
-    for part in (".hydra/overrides.yaml", "checkpoints/last.ckpt", "genotype.json.partial", "summary.json"):
+    for part in (
+        ".hydra.partial/overrides.yaml",
+        "checkpoints/last.ckpt",
+        "genotype.json.partial",
+        "summary.json",
+    ):
         number = max(place for place, name in enumerate(names) if part in name)
         killed_at(number, whole, tmp_path)
         shutil.rmtree(tmp_path / "run")

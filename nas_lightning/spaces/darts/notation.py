@@ -99,4 +99,4 @@ def check_cell(kind: str, cell: Cell, inputs: int) -> None:
             raise InputError(f"expected {kind!r} with two edges into node {node}", got=edges)
     for edge in cell.edges:
         if edge.op != NONE:
-            find_operation(edge.op)
+            find_operation(edge.op, f"expected an operation in {kind!r}")

@@ -87,15 +87,19 @@ def add_operation(target: str | OpFactory, name: str | None = None, kind: OpKind
     return added
 
 
-def find_operation(name: str) -> Operation:
+def find_operation(name: str, expected: str = "expected an operation") -> Operation:
     """The registered operation of that name; nothing of a user's is imported.
+
+    Args:
+        name: as files and configurations have it.
+        expected: how the message begins where there is none.
 
     >>> find_operation("max_pool_3x3").kind
     'pooling'
     """
     _register_ours()
     if name not in _OPERATIONS:
-        raise InputError(f"expected an operation ({near_match(name, _OPERATIONS)})", got=name)
+        raise InputError(f"{expected} ({near_match(name, _OPERATIONS)})", got=name)
     return _OPERATIONS[name]
 
 

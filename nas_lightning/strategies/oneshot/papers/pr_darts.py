@@ -10,9 +10,16 @@ which makes skips costlier than other operations and deep cells likelier.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Share, checked
+from nas_lightning.checks import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    at_least,
+    at_most,
+    checked,
+)
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.papers.bilevel import Bilevel
@@ -63,7 +70,7 @@ class PRDarts(Bilevel):
         active_ops: PositiveInt = 2,
         path_sum: bool = False,
         pooling_group: bool = False,
-        threshold: Share = 0.0,
+        threshold: Annotated[float, at_least(0), at_most(1)] = 0.0,
         tau_start: PositiveFloat = 1.0,
         tau_end: PositiveFloat = 0.1,
         arch_lr: PositiveFloat = 6e-3,

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeFloat, Share, checked
+from nas_lightning.checks import NonNegativeFloat, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.ops import NONE, SKIP, find_operation
@@ -45,7 +46,7 @@ class Sparsity(Regulariser):
     lambda_skip: NonNegativeFloat = 0.01
     lambda_nonskip: NonNegativeFloat = 0.005
     pooling_group: bool = False
-    threshold: Share = 0.0
+    threshold: Annotated[float, at_least(0), at_most(1)] = 0.0
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         check_skips(space)
