@@ -1,13 +1,17 @@
-"""Each public class says what its arguments mean, and each part of one-shot search is shown at work."""
+"""Each class says what its arguments mean; each that people name is shown at work."""
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nas_lightning
+from nas_lightning.options import config_folder
 
 PACKAGE = Path(nas_lightning.__file__).parent
 
@@ -69,30 +73,36 @@ def test_a_class_says_what_its_arguments_mean(name: str) -> None:
     assert [argument for argument in own_arguments(node) if argument not in explained(module, node)] == []
 
 
-def is_concrete(node: ast.ClassDef) -> bool:
-    """Whether objects of just this class are made."""
-    return not any(
-        "abstractmethod" in text or text == "ABC" for text in map(ast.unparse, node.bases + node.body)
-    )
+def exported() -> Iterator[Any]:
+    """What the rooms and the parts of rooms offer by name: `from nas_lightning.spaces import DartsSpace`."""
+    for path in sorted(PACKAGE.rglob("__init__.py")):
+        parts = path.relative_to(PACKAGE.parent).parent.parts
+        if "measure" not in parts:
+            room = import_module(".".join(parts))
+            yield from (getattr(room, name) for name in getattr(room, "__all__", ()))
 
 
-def needs_nothing(node: ast.ClassDef) -> bool:
-    """Whether a call of the class needs no argument."""
-    fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
-    return is_record(node) and all(item.value is not None for item in fields)
+def configured() -> Iterator[Any]:
+    """What yamls name."""
+    for path in sorted(config_folder().rglob("*.yaml")):
+        for target in re.findall(r"_target_: (nas_lightning[\w.]+)", path.read_text(encoding="utf-8")):
+            room, _, name = target.rpartition(".")
+            yield getattr(import_module(room), name)
 
 
-PARTS = [
-    name
-    for name, node in WITH_ARGUMENTS.items()
-    if name.startswith("strategies.oneshot.") and is_concrete(node) and needs_nothing(node)
-]
+PUBLIC = {
+    f"{item.__module__.partition('.')[2]}.{item.__name__}"
+    for item in [*exported(), *configured()]
+    if inspect.isclass(item) and item.__module__.startswith("nas_lightning.")
+}
 
 
-def test_there_are_as_many_parts_as_there_were() -> None:
-    assert len(PARTS) > 15
+def test_there_are_as_many_public_classes_as_there_were() -> None:
+    assert len(PUBLIC) > 150
+    assert set(CLASSES) >= PUBLIC
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_of_one_shot_search_is_shown_at_work(name: str) -> None:
-    assert ">>> " in (ast.get_docstring(WITH_ARGUMENTS[name]) or "")
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_a_public_class_is_shown_at_work(name: str) -> None:
+    """Its examples run in `test_documentation_examples_run`."""
+    assert ">>> " in (ast.get_docstring(CLASSES[name]) or "")

@@ -32,12 +32,22 @@ SECONDS = "seconds"
 
 
 class GenotypeTable(TabularBenchmark):
-    """What is known of some architectures of a space; all of it is read and checked at once.
+    r"""What is known of some architectures of a space; all of it is read and checked at once.
 
     Args:
         path: the file, `.csv` or `.parquet`.
         space: that the architectures are of.
         value: the column that a search maximises and that results are compared in; None: the first.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from nas_lightning.spaces import Mlp
+    >>> space = Mlp(layers=3)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "mine.csv")
+    ...     _ = path.write_text("genotype,digits_valid\nrelu|relu,91.5\nrelu|tanh,93.0\n")
+    ...     table = GenotypeTable(path, space)
+    >>> table.valid_accuracy(space.parse("relu|tanh")), space.notation(table.best())
+    (93.0, 'relu|tanh')
     """
 
     title = "the table"

@@ -32,11 +32,21 @@ COMMAND = "python -m nas_lightning.benchmarks.nasbench101 convert"
 
 
 class TabularNasBench101(TabularBenchmark):
-    """CIFAR-10 accuracies after 108 epochs, means over three runs; after 4, 12 and 36 from the full file.
+    r"""CIFAR-10 accuracies after 108 epochs, means over three runs; after 4, 12 and 36 from the full file.
 
     Args:
         path: a table `.parquet` or `.csv` that `convert` made.
 
+    >>> from tempfile import TemporaryDirectory
+    >>> module = {"matrix": [[0, 1, 0], [0, 0, 1], [0, 0, 0]], "ops": ["input", OPS[0], "output"]}
+    >>> genotype = NasBench101().parse(module)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "part.csv")
+    ...     row = f'{NasBench101().hash(genotype)},"{NasBench101().notation(genotype)}",92.5'
+    ...     _ = path.write_text(f"{HASH},{MODULE},{DATASET}\n{row}\n")
+    ...     table = TabularNasBench101(path)
+    >>> table.column("cifar10", genotype)
+    92.5
     """
 
     title = "NAS-Bench-101"

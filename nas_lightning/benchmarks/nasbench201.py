@@ -21,12 +21,22 @@ from nas_lightning.spaces.nasbench201 import OPS, NasBench201
 
 
 class TabularNasBench201(TabularBenchmark):
-    """The accuracies of all 15,625 architectures, after 200 epochs or after 12.
+    r"""The accuracies of all 15,625 architectures, after 200 epochs or after 12.
 
     Args:
         path: a table `.csv` or `.parquet`, or an official file or folder of NAS-Bench-201 or NATS-Bench.
         dataset: cifar10, cifar100 or imagenet16-120; what `describe` and defaults refer to.
         trust: read official files, too, which are pickles and can run code: those of their authors.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from nas_lightning.benchmarks.tables import all_notations
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "mine.csv")
+    ...     rows = [f"{name},{number / 200},50,30" for number, name in enumerate(sorted(all_notations()))]
+    ...     _ = path.write_text("\n".join(["arch,cifar10,cifar100,imagenet16-120", *rows]))
+    ...     table = TabularNasBench201(path)
+    >>> table.rank(table.best()), table.column("cifar10", table.best())
+    (1, 78.12)
     """
 
     title = "NAS-Bench-201"

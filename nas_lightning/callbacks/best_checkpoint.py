@@ -10,6 +10,11 @@ class BestCheckpoint(ModelCheckpoint):
     """Lightning's `ModelCheckpoint`, silent in runs that have nothing to validate on.
 
     There the last epoch counts; no run is ever judged by test data.
+
+    >>> best = BestCheckpoint(monitor="val_accuracy", mode="max", filename="best")
+    >>> trainer = pl.Trainer(callbacks=[best], accelerator="cpu", logger=False)
+    >>> trainer.checkpoint_callback.monitor
+    'val_accuracy'
     """
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -24,6 +24,12 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
     Lightning writes to the system's folder of temporary files, which may be on another disk: then the last
     step is a copy, and a kill in the middle of it leaves half a checkpoint.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     AtomicCheckpoints().save_checkpoint({"epoch": 3}, f"{folder}/last.ckpt")
+    ...     os.listdir(folder), AtomicCheckpoints().load_checkpoint(f"{folder}/last.ckpt")
+    (['last.ckpt'], {'epoch': 3})
     """
 
     def save_checkpoint(
@@ -44,6 +50,9 @@ class StepCheckpoint(pl.Callback):
         path: the file, which each save replaces.
         every_n_steps: how often; None: never.
 
+    >>> callback = StepCheckpoint("my_run/checkpoints/step.ckpt", every_n_steps=1000)
+    >>> callback.path.name, callback.every_n_steps
+    ('step.ckpt', 1000)
     """
 
     @checked
@@ -74,6 +83,9 @@ class SignalCheckpoint(pl.Callback):
         requeue_signal: the name of the signal; None: SIGTERM alone.
         every_n_batches: how often several processes ask.
 
+    >>> callback = SignalCheckpoint("my_run/checkpoints/last.ckpt", requeue_signal=None)  # SIGTERM alone
+    >>> callback.every_n_batches
+    10
     """
 
     @checked

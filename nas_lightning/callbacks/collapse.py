@@ -36,6 +36,9 @@ class CollapseWarning(pl.Callback):
         patience: epochs in a row that it takes.
         stop: end the search, instead of going on after the warning.
 
+    >>> rule_of_darts_plus = CollapseWarning(threshold=0.25, patience=1, stop=True)
+    >>> rule_of_darts_plus.state_dict()
+    {'epochs': 0, 'warned': False}
     """
 
     @checked

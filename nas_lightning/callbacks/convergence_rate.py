@@ -19,6 +19,18 @@ class ConvergenceRate(pl.Callback):
     are the mean shares of skips on shared edges and of convolutions into the last node. Shares are those of
     the scores that the strategy derives from, among an edge's operations other than `none`: so strategies can
     be compared.
+
+    >>> from nas_lightning.data import Fake, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import Darts
+    >>> space, data = NasBench201(), SearchData(Fake(train_size=32))
+    >>> search = Darts(space, space.supernet(in_channels=3, num_classes=4, channels=2, cells=1))
+    >>> off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    >>> quiet = {"accelerator": "cpu", **dict.fromkeys(off, False)}
+    >>> trainer = pl.Trainer(max_epochs=1, callbacks=[ConvergenceRate()], **quiet)
+    >>> trainer.fit(search, data)
+    >>> [name for name in trainer.callback_metrics if name.startswith("convergence_rate")]
+    ['convergence_rate/cell', 'convergence_rate/skip_cell', 'convergence_rate/conv_cell']
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -19,6 +19,14 @@ class DivergenceGuard(pl.Callback):
 
     Args:
         monitor: the loss, by the name that it is logged as.
+
+    >>> module = pl.LightningModule()
+    >>> module.layer = nn.Linear(1, 1)
+    >>> _ = module.layer.bias.data.fill_(float("nan"))
+    >>> DivergenceGuard().on_save_checkpoint(pl.Trainer(accelerator="cpu", logger=False), module, {})
+    Traceback (most recent call last):
+        ...
+    nas_lightning.errors.InputError: expected finite weights: lower the learning rate, or ...
     """
 
     def __init__(self, monitor: str = "train_loss") -> None:

@@ -19,6 +19,9 @@ class SaveRounds(pl.Callback):
 
     Args:
         folder: the run's folder.
+
+    >>> SaveRounds("my_run").path.as_posix()
+    'my_run/rounds.json'
     """
 
     @checked

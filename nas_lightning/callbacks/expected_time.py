@@ -22,6 +22,9 @@ class ExpectedTime(pl.Callback):
         warmup: how many are left out before them, in which devices and compilers get ready.
         from_seconds: the length of a run that is worth a line.
 
+    >>> callback = ExpectedTime(steps=50, from_seconds=600)  # runs of ten minutes and more
+    >>> callback.warmup + callback.steps  # the step after which it says how long they take
+    53
     """
 
     @checked

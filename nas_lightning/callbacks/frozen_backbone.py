@@ -17,6 +17,13 @@ class FrozenBackbone(pl.Callback):
     Args:
         epochs: how many; 0: none.
 
+    >>> import torch
+    >>> trainer, module = pl.Trainer(accelerator="cpu", logger=False), pl.LightningModule()
+    >>> module.network = torch.nn.Module()
+    >>> module.network.backbone = torch.nn.BatchNorm2d(4)
+    >>> FrozenBackbone(epochs=2).on_train_batch_start(trainer, module)
+    >>> module.network.backbone.training
+    False
     """
 
     @checked

@@ -29,6 +29,9 @@ class GenotypeHistory(pl.Callback):
         folder: the run's folder.
         figures: draw at the end.
 
+    >>> history = GenotypeHistory("my_run", figures=False)
+    >>> history.path.as_posix()
+    'my_run/history.jsonl'
     """
 
     @checked

@@ -42,6 +42,12 @@ class NTKMonitor(pl.Callback):
             usual names, see `first_pair`.
         seed: of the network's weights.
 
+    >>> x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+    >>> monitor = NTKMonitor(attribute="network", batch=(x, y))  # in `pl.Trainer(callbacks=[monitor])`
+    >>> module = pl.LightningModule()
+    >>> module.network = nn.Linear(3, 2, bias=False)
+    >>> bool(torch.isclose(torch.tensor(monitor.measure(module).trace), x.double().square().sum().float()))
+    True
     """
 
     @checked

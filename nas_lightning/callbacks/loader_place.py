@@ -11,6 +11,10 @@ class LoaderPlace(pl.Callback):
     Lightning gives a loader its state when it makes it, which is after the loops have theirs. A module that
     asks for `trainer.estimated_stepping_batches` in `configure_optimizers` has it made before: the loader
     then starts its epoch over, in silence. When training starts, a state that still waits is handed over.
+
+    >>> trainer = pl.Trainer(callbacks=[LoaderPlace()], accelerator="cpu", logger=False)
+    >>> any(isinstance(callback, LoaderPlace) for callback in trainer.callbacks)
+    True
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -23,6 +23,13 @@ class MemoryGuard(pl.Callback):
 
     The estimate is a lower bound: what autograd keeps, weights, optimiser and running average, without what
     libraries and the display need.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = space.network(space.sample(torch.Generator().manual_seed(0)), **sizes)
+    >>> one, two = (step_memory(Retrain(network, 10), (batch, 1, 8, 8), "32-true") for batch in (16, 32))
+    >>> one.weights == two.weights, one.activations < two.activations
+    (True, True)
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

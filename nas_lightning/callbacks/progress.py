@@ -29,6 +29,9 @@ class SearchProgressBar(TQDMProgressBar):
     Args:
         refresh_rate: batches between two updates of the bar; 0: no bar.
 
+    >>> bar = SearchProgressBar(refresh_rate=0)  # one line an epoch, also in a terminal
+    >>> bar.is_enabled
+    False
     """
 
     @checked

@@ -18,6 +18,11 @@ class RewindMetrics(pl.Callback):
     row of the very step, or epoch, after which a checkpoint is saved comes behind it, and is not computed
     again. So the checkpoint carries that row, and a resumed run writes it where a kill between the two has
     lost it.
+
+    >>> logger = MetricsCSV("my_run")
+    >>> trainer = pl.Trainer(callbacks=[RewindMetrics()], logger=logger, accelerator="cpu")
+    >>> trainer.logger is logger
+    True
     """
 
     def __init__(self) -> None:

@@ -18,6 +18,16 @@ class RNGState(pl.Callback):
     They are put back when `fit` starts: the model is restored by then and no loader has drawn a number yet,
     so that a run resumed at the end of an epoch equals one that was never stopped, bit for bit. Resumed on
     fewer processes, the states of the missing ones are left out; further ones keep their seed.
+
+    >>> trainer, module = pl.Trainer(accelerator="cpu", logger=False), pl.LightningModule()
+    >>> checkpoint = {}
+    >>> RNGState().on_save_checkpoint(trainer, module, checkpoint)
+    >>> number = torch.rand(())
+    >>> resumed = RNGState()
+    >>> resumed.on_load_checkpoint(trainer, module, checkpoint)
+    >>> resumed.on_fit_start(trainer, module)
+    >>> bool(torch.rand(()) == number)
+    True
     """
 
     def __init__(self) -> None:

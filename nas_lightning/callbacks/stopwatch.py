@@ -14,6 +14,12 @@ class Stopwatch(pl.Callback):
     """Counts the seconds since it was made, and those of earlier starts up to the checkpoint that is resumed.
 
     What a start did after its last checkpoint is done again by the next one, and counts once.
+
+    >>> earlier, now, checkpoint = Stopwatch(), Stopwatch(), {}
+    >>> earlier.on_save_checkpoint(None, None, checkpoint)
+    >>> now.on_load_checkpoint(None, None, checkpoint)
+    >>> now.seconds() > earlier.seconds() - 1
+    True
     """
 
     def __init__(self) -> None:

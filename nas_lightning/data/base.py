@@ -58,6 +58,17 @@ class ImageData(pl.LightningDataModule, ABC):
         seed: what the order, the augmentation and the held-out part follow from.
         subset: images of either part that are kept, the first of a seeded shuffle, for quick runs; None: all.
 
+    >>> from nas_lightning.data.samples import TensorSamples
+    >>> class Points(ImageData):
+    ...     name = "points"
+    ...
+    ...     def load(self):
+    ...         images = torch.eye(4, dtype=torch.uint8).view(4, 1, 2, 2) * 255
+    ...         points = TensorSamples(images, torch.arange(4))
+    ...         return Contents(points, points, ("a", "b", "c", "d"), (0.25,), (0.43,))
+    >>> data = Points(augment=Augment(), batch_size=2)
+    >>> data.image, data.num_classes, len(data.train_dataloader())
+    ((1, 2, 2), 4, 2)
     """
 
     name: str

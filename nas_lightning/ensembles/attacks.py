@@ -1,24 +1,18 @@
-"""Small changes to images that a network then misclassifies, and what an ensemble says to them.
+"""Small changes to images that a network then misclassifies.
 
 The attacks of Shu 2022 (thesis, sections 5.3.6 and 5.4.3) in its settings. A network here takes pixels,
 values from 0 to 1, and normalises them itself, as `Ensemble.load(…, with_normalisation=True)` does; so
-bounds and distances are those of pixels. An attack is called with a network, images and labels:
-
->>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval()
->>> x, y = torch.rand(3, 1, 2, 2), torch.tensor([0, 1, 0])
->>> adversarial = Pgd(epsilon=0.1)(network, x, y)
->>> bool(((adversarial - x).abs() <= 0.1001).all()), float(adversarial.min()) >= 0
-(True, True)
+bounds and distances are those of pixels. An attack is called with a network, images and labels.
 """
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +22,6 @@ from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, c
 from nas_lightning.errors import InputError
 
 Network = Callable[[Tensor], Tensor]
-Batch = tuple[Tensor, Tensor]
 
 
 class Attack(ABC):
@@ -87,6 +80,12 @@ class Pgd(Attack):
         step: η.
         steps: how many.
         random_start: begin anywhere in the ball; else at the image.
+
+    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)).eval()
+    >>> x = torch.full((1, 1, 2, 2), 0.5)
+    >>> attacked = Pgd(epsilon=0.1, step=0.05, steps=5)(network, x, torch.tensor([0]))
+    >>> round(float((attacked - x).abs().max()), 4)
+    0.1
     """
 
     epsilon: PositiveFloat = 0.01
@@ -123,6 +122,12 @@ class CarliniWagner(Attack):
         search_steps: values of c that are tried.
         steps: of Adam for each c.
         lr: Adam's.
+
+    >>> network = nn.Flatten()  # the pixels are the logits: the nearest image of another class has equal ones
+    >>> x = torch.tensor([0.6, 0.4]).view(1, 2, 1, 1)
+    >>> attacked = CarliniWagner(constant_low=1.0, search_steps=2)(network, x, torch.tensor([0]))
+    >>> network(attacked).argmax(dim=1), 0.14 < float((attacked - x).norm()) < 0.2  # √2 · 0.1
+    (tensor([1]), True)
     """
 
     confidence: NonNegativeFloat = 0.0
@@ -186,6 +191,11 @@ class AutoAttack(Attack):
     Args:
         epsilon: ε, the largest change of a pixel.
         seed: of the attacks' random numbers.
+
+    >>> attack = AutoAttack(epsilon=8 / 255)
+    >>> attack.check()  # raises where the package is missing
+    >>> attack.package
+    'pyautoattack'
     """
 
     package: ClassVar[str | None] = "pyautoattack"
@@ -204,47 +214,3 @@ class AutoAttack(Attack):
         logging.getLogger("auto-attack").setLevel(logging.ERROR)
         made = Standard(network, norm="Linf", eps=self.epsilon, seed=self.seed, device=x.device)
         return made.run_standard_evaluation(x, y, batch_size=len(x))[0]
-
-
-class Rounds(NamedTuple):
-    """Accuracies with each member attacked in turn, (members,) each."""
-
-    attack: Tensor
-    """Of the member that was attacked, on what was made for it."""
-    defence: Tensor
-    """Of all members together, on the same images."""
-
-
-def defence(members: Sequence[nn.Module], batches: Iterable[Batch], attack: Attack) -> Rounds:
-    """Attack one member in turn, defend with all (thesis, section 5.3.6); images in [0, 1]."""
-    batches = list(batches)
-    rounds = [defence_round(members, number, batches, attack) for number in range(len(members))]
-    attacked, defended = zip(*rounds, strict=True)
-    return Rounds(torch.tensor(attacked), torch.tensor(defended))
-
-
-def defence_round(
-    members: Sequence[nn.Module], number: int, batches: Iterable[Batch], attack: Attack
-) -> tuple[float, float]:
-    """Attack accuracy of member `number`, and defence accuracy of all, in eval mode."""
-    if len(members) < 2:
-        raise InputError("expected an ensemble of at least two networks", got=len(members))
-    parameter = next(members[0].parameters())
-    modes = [member.training for member in members]
-    frozen = [(p, p.requires_grad) for member in members for p in member.parameters()]
-    for member in members:
-        member.eval().requires_grad_(False)  # the gradient is that of the images alone
-    right, count = torch.zeros(2), 0
-    for x, y in batches:
-        x, y = x.to(parameter), y.to(parameter.device)
-        changed = attack(members[number], x, y)
-        with torch.no_grad():
-            p = torch.stack([member(changed).softmax(dim=1) for member in members])
-        right += torch.stack([(q.argmax(dim=1) == y).sum().cpu() for q in (p[number], p.mean(dim=0))])
-        count += len(y)
-    for member, mode in zip(members, modes, strict=True):
-        member.train(mode)
-    for p, flag in frozen:
-        p.requires_grad_(flag)
-    attacked, defended = (right / count).tolist()
-    return attacked, defended

@@ -38,6 +38,10 @@ class Ensemble(nn.Module):
     Args:
         members: networks from images to logits, (b, c, h, w) → (b, classes).
         descriptions: what each of them is, in their order; needed to save them.
+
+    >>> ensemble = Ensemble([nn.Linear(4, 3), nn.Linear(4, 3)]).eval()
+    >>> ensemble.predict_proba(torch.randn(2, 4)).sum(dim=1).round(decimals=4)
+    tensor([1., 1.])
     """
 
     def __init__(self, members: Iterable[nn.Module], descriptions: Sequence[Description] = ()) -> None:
@@ -135,6 +139,14 @@ class McDropPath(Ensemble):
         descriptions: what it is, in a sequence of one; needed to save it.
         rate: at which each operation is dropped from an image.
         passes: predictions that are averaged.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> genotype = space.parse("|nor_conv_3x3~0|+|skip_connect~0|none~1|+|none~0|none~1|nor_conv_1x1~2|")
+    >>> network = space.network(genotype, in_channels=1, num_classes=3, channels=4, cells=1)
+    >>> ensemble = McDropPath(network, rate=0.2, passes=5).eval()
+    >>> ensemble.member_probabilities(torch.randn(2, 1, 8, 8)).shape
+    torch.Size([5, 2, 3])
     """
 
     @checked

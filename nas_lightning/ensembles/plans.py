@@ -53,7 +53,11 @@ class Plan(ABC):
 
 
 class EveryArchitecture(Plan):
-    """Each architecture of a genotype file once, each with a seed of its own."""
+    """Each architecture of a genotype file once, each with a seed of its own.
+
+    >>> EveryArchitecture().members(index=0, count=3)[1]
+    Member(architecture=1, further_seed=1)
+    """
 
     def members(self, index: int, count: int) -> list[Member]:
         if count < 2:
@@ -80,6 +84,11 @@ class RandomPool(Plan):
         pool: architectures that are drawn, each another, and trained, each from a seed of its own.
         size: members that forward selection takes.
         seed: of what is drawn.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> plan = RandomPool("nasbench201", pool=4, size=2)
+    >>> len(plan.draw(NasBench201())), plan.selects
+    (4, 2)
     """
 
     @checked
@@ -105,6 +114,9 @@ class SeveralSeeds(Plan):
 
     Args:
         count: networks, whose seeds are the run's and the following.
+
+    >>> SeveralSeeds(count=2).members(index=5, count=9)
+    [Member(architecture=5, further_seed=0), Member(architecture=5, further_seed=1)]
     """
 
     @checked
@@ -121,6 +133,9 @@ class DropPathPasses(Plan):
     Args:
         rate: at which each operation is dropped from an image.
         passes: predictions that are averaged.
+
+    >>> DropPathPasses(rate=0.05, passes=20).members(index=0, count=1)
+    [Member(architecture=0, further_seed=0)]
     """
 
     @checked
@@ -140,6 +155,11 @@ class TrainedRuns(Plan):
 
     Args:
         runs: folders of runs of `train.py`, or of sweeps, whose runs are all taken.
+
+    >>> TrainedRuns("no_such_sweep")
+    Traceback (most recent call last):
+        ...
+    nas_lightning.errors.InputError: expected a run of train.py, or a sweep, got ...
     """
 
     trains = False

@@ -26,6 +26,16 @@ class Metric(ABC):
 
     Every metric says by `larger_is_better` which way it points. A degenerate network, whose output no input
     reaches, has the worst value: −∞, or +∞ where smaller is better. No metric is ever NaN.
+
+    >>> from nas_lightning.metrics import Metric
+    >>> @dataclass(frozen=True)
+    ... class Modules(Metric):
+    ...     counts_only = True
+    ...
+    ...     def compute(self, passes):
+    ...         return len(list(passes.network.modules()))
+    >>> Modules()(nn.Sequential(nn.Linear(2, 2)), (torch.randn(2, 2), torch.tensor([0, 1])))
+    tensor(2., dtype=torch.float64)
     """
 
     larger_is_better: ClassVar[bool] = True

@@ -15,7 +15,11 @@ from nas_lightning.metrics.passes.shared import Passes
 
 @dataclass(frozen=True)
 class Params(Metric):
-    """Number of parameters to train."""
+    """Number of parameters to train.
+
+    >>> Params()(torch.nn.Linear(3, 2), (torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))).item()
+    8.0
+    """
 
     counts_only: ClassVar[bool] = True
 
@@ -25,7 +29,12 @@ class Params(Metric):
 
 @dataclass(frozen=True)
 class Layers(Metric):
-    """Number of convolutions and linear layers with weights to train."""
+    """Number of convolutions and linear layers with weights to train.
+
+    >>> network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    >>> Layers()(network, (torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))).item()
+    2.0
+    """
 
     counts_only: ClassVar[bool] = True
 
@@ -36,7 +45,11 @@ class Layers(Metric):
 
 @dataclass(frozen=True)
 class Flops(Metric):
-    """Multiply-adds of the forward pass on one sample."""
+    """Multiply-adds of the forward pass on one sample.
+
+    >>> Flops()(torch.nn.Linear(3, 2), (torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))).item()  # 3 · 2
+    6.0
+    """
 
     counts_only: ClassVar[bool] = True
 

@@ -18,6 +18,11 @@ class Fisher(Metric):
 
     a are the outputs of convolutions and linear layers, c their channels, L the batch's mean loss, as in
     Abdelfattah et al. (2021, arXiv:2101.08134).
+
+    >>> network, batch = torch.nn.Linear(2, 2, bias=False), (torch.eye(2), torch.tensor([0, 1]))
+    >>> _ = torch.nn.init.eye_(network.weight)
+    >>> round(Fisher()(network, batch).item(), 4)  # two channels: (1/4) (1/(2 + 2e))²
+    0.009
     """
 
     needs: ClassVar[Needs] = Needs.SALIENCY

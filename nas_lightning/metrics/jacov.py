@@ -18,6 +18,11 @@ class Jacov(Metric):
     """−Σ_i (ln(σ_i + k) + 1/(σ_i + k)), k = 1e-5 (Mellor et al. 2020, first version of arXiv:2006.04647).
 
     σ are the eigenvalues of the correlation matrix of the rows ∂(Σ_c f_c)/∂x_i of a batch's samples.
+
+    >>> network = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> batch = torch.randn(4, 6), torch.tensor([0, 1, 0, 1])
+    >>> Jacov()(network, batch).item() < -4  # what four slopes come to that have nothing in common
+    True
     """
 
     def compute(self, passes: Passes) -> Tensor:

@@ -17,6 +17,12 @@ class Naswot(Metric):
     """ln |K|, K_ij = number of rectified units that agree on samples i and j (Mellor et al. 2021).
 
     K is summed over all rectifications, each counted once even where several layers read its result.
+
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    >>> batch = torch.tensor([[1.0, 2.0], [-1.0, -2.0]]), torch.tensor([0, 1])
+    >>> _ = torch.nn.init.zeros_(network[0].bias)
+    >>> round(Naswot()(network, batch).item(), 4)  # no unit agrees on x and −x: ln |diag(4, 4)|
+    2.7726
     """
 
     needs: ClassVar[Needs] = Needs.RELU_CODES

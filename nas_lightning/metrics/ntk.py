@@ -61,7 +61,14 @@ class KernelMetric(Metric):
 
 @dataclass(frozen=True)
 class NTKTrace(KernelMetric):
-    """√(‖Θ₀‖_tr / m) (thesis, equation 7.4; NASI, arXiv:2109.00817)."""
+    """√(‖Θ₀‖_tr / m) (thesis, equation 7.4; NASI, arXiv:2109.00817).
+
+    >>> import torch
+    >>> network = nn.Linear(2, 2, bias=False)
+    >>> batch = torch.diag(torch.tensor([2.0, 4.0])), torch.tensor([1, 1])
+    >>> round(NTKTrace()(network, batch).item() ** 2, 4)  # (4 + 16) / 2
+    10.0
+    """
 
     def from_kernel(self, kernel: Kernel, m: int) -> float:
         return math.sqrt(kernel.trace / m)
@@ -69,7 +76,14 @@ class NTKTrace(KernelMetric):
 
 @dataclass(frozen=True)
 class NTKCondition(KernelMetric):
-    """κ = λ_max / λ_min (TE-NAS, arXiv:2102.11535; thesis, theorem 7.2); ∞ for a singular kernel."""
+    """κ = λ_max / λ_min (TE-NAS, arXiv:2102.11535; thesis, theorem 7.2); ∞ for a singular kernel.
+
+    >>> import torch
+    >>> network = nn.Linear(2, 2, bias=False)
+    >>> batch = torch.diag(torch.tensor([2.0, 4.0])), torch.tensor([1, 1])
+    >>> round(NTKCondition()(network, batch).item(), 4)  # 16 / 4
+    4.0
+    """
 
     larger_is_better: ClassVar[bool] = False
 
@@ -79,7 +93,14 @@ class NTKCondition(KernelMetric):
 
 @dataclass(frozen=True)
 class NTKLambdaMin(KernelMetric):
-    """λ_min(Θ₀) (Zhu et al. 2022, arXiv:2209.07238); 0 for a singular kernel."""
+    """λ_min(Θ₀) (Zhu et al. 2022, arXiv:2209.07238); 0 for a singular kernel.
+
+    >>> import torch
+    >>> network = nn.Linear(2, 2, bias=False)
+    >>> batch = torch.diag(torch.tensor([2.0, 4.0])), torch.tensor([1, 1])
+    >>> round(NTKLambdaMin()(network, batch).item(), 4)
+    4.0
+    """
 
     def from_kernel(self, kernel: Kernel, m: int) -> float:
         return kernel.lambda_min
@@ -87,7 +108,14 @@ class NTKLambdaMin(KernelMetric):
 
 @dataclass(frozen=True)
 class NTKMeanDiagonal(KernelMetric):
-    """(1/m) Σ_i Θ_ii, an upper bound of λ_min: Eigen-NAS (Zhu et al. 2022, arXiv:2209.07238)."""
+    """(1/m) Σ_i Θ_ii, an upper bound of λ_min: Eigen-NAS (Zhu et al. 2022, arXiv:2209.07238).
+
+    >>> import torch
+    >>> network = nn.Linear(2, 2, bias=False)
+    >>> batch = torch.diag(torch.tensor([2.0, 4.0])), torch.tensor([1, 1])
+    >>> round(NTKMeanDiagonal()(network, batch).item(), 4)  # (4 + 16) / 2
+    10.0
+    """
 
     def from_kernel(self, kernel: Kernel, m: int) -> float:
         return kernel.mean_diagonal
@@ -95,7 +123,14 @@ class NTKMeanDiagonal(KernelMetric):
 
 @dataclass(frozen=True)
 class NTKFrobenius(KernelMetric):
-    """‖Θ₀‖_F: KNAS (Xu et al. 2021, arXiv:2111.13293), in the form of Zhu et al. 2022."""
+    """‖Θ₀‖_F: KNAS (Xu et al. 2021, arXiv:2111.13293), in the form of Zhu et al. 2022.
+
+    >>> import torch
+    >>> network = nn.Linear(2, 2, bias=False)
+    >>> batch = torch.diag(torch.tensor([2.0, 4.0])), torch.tensor([1, 1])
+    >>> round(NTKFrobenius()(network, batch).item() ** 2, 6)  # 4² + 16²
+    272.0
+    """
 
     def from_kernel(self, kernel: Kernel, m: int) -> float:
         return kernel.frobenius
@@ -106,6 +141,12 @@ class NTKMean(KernelMetric):
     """√|m⁻² Σ_ij Θ_ij|: KNAS (Xu et al. 2021, arXiv:2111.13293) as the thesis has it (equation D.11).
 
     The norm of the mean row of the Jacobian.
+
+    >>> import torch
+    >>> network = nn.Linear(2, 2, bias=False)
+    >>> batch = torch.diag(torch.tensor([2.0, 4.0])), torch.tensor([1, 1])
+    >>> round(NTKMean()(network, batch).item() ** 2, 6)  # (4 + 16) / 2²
+    5.0
     """
 
     def from_kernel(self, kernel: Kernel, m: int) -> float:

@@ -16,6 +16,14 @@ class Progressivity(Metric):
     """min_l (s_l − s_{l−1}), s_l the expressivity of block l (Lee & Ham 2024).
 
     With one block it is the block's own expressivity.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()
+    >>> network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+    >>> batch = torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 0, 1])
+    >>> bool(torch.isfinite(Progressivity()(network, batch)))
+    True
     """
 
     needs: ClassVar[Needs] = Needs.FEATURES

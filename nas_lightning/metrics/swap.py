@@ -25,6 +25,13 @@ class Swap(Metric):
 
     Args:
         samples: n, of the batch; with many, all patterns differ and their number is that of the units.
+
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    >>> _ = network[0].weight.data.copy_(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))
+    >>> _ = torch.nn.init.zeros_(network[0].bias)
+    >>> batch = torch.tensor([[1.0, 2.0], [-1.0, -2.0]]), torch.tensor([0, 1])
+    >>> Swap()(network, batch).item()  # active for x alone, and for −x alone
+    2.0
     """
 
     samples: PositiveInt = 16

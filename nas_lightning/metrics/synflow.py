@@ -19,6 +19,11 @@ class Synflow(Metric):
 
     Without data, without labels; in float64, as the values grow with the depth. Batch norms are passed by, as
     in Abdelfattah et al. (2021, arXiv:2101.08134): they would undo what the score measures.
+
+    >>> network = torch.nn.Linear(3, 2, bias=False)
+    >>> _ = torch.nn.init.constant_(network.weight, -0.5)
+    >>> Synflow()(network, (torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))).item()  # six weights of size ½
+    3.0
     """
 
     def compute(self, passes: Passes) -> Tensor:

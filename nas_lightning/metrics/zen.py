@@ -34,6 +34,15 @@ class Zen(Metric):
         alpha: α.
         images: inputs, drawn in the shape of the batch's.
         seed: of the inputs.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()
+    >>> network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+    >>> batch = torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 0, 1])
+    >>> seeds = [Zen(seed=seed)(network, batch).item() for seed in (0, 0, 1)]
+    >>> seeds[0] == seeds[1], seeds[0] == seeds[2]
+    (True, False)
     """
 
     alpha: PositiveFloat = 0.01

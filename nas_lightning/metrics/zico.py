@@ -26,6 +26,14 @@ class Zico(Metric):
 
     Args:
         parts: of the batch; as in the public code, 2.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()
+    >>> network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+    >>> batch = torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 0, 1])
+    >>> bool(torch.isfinite(Zico()(network, batch)))
+    True
     """
 
     parts: Annotated[int, at_least(2)] = 2

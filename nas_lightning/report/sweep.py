@@ -24,7 +24,15 @@ SIZES = {"parameters": "params", "multiply-adds": "macs"}
 
 
 class SweepTable(Callback):
-    """Hydra calls it when all jobs of a sweep have ended."""
+    """Hydra calls it when all jobs of a sweep have ended.
+
+    >>> from omegaconf import OmegaConf
+    >>> callback = SweepTable()  # in a configuration of Hydra's, `_target_: nas_lightning.report.SweepTable`
+    >>> callback.on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": "no_such_sweep"}}}))
+    Traceback (most recent call last):
+        ...
+    SystemExit: error: expected the summary of at least one job, got none (in no_such_sweep)
+    """
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         folder = Path(config.hydra.sweep.dir)

@@ -84,6 +84,14 @@ class SearchSpace(ABC):
 
     `size` stands for the options that a space names itself, each with a default; so a subclass' signature is
     narrower than the one here, and says `type: ignore[override]`.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> genotype = space.sample(torch.Generator().manual_seed(0))
+    >>> space.parse(space.notation(genotype)) == genotype == space.discretise(space.one_hot(genotype))
+    True
+    >>> len(space.neighbours(genotype))  # six edges, four other operations
+    24
     """
 
     name: ClassVar[str]

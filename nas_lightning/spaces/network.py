@@ -110,6 +110,12 @@ class DerivedNetwork(Protocol):
         head: the classifier.
         auxiliary: a second classifier that only training has; None: there is none.
 
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> genotype = space.sample(torch.Generator().manual_seed(0))
+    >>> network: DerivedNetwork = space.network(genotype, in_channels=1, num_classes=3, channels=4, cells=1)
+    >>> network(torch.zeros(2, 1, 8, 8)).shape, network.head.out_features, network.auxiliary
+    (torch.Size([2, 3]), 3, None)
     """
 
     backbone: nn.Module

@@ -40,6 +40,14 @@ class Strategy(pl.LightningModule, ABC):
     Args:
         space: the search space.
         seed: of `generator`.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> class Guess(Strategy):
+    ...     def derive(self):
+    ...         return [self.space.sample(torch.Generator().manual_seed(0))]
+    >>> guess = Guess(NasBench201())
+    >>> guess.label, [genotype.space for genotype in guess.derive()], guess.scores()
+    ('Guess', ['nasbench201'], {})
     """
 
     @checked

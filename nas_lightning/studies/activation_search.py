@@ -40,6 +40,10 @@ class ActivationSearchStudy(Study):
         epochs: of each search.
         lr: of the weights.
         arch_lr: of the architecture parameters.
+
+    >>> study = ActivationSearchStudy(seeds=3, epochs=10)
+    >>> list(study.wants())
+    ['space', 'supernet', 'data', 'trainer', 'folder']
     """
 
     @checked

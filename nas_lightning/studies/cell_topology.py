@@ -48,6 +48,12 @@ class CellTopology(Study):
         draws: of matrices, steps and data, for each scale.
         samples: inputs of a draw.
         seed: of all that is drawn.
+
+    >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
+    >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
+    >>> findings = CellTopology(genotypes={"mine": mine}, nodes=2, scales=[0.5], draws=2).run()
+    >>> [table.name for table in findings.tables]
+    ['cells', 'smoothness', 'variance']
     """
 
     @checked

@@ -58,6 +58,12 @@ class Correlation(Study):
         workers: processes that score.
         scores: the folder of the scores, which runs may share; None: `scores` in the run's own.
         seed: of the architectures; their weights follow from their names.
+
+    >>> from nas_lightning.metrics import GradNorm, NTKCondition
+    >>> metrics = {"grad_norm": GradNorm(), "ntk_condition": NTKCondition()}
+    >>> study = Correlation(metrics=metrics, objective=["grad_norm"], cells=200)
+    >>> [name for name, needed in study.wants().items() if needed]  # what `run` is to be given
+    ['space', 'network', 'data', 'benchmark', 'folder']
     """
 
     @checked

@@ -61,6 +61,13 @@ class CorrelationSettings(Study):
         others: further data sets, by name.
         agnostic: whether to score with random labels, and with Gaussian inputs.
         power, resamples, workers, scores, seed: as of `Correlation`.
+
+    >>> from nas_lightning.metrics import GradNorm, NTKCondition
+    >>> metrics = {"norm": GradNorm(), "whole": GradNorm(per_layer=False), "kappa": NTKCondition()}
+    >>> names = {"objective": ["norm"], "kappa": "kappa", "gradient": "whole"}
+    >>> study = CorrelationSettings(metrics=metrics, **names, channels=[])
+    >>> study.schemes, study.channels
+    (['lecun', 'xavier', 'kaiming'], [])
     """
 
     @checked

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from nas_lightning.checks import PositiveInt, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.data.loaders import Batch
-from nas_lightning.ensembles.attacks import Attack, defence_round
+from nas_lightning.ensembles.attack_rounds import defence_round
+from nas_lightning.ensembles.attacks import Attack
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import check_images, pixel_batches
 from nas_lightning.errors import InputError, near_match
@@ -47,6 +48,11 @@ class Defence(Study):
         settings: the attacks, by name.
         images: the first so many test images; None: all.
         seed: of what is drawn.
+
+    >>> from nas_lightning.ensembles import Fgsm
+    >>> study = Defence(settings={"fgsm": Fgsm(epsilon=0.02)}, attacks=["fgsm"], ensemble="my_run")
+    >>> study.attacks
+    {'fgsm': Fgsm(epsilon=0.02)}
     """
 
     @checked

@@ -35,6 +35,11 @@ class InfiniteNTK(Study):
         depths: L, the last layer included.
         inputs: images, the first of the weights' side; each divided by its norm.
         activations: of which each is in all layers.
+
+    >>> from nas_lightning.data import Digits
+    >>> findings = InfiniteNTK(depths=[3], inputs=4, activations=["relu"]).run(SearchData(Digits()))
+    >>> [table.name for table in findings.tables]
+    ['lambda_min']
     """
 
     @checked

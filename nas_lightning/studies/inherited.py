@@ -64,6 +64,10 @@ class Inherited(Study):
         supernet_lr: the learning rate that falls to 0 in them.
         top: the share of ensembles that Agreement-top looks at.
         seed: of what is drawn.
+
+    >>> study = Inherited(architectures=5, pool=20, sizes=[1, 3])
+    >>> list(study.wants())
+    ['space', 'supernet', 'network', 'data', 'retrain', 'trainer', 'folder']
     """
 
     @checked

@@ -51,6 +51,12 @@ class Ranking(Study):
         splits: random halves.
         workers: processes that score.
         seed: of cells and halves.
+
+    >>> from nas_lightning.metrics import Meco, Params
+    >>> metrics = {"params": Params(), "meco": Meco()}
+    >>> study = Ranking(metrics=metrics, others=["other_run/scores/darts.csv"], most=2)
+    >>> [path.name for path in study.others]
+    ['darts.csv']
     """
 
     def __init__(

@@ -66,6 +66,10 @@ class Temperature(Study):
         lr: of the supernet.
         arch_lr: of the posterior.
         seed: of all that is drawn.
+
+    >>> study = Temperature(taus=[0.5, 1.0], deltas=[0.0], trials=3)
+    >>> study.sampling.size, study.sampling.rounds
+    (5, 5)
     """
 
     @checked

@@ -81,6 +81,11 @@ class Retrain(pl.LightningModule):
         ema_decay: evaluate a running average of the weights that forgets at this rate; None: the weights.
         compile: compile the training pass with `torch.compile`; costs tens of seconds at the start, and again
             where paths begin to be dropped.
+
+    >>> network = torch.nn.Linear(4, 3)  # or what `SearchSpace.network` returns
+    >>> module = Retrain(network, 3, opt="adamw", label_smoothing=0.1)  # for `trainer.fit(module, data)`
+    >>> module(torch.zeros(2, 4)).shape, module.hparams.opt
+    (torch.Size([2, 3]), 'adamw')
     """
 
     @checked
@@ -188,9 +193,8 @@ class Retrain(pl.LightningModule):
     def _epochs(self) -> int:
         epochs = self.trainer.max_epochs
         if epochs is None or epochs < 1:
-            raise InputError(
-                "expected the number of epochs, which schedules need", got=epochs, where="max_epochs"
-            )
+            expected = "expected the number of epochs, which schedules need"
+            raise InputError(expected, got=epochs, where="max_epochs")
         return epochs
 
     def configure_optimizers(self) -> Any:
@@ -235,11 +239,7 @@ class Retrain(pl.LightningModule):
         self.clip_gradients(optimizer, norm, gradient_clip_algorithm)  # raises where the trainer's differs
 
     def optimizer_step(
-        self,
-        epoch: int,
-        batch_idx: int,
-        optimizer: Any,
-        optimizer_closure: Callable[[], Any] | None = None,
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         self.network.zero_grad()

@@ -8,15 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas_lightning.data import Digits
-from nas_lightning.ensembles.attacks import (
-    AutoAttack,
-    CarliniWagner,
-    Fgsm,
-    Pgd,
-    defence,
-    defence_round,
-    loss_gradient,
-)
+from nas_lightning.ensembles.attack_rounds import defence, defence_round
+from nas_lightning.ensembles.attacks import AutoAttack, CarliniWagner, Fgsm, Pgd, loss_gradient
 from nas_lightning.ensembles.evaluation import pixel_batches
 from nas_lightning.spaces import NasBench201
 from nas_lightning.studies.defence import NoAttack, with_normalisation

@@ -78,7 +78,12 @@ def _in_memory(part: Listing) -> FileSamples:
 
 
 class Cifar10(Cifar):
-    """Ten classes."""
+    """Ten classes.
+
+    >>> data = Cifar10(root="my_data", cutout=16, batch_size=96)  # read when it is first asked for an image
+    >>> data.augment.cutout, data.eval_batch_size
+    (16, 192)
+    """
 
     name = "cifar10"
     size = 10
@@ -92,7 +97,11 @@ class Cifar10(Cifar):
 
 
 class Cifar100(Cifar):
-    """A hundred classes."""
+    """A hundred classes.
+
+    >>> Cifar100(root="my_data", val_fraction=0.1).val_fraction
+    0.1
+    """
 
     name = "cifar100"
     size = 100

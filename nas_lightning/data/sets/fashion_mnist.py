@@ -41,6 +41,10 @@ class FashionMnist(SmallImages):
         root: a folder with the four published files, packed or not, or with FashionMNIST/raw in it.
         download: fetch the files into `root` if they are not there.
         **image_data: see `SmallImages`.
+
+    >>> data = FashionMnist(root="my_data", subset=1000)  # read when it is first asked for an image
+    >>> data.subset, data.augment.crop_padding
+    (1000, 4)
     """
 
     name = "fashion_mnist"

@@ -36,6 +36,16 @@ class ImageFolder(SmallImages):
         most_pixels: of a file; larger images are refused before they are decoded.
         flip: whether the mirror image of an image is one of its class.
         **image_data: see `SmallImages`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from PIL import Image
+    >>> with TemporaryDirectory() as root:
+    ...     for name in ("cats/1", "cats/2", "dogs/1", "dogs/2"):
+    ...         Path(root, name).parent.mkdir(exist_ok=True)
+    ...         Image.new("RGB", (20, 16)).save(f"{root}/{name}.png")
+    ...     data = ImageFolder(root=root, image_size=8, test_fraction=0.5, batch_size=2)
+    ...     data.image, data.classes, len(data.train), len(data.test)
+    ((3, 8, 8), ('cats', 'dogs'), 2, 2)
     """
 
     name = "image_folder"

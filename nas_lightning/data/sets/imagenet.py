@@ -32,6 +32,10 @@ class ImageNet(ImageData):
         augment: whether training takes random crops, or the centre, too.
         cutout: side of the square that is cut out of training images, whatever `augment` says.
         **image_data: see `ImageData`.
+
+    >>> data = ImageNet(root="my_images", image_size=160, rand_augment=9)  # nothing is read yet
+    >>> data.rand_augment, data.batch_size
+    ('rand-m9-mstd0.5-inc1', 128)
     """
 
     name = "imagenet"

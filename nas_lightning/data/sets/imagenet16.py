@@ -31,6 +31,10 @@ class ImageNet16(SmallImages):
         num_classes: how many of the 1,000 classes.
         crop_padding: pixels around an image before it is cropped to its size.
         **image_data: see `SmallImages`.
+
+    >>> data = ImageNet16(root="my_data", num_classes=200)  # read when it is first asked for an image
+    >>> data.augment.crop_padding, data.batch_size
+    (2, 64)
     """
 
     name = "imagenet16"

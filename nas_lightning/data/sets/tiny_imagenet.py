@@ -30,6 +30,10 @@ class TinyImageNet(SmallImages):
         in_memory: keep all images as bytes; "auto" does so up to 2 GB.
         num_workers: processes that read images which are not in memory.
         **image_data: see `SmallImages`.
+
+    >>> data = TinyImageNet(root="my_data", num_workers=8)  # read when it is first asked for an image
+    >>> data.workers, data.augment.crop_padding
+    (8, 4)
     """
 
     name = "tiny_imagenet"

@@ -76,6 +76,14 @@ class InfiniteNTKLambdaMin(Metric):
 
     Args:
         lemma: as lemma 1 is written.
+
+    >>> from nas_lightning.spaces import Mlp
+    >>> space = Mlp(layers=3)
+    >>> sizes = {"in_channels": 1, "num_classes": 2, "width": 4, "side": 2}
+    >>> network = space.network(space.parse("relu|tanh"), **sizes)
+    >>> batch = torch.randn(4, 1, 2, 2), torch.tensor([0, 1, 0, 1])
+    >>> InfiniteNTKLambdaMin()(network, batch).item() > 0
+    True
     """
 
     counts_only: ClassVar[bool] = True

@@ -6,7 +6,12 @@ from enum import Flag, auto
 
 
 class Needs(Flag):
-    """What a metric needs prepared while the passes run."""
+    """What a metric needs prepared while the passes run.
+
+    >>> both = Needs.HESSIAN | Needs.FEATURES
+    >>> Needs.FEATURES in both, Needs.OUTPUTS in both
+    (True, False)
+    """
 
     NOTHING = 0
     HESSIAN = auto()  # the loss' gradient keeps its graph

@@ -40,6 +40,12 @@ class Passes:
         batch: inputs (m, …) and labels (m,).
         needs: what else the forward pass has to keep.
         batch_statistics: whether batch norms use the batch's.
+
+    >>> network = nn.Linear(3, 2)
+    >>> batch = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+    >>> with Passes(network, batch) as passes:
+    ...     [tuple(gradient.shape) for gradient in passes.gradients], passes.kernel().matrix.shape
+    ([(2, 3), (2,)], torch.Size([4, 4]))
     """
 
     def __init__(

@@ -10,11 +10,21 @@ from nas_lightning.spaces.ops.norm import Norm
 
 
 class NeedsReLU:
-    """Marks a module that stands behind a ReLU and leaves it to its caller."""
+    """Marks a module that stands behind a ReLU and leaves it to its caller.
+
+    >>> layers = PreActivated(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))
+    >>> isinstance(layers, NeedsReLU), isinstance(nn.Identity(), NeedsReLU)
+    (True, False)
+    """
 
 
 class PreActivated(NeedsReLU, nn.Sequential):
-    """Layers in a row, behind a ReLU."""
+    """Layers in a row, behind a ReLU.
+
+    >>> conv = PreActivated(nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8))
+    >>> conv(torch.rand(2, 4, 6, 6).relu()).shape
+    torch.Size([2, 8, 6, 6])
+    """
 
 
 class Pick(nn.Module):
@@ -48,6 +58,9 @@ class FactorizedReduce(NeedsReLU, nn.Module):
         c_in: channels of the input.
         c_out: channels of the output.
         norm: behind the convolutions.
+
+    >>> FactorizedReduce(4, 8, nn.BatchNorm2d)(torch.rand(2, 4, 6, 6)).shape
+    torch.Size([2, 8, 3, 3])
     """
 
     def __init__(self, c_in: int, c_out: int, norm: Norm) -> None:

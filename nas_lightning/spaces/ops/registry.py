@@ -40,6 +40,9 @@ class Operation(NamedTuple):
         kind: skip: hands on what it gets; pooling: learns nothing; learned: has parameters.
         target: the dotted name of what builds it.
 
+    >>> conv = find_operation("sep_conv_3x3")
+    >>> conv.kind, conv.is_own, conv.build(4, 2, nn.BatchNorm2d)(torch.rand(1, 4, 6, 6)).shape
+    ('learned', False, torch.Size([1, 4, 3, 3]))
     """
 
     name: str

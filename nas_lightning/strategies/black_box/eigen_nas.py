@@ -59,12 +59,29 @@ class KernelSearch(PoolSearch):
 
 
 class EigenNas(KernelSearch):
-    """By the mean diagonal."""
+    """By the mean diagonal.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> search = EigenNas(space, network, SearchData(Digits()), pool_size=20, output="sum")
+    >>> search.metrics
+    {'ntk_mean_diag': NTKMeanDiagonal(output='sum', coupled=False)}
+    """
 
     metric, column = NTKMeanDiagonal, "ntk_mean_diag"
 
 
 class Knas(KernelSearch):
-    """By the Frobenius norm."""
+    """By the Frobenius norm.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> Knas(space, network, SearchData(Digits()), pool_size=20).metrics
+    {'ntk_frobenius': NTKFrobenius(output='true_class', coupled=False)}
+    """
 
     metric, column = NTKFrobenius, "ntk_frobenius"

@@ -35,6 +35,14 @@ class Evolution(BlackBox):
         population: P.
         sample: S.
         **black_box: see `BlackBox`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> search = Evolution(space, network, SearchData(Digits()), population=10, evaluation="training")
+    >>> search.sample, search.objective.name
+    (10, 'valid_accuracy')
     """
 
     @checked

@@ -28,6 +28,14 @@ class Greedy(PoolSearch):
         metrics: what the pool is ranked by; several by the sum of their log-ranks. None: `AT_THE_TOP`.
         evaluation: `training`, a short one, or `table`.
         **pool: see `PoolSearch` and `BlackBox`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> search = Greedy(space, network, SearchData(Digits()), pool_size=20, epochs=1)
+    >>> search.pool_size, search.objective.name
+    (20, 'valid_accuracy')
     """
 
     @checked

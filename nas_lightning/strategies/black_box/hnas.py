@@ -54,6 +54,14 @@ class Hnas(PoolSearch):
         starts: rounds before the Gaussian process has its say.
         evaluation: what the Gaussian process learns from: `training`, a short one, or `table`.
         **pool: see `PoolSearch` and `BlackBox`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> search = Hnas(space, network, SearchData(Digits()), pool_size=20, starts=3)
+    >>> search.metrics["metric"], search.metrics["condition"]
+    (NTKTrace(output='true_class', coupled=False), NTKCondition(output='true_class', coupled=False))
     """
 
     @checked

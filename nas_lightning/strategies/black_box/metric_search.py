@@ -31,6 +31,20 @@ class MetricSearch(PoolSearch):
         pool_size: architectures of the first round.
         pool_per_round: how many join them in every later round.
         **pool: see `PoolSearch` and `BlackBox`.
+
+    >>> import pytorch_lightning as pl
+    >>> from nas_lightning.metrics import Params
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> data = SearchData(Digits(subset=64))
+    >>> search = MetricSearch(space, network, data, metrics={"params": Params()}, pool_size=5)
+    >>> off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    >>> pl.Trainer(max_steps=2, accelerator="cpu", **dict.fromkeys(off, False)).fit(search, data)
+    >>> best, ranking = space.notation(search.derive()[0]), search.ranking()
+    >>> len(ranking), ranking[best] == max(ranking.values())
+    (25, True)
     """
 
     @checked

@@ -40,6 +40,14 @@ class Predictor(Greedy):
         starts: rounds before the forest has its say.
         trees: of the forest.
         **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> search = Predictor(space, network, SearchData(Digits()), pool_size=20, starts=3, trees=50)
+    >>> search.starts, search.objective.name
+    (3, 'valid_accuracy')
     """
 
     @checked

@@ -44,6 +44,14 @@ class Robot(Greedy):
         proposals: `random`, uniform where the weights add up to 1; `bayesian`, by a Gaussian process.
         signed: weights from −1 to 1 instead.
         **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> search = Robot(space, network, SearchData(Digits()), pool_size=20, explore=3, proposals="bayesian")
+    >>> search.explore, search.objective.name
+    (3, 'valid_accuracy')
     """
 
     @checked

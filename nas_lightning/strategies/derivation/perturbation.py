@@ -37,6 +37,14 @@ class Perturbation:
         tune_batches: batches that the supernet trains on after each decision.
         tune_lr: learning rate of that training.
         seed: of the order of the edges.
+
+    >>> from nas_lightning.data import Fake
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import Darts
+    >>> space, data = NasBench201(), SearchData(Fake(train_size=32))
+    >>> search = Darts(space, space.supernet(in_channels=3, num_classes=4, channels=2, cells=1))
+    >>> [genotype] = Perturbation(valid_batches=1, tune_batches=0)(search, data)
+    >>> space.check(genotype)
     """
 
     @checked

@@ -65,6 +65,14 @@ class Nasi(Strategy):
         labels: `random` ones show that the search needs none (section 4.1).
         inputs: `gaussian` noise shows that it needs no images (section 4.2).
         seed: of initialisation, samples, and random labels and inputs.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> supernet = space.supernet(in_channels=1, num_classes=10, channels=2, cells=1)
+    >>> search = Nasi(space, supernet, SearchData(Digits()), mu=1.0, nu=10.0)
+    >>> search.scores()["cell"][0]  # before the first sample all operations are as likely
+    tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000])
     """
 
     largest: Tensor

@@ -58,6 +58,14 @@ class Nesbs(PosteriorTraining):
         lr_min: what the weights' learning rate decays towards.
         seed: of all that is drawn.
         **training: see `PosteriorTraining` and `WeightSharing`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> supernet = space.supernet(in_channels=1, num_classes=10, channels=4, cells=1)
+    >>> search = Nesbs(space, supernet, SearchData(Digits()), size=5, sampler="monte_carlo")
+    >>> search.sampling.size, search.rounds_done, len(search.derive())
+    (5, [], 1)
     """
 
     @checked

@@ -18,7 +18,15 @@ from nas_lightning.strategies.oneshot.parts import ArchOptimizer
 
 
 class ExponentiatedGradient(ArchOptimizer):
-    """Mirror descent, for parameters whose rows lie on the simplex."""
+    """Mirror descent, for parameters whose rows lie on the simplex.
+
+    >>> alpha = nn.Parameter(torch.tensor([[0.5, 0.5]]))
+    >>> optimizer = ExponentiatedGradient().build([alpha], [], lr=1.0)
+    >>> alpha.grad = -torch.tensor([[1.0, 3.0]]).log()
+    >>> _ = optimizer.step()
+    >>> alpha.data  # (1, 3) / 4
+    tensor([[0.2500, 0.7500]])
+    """
 
     default_lr: ClassVar[float] = 0.1
     on_simplex: ClassVar[bool] = True

@@ -13,7 +13,15 @@ from nas_lightning.training.gradients import Gradients, constant, gradients
 
 
 class FirstOrder(ArchStep):
-    """∇_β [L_val(w, β) + R(β)], the weights held where they are."""
+    """∇_β [L_val(w, β) + R(β)], the weights held where they are.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import OneShot
+    >>> space = NasBench201()
+    >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
+    >>> OneShot(space, supernet, arch_step=FirstOrder()).label
+    'Darts'
+    """
 
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
         with constant(search.weight_list):

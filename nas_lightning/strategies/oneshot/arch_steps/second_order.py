@@ -16,6 +16,13 @@ class SecondOrder(ArchStep):
 
     Where batches are accumulated, through a step on each. All four passes take the same random numbers:
     they are differences of one function.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import OneShot
+    >>> space = NasBench201()
+    >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
+    >>> OneShot(space, supernet, arch_step=SecondOrder()).label
+    'Darts'
     """
 
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:

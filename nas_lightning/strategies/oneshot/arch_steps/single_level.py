@@ -14,6 +14,13 @@ class SingleLevel(ArchStep):
     """Descend L_train(w, β) + R(β) for weights and architecture in one pass.
 
     Give it all training images: `search_data.train_fraction=1`.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import OneShot
+    >>> space = NasBench201()
+    >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
+    >>> OneShot(space, supernet, arch_step=SingleLevel()).label
+    'Softmax + SingleLevel'
     """
 
     validates: ClassVar[bool] = False

@@ -26,7 +26,16 @@ _EDGES = "_edges"  # the edges' parameters stand beside those of their group und
 
 
 class EdgeWeights(Connection):
-    """A softmax over the edges into each node; for a supernet with `partial` > 1."""
+    """A softmax over the edges into each node; for a supernet with `partial` > 1.
+
+    >>> group = Group(((0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3"))
+    >>> connection = EdgeWeights()
+    >>> arch = connection.initial({"cell": group}, torch.Generator().manual_seed(0))
+    >>> relaxed = Relaxed({"cell": torch.full((2, 2), 0.5)})
+    >>> weights = connection.apply(relaxed, arch, Epoch(0, of=2), {"cell": group}).weights["cell"]
+    >>> round(float(weights.sum()), 4)  # a half of each edge's operations, and shares of two edges
+    1.0
+    """
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         for group in space.groups.values():

@@ -26,6 +26,14 @@ class RandomWS(OneShot):
         candidates: architectures judged when a genotype is derived.
         valid_batches: batches that each of them is judged on, of all processes together.
         **one_shot: see `OneShot`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> supernet = space.supernet(in_channels=1, num_classes=10, channels=2, cells=1)
+    >>> search = RandomWS(space, supernet, SearchData(Digits()), candidates=10)
+    >>> search.label, sorted(search.relax().weights["cell"].sum(dim=1).tolist())
+    ('RandomWS', [1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     """
 
     made_of: ClassVar[tuple[str, ...]] = ("Uniform + RandomCandidates",)

@@ -23,6 +23,13 @@ class ClippedSkips(Softmax):
     """A softmax; where the choice is between `none` and `skip_connect`, a clipped weight.
 
     In spaces without such groups it is DARTS' softmax.
+
+    >>> group, generator = Group(((0,),), ("none", "skip_connect")), torch.Generator()
+    >>> sampler = ClippedSkips()
+    >>> sampler.weights(sampler.initial(group, generator), [], Epoch(0, of=2), group)
+    tensor([[0.5000, 0.5000]])
+    >>> sampler.projected(torch.tensor([[1.3]]), group)  # after a step
+    tensor([[1.]])
     """
 
     softmax: ClassVar[bool] = False

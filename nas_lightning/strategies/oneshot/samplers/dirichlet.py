@@ -28,7 +28,12 @@ _SMALLEST = 1e-30  # of a Gamma variable: what is below has no weight beside any
 
 
 class Dirichlet(Sampler):
-    """w ~ Dir(elu(β) + 1); the genotype follows from the mean."""
+    """w ~ Dir(elu(β) + 1); the genotype follows from the mean.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> Dirichlet().probabilities(torch.tensor([[0.0, 2.0]]), Epoch(0, of=2), group)  # of (1, 3)
+    tensor([[0.2500, 0.7500]])
+    """
 
     noises: ClassVar[int] = 1
 

@@ -20,6 +20,12 @@ class Fair(Paths):
 
     Their gradients add up and the weights move once (strict fairness, definition 2 and algorithm 1). The
     operations of a row are in a random order; path k takes the k-th of every row.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sampler = NasBench201(), Fair()
+    >>> paths = sampler.paths(sampler.draw({}, space, torch.Generator().manual_seed(0)))
+    >>> sum(path["cell"][0] for path in paths)[0]  # each operation of an edge once
+    tensor([1., 1., 1., 1., 1.])
     """
 
     varies: ClassVar[bool] = True

@@ -27,6 +27,11 @@ class Gumbel(Annealed):
     Args:
         tau_start: τ in the first epoch.
         tau_end: and in the last; it falls linearly.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> half = torch.full((1, 2), 0.5)
+    >>> Gumbel().weights(torch.tensor([[-1.0, 1.0]]), [half], Epoch(0, of=2), group)
+    tensor([[0., 1.]])
     """
 
     noises: ClassVar[int] = 1

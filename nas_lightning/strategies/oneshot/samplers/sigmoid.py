@@ -17,6 +17,10 @@ class Sigmoid(Sampler):
     """w_o = σ(α_o), so that operations do not compete.
 
     The zero operation, whose weight no loss informs, stays out of the derivation.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> Sigmoid().weights(torch.zeros(1, 2), [], Epoch(0, of=2), group)
+    tensor([[0.5000, 0.5000]])
     """
 
     shares: ClassVar[bool] = False

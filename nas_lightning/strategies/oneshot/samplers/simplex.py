@@ -14,7 +14,12 @@ from nas_lightning.strategies.oneshot.values import Epoch
 
 
 class Simplex(Sampler):
-    """w = α, a point of the simplex for every row, which starts in its middle."""
+    """w = α, a point of the simplex for every row, which starts in its middle.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> Simplex().initial(group, torch.Generator())
+    tensor([[0.5000, 0.5000]])
+    """
 
     on_simplex: ClassVar[bool] = True
 

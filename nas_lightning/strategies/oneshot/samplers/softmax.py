@@ -14,7 +14,12 @@ from nas_lightning.strategies.oneshot.values import Epoch
 
 
 class Softmax(Sampler):
-    """w_o = exp(β_o) / Σ_{o'} exp(β_{o'})  (equation 2)."""
+    """w_o = exp(β_o) / Σ_{o'} exp(β_{o'})  (equation 2).
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> Softmax().weights(torch.zeros(1, 2), [], Epoch(0, of=2), group)
+    tensor([[0.5000, 0.5000]])
+    """
 
     softmax: ClassVar[bool] = True
 

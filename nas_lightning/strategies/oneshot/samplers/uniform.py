@@ -33,7 +33,13 @@ class Paths(Sampler):
 
 
 class Uniform(Paths):
-    """w = one-hot of an architecture that is drawn uniformly from the space."""
+    """w = one-hot of an architecture that is drawn uniformly from the space.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> noise = Uniform().draw({}, NasBench201(), torch.Generator().manual_seed(0))
+    >>> noise["cell"][0].sum(dim=1)  # one operation an edge
+    tensor([1., 1., 1., 1., 1., 1.])
+    """
 
     def draw(self, arch: Arch, space: SearchSpace, generator: torch.Generator) -> Noise:
         return {name: [matrix] for name, matrix in space.one_hot(space.sample(generator)).items()}
