@@ -40,6 +40,8 @@ EPOCHS = {  # of the papers and of NAS-Bench-201's own runs; --scale makes them 
     "beta_darts": 100,
     "darts_minus": 100,
     "sdarts": 100,
+    "lambda_darts": 50,
+    "oles": 50,
     "snas": 100,
     "reinmax": 100,
     "spos": 100,

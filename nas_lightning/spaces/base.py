@@ -98,6 +98,9 @@ class SearchSpace(ABC):
     shown_by_cells: ClassVar[frozenset[str]] = frozenset()
     """Settings that a genotype's cells show by themselves, so that `check` need not compare them."""
 
+    repeated: ClassVar[bool] = True
+    """Whether several cells of a supernet follow the same decisions."""
+
     @cached_property
     def settings(self) -> FrozenMap:
         """The arguments that the space was made with, where they are not its class' own.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise, product
+from itertools import pairwise, product, repeat
 from typing import Any, ClassVar
 
 import torch
@@ -21,7 +21,7 @@ from nas_lightning.files import parse_json
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group, SearchSpace, best
-from nas_lightning.spaces.cells.graph import CellGraph, Plan
+from nas_lightning.spaces.cells.graph import CellGraph, Plan, Plans
 from nas_lightning.spaces.network import Backbone, Network
 from nas_lightning.spaces.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm, operation_names
 from nas_lightning.spaces.supernet import Supernet
@@ -232,13 +232,14 @@ class StagedBackbone(Backbone):
         self.auxiliary_at = 2 * cells - 1  # the end of the second stage
         self.last_norm = norm.outside_cells(widths[-1])
 
-    def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
+    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
         x = self.stem(x)
+        of_cells = iter(repeat(None) if plans is None else [of_cell["cell"] for of_cell in plans])
         for index, stage in enumerate(self.stages):
             if index:
                 x = self.blocks[index - 1](x)
             for cell in stage:  # type: ignore[attr-defined]
-                x = self.run(cell, x, None if plans is None else plans["cell"])
+                x = self.run(cell, x, next(of_cells))
                 yield x
 
     def final(self, x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.cells.drop_path import DropPath
-from nas_lightning.spaces.cells.graph import Plan
+from nas_lightning.spaces.cells.graph import Candidates, Plans
 
 
 class Backbone(nn.Module, ABC):
@@ -34,8 +34,13 @@ class Backbone(nn.Module, ABC):
     """Whether `torch.compile` translates the cells; see `compile_cells`."""
 
     @abstractmethod
-    def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
-        """The outputs of the cells in turn; `plans` says what each group computes, None: everything."""
+    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
+        """The outputs of the cells in turn; `plans` says what each of them computes, None: everything."""
+
+    def operations(self) -> list[nn.Module]:
+        """The candidates of all cells that have weights of their own."""
+        found = [op for cell in self.modules() if isinstance(cell, Candidates) for op in cell.operations()]
+        return [op for op in found if any(True for _ in op.parameters())]
 
     def run(self, cell: nn.Module, *inputs: Any) -> Tensor:
         """The output of a cell."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from nas_lightning.spaces.cells.graph import Plan
+from nas_lightning.spaces.cells.graph import Plan, Plans
 from nas_lightning.spaces.network import Backbone, channels_last, check_classes, list_last
 
 Weights = Mapping[str, Tensor]
@@ -44,11 +44,20 @@ class Supernet(nn.Module):
 
     def forward(self, x: Tensor, weights: Weights, active: Active | None = None) -> Tensor:
         """(b, c, h, w) → (b, classes)."""
-        plans = {
-            name: plan(matrix, None if active is None else active[name]) for name, matrix in weights.items()
-        }
+        return self._classify(x, [plan_groups(weights, active)] * len(self.backbone.widths))
+
+    def by_cell(self, x: Tensor, cells: Sequence[Weights], active: Active | None = None) -> Tensor:
+        """The same with weights of its own for each cell, in their order."""
+        return self._classify(x, [plan_groups(weights, active) for weights in cells])
+
+    def _classify(self, x: Tensor, plans: Sequence[Plans]) -> Tensor:
         features = list_last(self.backbone.cells_outputs(channels_last(x), plans))
         return self.head(self.backbone.final(features).mean(dim=(2, 3)))
+
+
+def plan_groups(weights: Weights, active: Active | None = None) -> Plans:
+    """What to compute of each group."""
+    return {name: plan(matrix, None if active is None else active[name]) for name, matrix in weights.items()}
 
 
 def plan(weights: Tensor, active: Tensor | None = None) -> Plan:

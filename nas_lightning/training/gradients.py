@@ -19,7 +19,7 @@ from torch import Tensor, distributed, nn
 Gradients = list[Tensor | None]
 
 
-def gradients(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Gradients:
+def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> Gradients:
     """∂loss/∂θ of each parameter, None for those that the loss does not reach; the mean over processes.
 
     A sampled path may leave a loss that reaches none of them: `none` on every edge into the output.

@@ -123,7 +123,9 @@ def test_reductions_are_poolings_between_cells():
     strides = {m.stride for m in supernet.backbone.cells.modules() if isinstance(m, torch.nn.Conv2d)}
     assert strides == {(1, 1)}
     plans = {name: plan(torch.ones(group.shape)) for name, group in space.groups.items()}
-    shapes = [tuple(x.shape[1:]) for x in supernet.backbone.cells_outputs(torch.randn(2, 3, 16, 16), plans)]
+    shapes = [
+        tuple(x.shape[1:]) for x in supernet.backbone.cells_outputs(torch.randn(2, 3, 16, 16), [plans] * 3)
+    ]
     assert shapes == [(4, 16, 16), (8, 8, 8), (16, 4, 4)]
 
 

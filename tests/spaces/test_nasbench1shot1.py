@@ -121,7 +121,9 @@ def test_what_the_output_does_not_read_is_zero(space, generator):
 def test_stacks_halve_the_resolution(space):
     supernet = space.supernet(in_channels=3, num_classes=5, channels=2, cells=2)
     plans = {name: plan(torch.ones(group.shape)) for name, group in space.groups.items()}
-    shapes = [tuple(x.shape[1:]) for x in supernet.backbone.cells_outputs(torch.randn(2, 3, 9, 9), plans)]
+    shapes = [
+        tuple(x.shape[1:]) for x in supernet.backbone.cells_outputs(torch.randn(2, 3, 9, 9), [plans] * 6)
+    ]
     n = len(space.blocks) + 1
     widths = [2 * n, 2 * n, 4 * n, 4 * n, 8 * n, 8]
     assert shapes == [(c, side, side) for c, side in zip(widths, [9, 9, 5, 5, 3, 3], strict=True)]

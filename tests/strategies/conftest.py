@@ -24,6 +24,8 @@ NEEDS = {
     "pc_darts": lambda groups: all(group.on_edges for group in groups),
     "pr_darts": lambda groups: all(group.on_edges for group in groups),
     "darts_minus": lambda groups: all(group.on_edges for group in groups),
+    "lambda_darts": lambda groups: not any("relu" in group.ops for group in groups),
+    "oles": lambda groups: not any("relu" in group.ops for group in groups),
     "reinmax": lambda groups: all(group.draw == 1 for group in groups),
     "fair_nas": lambda groups: len({(len(group.ops), group.draw) for group in groups}) == 1,
 }

@@ -31,6 +31,7 @@ SLOW = [
     "one_shot darts sampler=reinmax regulariser=[beta,sparsity] strategy.arch_lr=0.02",
     "one_shot nasbench201 sampler=simplex perturbation=random arch_step=second_order",
     "one_shot nasbench201 sampler=concrete stop=ranking selection=candidates strategy.selection.candidates=5",
+    "one_shot nasbench201 sampler=gumbel regulariser=[lambda] freezing=matching strategy.freezing.steps=2",
     "gdas darts strategy.arch_lr=0.02",
     "pr_darts darts strategy.arch_lr=0.02",
 ]

@@ -42,6 +42,7 @@ class ActivationSpace(SearchSpace):
     """
 
     shown_by_cells = frozenset({"layers", "activations"})
+    repeated = False
 
     @checked
     def __init__(self, layers: PositiveInt, activations: Sequence[str], skips: bool) -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.spaces.cells.choices import weighted_sum
-from nas_lightning.spaces.cells.graph import Plan
+from nas_lightning.spaces.cells.graph import Plans
 from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.ops import NONE, SKIP
 
@@ -49,7 +49,7 @@ class Layer(nn.Module):
         super().__init__()
         self.row, self.linear, self.names, self.skip, self.scale = row, linear, tuple(names), skip, scale
 
-    def forward(self, f: Tensor, plans: Mapping[str, Plan] | None) -> Tensor:  # (b, d) → (b, m)
+    def forward(self, f: Tensor, plans: Plans | None) -> Tensor:  # (b, d) → (b, m)
         z = self.linear(f)
         if plans is None:
             g = ACTIVATIONS[self.names[0]](z)
@@ -59,7 +59,7 @@ class Layer(nn.Module):
             )
         return self._add_skip(self.scale * g, f, plans)
 
-    def _add_skip(self, g: Tensor, f: Tensor, plans: Mapping[str, Plan] | None) -> Tensor:
+    def _add_skip(self, g: Tensor, f: Tensor, plans: Plans | None) -> Tensor:
         if self.skip is not None:
             return g + f if self.skip else g
         assert plans is not None, "a supernet weighs what it computes"
@@ -124,13 +124,13 @@ class LayeredBackbone(Backbone):
         """The images as vectors, (b, c, h, w) → (b, d)."""
         return F.adaptive_avg_pool2d(x, self.side).flatten(1)
 
-    def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
+    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
         """f_1, …, f_{L−1} as maps of one pixel: (b, m, 1, 1)."""
         f = self.vectors(x)
         if self.ntk:
             f = f / math.sqrt(f.shape[1])
-        for layer in self.layers:
-            f = self.run(layer, f, plans)
+        for index, layer in enumerate(self.layers):
+            f = self.run(layer, f, None if plans is None else plans[index])
             yield f[:, :, None, None]
 
     @property

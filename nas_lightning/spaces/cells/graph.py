@@ -7,7 +7,8 @@ network inherits a supernet's weights by loading the entries that it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -31,6 +32,10 @@ class Plan(NamedTuple):
     active: list[list[bool]]
 
 
+Plans = Mapping[str, Plan]
+"""What a cell computes, by group."""
+
+
 class EdgeOp(NamedTuple):
     """An operation on an edge: its place in the weight matrix and the module that computes it.
 
@@ -49,7 +54,15 @@ class EdgeOp(NamedTuple):
     shared: bool  # with the other edges that leave its source
 
 
-class CellGraph(nn.Module):
+class Candidates(nn.Module, ABC):
+    """A module with operations to choose from."""
+
+    @abstractmethod
+    def operations(self) -> list[nn.Module]:
+        """The candidates of all its rows."""
+
+
+class CellGraph(Candidates):
     """x_j = Σ_{i<j} Σ_o w[i→j, o] · o(x_i), for every inner node j in turn.
 
     An operation that holds neither parameters nor statistics gives the same result on every edge that leaves
@@ -106,6 +119,9 @@ class CellGraph(nn.Module):
                 if key not in self.ops:
                     self.ops[key] = op
                 self.edge_ops[target].append(EdgeOp(source, row, column, key, stateless))
+
+    def operations(self) -> list[nn.Module]:
+        return list(self.ops.values())
 
     def _new_key(self, key: str) -> str:
         while key in self.ops:  # NASNet has an operation twice between the same two nodes

@@ -28,7 +28,7 @@ from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group
 from nas_lightning.spaces.cells.choices import weighted_sum
-from nas_lightning.spaces.cells.graph import Plan
+from nas_lightning.spaces.cells.graph import Candidates, Plan, Plans
 from nas_lightning.spaces.darts.cells import DartsCells, InnerNodes
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
 from nas_lightning.spaces.ops import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op, operation_names
@@ -184,11 +184,11 @@ def _paired(ops: Sequence[str], sources: Sequence[int], node: int) -> list[Edge]
     return [Edge(op, source, node) for op, source in zip(ops, sources, strict=True)]
 
 
-def _all_plans(plans: Mapping[str, Plan], kind: str) -> Mapping[str, Plan]:
+def _all_plans(plans: Plans, kind: str) -> Plans:
     return plans
 
 
-class NodeGraph(nn.Module):
+class NodeGraph(Candidates):
     """The inner nodes of a cell: every operation on the weighted sum of all earlier nodes.
 
     Args:
@@ -208,13 +208,16 @@ class NodeGraph(nn.Module):
             nn.ModuleList(build_op(name, channels, 1, norm) for name in ops) for _ in inner
         )
 
-    def forward(self, inputs: Sequence[Tensor], plans: Mapping[str, Plan]) -> list[Tensor]:
+    def forward(self, inputs: Sequence[Tensor], plans: Plans) -> list[Tensor]:
         """All nodes, the inputs first: tensors of (batch, channels, height, width)."""
         nodes = list(inputs)
         for row, node in enumerate(self.inner):
             x = weighted_sum(plans[f"{self.kind}_input_{node}"], 0, nodes.__getitem__, nodes[0])
             nodes.append(self._node(row, x, plans[f"{self.kind}_op"]))
         return nodes
+
+    def operations(self) -> list[nn.Module]:
+        return [op for ops in self.ops for op in ops]  # type: ignore[attr-defined]
 
     def _node(self, row: int, x: Tensor, plan: Plan) -> Tensor:
         ops, rectified = self.ops[row], F.relu(x)

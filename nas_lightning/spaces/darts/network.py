@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.cells.graph import Plan
+from nas_lightning.spaces.cells.graph import Plans
 from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.ops import FactorizedReduce, Norm, conv_norm
 
@@ -105,7 +105,7 @@ class DartsBackbone(Backbone):
         stem_stride: int = 1,
         *,
         pooled: bool = False,
-        plan_of: Callable[[Mapping[str, Plan], str], Any] = getitem,
+        plan_of: Callable[[Plans, str], Any] = getitem,
     ) -> None:
         super().__init__()
         if cells < 1 or channels < 2:
@@ -140,7 +140,7 @@ class DartsBackbone(Backbone):
             self.widths.append(width)
             self.kinds.append(kind)
 
-    def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
+    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
         state = self.stem[0](x)
         r0 = r1 = F.relu(state)  # once for the two cells that read it
         if len(self.stem) == 2:
@@ -150,7 +150,7 @@ class DartsBackbone(Backbone):
                 r0, r1 = r1, F.relu(state)
             if self.pooled and kind == "reduce":
                 r0, r1 = (F.max_pool2d(x, 2, ceil_mode=True) for x in (r0, r1))
-            state = self.run(cell, r0, r1, None if plans is None else self.plan_of(plans, kind))
+            state = self.run(cell, r0, r1, None if plans is None else self.plan_of(plans[index], kind))
             yield state
 
 

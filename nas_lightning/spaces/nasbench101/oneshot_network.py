@@ -7,7 +7,7 @@ instead, as NAS-Bench-101 does, so that it is none of the supernet's paths and i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.cells.choices import weighted, weighted_sum
-from nas_lightning.spaces.cells.graph import Plan
+from nas_lightning.spaces.cells.graph import Candidates, Plan, Plans
 from nas_lightning.spaces.nasbench101.network import STACKS, vertex_op
 from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.ops import Norm, conv_norm
@@ -24,7 +24,7 @@ from nas_lightning.spaces.ops.vertices import conv_norm_relu
 OPERATIONS, OUTPUT = "op", "output"
 
 
-class ChoiceCell(nn.Module):
+class ChoiceCell(Candidates):
     """x_j = Σ_o w_jo · o(v_j0 P_j x_0 + Σ_i v_ji x_i), and v_0 P x_0, v_1 x_1, … side by side for the output.
 
     Args:
@@ -48,7 +48,7 @@ class ChoiceCell(nn.Module):
             nn.ModuleList(vertex_op(name, channels, norm) for name in ops) for _ in parents
         )
 
-    def forward(self, x: Tensor, plans: Mapping[str, Plan]) -> Tensor:
+    def forward(self, x: Tensor, plans: Plans) -> Tensor:
         blocks: list[Tensor] = []
         for index, group in enumerate(self.parents):
             read = self._read(x, blocks, None if group is None else plans[group])
@@ -56,6 +56,9 @@ class ChoiceCell(nn.Module):
         returned = weighted(plans[OUTPUT], 0, lambda column: self._node(x, blocks, column))
         zeros = torch.zeros_like(blocks[0])
         return torch.cat([returned.get(column, zeros) for column in range(len(blocks) + 1)], dim=1)
+
+    def operations(self) -> list[nn.Module]:
+        return [op for ops in self.ops for op in ops]  # type: ignore[attr-defined]
 
     def _node(self, x: Tensor, blocks: Sequence[Tensor], column: int) -> Tensor:
         """What can be read after `blocks`: the input, projected for the reader, or one of them."""
@@ -112,11 +115,11 @@ class ChoiceBackbone(Backbone):
         self.widths[-1] = channels
         self.auxiliary_at = 2 * cells - 1
 
-    def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
+    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
         assert plans is not None, "a supernet weighs what it computes"
         x = self.stem(x)
         for index, cell in enumerate(self.cells):
             if index and index % self.per_stack == 0:
                 x = F.max_pool2d(x, 2, ceil_mode=True)
-            x = self.run(cell, x, plans)
+            x = self.run(cell, x, plans[index])
             yield x if index < len(self.cells) - 1 else self.last(F.relu(x))

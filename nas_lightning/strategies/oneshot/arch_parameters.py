@@ -94,6 +94,21 @@ class ArchParameters(WeightSharing):
             for (name, matrix), slope in zip(moving.items(), slopes, strict=True)
         }
 
+    def regularised(self, loss: Tensor) -> Tensor:
+        """The loss with the terms of all regularisers, which share what they are computed from."""
+        extra = self.regularisation()
+        return loss if extra is None else loss + extra
+
+    def regularisation(self) -> Tensor | None:
+        """The sum of all regularisers' terms."""
+        if not self.parts.arch_terms:
+            return None
+        probabilities, groups = self.probabilities(), self.space.groups
+        first, *others = (
+            part.term(self.by_name, probabilities, self.epoch, groups) for part in self.parts.arch_terms
+        )
+        return sum(others, first)
+
     def probabilities(self) -> dict[str, Tensor]:
         """What each operation is expected to have now: (edges, ops) per group."""
         sampler, groups = self.parts.sampler, self.space.groups

@@ -16,12 +16,15 @@ from nas_lightning.strategies.oneshot.parts import (
     ArchOptimizer,
     ArchStep,
     Connection,
+    Freezing,
     Part,
     Regulariser,
     Sampler,
     Selection,
     Stopping,
+    Term,
     WeightPerturbation,
+    WeightRegulariser,
 )
 from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
 
@@ -41,7 +44,8 @@ class Composition:
         partial: weights of edges.
         auxiliary: a connection that is there while searching only.
         perturbation: other weights that the supernet is trained at.
-        regularisers: terms of the architecture's loss.
+        regularisers: terms of the losses.
+        freezing: a rule by which the weights of single operations stop to learn.
         stopping: a rule that ends the search early.
         selection: how the trained supernet is searched.
 
@@ -55,14 +59,15 @@ class Composition:
     partial: Connection | None = None
     auxiliary: Connection | None = None
     perturbation: WeightPerturbation | None = None
-    regularisers: tuple[Regulariser, ...] = ()
+    regularisers: tuple[Term, ...] = ()
+    freezing: Freezing | None = None
     stopping: Stopping | None = None
     selection: Selection | None = None
 
     def __iter__(self) -> Iterator[Part]:
         single = (
             *(self.sampler, self.arch_step, self.arch_optimizer, self.partial, self.auxiliary),
-            *(self.perturbation, *self.regularisers, self.stopping, self.selection),
+            *(self.perturbation, *self.regularisers, self.freezing, self.stopping, self.selection),
         )
         return (part for part in single if part is not None)
 
@@ -73,6 +78,16 @@ class Composition:
     def connections(self) -> list[Connection]:
         """What changes the sampled weights, in this order."""
         return [part for part in (self.partial, self.auxiliary) if part is not None]
+
+    @property
+    def arch_terms(self) -> list[Regulariser]:
+        """Those of the architecture's loss."""
+        return [part for part in self.regularisers if isinstance(part, Regulariser)]
+
+    @property
+    def weight_terms(self) -> list[WeightRegulariser]:
+        """Those of the supernet's."""
+        return [part for part in self.regularisers if isinstance(part, WeightRegulariser)]
 
     def check(self, space: SearchSpace) -> None:
         """Raise an `InputError` for parts that do not fit together or do not fit the space."""
@@ -102,7 +117,7 @@ class Composition:
         name = type(self.sampler).__name__
         learning = {"partial": self.partial, "regulariser": next(iter(self.regularisers), None)}
         steps = {"arch_step": self.arch_step, "arch_optimizer": self.arch_optimizer}
-        for kind, part in {**steps, **learning, "stop": self.stopping}.items():
+        for kind, part in {**steps, **learning, "freezing": self.freezing, "stop": self.stopping}.items():
             if part is not None:
                 reason = f"because the sampler {name} has no parameters"
                 raise InputError(f"expected no {kind}, {reason}", got=type(part).__name__, where=kind)

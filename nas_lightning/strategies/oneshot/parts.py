@@ -22,7 +22,16 @@ from nas_lightning.objectives.inherited import Batch, Judgement
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.supernet import Supernet, Weights
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
-from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Noise, Relaxed, SearchBatch
+from nas_lightning.strategies.oneshot.search import Search, Trained
+from nas_lightning.strategies.oneshot.values import (
+    Arch,
+    Epoch,
+    Groups,
+    Learning,
+    Noise,
+    Relaxed,
+    SearchBatch,
+)
 from nas_lightning.training.gradients import Gradients, accumulate
 
 
@@ -41,6 +50,9 @@ class Part:
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         """Raise an `InputError` where the part makes no sense beside the others or in the space."""
+
+    def check_supernet(self, supernet: Supernet) -> None:
+        """Raise an `InputError` where the supernet lacks what the part needs."""
 
 
 class Sampler(Part, ABC):
@@ -142,12 +154,8 @@ class WeightPerturbation(Part, ABC):
         """The weights of a step, given uniform noise and the gradient of the training loss."""
 
 
-class Regulariser(Part, ABC):
-    """A term of the loss that an architecture step descends."""
-
-    @abstractmethod
-    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
-        """Its value, a scalar."""
+class Term(Part):
+    """What is added to a loss."""
 
     def metrics(
         self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
@@ -156,22 +164,20 @@ class Regulariser(Part, ABC):
         return {}
 
 
-class Search(Protocol):
-    """What an architecture step asks of the search."""
+class WeightRegulariser(Term, ABC):
+    """A term of the loss that a step of the supernet's weights descends."""
 
-    weight_list: list[nn.Parameter]
-    arch_list: list[nn.Parameter]
+    @abstractmethod
+    def gradients(self, search: Trained, batch: Batch, relaxed: Relaxed, epoch: Epoch) -> Gradients | None:
+        """∇_θ of its value on a training batch; None: it has none in this epoch."""
 
-    def draw(self) -> Noise: ...
-    def relax(self, noise: Noise | None = None) -> Relaxed: ...
-    def loss(self, side: str, batch: Batch, relaxed: Relaxed) -> Tensor: ...
-    def cross_entropy(self, batch: Batch, relaxed: Relaxed) -> tuple[Tensor, Tensor]: ...
-    def regularised(self, loss: Tensor) -> Tensor: ...
-    def arch_gradients(self, batch: SearchBatch) -> Gradients: ...
-    def arch_descend(self) -> None: ...
-    def weight_step(self, batches: Sequence[SearchBatch]) -> None: ...
-    def descend(self) -> None: ...
-    def virtual_step(self) -> Any: ...
+
+class Regulariser(Term, ABC):
+    """A term of the loss that an architecture step descends."""
+
+    @abstractmethod
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        """Its value, a scalar."""
 
 
 class ArchStep(Part, ABC):
@@ -216,6 +222,14 @@ class Stopping(Part, ABC):
     @abstractmethod
     def stops(self, memory: Mapping[str, Any]) -> bool:
         """Whether the search ends with this epoch."""
+
+
+class Freezing(Part, ABC):
+    """A rule by which the weights of single operations stop to learn."""
+
+    @abstractmethod
+    def update(self, memory: Learning, cosines: Tensor) -> Learning:
+        """What is known of each operation after a step (ops,), where one was not computed NaN."""
 
 
 class Selection(Part, ABC):

@@ -22,27 +22,27 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Judgement, place_batches
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.oneshot.arch_parameters import ArchParameters
-from nas_lightning.strategies.oneshot.arch_steps.unrolled import VirtualStep
 from nas_lightning.strategies.oneshot.composition import SOFTMAX, composition
 from nas_lightning.strategies.oneshot.labels import paper_names, skip_counts
 from nas_lightning.strategies.oneshot.parts import (
     ArchOptimizer,
     ArchStep,
     Connection,
-    Regulariser,
+    Freezing,
     Sampler,
     Selection,
     Stopping,
+    Term,
     WeightPerturbation,
 )
 from nas_lightning.strategies.oneshot.values import SearchBatch
+from nas_lightning.strategies.oneshot.weight_terms import WeightTerms
 from nas_lightning.training.gradients import Gradients
 
 _STOPPING = "stopping"  # in a checkpoint
 
 
-class OneShot(ArchParameters):
+class OneShot(WeightTerms):
     """A search made of parts; without any it is first-order DARTS.
 
     Args:
@@ -55,7 +55,8 @@ class OneShot(ArchParameters):
         partial: weights of edges, for a supernet with `partial` > 1.
         auxiliary: a connection that is there while searching only.
         perturbation: other weights that the supernet is trained at.
-        regulariser: terms of the architecture's loss, listed or by name.
+        regulariser: terms of the losses, listed or by name.
+        freezing: a rule by which the weights of single operations stop to learn.
         stopping: a rule that ends the search early.
         selection: how the trained supernet is searched; without one the sampler's scores decide.
         arch_lr: learning rate of the architecture parameters; None: that of the optimiser's paper.
@@ -87,7 +88,8 @@ class OneShot(ArchParameters):
         partial: Connection | None = None,
         auxiliary: Connection | None = None,
         perturbation: WeightPerturbation | None = None,
-        regulariser: Mapping[str, Regulariser] | Sequence[Regulariser] | None = None,
+        regulariser: Mapping[str, Term] | Sequence[Term] | None = None,
+        freezing: Freezing | None = None,
         stopping: Stopping | None = None,
         selection: Selection | None = None,
         arch_lr: PositiveFloat | None = None,
@@ -104,6 +106,7 @@ class OneShot(ArchParameters):
             auxiliary=auxiliary,
             perturbation=perturbation,
             regularisers=tuple(listed),
+            freezing=freezing,
             stopping=stopping,
             selection=selection,
         )
@@ -133,28 +136,6 @@ class OneShot(ArchParameters):
         """∇_β of what an architecture step descends."""
         assert self.parts.arch_step is not None, "a step of what there is not"
         return self.parts.arch_step.gradients(self, batch)
-
-    def regularised(self, loss: Tensor) -> Tensor:
-        """The loss with the terms of all regularisers, which share what they are computed from."""
-        extra = self.regularisation()
-        return loss if extra is None else loss + extra
-
-    def regularisation(self) -> Tensor | None:
-        """The sum of all regularisers' terms."""
-        if not self.parts.regularisers:
-            return None
-        probabilities, groups = self.probabilities(), self.space.groups
-        first, *others = (
-            part.term(self.by_name, probabilities, self.epoch, groups) for part in self.parts.regularisers
-        )
-        return sum(others, first)
-
-    def virtual_step(self) -> VirtualStep:
-        """What the weights' next step depends on besides its gradient."""
-        optimizer = self.stepper(0).optimizer
-        buffers = [optimizer.state[w].get("momentum_buffer") for w in self.weight_list]
-        lr = optimizer.param_groups[0]["lr"]
-        return VirtualStep(lr, self.momentum, self.weight_decay, self.clip, buffers)
 
     def arch_descend(self) -> None:
         """One step of the architecture's optimiser on the gradients that came together."""
@@ -233,7 +214,7 @@ class OneShot(ArchParameters):
         self.stop_memory = dict(checkpoint.get(_STOPPING, {}))
 
     def epoch_metrics(self) -> Mapping[str, float | Tensor]:
-        metrics: dict[str, float | Tensor] = {}
+        metrics = dict(super().epoch_metrics())
         if self.parts.sampler.learns:
             groups, probabilities = self.space.groups, self.probabilities()
             metrics.update(self.parts.sampler.metrics(self.by_name, self.epoch, groups))

@@ -32,6 +32,20 @@ class Relaxed(NamedTuple):
     active: Active | None = None
 
 
+class Learning(NamedTuple):
+    """How far the operations' weights still learn what helps: (ops,) each.
+
+    Args:
+        sums: of the cosines since they were last judged.
+        counts: of those cosines.
+        frozen: which operations learn no more.
+    """
+
+    sums: Tensor
+    counts: Tensor
+    frozen: Tensor
+
+
 class Epoch(NamedTuple):
     """Where a search stands.
 

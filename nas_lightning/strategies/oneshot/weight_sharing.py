@@ -21,7 +21,7 @@ from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.oneshot.relaxations import entropy
 from nas_lightning.strategies.oneshot.values import Relaxed, SearchBatch
 from nas_lightning.training.epoch_means import EpochMeans
-from nas_lightning.training.gradients import accumulate, gradients
+from nas_lightning.training.gradients import Gradients, accumulate, gradients
 from nas_lightning.training.optim import build_optimizer, build_scheduler
 
 
@@ -113,9 +113,12 @@ class WeightSharing(Strategy):
             with torch.no_grad():
                 paths = [self.perturbed(relaxed, batch) for relaxed in self.paths()]
             for relaxed in paths:
-                loss = self.loss("train", batch["train"], relaxed)
-                accumulate(self.weight_list, gradients(loss, self.weight_list), 1 / len(batches))
+                accumulate(self.weight_list, self.weight_gradients(batch, relaxed), 1 / len(batches))
         self.descend()
+
+    def weight_gradients(self, batch: SearchBatch, relaxed: Relaxed) -> Gradients:
+        """∇_w of what a step of the weights descends, for one path and batch."""
+        return gradients(self.loss("train", batch["train"], relaxed), self.weight_list)
 
     def paths(self) -> list[Relaxed]:
         """What one step of the weights trains; the gradients of several add up."""

@@ -13,6 +13,7 @@ GROUPS = {
     "auxiliary": "auxiliary",
     "perturbation": "perturbation",
     "regulariser": "regulariser",
+    "freezing": "freezing",
     "stop": "stopping",
     "selection": "selection",
 }

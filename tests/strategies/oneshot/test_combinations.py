@@ -28,6 +28,8 @@ def combinations(draw):
     words.append(f"regulariser=[{','.join(terms)}]")
     if "selection=evolution" in words:
         words += ["strategy.selection.population=3", "strategy.selection.generations=2"]
+    if "freezing=matching" in words:
+        words += ["strategy.freezing.steps=2", "strategy.freezing.threshold=0.8"]
     if "selection=candidates" in words:
         words.append("strategy.selection.candidates=3")
     return sorted(words)
@@ -142,6 +144,16 @@ def test_bfloat16(words):
             "expected an arch_step beside it, because a perturbation is for the weights' own step, "
             "got 'SingleLevel' (in arch_step)",
         ),
+        (
+            "freezing=matching arch_step=single_level",
+            "expected an arch_step on both, because the gradients of training images are compared with those "
+            "of validation images, got 'SingleLevel' (in arch_step)",
+        ),
+        (
+            "regulariser=[lambda] arch_step=single_level",
+            "expected an arch_step beside it, because the alignment is for the weights' own step, "
+            "got 'SingleLevel' (in arch_step)",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(words, message):
@@ -152,6 +164,25 @@ def test_what_makes_no_sense_is_refused_in_one_line(words, message):
 def test_parts_that_need_edges(words):
     words = [words, "~supernet.partial"] if words == "partial=edges" else [words]
     assert "edges" in built(words, "mlp")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "regulariser=[lambda]",
+            "expected a space whose cells share decisions, because the layers of this one decide by "
+            "themselves, got 'mlp' (in space)",
+        ),
+        (
+            "freezing=matching",
+            "expected a space whose operations have weights of their own, which may stop to learn, "
+            "got 'none' (in space)",
+        ),
+    ],
+)
+def test_parts_that_need_cells_or_operations(words, message):
+    assert built([words], "mlp") == message
 
 
 def test_a_paper_with_another_part_is_not_called_by_its_name(search):

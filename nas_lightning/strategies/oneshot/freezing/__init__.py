@@ -1,0 +1,1 @@
+"""Rules by which the weights of single operations stop to learn."""
