@@ -46,9 +46,14 @@ ELSEWHERE = (
 )
 """Commands with these words need data, devices or time; other tests run their like."""
 
+FILE = re.compile(r"`(my_\w+/[\w/]+\.\w+)`[^\n]*\n\n```\w+\n(.*?)```", re.S)
+"""A file of a recipe: its path, and what is in it."""
+
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    """What is to be typed; the files of recipes are written, and what is typed imports them."""
+    text = FILE.sub("", page.read_text(encoding="utf-8"))
+    return re.findall(rf"```{language}\n(.*?)```", text, re.S)
 
 
 def commands() -> list[tuple[str, str]]:
@@ -92,7 +97,7 @@ def workplace(tmp_path_factory):
     table = "\n".join(["arch,cifar10,cifar100,imagenet16-120", *accuracies, ""])
     (folder / "test_accuracy.csv").write_text(table, encoding="utf-8")
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    for target, _, content in re.findall(r"`(my_\w+/[\w/]+\.\w+)`[^\n]*\n\n```(\w+)\n(.*?)```", text, re.S):
+    for target, content in FILE.findall(text):
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
         (folder / target).write_text(content, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,7 @@
-"""A stranger's additions: the recipes of CONTRIBUTING, done in a copy of the repository that is not edited.
+"""A stranger's additions: the recipes of CONTRIBUTING, done where the page says, with no file of ours edited.
 
-The contract tests, as they are, find them and hold them to what they hold ours.
+The contract tests, as they are, find them and hold them to what they hold ours: in a copy of the repository,
+and in a folder of the stranger's own.
 """
 
 import os
@@ -9,65 +10,133 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from tests.test_docs import FILE
+
 REPOSITORY = Path(__file__).parents[1]
-ROOMS = {
-    **{"strategy": "strategies", "space": "spaces", "metric": "metrics", "dataset": "data"},
-    **{"study": "studies", "callbacks": "callbacks"},
-}
-"""The room of each group's classes, as the table of CONTRIBUTING says."""
-FILE = re.compile(r"`(my_\w+)/([\w/]+)\.(\w+)`[^\n]*\n\n```\w+\n(.*?)```", re.S)
-CONTRACTS = (
-    *("tests/test_conf.py", "tests/test_defaults.py", "tests/test_rooms.py", "tests/test_package.py"),
+PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| [^|]+ \| `(nas_lightning/[\w/]+)/`[^|]*\| [^|]*\| `([\w.]+)` \|$", re.M)
+"""A row of the page's table: the folder of a class, and its public name."""
+OF_A_FOLDER = (
     *("tests/strategies/test_contract.py", "tests/spaces/test_contract.py", "tests/data/test_contract.py"),
-    *("tests/metrics/test_contract.py", "tests/studies/test_contract.py"),
+    *("tests/metrics/test_contract.py", "tests/studies/test_contract.py", "tests/test_defaults.py"),
 )
+OF_THE_REPOSITORY = (
+    *("tests/test_conf.py", "tests/test_rooms.py", "tests/test_package.py", "tests/test_docstrings.py"),
+    *("tests/spaces/test_ops.py", "tests/strategies/oneshot/test_samplers.py", *OF_A_FOLDER),
+)
+CHOICE = """
+import re
+
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if re.search({names!r}, item.nodeid) or "[" not in item.nodeid]
+"""
+"""Of all tests those of the additions, and those that look at everything at once."""
 
 
-def recipes() -> list[tuple[str, str, str, str]]:
-    """(top, path, suffix, text) of each file of the page."""
-    return FILE.findall((REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+class Addition(NamedTuple):
+    """A file of a recipe."""
+
+    path: Path
+    text: str
 
 
-def add(copy: Path) -> set[str]:
-    """Put each file where the page says; the names of the parts."""
-    classes = {path: text for top, path, _, text in recipes() if top == "my_nas"}
-    names = set()
-    for top, path, suffix, text in recipes():
-        if top != "my_conf":
-            continue
-        for module, name in re.findall(r"_target_: my_nas\.(\w+)\.(\w+)", text):
-            room = ROOMS[path.partition("/")[0]]
-            new = copy / "nas_lightning" / room / f"{module}.py"
-            assert not new.exists()
-            new.write_text(classes[module], encoding="utf-8")
-            text = text.replace(f"my_nas.{module}.{name}", f"nas_lightning.{room}.{name}")
-        new = copy / "conf" / f"{path}.{suffix}"
-        assert not new.exists()
-        new.write_text(text, encoding="utf-8")
-        names.add(new.stem)
-    return names
+def additions() -> list[Addition]:
+    return [Addition(Path(path), text) for path, text in FILE.findall(PAGE)]
 
 
-@pytest.mark.slow
-def test_the_contract_tests_pick_them_up(tmp_path):
-    copy = tmp_path / "copy"
+def places() -> dict[str, tuple[str, str]]:
+    """The folder and the public name of each class, by its own name."""
+    return {public.rpartition(".")[2]: (folder, public) for folder, public in ROW.findall(PAGE)}
+
+
+def in_the_repository(copy: Path) -> None:
+    """Put each file into its room and its group, as the table has them."""
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True
     ).stdout
     for name in filter(None, tracked.decode().split("\0")):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(REPOSITORY / name, copy / name, follow_symlinks=False)
-    names = add(copy)
-    assert len(names) >= len(ROOMS)
-    words = [sys.executable, "-m", "pytest", "-v", "-m", "not slow", "-p", "no:cacheprovider", *CONTRACTS]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(copy)}
-    run = subprocess.run(
-        [*words, "-k", " or ".join(sorted(names))], cwd=copy, env=environment, capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stdout[-4000:]
-    ids = [line.split(" PASSED")[0] for line in run.stdout.splitlines() if " PASSED" in line]
-    held = {name for name in names for test in ids if re.search(rf"[\[/-]{name}[\]/.-]", test)}
-    assert held == names
+    public = {}
+    for path, text in additions():
+        if path.suffix == ".py":
+            (name,) = re.findall(r"^class (\w+)", text, re.M)
+            folder, public[f"{'.'.join(path.with_suffix('').parts)}.{name}"] = places()[name]
+            write(copy / folder / path.name, text)
+    for path, text in additions():
+        if path.suffix == ".yaml":
+            for own, ours in public.items():
+                text = text.replace(f"_target_: {own}\n", f"_target_: {ours}\n")
+            write(copy / "conf" / path.relative_to("my_conf"), text)
+
+
+def in_a_folder(folder: Path) -> None:
+    for path, text in additions():
+        write(folder / path, text)
+
+
+def write(path: Path, text: str) -> None:
+    assert not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def passed(folder: Path, own: str, tests: tuple[str, ...], names: set[str], plugins: Path) -> list[str]:
+    """The contract tests that passed there; none failed."""
+    pattern = rf"[\[/.-]({'|'.join(sorted(names))})[\]/.-]"
+    plugins.mkdir()
+    (plugins / "choice.py").write_text(CHOICE.format(names=pattern), encoding="utf-8")
+    words = [
+        "-m",
+        "pytest",
+        "-v",
+        "-n",
+        "0",
+        "-m",
+        "not slow",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "choice",
+        *tests,
+    ]
+    paths = os.pathsep.join(map(str, (folder, plugins)))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "NAS_CONFIG_DIR": own}
+    where = folder if not own else REPOSITORY
+    run = subprocess.run([sys.executable, *words], cwd=where, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    return [line.split(" PASSED")[0] for line in run.stdout.splitlines() if " PASSED" in line]
+
+
+def held(names: set[str], tests: list[str]) -> set[str]:
+    """The additions that a test of theirs has passed."""
+    return {name for name in names for test in tests if re.search(rf"[\[/.-]{name}[\]/.-]", test)}
+
+
+def test_the_page_has_a_recipe_for_each_kind():
+    groups = {path.parts[1] for path, _ in additions() if path.suffix == ".yaml"}
+    kinds = {"strategy", "sampler", "space", "metric", "dataset", "study", "callbacks", "experiment"}
+    assert groups == kinds
+    assert set(places()) == {
+        name for path, text in additions() for name in re.findall(r"^class (\w+)", text, re.M)
+    }
+
+
+@pytest.mark.slow
+def test_in_a_copy_of_the_repository_the_contract_tests_pick_them_up(tmp_path):
+    in_the_repository(tmp_path / "copy")
+    names = {path.stem for path, _ in additions()}
+    found = passed(tmp_path / "copy", "", OF_THE_REPOSITORY, names, tmp_path / "plugins")
+    assert held(names, found) == names
+
+
+@pytest.mark.slow
+def test_in_a_folder_of_their_own_the_contract_tests_pick_them_up(tmp_path):
+    in_a_folder(tmp_path)
+    names = {path.stem for path, _ in additions() if path.suffix == ".yaml"}
+    found = passed(tmp_path, str(tmp_path / "my_conf"), OF_A_FOLDER, names, tmp_path / "plugins")
+    assert held(names, found) >= names - {"short_cifar10"}  # which has no class that a contract is for

@@ -13,7 +13,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype, read_genotypes, write_genotypes
 from nas_lightning.spaces import DerivedNetwork, SearchSpace, make_space
 from nas_lightning.spaces.ops import SEARCH_NORM
-from tests.yamls import composed, options
+from tests.yamls import OWN, composed, options
 
 OF_THE_TASK = {"genotype", "in_channels", "num_classes", "norm"}
 
@@ -111,7 +111,7 @@ def test_round_trips(space, generator, tmp_path):
 
 
 def test_a_space_is_made_again_from_its_name_and_settings(space):
-    again = make_space(space.name, space.settings)
+    again = make_space(space.name, space.settings, folders=OWN)
     assert type(again) is type(space)
     assert again.settings == space.settings
     assert again.groups == space.groups
@@ -123,7 +123,7 @@ def test_what_comes_from_a_space_has_its_settings(small_space, generator):
     genotype = space.sample(generator)
     parsed = space.parse(space.notation(genotype))
     for one in (genotype, parsed, space.mutate(genotype, generator), *space.neighbours(genotype)[:3]):
-        home = make_space(one.space, one.settings)
+        home = make_space(one.space, one.settings, folders=OWN)
         home.check(one)
         assert home.settings == one.settings
         assert one.space != space.name or one.settings == space.settings

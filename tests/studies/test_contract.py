@@ -2,19 +2,21 @@
 
 import csv
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
 from hydra.utils import get_class
 
 from nas_lightning.errors import InputError
-from nas_lightning.options import config_folder, description
+from nas_lightning.options import description
 from nas_lightning.runs.findings import Findings
 from nas_lightning.studies.base import PARTS, Study
+from tests.yamls import OWN, composed, file, options
+from tests.yamls import small as small_settings
 
-STUDIES = {path.stem: path for path in sorted((config_folder() / "study").glob("[!_]*.yaml"))}
+STUDIES = options("study")
+TYPED = [word for folder in OWN for word in ("--config-dir", str(folder))]
+"""What a command has to be told of a stranger's folder."""
 
 
 def test_there_are_studies():
@@ -28,9 +30,9 @@ def name(request) -> str:
 
 def small(name: str) -> list[str]:
     """The arguments with which the study takes seconds, which its yaml has in a comment."""
-    lines = re.findall(r"^# Small: (.+(?:\n#   .+)*)$", STUDIES[name].read_text(encoding="utf-8"), re.M)
-    assert len(lines) == 1, "expected one comment `# Small: …` in the yaml"
-    return shlex.split(lines[0].replace("\n#", ""))
+    words = small_settings("study", name)
+    assert words, "expected a comment `# Small: …` in the yaml"
+    return [*TYPED, f"study={name}", *words]
 
 
 def contents(run: Path) -> dict[str, bytes]:
@@ -39,15 +41,14 @@ def contents(run: Path) -> dict[str, bytes]:
 
 
 def test_its_class_is_a_study_that_asks_for_parts_that_there_are(name):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
-        target = get_class(compose("analyze", [f"study={name}"]).study._target_)
+    target = get_class(composed("analyze", f"study={name}").study._target_)
     assert issubclass(target, Study)
     assert set(target.wants()) <= set(PARTS)
     assert target.run.__doc__
 
 
 def test_it_runs_small_and_is_resumed(name, command, table, tmp_path):
-    code, out, err = command("analyze", f"study={name}", *small(name), "run=here")
+    code, out, err = command("analyze", *small(name), "run=here")
     assert (code, err) == (0, "")
     assert out.startswith(f"Study {name}, seed ")
     run = tmp_path / "here"
@@ -66,15 +67,15 @@ def test_it_runs_small_and_is_resumed(name, command, table, tmp_path):
     assert not re.search(r"\bnan\b", "".join(path.read_text() for path in tables), re.I)
 
     before = contents(run)
-    code, out, err = command("analyze", "resume=here")
+    code, out, err = command("analyze", *TYPED, "resume=here")
     assert (code, err) == (0, "")
     assert contents(run) == before
-    assert command("analyze", f"study={name}", *small(name), "run=here").code == 1  # resume= is for that
+    assert command("analyze", *small(name), "run=here").code == 1  # resume= is for that
 
 
 def test_help_lists_it(name, command):
-    out = command("analyze", "--help").out
-    assert re.search(rf"^  {name} +{re.escape(description(STUDIES[name]))}$", out, re.M)
+    out = command("analyze", *TYPED, "--help").out
+    assert re.search(rf"^  {name} +{re.escape(description(file('study', name)))}$", out, re.M)
 
 
 class Curious(Study):
