@@ -21,7 +21,7 @@ from nas_lightning.tables import Entry, Table
 
 
 @dataclass(frozen=True)
-class Selection:
+class MemberSelection:
     """What forward selection took.
 
     Args:
@@ -55,7 +55,7 @@ class Selection:
         )
 
 
-def select(pool: Evaluation, size: int) -> Selection:
+def select(pool: Evaluation, size: int) -> MemberSelection:
     """`size` of the candidates by forward selection.
 
     >>> p = torch.tensor([[[0.8, 0.2], [0.7, 0.3]], [[0.7, 0.3], [0.7, 0.3]], [[0.3, 0.7], [0.1, 0.9]]])
@@ -69,7 +69,7 @@ def select(pool: Evaluation, size: int) -> Selection:
 
     chosen = forward_selection(range(len(pool.probabilities)), size, loss)
     losses = [loss(chosen[: number + 1]) for number in range(size)]
-    return Selection(pool, tuple(chosen), tuple(losses))
+    return MemberSelection(pool, tuple(chosen), tuple(losses))
 
 
 def predictions(

@@ -22,7 +22,7 @@ from nas_lightning.ensembles.evaluation import (
     every_held_out_batch,
     every_test_batch,
 )
-from nas_lightning.ensembles.member_selection import Selection, predictions, select
+from nas_lightning.ensembles.member_selection import MemberSelection, predictions, select
 from nas_lightning.ensembles.plans import Member, Plan
 from nas_lightning.jobs.ensemble_findings import ensemble_findings
 from nas_lightning.runs.facts import RunFacts
@@ -144,7 +144,7 @@ def _training_seconds(runs: Iterable[Path]) -> float:
     return sum(RunFolder(run).facts.seconds or 0 for run in runs)
 
 
-def _metrics(evaluation: Evaluation, selection: Selection | None) -> dict[str, float]:
+def _metrics(evaluation: Evaluation, selection: MemberSelection | None) -> dict[str, float]:
     numbers = dict(evaluation.numbers())
     error, loss = numbers.pop("error"), numbers.pop("nll")
     tested = {"test_accuracy": 1 - error, "test_error": error, "test_loss": loss, **numbers}

@@ -9,7 +9,7 @@ from nas_lightning.data.loaders import Batch
 from nas_lightning.ensembles import figures
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import Evaluation, Quality
-from nas_lightning.ensembles.member_selection import Selection
+from nas_lightning.ensembles.member_selection import MemberSelection
 from nas_lightning.runs.findings import Findings
 from nas_lightning.tables import Entry, Table
 
@@ -17,7 +17,7 @@ from nas_lightning.tables import Entry, Table
 def ensemble_findings(
     ensemble: Ensemble,
     evaluation: Evaluation,
-    selection: Selection | None,
+    selection: MemberSelection | None,
     batches: Sequence[Batch],
     images: str,
 ) -> Findings:

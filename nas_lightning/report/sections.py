@@ -20,7 +20,7 @@ from nas_lightning.genotype import FILE_NAME, read_genotypes
 from nas_lightning.plots.curves import by_epoch, by_panel
 from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
 from nas_lightning.plots.style import theme_svg
-from nas_lightning.report.cells import common_edges, kinds_in, shape_genotype
+from nas_lightning.report.cell_shapes import common_edges, kinds_in, shape_genotype
 from nas_lightning.report.charts import Chart, Line, draw_chart
 from nas_lightning.report.pool import MOST_ROWS, POOL_FILE
 from nas_lightning.report.record import RunRecord

@@ -12,7 +12,7 @@ from nas_lightning.files import write_whole
 from nas_lightning.genotype import FILE_NAME, read_genotypes
 from nas_lightning.plots.curves import by_panel
 from nas_lightning.plots.style import DASHES, SERIES
-from nas_lightning.report.cells import common_edges, kinds_in, shape_genotype
+from nas_lightning.report.cell_shapes import common_edges, kinds_in, shape_genotype
 from nas_lightning.report.charts import Line, draw_chart
 from nas_lightning.report.page import REPORT_FILE, read_facts
 from nas_lightning.report.record import RunRecord

@@ -11,7 +11,7 @@ from typing import Any
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.plots.style import SERIES, dash_patterns, kind, node_label, op_label
-from nas_lightning.report.cells import CellShape, shape_genotype
+from nas_lightning.report.cell_shapes import CellShape, shape_genotype
 from nas_lightning.report.charts import Chart, Line, draw_chart, fit_limits
 from nas_lightning.runs.history import read_history
 from nas_lightning.spaces.ops import NONE

@@ -29,7 +29,7 @@ from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group
 from nas_lightning.spaces.cells.choices import weighted_sum
 from nas_lightning.spaces.cells.graph import Candidates, Plan, Plans
-from nas_lightning.spaces.darts.cells import DartsCells, InnerNodes
+from nas_lightning.spaces.darts.base import InnerNodes, TwoCellSpace
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
 from nas_lightning.spaces.ops import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op, operation_names
 from nas_lightning.spaces.supernet import Supernet
@@ -46,7 +46,7 @@ OPS = (
 KEEP = 2  # operations and inputs of a node
 
 
-class DartsNasi(DartsCells):
+class DartsNasi(TwoCellSpace):
     """Per kind of cell, a group of operations with a row for each node, and a group of inputs for each node.
 
     Args:

@@ -20,7 +20,7 @@ from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group, best, real_ops
 from nas_lightning.spaces.cells.graph import CellGraph
-from nas_lightning.spaces.darts.cells import DartsCells, InnerNodes, strides
+from nas_lightning.spaces.darts.base import InnerNodes, TwoCellSpace, strides
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
 from nas_lightning.spaces.ops import SEARCH_NORM, operation_names
 from nas_lightning.spaces.supernet import Supernet
@@ -37,7 +37,7 @@ OPS = (
 )
 
 
-class DartsSpace(DartsCells):
+class DartsSpace(TwoCellSpace):
     """Normal and reduction cells of `nodes` inner nodes.
 
     Args:

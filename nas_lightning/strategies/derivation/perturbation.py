@@ -1,4 +1,4 @@
-"""Selection by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
+"""Discretisation by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
 
 The weight of an operation says little about what it does for the supernet, so operations are judged by
 what their removal costs (section 4): edge by edge, in random order, the operation without which validation
@@ -80,12 +80,14 @@ class Perturbation:
         tuning = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
         train = list(place_batches(strategy.supernet, tuning))
         valid = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
-        selection = Selection(strategy.space, strategy.supernet, weights, train, valid, self.tune_lr)
-        return [selection.run(torch.Generator().manual_seed(self.seed))]
+        discretisation = Discretisation(
+            strategy.space, strategy.supernet, weights, train, valid, self.tune_lr
+        )
+        return [discretisation.run(torch.Generator().manual_seed(self.seed))]
 
 
-class Selection:
-    """The decisions of one selection, on weights of (edges, ops) that become discrete row by row.
+class Discretisation:
+    """The decisions of one genotype, on weights of (edges, ops) that become discrete row by row.
 
     Args:
         space: the search space.

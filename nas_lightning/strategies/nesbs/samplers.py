@@ -30,7 +30,7 @@ Sampler = Literal["svgd_rd", "monte_carlo", "uniform", "nes_rs"]
 DeltaSearch = Literal["grid", "optuna"]
 _REDRAWS = 100  # of a duplicate
 
-Draw = Callable[[], Genotype]
+GenotypeSource = Callable[[], Genotype]
 SetOf = Callable[[float], list[Genotype]]
 """A set of n architectures, for a δ."""
 
@@ -100,7 +100,7 @@ class Sampling:
         )
 
 
-def set_of_draws(space: SearchSpace, draw: Draw, size: int, scores: Matrices) -> list[Genotype]:
+def set_of_draws(space: SearchSpace, draw: GenotypeSource, size: int, scores: Matrices) -> list[Genotype]:
     """`size` distinct draws; where a hundred bring nothing new, the best-scored neighbour of the last."""
     members: list[Genotype] = []
     for _ in range(size):
@@ -115,7 +115,7 @@ def set_of_draws(space: SearchSpace, draw: Draw, size: int, scores: Matrices) ->
 
 def monte_carlo(
     space: SearchSpace, distribution: Architectures, logits: Matrices, generator: torch.Generator
-) -> Draw:
+) -> GenotypeSource:
     """Draws from the posterior (algorithm 5.2)."""
 
     def draw() -> Genotype:
@@ -190,7 +190,7 @@ def _by_optuna(judge: InheritedWeights, set_of: SetOf, rounds: int, seed: int) -
         optuna.logging.set_verbosity(verbosity)
 
 
-def nes_rs(judge: InheritedWeights, draw: Draw, size: int, pool: int) -> Round:
+def nes_rs(judge: InheritedWeights, draw: GenotypeSource, size: int, pool: int) -> Round:
     """NES-RS (Zaidi et al. 2021, arXiv:2006.08573): `size` of a random pool, by forward selection."""
     none = {name: torch.zeros(group.shape) for name, group in judge.space.groups.items()}
     candidates = set_of_draws(judge.space, draw, pool, none)

@@ -18,7 +18,7 @@ MOST_INNER = 100  # far above any published cell; keeps a mistyped number from f
 InnerNodes = Annotated[int, at_least(1), at_most(MOST_INNER)]
 
 
-class DartsCells(SearchSpace):
+class TwoCellSpace(SearchSpace):
     """Normal and reduction cells, whose nodes each add up two operations on earlier nodes.
 
     Args:
