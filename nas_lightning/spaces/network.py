@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.cells.drop_path import DropPath
-from nas_lightning.spaces.cells.graph import Candidates, Plans
+from nas_lightning.spaces.cells.graph import Candidates, CellGraph, Plans
 
 
 class Backbone(nn.Module, ABC):
@@ -41,6 +41,18 @@ class Backbone(nn.Module, ABC):
         """The candidates of all cells that have weights of their own."""
         found = [op for cell in self.modules() if isinstance(cell, Candidates) for op in cell.operations()]
         return [op for op in found if any(True for _ in op.parameters())]
+
+    @property
+    def partial(self) -> int | None:
+        """1/partial of the channels pass the operations; None where cells do not know that."""
+        found = {cell.partial for cell in self.modules() if isinstance(cell, CellGraph)}
+        return found.pop() if len(found) == 1 else None
+
+    def widen(self, partial: int, generator: torch.Generator) -> None:
+        """Let 1/partial of the channels pass the operations of all cells from now on."""
+        for cell in self.modules():
+            if isinstance(cell, CellGraph):
+                cell.widen(partial, generator)
 
     def run(self, cell: nn.Module, *inputs: Any) -> Tensor:
         """The output of a cell."""

@@ -32,6 +32,7 @@ SLOW = [
     "one_shot nasbench201 sampler=simplex perturbation=random arch_step=second_order",
     "one_shot nasbench201 sampler=concrete stop=ranking selection=candidates strategy.selection.candidates=5",
     "one_shot nasbench201 sampler=gumbel regulariser=[lambda] freezing=matching strategy.freezing.steps=2",
+    "drnas nasbench201 partial=widening strategy.partial.stages=[2,1]",
     "gdas darts strategy.arch_lr=0.02",
     "pr_darts darts strategy.arch_lr=0.02",
 ]

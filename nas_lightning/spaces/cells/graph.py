@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.cells.drop_path import DropPath
+from nas_lightning.spaces.cells.widening import adopt
 from nas_lightning.spaces.ops import NONE, NeedsReLU, Norm, build_op, weighted
 
 
@@ -96,15 +97,16 @@ class CellGraph(Candidates):
         drop_path: bool = False,
     ) -> None:
         super().__init__()
-        if channels % partial:
-            raise InputError(f"expected partial to divide the cell's {channels} channels", got=partial)
+        check_partial(channels, partial)
         self.inputs, self.nodes, self.partial = inputs, nodes, partial
+        self.channels, self.norm = channels, norm
         self.strides = [stride(source) for source in range(nodes)]
         self.everything = Plan(None, [[True] * len(names) for names in ops])
         self.ops = nn.ModuleDict()
         self.drop_path = DropPath() if drop_path else None
         self.edges: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]  # target → (source, row)
         self.edge_ops: list[list[EdgeOp]] = [[] for _ in range(nodes)]  # target → operations that end there
+        self.built: dict[str, tuple[str, int]] = {}  # the name and stride of each operation
         shared: dict[tuple[str, int], str] = {}
         for row, ((source, target), names) in enumerate(zip(edges, ops, strict=True)):
             self.edges[target].append((source, row))
@@ -117,11 +119,20 @@ class CellGraph(Candidates):
                 if stateless:
                     key = shared.setdefault((name, source), key)
                 if key not in self.ops:
-                    self.ops[key] = op
+                    self.ops[key], self.built[key] = op, (name, self.strides[source])
                 self.edge_ops[target].append(EdgeOp(source, row, column, key, stateless))
 
     def operations(self) -> list[nn.Module]:
         return list(self.ops.values())
+
+    def widen(self, partial: int, generator: torch.Generator) -> None:
+        """Let 1/partial of the channels pass the operations, which go on with what they have learned."""
+        check_partial(self.channels, partial)
+        for key, (name, stride) in self.built.items():
+            with torch.device("meta"):  # draws no random numbers
+                wide = build_op(name, self.channels // partial, stride, self.norm)
+            self.ops[key] = adopt(wide, self.ops[key], generator)
+        self.partial = partial
 
     def _new_key(self, key: str) -> str:
         while key in self.ops:  # NASNet has an operation twice between the same two nodes
@@ -207,6 +218,12 @@ class _Run:
 
     def strided(self, x: Tensor, source: int) -> Tensor:
         return x if self.graph.strides[source] == 1 else F.max_pool2d(x, 2, ceil_mode=True)
+
+
+def check_partial(channels: int, partial: int) -> None:
+    """Raise unless as many channels can pass the operations."""
+    if channels % partial:
+        raise InputError(f"expected partial to divide the cell's {channels} channels", got=partial)
 
 
 def _add(total: Tensor | None, x: Tensor, weight: Tensor | None) -> Tensor:

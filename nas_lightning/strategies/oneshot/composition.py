@@ -16,16 +16,15 @@ from nas_lightning.strategies.oneshot.parts import (
     ArchOptimizer,
     ArchStep,
     Connection,
-    Freezing,
     Part,
     Regulariser,
     Sampler,
     Selection,
-    Stopping,
     Term,
     WeightPerturbation,
     WeightRegulariser,
 )
+from nas_lightning.strategies.oneshot.rules import Freezing, Stopping
 from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
 
 USUAL = (FirstOrder, Adam, ExponentiatedGradient)

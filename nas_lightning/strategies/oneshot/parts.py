@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,6 @@ from nas_lightning.strategies.oneshot.values import (
     Arch,
     Epoch,
     Groups,
-    Learning,
     Noise,
     Relaxed,
     SearchBatch,
@@ -134,6 +133,10 @@ class Connection(Part, ABC):
     def apply(self, relaxed: Relaxed, arch: Arch, epoch: Epoch, groups: Groups) -> Relaxed:
         """The weights of a step."""
 
+    def partial(self, epoch: Epoch) -> int | None:
+        """1/K of the channels pass the operations in this epoch; None: as the supernet has it."""
+        return None
+
     def scores(self, scores: Mapping[str, Tensor], arch: Arch, groups: Groups) -> Mapping[str, Tensor]:
         """The scores with what the connection says of them."""
         return scores
@@ -208,28 +211,6 @@ class ArchOptimizer(Part, ABC):
     @abstractmethod
     def build(self, decaying: list[nn.Parameter], others: list[nn.Parameter], lr: float) -> Optimizer:
         """The optimiser of all parameters, of which the others do not decay."""
-
-
-class Stopping(Part, ABC):
-    """A rule that ends a search before its last epoch."""
-
-    @abstractmethod
-    def remember(
-        self, memory: Mapping[str, Any], genotype: Genotype, scores: Mapping[str, Tensor], groups: Groups
-    ) -> dict[str, Any]:
-        """What is kept of the epochs so far, plain values, with the one that ends now."""
-
-    @abstractmethod
-    def stops(self, memory: Mapping[str, Any]) -> bool:
-        """Whether the search ends with this epoch."""
-
-
-class Freezing(Part, ABC):
-    """A rule by which the weights of single operations stop to learn."""
-
-    @abstractmethod
-    def update(self, memory: Learning, cosines: Tensor) -> Learning:
-        """What is known of each operation after a step (ops,), where one was not computed NaN."""
 
 
 class Selection(Part, ABC):

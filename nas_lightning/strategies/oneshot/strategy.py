@@ -28,13 +28,12 @@ from nas_lightning.strategies.oneshot.parts import (
     ArchOptimizer,
     ArchStep,
     Connection,
-    Freezing,
     Sampler,
     Selection,
-    Stopping,
     Term,
     WeightPerturbation,
 )
+from nas_lightning.strategies.oneshot.rules import Freezing, Stopping
 from nas_lightning.strategies.oneshot.values import SearchBatch
 from nas_lightning.strategies.oneshot.weight_terms import WeightTerms
 from nas_lightning.training.gradients import Gradients

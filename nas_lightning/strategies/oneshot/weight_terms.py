@@ -16,6 +16,8 @@ from nas_lightning.strategies.oneshot.freezing.matching import cosine
 from nas_lightning.strategies.oneshot.values import Learning, Relaxed, SearchBatch
 from nas_lightning.training.gradients import Gradients, gradients
 
+_PARTIAL = "partial"  # in a checkpoint
+
 
 class WeightTerms(ArchParameters):
     """What a step of the weights descends, and which of them it leaves alone.
@@ -32,6 +34,35 @@ class WeightTerms(ArchParameters):
         super().__init__(space, supernet, **weight_sharing)
         self.operations = None if self.parts.freezing is None else OperationWeights(supernet)
         self.validated: Gradients = []  # gradients of validation images, of the batches of a step
+
+    def enter_epoch(self) -> None:
+        super().enter_epoch()
+        for connection in self.parts.connections:
+            self._widen(connection.partial(self.epoch))
+
+    def _widen(self, partial: int | None) -> None:
+        """Let 1/partial of the channels pass the operations; the momenta of what grows start anew."""
+        backbone = self.supernet.backbone
+        if partial is None or partial == backbone.partial:
+            return
+        backbone.widen(partial, self.generator)
+        state = self.stepper(0).optimizer.state
+        for weight in self.weight_list:
+            momentum = state.get(weight, {}).get("momentum_buffer")
+            if momentum is not None and momentum.shape != weight.shape:
+                del state[weight]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        if any(connection.partial(self.epoch) for connection in self.parts.connections):
+            checkpoint[_PARTIAL] = self.supernet.backbone.partial
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        backbone = self.supernet.backbone
+        partial = checkpoint.get(_PARTIAL, backbone.partial)
+        if partial is not None and partial != backbone.partial:  # the size of what is loaded next
+            backbone.widen(partial, torch.Generator())
 
     def weight_gradients(self, batch: SearchBatch, relaxed: Relaxed) -> Gradients:
         found = super().weight_gradients(batch, relaxed)

@@ -13,20 +13,28 @@ bypassed channels are weighted with.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace
-from nas_lightning.strategies.oneshot.parts import Connection, Parts
+from nas_lightning.strategies.oneshot.connections.widening import Widening
+from nas_lightning.strategies.oneshot.parts import Parts
 from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Relaxed
 
 _EDGES = "_edges"  # the edges' parameters stand beside those of their group under this ending
 
 
-class EdgeWeights(Connection):
+@checked
+@dataclass(frozen=True)
+class EdgeWeights(Widening):
     """A softmax over the edges into each node; for a supernet with `partial` > 1.
+
+    Args:
+        stages: K of each of equally long stages, see `Widening`; none: the supernet's throughout.
 
     >>> group = Group(((0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3"))
     >>> connection = EdgeWeights()
@@ -36,6 +44,8 @@ class EdgeWeights(Connection):
     >>> round(float(weights.sum()), 4)  # a half of each edge's operations, and shares of two edges
     1.0
     """
+
+    stages: tuple[PositiveInt, ...] = ()
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         for group in space.groups.values():

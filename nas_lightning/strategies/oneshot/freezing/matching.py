@@ -24,7 +24,8 @@ from nas_lightning.checks import PositiveInt, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.oneshot.parts import Freezing, Parts
+from nas_lightning.strategies.oneshot.parts import Parts
+from nas_lightning.strategies.oneshot.rules import Freezing
 from nas_lightning.strategies.oneshot.values import Learning
 
 

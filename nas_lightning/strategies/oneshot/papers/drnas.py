@@ -29,7 +29,7 @@ class DrNas(Bilevel):
     'DrNas'
     """
 
-    made_of: ClassVar[tuple[str, ...]] = ("Dirichlet + Anchor",)
+    made_of: ClassVar[tuple[str, ...]] = ("Dirichlet + Anchor", "Dirichlet + Widening + Anchor")
 
     @checked
     def __init__(

@@ -11,7 +11,7 @@ from torch import Tensor
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.ops import SKIP
-from nas_lightning.strategies.oneshot.parts import Stopping
+from nas_lightning.strategies.oneshot.rules import Stopping
 from nas_lightning.strategies.oneshot.values import Groups
 
 

@@ -12,7 +12,7 @@ from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import Group
 from nas_lightning.spaces.ops import has_parameters, is_operation
-from nas_lightning.strategies.oneshot.parts import Stopping
+from nas_lightning.strategies.oneshot.rules import Stopping
 from nas_lightning.strategies.oneshot.values import Groups
 
 
