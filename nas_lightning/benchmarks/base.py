@@ -54,6 +54,8 @@ class TabularBenchmark(ABC):
     """A column of test accuracies for each data set, and `<data set>-valid` and `…-valid-<epochs>`."""
     dataset: str
     """What `describe` and defaults refer to."""
+    seconds: Mapping[str, float] | None = None
+    """What an evaluation takes, by the name of an architecture; None: not known."""
 
     @abstractmethod
     def key(self, genotype: Genotype) -> str:
@@ -99,6 +101,10 @@ class TabularBenchmark(ABC):
     def column(self, name: str, genotype: Genotype) -> float:
         """The value of a column for a genotype."""
         return self.table[name][self.key(genotype)]
+
+    def seconds_of(self, genotype: Genotype) -> float | None:
+        """What an evaluation takes, where the table has it."""
+        return None if self.seconds is None else self.seconds[self.key(genotype)]
 
     def rank(self, genotype: Genotype, dataset: str | None = None) -> int:
         """1 for the best test accuracy; architectures that are equal share the better rank."""

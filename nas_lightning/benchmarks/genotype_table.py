@@ -11,7 +11,6 @@ took. Rows of one architecture, which a space may write in several ways, are ave
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,14 +20,13 @@ from typing import Any
 import torch
 
 from nas_lightning.benchmarks.base import TableEntry, TabularBenchmark
-from nas_lightning.benchmarks.formats.columns import READERS, Columns, require_columns
+from nas_lightning.benchmarks.formats.columns import READERS, SECONDS, Columns, is_number, parse_numbers
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 
 _NAMES = ("genotype", "arch")
 _MODULE = ("matrix", "ops")
-SECONDS = "seconds"
 
 
 class GenotypeTable(TabularBenchmark):
@@ -58,8 +56,10 @@ class GenotypeTable(TabularBenchmark):
         columns = _read(path)
         self.space, self.path = space, path
         names = _names_of(columns, space, path)
-        self.table = {name: _means(names, _numbers(columns, name, path)) for name in _values(columns, path)}
-        self.seconds = _means(names, _numbers(columns, SECONDS, path)) if SECONDS in columns else None
+        self.table = {
+            name: _means(names, parse_numbers(columns, name, path)) for name in _values(columns, path)
+        }
+        self.seconds = _means(names, parse_numbers(columns, SECONDS, path)) if SECONDS in columns else None
         self.datasets = tuple(self.table)  # type: ignore[misc]
         self.spaces = (space.name,)  # type: ignore[misc]
         self.dataset = value or self.datasets[0]
@@ -142,26 +142,11 @@ def _notations(columns: Columns, path: Path) -> Sequence[str | Mapping[str, Any]
 def _values(columns: Columns, path: Path) -> list[str]:
     """The columns that are values: whose first entry is a number."""
     found = [
-        name for name in columns if name not in (*_NAMES, *_MODULE, SECONDS) and _is_number(columns[name][0])
+        name for name in columns if name not in (*_NAMES, *_MODULE, SECONDS) and is_number(columns[name][0])
     ]
     if not found:
         raise InputError("expected a column of numbers", got=", ".join(columns), where=path)
     return found
-
-
-def _is_number(entry: Any) -> bool:
-    try:
-        return math.isfinite(float(entry))
-    except (TypeError, ValueError):
-        return False
-
-
-def _numbers(columns: Columns, name: str, path: Path) -> list[float]:
-    require_columns(columns, (name,), path)
-    for number, entry in enumerate(columns[name], 1):
-        if not _is_number(entry):
-            raise InputError(f"expected a number in {name}", got=entry, where=f"{path}, row {number}")
-    return [float(entry) for entry in columns[name]]
 
 
 def _means(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.formats.columns import run_convert, write_parquet
 from nas_lightning.benchmarks.formats.official import DATASETS
-from nas_lightning.benchmarks.tables import columns_of, read
+from nas_lightning.benchmarks.tables import columns_of, read, read_validation
 from nas_lightning.checks import checked
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.nasbench201 import OPS, NasBench201
@@ -26,6 +26,8 @@ class TabularNasBench201(TabularBenchmark):
     Args:
         path: a table `.csv` or `.parquet`, or an official file or folder of NAS-Bench-201 or NATS-Bench.
         dataset: cifar10, cifar100 or imagenet16-120; what `describe` and defaults refer to.
+        validation: a file `arch, <dataset>_valid, seconds` of validation accuracies after 12 epochs and their
+            cost, where the table has none.
         trust: read official files, too, which are pickles and can run code: those of their authors.
 
     >>> from tempfile import TemporaryDirectory
@@ -46,10 +48,19 @@ class TabularNasBench201(TabularBenchmark):
     ops = OPS
 
     @checked
-    def __init__(self, path: str | Path, dataset: str = "cifar10", trust: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        dataset: str = "cifar10",
+        trust: bool = False,
+        validation: str | Path | None = None,
+    ) -> None:
         self.check_dataset(dataset)
         self.space, self.dataset = NasBench201(), dataset
         self.table = read(path, trust=trust)
+        if validation is not None:
+            columns, self.seconds = read_validation(validation)
+            self.table = {**self.table, **columns}
 
     def key(self, genotype: Genotype) -> str:
         return self.space.notation(genotype)

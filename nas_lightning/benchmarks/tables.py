@@ -14,7 +14,14 @@ from typing import Any
 
 from nas_lightning.benchmarks.base import AccuracyTable
 from nas_lightning.benchmarks.formats import official
-from nas_lightning.benchmarks.formats.columns import READERS, Columns, parse_percentages, require_columns
+from nas_lightning.benchmarks.formats.columns import (
+    READERS,
+    SECONDS,
+    Columns,
+    parse_numbers,
+    parse_percentages,
+    require_columns,
+)
 from nas_lightning.benchmarks.formats.official import ARCH, DATASETS, OPTIONAL
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.nasbench201 import EDGES, OPS, NasBench201
@@ -40,16 +47,41 @@ def columns_of(table: AccuracyTable) -> Columns:
     return {ARCH: archs, **{name: [values[arch] for arch in archs] for name, values in table.items()}}
 
 
+def read_validation(path: str | Path) -> tuple[AccuracyTable, dict[str, float] | None]:
+    """The columns `<data set>_valid` as those after 12 epochs, and the seconds where the file has them."""
+    path = Path(path)
+    if path.suffix not in READERS or not path.is_file():
+        expected = "expected a CSV or Parquet file of validation accuracies"
+        raise InputError(expected, got=str(path), where="benchmark.validation")
+    columns = READERS[path.suffix](path)
+    known = [name for name in DATASETS if f"{name}_valid" in columns]
+    require_columns(columns, (ARCH, *(f"{name}_valid" for name in known or DATASETS[:1])), path)
+    archs = _check_all(columns[ARCH], path)
+    table = {
+        f"{name}-valid-12": dict(
+            zip(archs, parse_percentages(columns[f"{name}_valid"], f"{name}_valid", path), strict=True)
+        )
+        for name in known
+    }
+    seconds = parse_numbers(columns, SECONDS, path) if SECONDS in columns else None
+    return table, None if seconds is None else dict(zip(archs, seconds, strict=True))
+
+
 def _check_columns(columns: Columns, path: Path) -> AccuracyTable:
     require_columns(columns, (ARCH, *DATASETS), path)
-    archs = _check_architectures(columns[ARCH], path)
+    archs = _check_all(columns[ARCH], path)
     names = [*DATASETS, *(name for name in OPTIONAL if name in columns)]
     table = {
         name: dict(zip(archs, parse_percentages(columns[name], name, path), strict=True)) for name in names
     }
+    return table
+
+
+def _check_all(names: Sequence[Any], path: Path) -> list[str]:
+    archs = _check_architectures(names, path)
     if len(archs) != ARCHITECTURES:
         raise InputError(f"expected {ARCHITECTURES} architectures", got=len(archs), where=path)
-    return table
+    return archs
 
 
 def _check_architectures(archs: Sequence[Any], path: Path) -> list[str]:

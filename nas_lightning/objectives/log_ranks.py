@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from nas_lightning.metrics import Expressivity, Meco, Metric, Params, Swap, Trainability, Zen
+from nas_lightning.metrics import Expressivity, Meco, Metric, Params, Swap, Synflow, Trainability, Zen
 
 COMBINED: Mapping[str, Metric] = {
     "params": Params(),
@@ -37,6 +38,25 @@ COMBINED: Mapping[str, Metric] = {
 
 AT_THE_TOP: Mapping[str, Metric] = {name: COMBINED[name] for name in ("params", "meco", "zen", "swap")}
 """What searches go by that evaluate the best of a ranking: worse overall, better among the first dozens."""
+
+TO_WEIGH: Mapping[str, Metric] = {"zen": COMBINED["zen"], "synflow": Synflow()}
+"""What RoBoT weighs: zen is sound everywhere, synflow the best judge in one space and the worst in another.
+
+With a dozen evaluations, weights of two metrics can be learnt, those of five cannot.
+"""
+
+NAMED = {"default": COMBINED, "top": AT_THE_TOP, "to_weigh": TO_WEIGH}
+MetricsChoice = Mapping[str, Metric] | Literal["default", "top", "to_weigh"]
+"""Metrics by the names of their columns, or a word for a set of them."""
+
+
+def named_metrics(choice: MetricsChoice) -> Mapping[str, Metric]:
+    """The metrics that a word stands for, or those that are given.
+
+    >>> list(named_metrics("top"))
+    ['params', 'meco', 'zen', 'swap']
+    """
+    return NAMED[choice] if isinstance(choice, str) else choice
 
 
 def log_ranks(

@@ -35,6 +35,9 @@ class AccuracyObjective(Protocol):
 
     def __call__(self, genotype: Genotype) -> float: ...
 
+    def seconds(self, genotype: Genotype) -> float | None:
+        """What an evaluation takes where it is known, and None where the clock says it."""
+
 
 class ShortTraining:
     """Validation accuracy, in percent, of the derived network after a few epochs on the weights' side.
@@ -88,6 +91,9 @@ class ShortTraining:
                 logits = [(network(x), y) for x, y in place_batches(network, self._valid())]
         correct = sum(int((z.argmax(dim=1) == y).sum()) for z, y in logits if bool(z.isfinite().all()))
         return 100 * correct / len(self.data.valid.samples)
+
+    def seconds(self, genotype: Genotype) -> None:
+        """The clock says it."""
 
     def _train(self, epoch: int) -> Iterator[Batch]:
         size = len(self.data.train.samples)

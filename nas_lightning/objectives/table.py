@@ -36,6 +36,10 @@ class ValidationAccuracy:
     def __call__(self, genotype: Genotype) -> float:
         return self.benchmark.valid_accuracy(genotype, epochs=self.epochs)
 
+    def seconds(self, genotype: Genotype) -> float | None:
+        """Of the training, where the table knows them."""
+        return self.benchmark.seconds_of(genotype)
+
 
 @dataclass(frozen=True)
 class OracleAccuracy:
@@ -51,6 +55,10 @@ class OracleAccuracy:
 
     def __call__(self, genotype: Genotype) -> float:
         return self.benchmark.column(self.benchmark.dataset, genotype)
+
+    def seconds(self, genotype: Genotype) -> float | None:
+        """Of the training, where the table knows them."""
+        return self.benchmark.seconds_of(genotype)
 
 
 def table_accuracy(benchmark: TabularBenchmark) -> ValidationAccuracy | OracleAccuracy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from nas_lightning.errors import InputError
 from nas_lightning.files import replacing
 
 Columns = Mapping[str, Sequence[Any]]
+SECONDS = "seconds"
+"""The column of what an evaluation takes."""
 
 
 def read_csv(path: Path) -> Columns:
@@ -62,6 +65,23 @@ def require_columns(columns: Columns, names: Sequence[str], path: Path) -> None:
     for name in names:
         if name not in columns:
             raise InputError(f"expected a column {name!r}", got=", ".join(map(str, columns)), where=path)
+
+
+def is_number(entry: Any) -> bool:
+    """Whether it reads as a finite number."""
+    try:
+        return math.isfinite(float(entry))
+    except (TypeError, ValueError):
+        return False
+
+
+def parse_numbers(columns: Columns, name: str, path: Path) -> list[float]:
+    """A column as numbers; raises for the first entry that is none."""
+    require_columns(columns, (name,), path)
+    for number, entry in enumerate(columns[name], 1):
+        if not is_number(entry):
+            raise InputError(f"expected a number in {name}", got=entry, where=f"{path}, row {number}")
+    return [float(entry) for entry in columns[name]]
 
 
 def parse_percentages(values: Sequence[Any], name: str, path: Path) -> list[float]:

@@ -8,10 +8,10 @@ next, to the same bits. With several processes the first one scores and evaluate
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any, TypeVar
 
 import torch
@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.loaders import Batch, plain_batches
 from nas_lightning.genotype import Genotype
@@ -27,9 +27,13 @@ from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.objectives.log_ranks import log_ranks
 from nas_lightning.objectives.short_training import Evaluator, ShortTraining, build_objective
+from nas_lightning.objectives.timed import OutOfTimeError, check_timed, evaluate_timed
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.base import Strategy
+from nas_lightning.strategies.black_box.agreement import self_correlations, warn_of_noise
+from nas_lightning.strategies.black_box.precision import single_precision
+from nas_lightning.text import duration
 
 Scores = dict[str, float]
 T = TypeVar("T")
@@ -58,6 +62,10 @@ class BlackBox(Strategy):
         evaluation: `training`, a short one; `table`; `none` where the scores decide.
         epochs: of the short training.
         lr: its learning rate.
+        agreement: of a pool of four times as many, how many are scored again with other weights, to warn of
+            metrics that disagree with themselves; 0: none.
+        seconds: that evaluations may take, by the table or by the clock; one that ends later does not count,
+            and ends the search. None: there is no limit.
         seed: of all that is drawn.
     """
 
@@ -78,16 +86,24 @@ class BlackBox(Strategy):
         evaluation: Evaluator = "none",
         epochs: PositiveInt = 3,
         lr: PositiveFloat = 0.1,
+        agreement: NonNegativeInt = 24,
+        seconds: PositiveFloat | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(space, seed)
         self.automatic_optimization = False
         self.network, self.data = network, data
-        self.images, self.pool, self.workers, self.seed = images, pool, workers, seed
+        self.images, self.workers, self.seed = images, workers, seed
+        self.pool = None if pool is None else Path(pool)
         training = ShortTraining(space, self._on_device, data, epochs=epochs, lr=lr, seed=seed)
         self.objective = build_objective(evaluation, training, benchmark)
+        if seconds is not None:
+            check_timed(self.objective, space.sample(torch.Generator().manual_seed(seed)))
         self.scored: dict[str, Scores] = {}  # by notation, in their order
         self.evaluated: dict[str, float] = {}
+        self.agreement, self.seconds = agreement, seconds
+        self.self_correlations: dict[str, float] | None = None  # None: not looked at yet
+        self.spent = {"scoring": 0.0, "evaluating": 0.0}  # seconds
         self.rounds = nn.Parameter(torch.zeros(()))
 
     @abstractmethod
@@ -95,13 +111,23 @@ class BlackBox(Strategy):
         """Round `number`, counted from 0; returns what else there is to log."""
 
     def training_step(self, *args: Any) -> None:
-        with _plain(self.device):
-            values = self.play(int(self.rounds))
+        with single_precision(self.device):
+            try:
+                values = self.play(int(self.rounds))
+            except OutOfTimeError:
+                values, self.trainer.should_stop = {}, True
         self.log_dict({**self._progress(), **values}, on_step=True, on_epoch=False)
         optimizer = self.optimizers()
         self.rounds.grad = -torch.ones_like(self.rounds)
         optimizer.step()  # type: ignore[union-attr]
         optimizer.zero_grad()  # type: ignore[union-attr]
+
+    def on_train_end(self) -> None:
+        super().on_train_end()
+        if self.trainer.is_global_zero:
+            print(
+                ", ".join(f"{work} took {duration(spent)}" for work, spent in self.spent.items()), flush=True
+            )
 
     def configure_optimizers(self) -> Optimizer:
         return SGD([self.rounds], lr=1.0)
@@ -112,8 +138,9 @@ class BlackBox(Strategy):
         pairs = zip(notations, genotypes, strict=True)
         new = {notation: genotype for notation, genotype in pairs if notation not in self.scored}
         if new:
-            found = self._told(lambda: self.measure(list(new.values())))
+            found = self._timed("scoring", lambda: self.measure(list(new.values())))
             self.scored.update(zip(new, found, strict=True))
+            self._check_agreement()
         return [self.scored[notation] for notation in notations]
 
     def evaluate(self, genotype: Genotype) -> float:
@@ -121,7 +148,11 @@ class BlackBox(Strategy):
         objective, notation = self.objective, self.space.notation(genotype)
         assert objective is not None
         if notation not in self.evaluated:
-            self.evaluated[notation] = self._told(lambda: objective(genotype))
+            value, seconds = self._told(lambda: evaluate_timed(objective, genotype))
+            if self.seconds is not None and self.spent["evaluating"] + seconds > self.seconds:
+                raise OutOfTimeError
+            self.spent["evaluating"] += seconds
+            self.evaluated[notation] = value
         return self.evaluated[notation]
 
     def ranking(self) -> dict[str, float]:
@@ -137,15 +168,33 @@ class BlackBox(Strategy):
 
     def _progress(self) -> dict[str, float]:
         values: dict[str, float] = {"scored": len(self.scored)}
+        values |= {f"self_correlation/{name}": rho for name, rho in (self.self_correlations or {}).items()}
         if self.objective is not None and self.evaluated:
             values[self.objective.name] = max(self.evaluated.values()) / 100
         return values
 
     def measure(self, genotypes: Sequence[Genotype]) -> list[Scores]:
         """The metrics of architectures that are new to the search."""
+        return self._score_pool(genotypes, self.metrics, self.pool, self.seed)
+
+    def _score_pool(
+        self, genotypes: Sequence[Genotype], metrics: Mapping[str, Metric], path: Path | None, seed: int
+    ) -> list[Scores]:
         build = partial(_built, self.network, self.device)
-        options: dict[str, Any] = {"path": self.pool, "workers": self.workers, "seed": self.seed}
-        return score_pool(self.space, build, genotypes, self._batch(), self.metrics, **options)
+        options: dict[str, Any] = {"path": path, "workers": self.workers, "seed": seed}
+        return score_pool(self.space, build, genotypes, self._batch(), metrics, **options)
+
+    def _check_agreement(self) -> None:
+        """Once, when the pool is so large that this costs a quarter of its scores at most."""
+        drawn = {name: metric for name, metric in self.metrics.items() if not metric.counts_only}
+        if self.self_correlations is not None or not 0 < 4 * self.agreement <= len(self.scored) or not drawn:
+            return
+        first = list(self.scored)[: self.agreement]
+        path = None if self.pool is None else self.pool.with_stem(f"{self.pool.stem}_second")
+        genotypes = [self.space.parse(notation) for notation in first]
+        again = self._timed("scoring", lambda: self._score_pool(genotypes, drawn, path, self.seed + 1))
+        self.self_correlations = self_correlations([self.scored[notation] for notation in first], again)
+        warn_of_noise(self.self_correlations, len(first))
 
     def _batch(self) -> Batch:
         """Images of the weights' side without augmentation, the same in every round and process."""
@@ -162,6 +211,13 @@ class BlackBox(Strategy):
         result = work() if self.trainer.is_global_zero else None
         return self.trainer.strategy.broadcast(result)  # type: ignore[return-value]
 
+    def _timed(self, what: str, work: Callable[[], T]) -> T:
+        """The same, and the seconds of the first process."""
+        start = monotonic()
+        result = self._told(work)
+        self.spent[what] += self._told(lambda: monotonic() - start)
+        return result
+
     # What a checkpoint keeps
 
     def memory(self) -> dict[str, Any]:
@@ -173,26 +229,17 @@ class BlackBox(Strategy):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        checkpoint[_MEMORY] = {"scored": self.scored, "evaluated": self.evaluated, "own": self.memory()}
+        own = {"spent": self.spent, "self_correlations": self.self_correlations, "own": self.memory()}
+        checkpoint[_MEMORY] = {"scored": self.scored, "evaluated": self.evaluated, **own}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         memory = checkpoint[_MEMORY]
         self.scored, self.evaluated = dict(memory["scored"]), dict(memory["evaluated"])
+        self.spent = {**self.spent, **memory.get("spent", {})}  # files of 0.1 have none
+        self.self_correlations = memory.get("self_correlations")
         self.remember(memory["own"])
 
 
 def _built(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:
     return network(genotype).to(device)
-
-
-@contextmanager
-def _plain(device: torch.device) -> Iterator[None]:
-    """Lightning's precision left aside, so that other processes come to the same scores."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        torch.set_default_dtype(before)

@@ -16,6 +16,7 @@ from nas_lightning.checks import checked
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.ntk import NTKFrobenius, NTKMeanDiagonal
 from nas_lightning.metrics.passes.kernel import Output
+from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
 from nas_lightning.objectives.short_training import Evaluator
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
@@ -32,6 +33,8 @@ class KernelSearch(PoolSearch):
         benchmark: the table that `evaluation="table"` reads.
         output: the logits that K is of, see `nas_lightning.metrics.passes.kernel`.
         coupled: whether samples act on each other through batch norms.
+        metrics: that the pool is ranked by together with the kernel, by the sum of log-ranks: `default`,
+            `top`, or some of your own.
         evaluation: of the most promising ones; see `BlackBox`.
         **pool: see `PoolSearch` and `BlackBox`.
     """
@@ -51,11 +54,13 @@ class KernelSearch(PoolSearch):
         *,
         output: Output = "true_class",
         coupled: bool = False,
+        metrics: MetricsChoice | None = None,
         evaluation: Evaluator = "training",
         **pool: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
-        self.metrics = {self.column: self.metric(output, coupled)}
+        others = {} if metrics is None else named_metrics(metrics)
+        self.metrics = {self.column: self.metric(output, coupled), **others}
 
 
 class EigenNas(KernelSearch):

@@ -15,8 +15,7 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.metrics.base import Metric
-from nas_lightning.objectives.log_ranks import COMBINED
+from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.base import BlackBox
@@ -31,7 +30,7 @@ class Evolution(BlackBox):
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
         metrics: fitness where nothing is evaluated; several by the sum of their log-ranks among all so far.
-            None: `nas_lightning.objectives.log_ranks.COMBINED`.
+            `default` or None: `nas_lightning.objectives.log_ranks.COMBINED`; `top`: `AT_THE_TOP`.
         population: P.
         sample: S.
         **black_box: see `BlackBox`.
@@ -53,24 +52,26 @@ class Evolution(BlackBox):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: MetricsChoice | None = None,
         population: PositiveInt = 50,
         sample: PositiveInt = 10,
         **black_box: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, **black_box)
-        self.metrics = COMBINED if metrics is None else metrics
+        self.metrics = named_metrics("default" if metrics is None else metrics)
         self.population, self.sample = population, sample
         self.history: list[str] = []  # notations; the population is its end
 
     def play(self, number: int) -> Mapping[str, float]:
         young = len(self.history) < self.population
         genotype = self.space.sample(self.generator) if young else self._child()
-        self.history.append(self.space.notation(genotype))
         if self.objective is None:
             self.score([genotype])
-            return {}
-        return {f"candidate/{self.objective.name}": self.evaluate(genotype) / 100}
+            values = {}
+        else:
+            values = {f"candidate/{self.objective.name}": self.evaluate(genotype) / 100}
+        self.history.append(self.space.notation(genotype))
+        return values
 
     def _child(self) -> Genotype:
         alive = self.history[-self.population :]

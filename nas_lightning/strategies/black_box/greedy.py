@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.base import Metric
-from nas_lightning.objectives.log_ranks import AT_THE_TOP
+from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
 from nas_lightning.objectives.short_training import Evaluator
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
@@ -25,7 +23,8 @@ class Greedy(PoolSearch):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: what the pool is ranked by; several by the sum of their log-ranks. None: `AT_THE_TOP`.
+        metrics: what the pool is ranked by; several by the sum of their log-ranks. `top` or None:
+            `AT_THE_TOP`, `default`: `COMBINED`.
         evaluation: `training`, a short one, or `table`.
         **pool: see `PoolSearch` and `BlackBox`.
 
@@ -46,7 +45,7 @@ class Greedy(PoolSearch):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: MetricsChoice | None = None,
         evaluation: Evaluator = "training",
         **pool: Any,
     ) -> None:
@@ -57,4 +56,4 @@ class Greedy(PoolSearch):
                 got="none",
                 where="strategy.evaluation",
             )
-        self.metrics = AT_THE_TOP if metrics is None else metrics
+        self.metrics = named_metrics("top" if metrics is None else metrics)

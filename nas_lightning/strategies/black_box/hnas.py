@@ -14,8 +14,9 @@ Its F has t = 1/2. As there, the first rounds look at evenly spaced ν with c in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,11 +28,13 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.ntk import NTKCondition, NTKTrace
+from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
 from nas_lightning.objectives.short_training import Evaluator
 from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.strategies.black_box.base import Scores
 from nas_lightning.strategies.black_box.gaussian_process import suggest
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
 
@@ -48,7 +51,8 @@ class Hnas(PoolSearch):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metric: M, positive and the larger the better.
+        metric: M, positive and the larger the better; `default`: the geometric mean of the relative ranks by
+            the metrics of `nas_lightning.objectives.log_ranks.COMBINED`.
         condition: κ.
         t: of F; 1 in the thesis, 0.5 in its public code.
         starts: rounds before the Gaussian process has its say.
@@ -72,7 +76,7 @@ class Hnas(PoolSearch):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        metric: Metric = NTK_TRACE,
+        metric: Metric | Literal["default"] = NTK_TRACE,
         condition: Metric = NTK_CONDITION,
         t: PositiveFloat = 1.0,
         starts: PositiveInt = 5,
@@ -80,8 +84,10 @@ class Hnas(PoolSearch):
         **pool: Any,
     ) -> None:
         _check(metric, condition)
+        ranked = COMBINED if isinstance(metric, str) else {"metric": metric}
         super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
-        self.metrics = {"metric": metric, "condition": condition}
+        self.metrics = {**ranked, "condition": condition}
+        self.metric = metric
         if self.objective is None:
             raise InputError(
                 "expected an evaluation, training or table, which the Gaussian process learns from",
@@ -92,15 +98,23 @@ class Hnas(PoolSearch):
         self.proposals: list[Proposal] = []
 
     def choose(self, number: int) -> Genotype:
-        seen = [(parameters, self.evaluated[notation]) for parameters, notation in self.proposals]
+        values_of = self.evaluated
+        seen = [(parameters, values_of[name]) for parameters, name in self.proposals if name in values_of]
         parameters = propose(seen, self.starts, seed_of_name(self.seed, f"round {number}"))
-        rows = [(row["metric"], row["condition"]) for row in self.scored.values()]
-        M, kappa = torch.tensor(rows, dtype=torch.float64).T
+        rows = list(self.scored.values())
+        M = torch.tensor(self._values(rows), dtype=torch.float64)
+        kappa = torch.tensor([row["condition"] for row in rows], dtype=torch.float64)
         mu, nu = in_units(M, kappa, 10 ** parameters["log10_mu"], parameters["quantile"], self.t)
         values = -trade_off(kappa, M, mu, nu, 2 * self.t)
         genotype = self.first_new(dict(zip(self.scored, values.tolist(), strict=True)))
         self.proposals.append((parameters, self.space.notation(genotype)))
         return genotype
+
+    def _values(self, rows: Sequence[Scores]) -> list[float]:
+        """M of each; by default's metrics exp(s/metrics), s the sum of their log-ranks."""
+        if isinstance(self.metric, str):
+            return [math.exp(value / len(COMBINED)) for value in log_ranks(rows, COMBINED)]
+        return [row["metric"] for row in rows]
 
     def play(self, number: int) -> Mapping[str, float]:
         values = super().play(number)
@@ -141,8 +155,8 @@ def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed
     return suggest(seen, BOX, seed)
 
 
-def _check(metric: Metric, condition: Metric) -> None:
-    if not metric.larger_is_better:
+def _check(metric: Metric | str, condition: Metric) -> None:
+    if isinstance(metric, Metric) and not metric.larger_is_better:
         raise InputError("expected a metric of which more is better", got=metric, where="strategy.metric")
     if condition.larger_is_better:
         raise InputError(

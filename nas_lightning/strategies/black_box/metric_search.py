@@ -1,19 +1,17 @@
 """Random search over training-free metrics: the best of many architectures by what they score untrained.
 
 As NASWOT does with its metric (Mellor et al. 2021, arXiv:2006.04647, algorithm 1). Without another choice it
-ranks by three metrics at once, see `nas_lightning.objectives.log_ranks`.
+ranks by six metrics at once, see `nas_lightning.objectives.log_ranks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data import SearchData
-from nas_lightning.metrics.base import Metric
-from nas_lightning.objectives.log_ranks import COMBINED
+from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
@@ -27,7 +25,8 @@ class MetricSearch(PoolSearch):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: what the pool is ranked by; several by the sum of their log-ranks. None: `COMBINED`.
+        metrics: what the pool is ranked by; several by the sum of their log-ranks. `default` or None:
+            `COMBINED`, `top`: `AT_THE_TOP`.
         pool_size: architectures of the first round.
         pool_per_round: how many join them in every later round.
         **pool: see `PoolSearch` and `BlackBox`.
@@ -55,11 +54,11 @@ class MetricSearch(PoolSearch):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: MetricsChoice | None = None,
         pool_size: PositiveInt = 20,
         pool_per_round: NonNegativeInt = 20,
         **pool: Any,
     ) -> None:
         sizes = {"pool_size": pool_size, "pool_per_round": pool_per_round}
         super().__init__(space, network, data, benchmark, **sizes, **pool)
-        self.metrics = COMBINED if metrics is None else metrics
+        self.metrics = named_metrics("default" if metrics is None else metrics)

@@ -7,7 +7,6 @@ features of GRAF (Kadlecová et al. 2024, arXiv:2404.16551) and training-free me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.metrics.base import Metric
-from nas_lightning.objectives.log_ranks import log_ranks
+from nas_lightning.objectives.log_ranks import MetricsChoice, log_ranks
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
@@ -36,7 +34,7 @@ class Predictor(Greedy):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: whose ranks the forest sees. None: those of `AT_THE_TOP`.
+        metrics: whose ranks the forest sees; `top` or None: `AT_THE_TOP`, `default`: `COMBINED`.
         starts: rounds before the forest has its say.
         trees: of the forest.
         **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
@@ -58,7 +56,7 @@ class Predictor(Greedy):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: MetricsChoice | None = None,
         starts: PositiveInt = 5,
         trees: PositiveInt = 100,
         **pool: Any,

@@ -20,8 +20,7 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.metrics.base import Metric
-from nas_lightning.objectives.log_ranks import log_ranks
+from nas_lightning.objectives.log_ranks import MetricsChoice, log_ranks
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
@@ -39,7 +38,8 @@ class Robot(Greedy):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: that are weighed. None: those of `AT_THE_TOP`.
+        metrics: that are weighed; `to_weigh` or None: zen and synflow, `top`: those of `AT_THE_TOP`,
+            `default`: those of `COMBINED`.
         explore: rounds that look for weights; the first of them has equal ones.
         proposals: `random`, uniform where the weights add up to 1; `bayesian`, by a Gaussian process.
         signed: weights from −1 to 1 instead.
@@ -62,13 +62,14 @@ class Robot(Greedy):
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
         *,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: MetricsChoice | None = None,
         explore: NonNegativeInt = 5,
         proposals: Literal["random", "bayesian"] = "random",
         signed: bool = False,
         **pool: Any,
     ) -> None:
-        super().__init__(space, network, data, benchmark, metrics=metrics, **pool)
+        chosen = "to_weigh" if metrics is None else metrics
+        super().__init__(space, network, data, benchmark, metrics=chosen, **pool)
         self.explore, self.proposals, self.signed = explore, proposals, signed
         self.tried: list[tuple[Weights, str]] = []  # weights, and the notation of what they chose
 
@@ -86,15 +87,18 @@ class Robot(Greedy):
         seed = seed_of_name(self.seed, f"weights {number}")
         low = -1.0 if self.signed else 0.0
         if self.proposals == "bayesian" and number > 1:
-            seen = [(weights, self.evaluated[notation]) for weights, notation in self.tried]
-            return suggest(seen, dict.fromkeys(self.metrics, (low, 1.0)), seed)
+            return suggest(self._seen(), dict.fromkeys(self.metrics, (low, 1.0)), seed)
         return random_weights(list(self.metrics), seed, signed=self.signed)
 
     def _best_weights(self) -> Weights:
         """Those of the best round; equal ones where no round looked for any."""
-        if not self.tried:
+        if not self._seen():
             return self._weights(0)
-        return max(self.tried, key=lambda pair: self.evaluated[pair[1]])[0]
+        return max(self._seen(), key=lambda pair: pair[1])[0]
+
+    def _seen(self) -> list[tuple[Weights, float]]:
+        """Weights and the value of what they chose, but for one that came too late."""
+        return [(weights, self.evaluated[name]) for weights, name in self.tried if name in self.evaluated]
 
     def memory(self) -> dict[str, Any]:
         return {"tried": [[dict(weights), notation] for weights, notation in self.tried]}
