@@ -55,6 +55,9 @@ def pytest_generate_tests(metafunc):
         "strategy_name": lambda: STRATEGIES,
         "sharing_name": lambda: [name for name in STRATEGIES if issubclass(class_of(name), WeightSharing)],
         "fitted_name": lambda: [name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch)],
+        "alone_name": lambda: [
+            name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch | WeightSharing)
+        ],
         "space_name": lambda: SPACES,
     }
     for name in [name for name in choices if name in metafunc.fixturenames]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from nas_lightning.checks import PositiveInt, Share, at_least, at_most, checked
@@ -12,7 +12,7 @@ from nas_lightning.spaces.cells.graph import CellGraph
 from nas_lightning.spaces.darts import notation as darts_notation
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
 from nas_lightning.spaces.network import Network
-from nas_lightning.spaces.ops import TRAIN_NORM, Norm
+from nas_lightning.spaces.ops import TRAIN_NORM, Norm, operation_names
 
 MOST_INNER = 100  # far above any published cell; keeps a mistyped number from filling the memory
 InnerNodes = Annotated[int, at_least(1), at_most(MOST_INNER)]
@@ -23,14 +23,15 @@ class TwoCellSpace(SearchSpace):
 
     Args:
         nodes: inner nodes of a cell.
+        ops: the candidates: names of operations, or dotted names of a user's own.
 
     """
 
     shown_by_cells = frozenset({"nodes", "ops"})
 
     @checked
-    def __init__(self, nodes: InnerNodes) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: InnerNodes, ops: Sequence[str]) -> None:
+        self.nodes, self.ops = nodes, operation_names(ops)
         self.inner = range(INPUTS, INPUTS + nodes)
 
     @property

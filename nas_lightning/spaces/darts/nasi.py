@@ -31,7 +31,7 @@ from nas_lightning.spaces.cells.choices import weighted_sum
 from nas_lightning.spaces.cells.graph import Candidates, Plan, Plans
 from nas_lightning.spaces.darts.base import InnerNodes, TwoCellSpace
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
-from nas_lightning.spaces.ops import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op, operation_names
+from nas_lightning.spaces.ops import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op
 from nas_lightning.spaces.supernet import Supernet
 
 OPS = (
@@ -65,8 +65,7 @@ class DartsNasi(TwoCellSpace):
 
     @checked
     def __init__(self, nodes: InnerNodes = 4, ops: Sequence[str] = OPS) -> None:
-        super().__init__(nodes)
-        self.ops = operation_names(ops)
+        super().__init__(nodes, ops)
         if NONE in self.ops or len(self.ops) < KEEP:
             raise InputError("expected two operations or more, without none", got=self.ops, where="space.ops")
 

@@ -22,7 +22,7 @@ from nas_lightning.spaces.base import Group, best, real_ops
 from nas_lightning.spaces.cells.graph import CellGraph
 from nas_lightning.spaces.darts.base import InnerNodes, TwoCellSpace, strides
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
-from nas_lightning.spaces.ops import SEARCH_NORM, operation_names
+from nas_lightning.spaces.ops import SEARCH_NORM
 from nas_lightning.spaces.supernet import Supernet
 
 OPS = (
@@ -56,8 +56,7 @@ class DartsSpace(TwoCellSpace):
 
     @checked
     def __init__(self, nodes: InnerNodes = 4, ops: Sequence[str] = OPS) -> None:
-        super().__init__(nodes)
-        self.ops = operation_names(ops)
+        super().__init__(nodes, ops)
         edges = tuple((source, target) for target in self.inner for source in range(target))
         self.group = Group(edges, self.ops)
 
