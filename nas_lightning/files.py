@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from nas_lightning.errors import InputError
@@ -46,6 +47,15 @@ def replacing(path: str | Path) -> Iterator[Path]:
     except Exception:  # such as a full disk, which a half file would keep full
         shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
         raise
+
+
+def check_writable(path: Path) -> None:
+    """Raise an `OSError` unless a file or folder can be made at that place: tried in the nearest folder."""
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if path.exists() and not path.is_dir():
+        there = path.absolute().parent
+    with TemporaryDirectory(dir=there, suffix=PARTIAL):
+        pass
 
 
 def synchronise(path: Path) -> None:

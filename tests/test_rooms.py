@@ -14,6 +14,7 @@ SMALL_VALUES = {
     *(
         "version",
         "errors",
+        "flags",
         "plain",
         "checks",
         "files",

@@ -24,8 +24,10 @@ from nas_lightning.options import description, groups, option_file, top_names
 from nas_lightning.runs.command import Command
 
 WHERE = "the command line"
+_OF_NO_CONFIGURATION = (OSError, RecursionError, AttributeError, TypeError, KeyError, AssertionError)
+"""What Hydra and OmegaConf run into where a file or a value is none that they have foreseen."""
 MOST_COMBINATIONS = 200  # of a sweep's groups that are composed beforehand
-FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
+FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, *_OF_NO_CONFIGURATION)
 
 
 def check_command(command: Command, composer: Composer) -> DictConfig:

@@ -19,6 +19,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from nas_lightning.cli.ensemble_job import run_ensemble
+from nas_lightning.cli.places import check_places
 from nas_lightning.cli.search_job import run_search
 from nas_lightning.cli.started import Started, started_job
 from nas_lightning.cli.stored import own_words
@@ -80,6 +81,7 @@ def _work(job: Started) -> RunFacts:
         raise InputError("expected a value", got="none", where=missing[0])
     OmegaConf.resolve(cfg.copy())  # raises for references to nothing
     check_targets(cfg)
+    check_places(cfg, job.folder.path)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     run = run_ensemble if cfg.get("ensemble") is not None else _JOBS[job.command.script]
     return run(job)

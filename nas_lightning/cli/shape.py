@@ -89,7 +89,7 @@ def _resolve(config: DictConfig) -> dict[str, Any]:
 def _check_reference(resolve: Any, where: str | None) -> Any:
     try:
         return resolve()
-    except (OmegaConfBaseException, ValueError, RecursionError) as error:
+    except (OmegaConfBaseException, ValueError, RecursionError, AttributeError, TypeError) as error:
         said = next(iter(str(error).strip().splitlines()), "it refers to itself")
         place = getattr(error, "full_key", None) or where
         raise InputError(f"expected a reference to a value: {said}", where=place) from None

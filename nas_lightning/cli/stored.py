@@ -113,7 +113,7 @@ def _reason_of_leaf(leaf: Leaf) -> str | None:
         return "a setting, and no class to build"
     if "${" in _REFERENCE.sub("", text):
         return "a value, or a reference to another setting"
-    if (top, last) in _places() or key.startswith(_OBJECTS) or (top in _PLACED and _is_path(text)):
+    if (top, last) in places() or key.startswith(_OBJECTS) or (top in _PLACED and _is_path(text)):
         return "no place that files are written to"
     if top == "operations" or (top == "space" and "." in text):
         return "the name of an operation of ours"
@@ -146,7 +146,7 @@ def _walk(value: Any, path: tuple[str, ...]) -> Iterator[Leaf]:
 
 
 @cache
-def _places() -> frozenset[tuple[str, str]]:
+def places() -> frozenset[tuple[str, str]]:
     """(group, name) of all settings of ours that lie in the run's folder by default."""
     found = set()
     for file in config_folder().rglob("*.yaml"):

@@ -84,8 +84,10 @@ def configured_architecture(
         )
     chosen: Any = OmegaConf.to_container(cfg.genotype, resolve=True)
     if "path" in chosen:
-        genotype, space = _architecture_of_file(chosen["path"], chosen["index"], own_parts(cfg, folders))
+        genotype, space = _architecture_of_file(chosen["path"], chosen.get("index"), own_parts(cfg, folders))
     else:
+        if not isinstance(chosen.get("space"), str):
+            raise InputError("expected the name of a space", got=chosen.get("space"), where="genotype.space")
         space = make_space(chosen["space"], folders=folders)
         genotype = space.parse(chosen)
     return genotype, space, {**network_sizes(space, folders), **own}

@@ -6,10 +6,8 @@ python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batc
 
 from __future__ import annotations
 
-import argparse
 import copy
 import os
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
+from nas_lightning.flags import FlagParser, command
 from nas_lightning.models.file import describe, load
 from nas_lightning.spaces.network import DerivedNetwork
 
@@ -217,11 +216,10 @@ _FORMATS = {
 }
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; prints where the file is, its size and the largest difference."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nas_lightning.models.export", description=__doc__.split("\n")[0]
-    )
+    parser = FlagParser(prog="nas-export", description=__doc__.split("\n")[0])
     parser.add_argument("source", help="the folder of a run of train.py, or its model.safetensors")
     parser.add_argument("target", type=Path, help="the .onnx or .pt2 file to write")
     parser.add_argument(
@@ -234,16 +232,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--config-dir", action="append", default=[], help="your own folder of spaces")
     parser.add_argument("--operation", action="append", default=[], help="your own that the file may name")
     options = parser.parse_args(arguments)
-    try:
-        if options.batch != "dynamic" and not options.batch.isdecimal():
-            raise InputError("expected a number or dynamic", got=options.batch, where="--batch")
-        batch = None if options.batch == "dynamic" else int(options.batch)
-        own = {"folders": options.config_dir, "operations": options.operation}
-        network = load(options.source, with_normalisation=options.with_normalisation, **own)
-        image = describe(options.source).image
-        print(export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size))
-    except InputError as error:
-        sys.exit(f"error: {error}")
+    if options.batch != "dynamic" and not options.batch.isdecimal():
+        raise InputError("expected a number or dynamic", got=options.batch, where="--batch")
+    batch = None if options.batch == "dynamic" else int(options.batch)
+    own = {"folders": options.config_dir, "operations": options.operation}
+    network = load(options.source, with_normalisation=options.with_normalisation, **own)
+    image = describe(options.source).image
+    print(export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ python -m nas_lightning.report.comparison outputs/train/* [--format md|csv|latex
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
+from nas_lightning.flags import FlagParser, command
 from nas_lightning.report.summaries import check_values, job_folders, read_start, read_summary
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.record import look_up
@@ -107,17 +107,15 @@ def _origin(run: Path) -> dict[str, Any]:
     return {"architecture": str(search.get("strategy", source)), "search_seconds": search.get("seconds")}
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; prints the table, and on stderr what was left out."""
     lines = (__doc__ or "").splitlines()
-    parser = argparse.ArgumentParser(prog="python -m nas_lightning.report.comparison", description=lines[0])
+    parser = FlagParser(prog="nas-table", description=lines[0])
     parser.add_argument("runs", nargs="+", help="folders of runs and sweeps of train.py")
     parser.add_argument("--format", choices=("md", "csv", "latex"), default="md")
     options = parser.parse_args(arguments)
-    try:
-        runs, left_out = read_runs(options.runs)
-    except InputError as error:
-        sys.exit(f"error: {error}")
+    runs, left_out = read_runs(options.runs)
     table = compare(runs, plain=options.format == "csv")
     print({"md": table.markdown, "csv": table.csv, "latex": table.latex}[options.format]().rstrip())
     for line in left_out:

@@ -6,32 +6,28 @@ nas-report outputs/search/* --out comparison.html
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nas_lightning.errors import InputError
+from nas_lightning.flags import FlagParser, command
 from nas_lightning.text import short_path
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; prints the path of the page."""
     lines = (__doc__ or "").splitlines()
-    parser = argparse.ArgumentParser(prog="nas-report", description=lines[0])
+    parser = FlagParser(prog="nas-report", description=lines[0])
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs, of search, training or study")
     parser.add_argument("--out", type=Path, default=Path("comparison.html"), help="the page of several runs")
     options = parser.parse_args(arguments)
     from nas_lightning.report.page import write_report  # these draw: --help need not wait for them
     from nas_lightning.report.side_by_side import write_side_by_side
 
-    try:
-        if len(options.runs) == 1:
-            page = write_report(options.runs[0])
-        else:
-            page = write_side_by_side(options.runs, options.out)
-    except InputError as error:
-        sys.exit(f"error: {error}")
+    if len(options.runs) == 1:
+        page = write_report(options.runs[0])
+    else:
+        page = write_side_by_side(options.runs, options.out)
     print(short_path(page))
 
 

@@ -119,10 +119,17 @@ def _as_text(metrics: Mapping[str, float], step: int) -> dict[str, str]:
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Columns and rows; a last line that a kill cut off does not count."""
-    text = path.read_text(encoding="utf-8")
-    lines = text[: text.rfind("\n") + 1].splitlines()
-    reader = csv.DictReader(lines, restval="")
-    return list(reader.fieldnames or []), list(reader)
+    try:
+        text = path.read_text(encoding="utf-8")
+        reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines(), restval="")
+        columns, rows = list(reader.fieldnames or []), list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"expected a table of metrics: {error}", where=path) from None
+    for number, row in enumerate(rows, 1):
+        if not row.get("step", "").isdecimal() or None in row:  # None: cells beyond the columns
+            expected = "expected a row with a whole number `step` and no more cells than columns"
+            raise InputError(expected, got=list(row.values()), where=f"{path}, row {number}")
+    return columns, rows
 
 
 def _write(path: Path, columns: list[str], rows: Iterable[Mapping[str, str]]) -> None:

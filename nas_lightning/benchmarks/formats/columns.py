@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import replacing
+from nas_lightning.flags import FlagParser, command
 
 Columns = Mapping[str, Sequence[Any]]
 SECONDS = "seconds"
@@ -107,19 +107,21 @@ def run_convert(
     flags: Mapping[str, str] | None = None,
 ) -> None:
     """The command `python -m module convert SOURCE TARGET.parquet`, which prints what `convert` returns."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser = FlagParser(prog=f"python -m {module}")
     commands = parser.add_subparsers(required=True)
-    command = commands.add_parser(
+    converter = commands.add_parser(
         "convert", help="turn an official file, or a CSV, into a small Parquet file"
     )
-    command.add_argument("source", type=Path, help=source)
-    command.add_argument("target", type=Path, help="the .parquet file to write")
+    converter.add_argument("source", type=Path, help=source)
+    converter.add_argument("target", type=Path, help="the .parquet file to write")
     for flag, help_line in (flags or {}).items():
-        command.add_argument(flag, action="store_true", help=help_line)
-    options = parser.parse_args(arguments)
-    try:
+        converter.add_argument(flag, action="store_true", help=help_line)
+
+    @command
+    def run(words: Sequence[str] | None) -> None:
+        options = parser.parse_args(words)
         if options.target.suffix != ".parquet":
             raise InputError("expected a target that ends in .parquet", got=options.target.name)
         print(f"{convert(options)} → {options.target}")
-    except InputError as error:
-        sys.exit(f"error: {error}")
+
+    run(arguments)

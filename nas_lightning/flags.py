@@ -1,0 +1,50 @@
+"""The flags of the small commands beside the entry scripts, and what they answer to bad ones: one line."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable
+from typing import NoReturn, ParamSpec
+
+from nas_lightning.errors import InputError
+
+P = ParamSpec("P")
+
+
+class FlagParser(argparse.ArgumentParser):
+    """Raises for what is typed wrong, where argparse by itself prints pages.
+
+    Args: those of argparse's.
+
+    >>> FlagParser(prog="nas-table").parse_args(["--colour"])
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected what `nas-table --help` says: unrecognized arguments: --colour
+    """
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"expected what `{self.prog} --help` says: {message}")
+
+
+def command(main: Callable[P, None]) -> Callable[P, None]:
+    """A command that ends with one line and the exit code 1 for what its user or the system has got wrong."""
+
+    @functools.wraps(main)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            main(*args, **kwargs)
+        except BrokenPipeError:  # whoever reads what is printed has read enough
+            sys.stdout = None  # so that nothing is flushed into the closed pipe
+            sys.exit(1)
+        except InputError as error:
+            sys.exit(f"error: {error}")
+        except OSError as error:
+            reason = error.strerror or str(error)
+            refused = InputError(
+                f"expected a place that can be read and written: {reason}", got=error.filename
+            )
+            sys.exit(f"error: {refused}")
+
+    return run
