@@ -19,7 +19,7 @@ from torch import nn
 
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.formats.columns import READERS
-from nas_lightning.checks import PositiveInt, at_least, checked
+from nas_lightning.checks import NonNegativeInt, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.base import Metric
@@ -28,6 +28,8 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import Pool, Setting, accuracies_of
+from nas_lightning.studies.ranked_sets import named_sets, whole_sample
+from nas_lightning.studies.reliability import second_scores, seconds_of
 from nas_lightning.studies.statistics import Values
 from nas_lightning.tables import Entry, Estimate, Table
 
@@ -49,6 +51,8 @@ class Ranking(Study):
         most: the size of the largest set.
         cells: of the space.
         splits: random halves.
+        agreement: how many of the cells are scored again with other weights; 0: none.
+        resamples: of the bootstrap.
         workers: processes that score.
         seed: of cells and halves.
 
@@ -67,6 +71,8 @@ class Ranking(Study):
         most: PositiveInt = 6,
         cells: Annotated[int, at_least(8)] = 100,
         splits: PositiveInt = 20,
+        agreement: NonNegativeInt = 24,
+        resamples: PositiveInt = 200,
         workers: PositiveInt = 1,
         seed: int = 0,
     ) -> None:
@@ -75,6 +81,7 @@ class Ranking(Study):
             raise InputError(f"expected {BASELINE} among the metrics", got=list(metrics), where=where)
         self.metrics, self.others = dict(metrics), [Path(path) for path in others]
         self.most, self.cells, self.splits, self.workers, self.seed = most, cells, splits, workers, seed
+        self.agreement, self.resamples = min(agreement, cells), resamples
 
     def run(
         self,
@@ -87,16 +94,28 @@ class Ranking(Study):
         """Score the space's cells, choose on halves of all spaces, judge on the others."""
         files = [read_scores(path, self.metrics) for path in self.others]
         genotypes = benchmark.sample(space, self.cells, self.seed)
-        accuracy = accuracies_of(benchmark, genotypes)[benchmark.dataset]
+        accuracies = accuracies_of(benchmark, genotypes)
+        target = benchmark.dataset
         pool = Pool(space, genotypes, self.metrics, folder / "scores", self.workers)
-        values = pool.score({"main": Setting(network, data.train_batches(1)[0])})["main"]
+        setting = Setting(network, data.train_batches(1)[0])
+        values = pool.score({"main": setting})["main"]
         own = {name: metric.orient(1) * values[name] for name, metric in self.metrics.items()}
-        own[VALUE] = accuracy
+        own[VALUE] = accuracies[target]
         write_scores(folder / "scores" / f"{space.name}.csv", own)
         spaces = {space.name: own} | {path.stem: file for path, file in zip(self.others, files, strict=True)}
         if len(spaces) <= len(files):
             raise InputError("expected files of different spaces", got=[*spaces], where="study.others")
-        return Findings([self._table(spaces)])
+        known = {target: accuracies[target], **accuracies}
+        return Findings([self._whole(pool, setting, values, known), self._table(spaces)])
+
+    def _whole(
+        self, pool: Pool, setting: Setting, values: Mapping[str, Values], accuracies: Mapping[str, Values]
+    ) -> Table:
+        sets = named_sets(self.metrics)
+        second = second_scores(pool, setting, self.agreement) if self.agreement else {}
+        seconds = seconds_of(pool, setting, sets)
+        options = {"resamples": self.resamples, "seed": self.seed}
+        return whole_sample(sets, values, second, accuracies, seconds, baseline=BASELINE, **options)
 
     def _table(self, spaces: Mapping[str, Mapping[str, Values]]) -> Table:
         sets = subsets(list(self.metrics), self.most)

@@ -5,8 +5,9 @@ import pytest
 from scipy import stats
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics import Flops, Params
+from nas_lightning.metrics import Flops, NTKCondition, Params
 from nas_lightning.objectives.log_ranks import log_ranks
+from nas_lightning.studies.ranked_sets import whole_sample
 from nas_lightning.studies.ranking import VALUE, Ranking, correlations, read_scores, write_scores
 
 METRICS = {"params": Params(), "flops": Flops()}
@@ -62,3 +63,37 @@ def test_files_of_scores(tmp_path):
         read_scores(tmp_path / "none.csv", METRICS)
     with pytest.raises(InputError, match="expected params among the metrics"):
         Ranking(metrics={"flops": Flops()})
+
+
+def test_all_cells_in_scipys_numbers():
+    """Correlations, paired differences and their deviation over resamples, agreement, the best twentieth."""
+    random = np.random.default_rng(4)
+    truth = random.normal(size=60)
+    values = {"params": truth + random.normal(size=60), "kappa": -truth + 0.3 * random.normal(size=60)}
+    second = {name: column[:20] + 0.1 * random.normal(size=20) for name, column in values.items()}
+    metrics = {"params": Params(), "kappa": NTKCondition()}  # of which less is better
+    sets = {"params": {"params": metrics["params"]}, "kappa": {"kappa": metrics["kappa"]}, "both": metrics}
+    seconds = dict.fromkeys(sets, 0.5)
+    options = {"baseline": "params", "resamples": 400, "seed": 0}
+    table = whole_sample(sets, values, second, {"cifar10": truth}, seconds, **options)
+    rows = {row[0]: row[1:] for row in table.rows}
+    rho = {
+        name: stats.spearmanr(sign * values[name], truth).statistic
+        for name, sign in (("params", 1), ("kappa", -1))
+    }
+    assert rows["kappa"][0].value == pytest.approx(rho["kappa"])
+    assert rows["kappa"][1].value == pytest.approx(rho["kappa"] - rho["params"])
+    assert rows["params"][1] == (0, 0)
+    draws = [random.integers(60, size=60) for _ in range(400)]
+    gains = [
+        stats.spearmanr(-values["kappa"][d], truth[d]).statistic
+        - stats.spearmanr(values["params"][d], truth[d]).statistic
+        for d in draws
+    ]
+    assert rows["kappa"][1].error == pytest.approx(np.std(gains), rel=0.2)
+    both = np.log(stats.rankdata(values["params"])) + np.log(stats.rankdata(-values["kappa"]))
+    assert rows["both"][0].value == pytest.approx(stats.spearmanr(both, truth).statistic, abs=0.002)
+    itself = stats.spearmanr(values["kappa"][:20], second["kappa"]).statistic
+    assert rows["kappa"][2].value == pytest.approx(itself)
+    best = truth[np.argsort(values["kappa"])[:3]].mean() - truth.mean()
+    assert rows["kappa"][3:] == [pytest.approx(best), 0.5]
