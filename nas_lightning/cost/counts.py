@@ -28,6 +28,15 @@ class Cost(NamedTuple):
         return f"{self.params:,} parameters, {self.macs:,} multiply-adds"
 
 
+def count_parameters(network: nn.Module) -> int:
+    """The parameters to train.
+
+    >>> count_parameters(nn.Linear(3, 2))
+    8
+    """
+    return sum(p.numel() for p in network.parameters() if p.requires_grad)
+
+
 def cost(network: nn.Module, image: tuple[int, int, int]) -> Cost:
     """Trainable parameters, and multiply-adds of the forward pass on one image of (c, h, w).
 
@@ -37,5 +46,5 @@ def cost(network: nn.Module, image: tuple[int, int, int]) -> Cost:
     shadow = copy.deepcopy(network).to("meta").eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         shadow(torch.empty(1, *image, device="meta"))
-    params = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    params = count_parameters(network)
     return Cost(params, counter.get_total_flops() // 2)

@@ -166,3 +166,19 @@ def test_a_file_of_validation_accuracies(tables, timed, tmp_path):
         TabularNasBench201(tables / "test.csv", validation=tmp_path / "bad.csv")
     with pytest.raises(InputError, match="expected a CSV or Parquet file"):
         TabularNasBench201(tables / "test.csv", validation=tmp_path / "none.csv")
+
+
+# A share of the pool
+
+
+def test_the_largest_networks_of_a_pool_are_scored(play):
+    everything = play(Greedy, 2, metrics={"params": Params()}, pool_size=30, pool_per_round=10)
+    module = play(Greedy, 2, metrics={"params": Params()}, pool_size=30, pool_per_round=10, keep=0.2)
+    params = sorted((row["params"] for row in everything.scored.values()), reverse=True)
+    assert (
+        sorted((row["params"] for row in list(module.scored.values())[:6]), reverse=True)
+        == sorted((row["params"] for row in list(everything.scored.values())[:30]), reverse=True)[:6]
+    )
+    assert {row["params"] for row in module.scored.values()} >= set(params[:8])
+    with pytest.raises(InputError, match="keep above 0"):
+        play(Greedy, 1, keep=0.0)

@@ -138,7 +138,7 @@ class BlackBox(Strategy):
         pairs = zip(notations, genotypes, strict=True)
         new = {notation: genotype for notation, genotype in pairs if notation not in self.scored}
         if new:
-            found = self._timed("scoring", lambda: self.measure(list(new.values())))
+            found = self.timed("scoring", lambda: self.measure(list(new.values())))
             self.scored.update(zip(new, found, strict=True))
             self._check_agreement()
         return [self.scored[notation] for notation in notations]
@@ -192,7 +192,7 @@ class BlackBox(Strategy):
         first = list(self.scored)[: self.agreement]
         path = None if self.pool is None else self.pool.with_stem(f"{self.pool.stem}_second")
         genotypes = [self.space.parse(notation) for notation in first]
-        again = self._timed("scoring", lambda: self._score_pool(genotypes, drawn, path, self.seed + 1))
+        again = self.timed("scoring", lambda: self._score_pool(genotypes, drawn, path, self.seed + 1))
         self.self_correlations = self_correlations([self.scored[notation] for notation in first], again)
         warn_of_noise(self.self_correlations, len(first))
 
@@ -211,7 +211,7 @@ class BlackBox(Strategy):
         result = work() if self.trainer.is_global_zero else None
         return self.trainer.strategy.broadcast(result)  # type: ignore[return-value]
 
-    def _timed(self, what: str, work: Callable[[], T]) -> T:
+    def timed(self, what: str, work: Callable[[], T]) -> T:
         """The same, and the seconds of the first process."""
         start = monotonic()
         result = self._told(work)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
+from nas_lightning.checks import NonNegativeInt, PositiveInt, above, at_most, checked
+from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -31,6 +33,7 @@ class PoolSearch(BlackBox):
         benchmark: the table that `evaluation="table"` reads.
         pool_size: distinct architectures, drawn uniformly, that the first round scores; at most the space's.
         pool_per_round: how many join them in every later round.
+        keep: the share of the pool that is scored: its networks with the most parameters.
         **black_box: see `BlackBox`.
     """
 
@@ -44,16 +47,18 @@ class PoolSearch(BlackBox):
         *,
         pool_size: PositiveInt = 100,
         pool_per_round: NonNegativeInt = 0,
+        keep: Annotated[float, above(0), at_most(1)] = 1.0,
         **black_box: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, **black_box)
-        self.pool_size, self.pool_per_round = pool_size, pool_per_round
+        self.pool_size, self.pool_per_round, self.keep = pool_size, pool_per_round, keep
+        self.sizes: dict[Genotype, int] = {}  # parameters; none are counted where all are scored
         self.drawn: dict[Genotype, None] = {}
         self.exhausted = False
         self.draws = torch.Generator().manual_seed(self.seed)
 
     def play(self, number: int) -> Mapping[str, float]:
-        self.score(self.draw(self.pool_size + number * self.pool_per_round))
+        self.score(self.largest(self.draw(self.pool_size + number * self.pool_per_round)))
         if self.objective is None:
             return {}
         value = self.evaluate(self.choose(number))
@@ -68,6 +73,20 @@ class PoolSearch(BlackBox):
             self.exhausted = repeats > _REPEATS
             self.drawn[genotype] = None
         return list(self.drawn)[:count]
+
+    def largest(self, drawn: list[Genotype]) -> list[Genotype]:
+        """The share with the most parameters that is kept, in that order; all as they came where all are."""
+        if self.keep == 1:
+            return drawn
+        new = [genotype for genotype in drawn if genotype not in self.sizes]
+        if new:
+            self.sizes.update(zip(new, self.timed("scoring", lambda: self._count(new)), strict=True))
+        order = sorted(drawn, key=lambda genotype: -self.sizes[genotype])
+        return order[: math.ceil(self.keep * len(drawn))]
+
+    def _count(self, genotypes: list[Genotype]) -> list[int]:
+        with torch.random.fork_rng(devices=[]):
+            return [count_parameters(self.network(genotype)) for genotype in genotypes]
 
     def choose(self, number: int) -> Genotype:
         """The architecture that a round evaluates: the best by its scores that was not evaluated yet."""
