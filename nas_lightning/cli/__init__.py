@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from nas_lightning.errors import InputError
+from nas_lightning.errors import InputError, describe_system_error
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -41,6 +41,10 @@ def _enter(script: str) -> None:
         sys.exit(1)
     except InputError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        if refused := describe_system_error(error):
+            sys.exit(f"error: {refused}")
+        raise
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 

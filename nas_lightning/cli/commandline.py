@@ -20,6 +20,7 @@ from nas_lightning.cli.help import help_text
 from nas_lightning.cli.imports import find_plugins, make_importable
 from nas_lightning.cli.resume import check_same_run, find_run, resume_requeued
 from nas_lightning.cli.stored import check_stored_targets
+from nas_lightning.cli.sweep import sweep_folder
 from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key, parse_flags
 from nas_lightning.errors import InputError
 from nas_lightning.runs.command import Command
@@ -66,7 +67,9 @@ def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: li
         typed = resume_requeued(typed)
         old, words = find_run(script, typed, folders, sweep=sweep, trust=arguments.trust), typed
         if old is not None:
-            words = [*old.words, *typed, f"hydra.run.dir={quote(str(old.run))}", CHILD]
+            words = [*old.words, *typed, f"{folder_key(sweep)}={quote(str(old.run))}", CHILD]
+            if sweep:  # whose jobs go on each by itself
+                words = [word for word in words if word != CHILD and not word.startswith("resume=")]
             flags += [part for folder in old.folders for part in ("--config-dir", str(folder))]
             folders = (*folders, *old.folders)
     if old is None and not sweep:
@@ -80,16 +83,20 @@ def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: li
         if arguments.cfg:
             composer.show(config, arguments)
             return
+        sys.argv[1:] = [*flags, *words]  # what Lightning starts other processes with
+        if config.hydra.mode == RunMode.MULTIRUN:
+            with sweep_folder(config, command):
+                composer.run(config, job, sweep=True)
+            return
         if old is not None:
             check_same_run(old.record, config, composer)
         elif CHILD not in words:
             _reserve_folder(config, command)
-        sys.argv[1:] = [*flags, *words]  # what Lightning starts other processes with
         try:
-            composer.run(config, job, sweep=config.hydra.mode == RunMode.MULTIRUN)
+            composer.run(config, job, sweep=False)
         except InputError:  # of what is Hydra's, before there was a job
             if old is None and CHILD not in words:
-                RunFolder(OmegaConf.select(config, folder_key(command.sweep))).withdraw()
+                RunFolder(OmegaConf.select(config, folder_key(sweep=False))).withdraw()
             raise
 
 
@@ -103,14 +110,10 @@ def _check_sweep_settings(words: Sequence[str]) -> None:
 
 
 def _reserve_folder(config: DictConfig, command: Command) -> None:
-    """Make the folder of the run or sweep, and name it in the configuration."""
-    sweep = config.hydra.mode == RunMode.MULTIRUN
-    key = folder_key(sweep)
-    typed = bool(command.settings(f"{key}="))
-    path = str(RunFolder.reserve(str(OmegaConf.select(config, key)), typed=typed).path)
-    OmegaConf.update(config, key, path)
-    if sweep and not typed:
-        config.hydra.overrides.hydra.append(f"{key}={quote(path)}")  # that of all its jobs
+    """Make the folder of the run, and name it in the configuration."""
+    key = folder_key(sweep=False)
+    folder = RunFolder.reserve(str(OmegaConf.select(config, key)), typed=bool(command.settings(f"{key}=")))
+    OmegaConf.update(config, key, str(folder.path))
 
 
 def _leave_to_hydra(script: str, job: Job, folders: Sequence[Path], words: Sequence[str]) -> None:

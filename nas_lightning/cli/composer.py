@@ -23,6 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.errors import InputError, describe_system_error
+from nas_lightning.runs.record import Record
 
 VERSION_BASE = "1.3"
 CONFIGURATIONS = "pkg://nas_lightning.conf"
@@ -119,3 +120,10 @@ def words_of(config: DictConfig) -> list[str]:
     """What a configuration was composed from, as it was written."""
     written: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)
     return [*written["hydra"], *written["task"]]
+
+
+def record_of(cfg: DictConfig, hydra: Any) -> Record:
+    """How a job or a sweep is started, of what was composed for it and of what Hydra says of itself."""
+    plain: Any = [OmegaConf.to_container(part, resolve=False, enum_to_str=True) for part in (cfg, hydra)]
+    config, own = plain
+    return Record(tuple(hydra.overrides.task), {k: v for k, v in config.items() if k != "hydra"}, own)

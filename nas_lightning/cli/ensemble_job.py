@@ -102,10 +102,12 @@ def _train_member(job: Started, plan: Plan, member: Member, folder: Path, name: 
     cfg = _of_member(job.cfg, plan, member, folder)
     command = Command("train", tuple(_member_words(job, plan, cfg)), job.command.folders, job.command.sweep)
     config: Any = OmegaConf.to_container(cfg, resolve=False)
-    own = Started(cfg, command, job.choices, Record(command.words, config, job.record.hydra))
-    _write_record(own)
-    pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    run_training(own, partial(_show_member, name))
+    record = Record(command.words, {**config, "resume": None}, job.record.hydra)
+    own = Started(cfg, command, job.choices, record)
+    with own.own_folder():
+        own.write_record()  # a member can be resumed alone, too
+        pl.seed_everything(cfg.seed, workers=True, verbose=False)
+        run_training(own, partial(_show_member, name))
 
 
 def _of_member(cfg: DictConfig, plan: Plan, member: Member, folder: Path) -> DictConfig:
@@ -134,12 +136,6 @@ def _member_words(job: Started, plan: Plan, own: DictConfig) -> list[str]:
         given.append(f"dataset.seed={own.dataset.seed}")
     replaced = (*_OWN, *(word.split("=")[0] + "=" for word in given))
     return [*job.command.without(*replaced), *given]
-
-
-@rank_zero_only
-def _write_record(own: Started) -> None:
-    """A member can be resumed alone, too."""
-    own.folder.create(own.record)
 
 
 def _show_member(name: str, job: Started, facts: RunFacts, following: Mapping[str, str]) -> None:

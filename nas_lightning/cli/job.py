@@ -8,8 +8,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytorch_lightning as pl
 from hydra.errors import InstantiationException
@@ -24,6 +23,7 @@ from nas_lightning.cli.search_job import run_search
 from nas_lightning.cli.started import Started, started_job
 from nas_lightning.cli.stored import own_words
 from nas_lightning.cli.study_job import run_study
+from nas_lightning.cli.sweep import go_on_with_job
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.cli.train_job import run_training
 from nas_lightning.errors import InputError, describe_system_error
@@ -45,10 +45,12 @@ def run_job(cfg: DictConfig) -> float | None:
     job = started_job(cfg)
     with ExitStack() as stack:
         try:
-            stack.enter_context(_own_folder(job))
+            stack.enter_context(job.own_folder())
+            done = go_on_with_job(job) if job.command.sweep else None
+            job.write_record()
         except (InputError, OSError) as error:  # which leaves the folder to whom it is
             sys.exit(f"error: {_user_error(error) or error}")
-        return _run(job)
+        return _run(job) if done is None else done.metrics.get(cfg.objective)
 
 
 def _run(job: Started) -> float | None:
@@ -85,17 +87,6 @@ def _work(job: Started) -> RunFacts:
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     run = run_ensemble if cfg.get("ensemble") is not None else _JOBS[job.command.script]
     return run(job)
-
-
-@contextmanager
-def _own_folder(job: Started) -> Iterator[None]:
-    """The run's folder, locked and with its record; other processes of the run leave both to the first."""
-    if rank_zero_only.rank:  # type: ignore[attr-defined]
-        yield
-        return
-    with job.folder.lock():
-        job.folder.create(job.record)
-        yield
 
 
 def _user_error(error: Exception) -> str | None:
@@ -136,10 +127,12 @@ def _finish(job: Started, facts: RunFacts) -> None:
 
 @rank_zero_only
 def _say_how_to_go_on(job: Started) -> None:
+    if job.command.sweep:  # which says how all its jobs go on
+        return
     if any(job.folder.path.glob(f"**/{CHECKPOINT}")) or job.command.script == "analyze":
         own = own_words(job.command.without("resume="), job.command.folders)
         print(f"\nStopped. Go on with:\n  {command_to_resume(job.command, job.folder.path, own)}")
-    elif not job.command.sweep:
+    else:
         _withdraw(job)
 
 

@@ -1,4 +1,6 @@
-"""`resume=DIR` goes on with the run in that folder: its settings, what is typed besides, the same folder.
+"""`resume=DIR` goes on with the run in that folder, `-m resume=DIR` with the sweep.
+
+Its settings count, what is typed besides, the same folder.
 
 What decides the result must be what it was; the folder's `.hydra` stays as it is. It may be a stranger's:
 what `stored` refuses in it counts with `--trust` only.
@@ -7,7 +9,7 @@ what `stored` refuses in it counts with `--trust` only.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,10 +55,13 @@ def find_run(
     script: str, typed: Sequence[str], folders: tuple[Path, ...], *, sweep: bool, trust: bool
 ) -> StoppedRun | None:
     """The run behind `resume=`; None where there is none to go on with."""
-    run = run_to_resume(typed, sweep)
+    run = run_to_resume(typed)
     if run is None:
         return None
     record = record_to_resume(script, run)
+    if record.is_sweep != sweep:
+        kind = "run, or -m before resume=" if record.is_sweep else "sweep, or resume= without -m"
+        raise InputError(f"expected the folder of a {kind}", got=str(run), where="resume")
     replaced = {word.split("=")[0] for word in typed}
     words = [word for word in record.words if word.split("=")[0] not in replaced]
     if trust:
@@ -69,15 +74,13 @@ def find_run(
     return StoppedRun(run, replace(record, words=kept), words, ())
 
 
-def run_to_resume(typed: Sequence[str], sweep: bool) -> Path | None:
+def run_to_resume(typed: Sequence[str]) -> Path | None:
     """The folder behind `resume=`."""
     given = [word.split("=", 1)[1].strip("\"'") for word in typed if word.startswith("resume=")]
     if given and not given[-1]:
         raise InputError("expected the folder of an earlier run", got="nothing", where="resume")
     if not given or given[-1] == "null":
         return None
-    if sweep:
-        raise InputError("expected one run to go on with, without -m", got=given[-1], where="resume")
     return Path(given[-1])
 
 
@@ -120,16 +123,21 @@ def check_same_run(record: Record, config: DictConfig, composer: Composer) -> No
 
     Those are composed only where there is such an option, which something typed besides may have changed.
     """
-    old, new = (_kept(tree) for tree in (record.config, OmegaConf.to_container(config)))
+    old, new = (kept_settings(tree) for tree in (record.config, OmegaConf.to_container(config)))
     besides = {word for word in words_of(config) if not word.startswith(("resume=", "hydra."))}
     if new.keys() - old.keys() and besides - {*record.words}:
-        old = {**_kept(OmegaConf.to_container(compose_checked(composer, record.words))), **old}
+        old = {**kept_settings(OmegaConf.to_container(compose_checked(composer, record.words))), **old}
     else:
         old = {**new, **old}
+    check_same(old, new, where="resume")
+
+
+def check_same(old: Mapping[str, Any], new: Mapping[str, Any], where: str) -> None:
+    """Raise for the first setting, classes before others, that is not what it was."""
     for key in sorted({*old, *new}, key=lambda key: (not key.endswith("_target_"), key)):
         if _without_module(old.get(key)) != _without_module(new.get(key)):
             expected = f"expected {key}={old.get(key)}, as the run that goes on has it"
-            raise InputError(expected, got=new.get(key, "nothing"), where="resume")
+            raise InputError(expected, got=new.get(key, "nothing"), where=where)
 
 
 def _without_module(value: Any) -> Any:
@@ -138,7 +146,7 @@ def _without_module(value: Any) -> Any:
     return value.rpartition(".")[2] if ours else value
 
 
-def _kept(tree: Any) -> dict[str, Any]:
+def kept_settings(tree: Any) -> dict[str, Any]:
     """The settings that must be those of the stopped run."""
     names = tuple(f"{name}." for name in KEPT)
     leaves = _leaves(tree)

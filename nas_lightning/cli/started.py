@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.utilities import rank_zero_only
 
+from nas_lightning.cli.composer import record_of
 from nas_lightning.jobs.next_commands import image_words
 from nas_lightning.options import option_file
 from nas_lightning.runs.command import Command
@@ -38,6 +41,20 @@ class Started:
     def folder(self) -> RunFolder:
         """Where everything is written to."""
         return RunFolder(self.cfg.run)
+
+    @contextmanager
+    def own_folder(self) -> Iterator[None]:
+        """The folder, locked; other processes of the run leave that to the first."""
+        if rank_zero_only.rank:  # type: ignore[attr-defined]
+            yield
+            return
+        with self.folder.lock():
+            yield
+
+    @rank_zero_only
+    def write_record(self) -> None:
+        """A first one stays."""
+        self.folder.create(self.record)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -69,6 +86,4 @@ def started_job(cfg: DictConfig) -> Started:
         tuple(Path(source.path) for source in sources),
         hydra.mode == RunMode.MULTIRUN,
     )
-    words = tuple(hydra.overrides.task)
-    plain: Any = [OmegaConf.to_container(part, resolve=False, enum_to_str=True) for part in (cfg, hydra)]
-    return Started(cfg, command, dict(hydra.runtime.choices), Record(words, *plain))
+    return Started(cfg, command, dict(hydra.runtime.choices), record_of(cfg, hydra))

@@ -92,7 +92,7 @@ def _reason_of_key(override: Override, folders: Sequence[Path]) -> str | None:
         if not _KEY.fullmatch(name) or re.split("[./]", name)[0] in _HYDRAS:
             return "a setting that is not Hydra's"
     if key in known and not override.is_delete():
-        value = override.value()
+        value = _values(override)
         for choice in value if isinstance(value, list) else [value]:
             if choice is not None and str(choice) not in known[key]:
                 return f"an option of {key} ({near_match(str(choice), known[key])})"
@@ -128,7 +128,14 @@ def _is_path(text: str) -> bool:
 
 def _leaves(override: Override) -> Iterator[Leaf]:
     path = tuple(str(override.key_or_group).split("."))
-    yield from _walk(None if override.is_delete() else override.value(), path)
+    yield from _walk(None if override.is_delete() else _values(override), path)
+
+
+def _values(override: Override) -> Any:
+    """The value, or all that a sweep gives it."""
+    if not override.is_sweep_override():
+        return override.value()
+    return [*override.sweep_iterator()] if override.is_discrete_sweep() else None  # an interval
 
 
 def _walk(value: Any, path: tuple[str, ...]) -> Iterator[Leaf]:

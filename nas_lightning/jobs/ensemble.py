@@ -89,7 +89,7 @@ def train_members(
     runs = []
     for number, member in enumerate(members, 1):
         run = folder / f"{what}_{number}"
-        if not RunFolder(run).is_finished:
+        if not RunFolder(run).is_complete:
             train_member(member, run, f"{what.capitalize()} {number} of {len(members)}")
         runs.append(run)
     return runs
@@ -107,6 +107,7 @@ def conclude(
 ) -> Conclusion:
     """Select, evaluate and write; `runs` are what was trained for it, `own` is as `make_space` takes it."""
     start, earlier = time.monotonic(), _training_seconds(runs)
+    torch.manual_seed(seed)  # whatever was trained before, in this start or an earlier one
     selection = None
     if plan.selects is not None:
         held_out = every_held_out_batch(data)

@@ -34,8 +34,9 @@ def command_to_repeat(command: Command, facts: RunFacts) -> str:
 
 
 def command_to_resume(command: Command, run: Path, own: Sequence[str] = ()) -> str:
-    """What goes on with this run; `own` are the words that its record alone does not bring back."""
-    words = [*_program(command.script, command), f"resume={hydra_value(short_path(run))}"]
+    """What goes on with this run or sweep; `own` are the words that its record alone does not bring back."""
+    sweep = ["-m"] if command.sweep else []
+    words = [*_program(command.script, command), *sweep, f"resume={hydra_value(short_path(run))}"]
     return shlex.join([*words, *own])
 
 

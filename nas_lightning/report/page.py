@@ -27,12 +27,12 @@ from nas_lightning.report.sections import (
 )
 from nas_lightning.report.summaries import MOST_SECONDS, is_number
 from nas_lightning.runs.findings import TABLES
+from nas_lightning.runs.folder import REPORT as REPORT_FILE
 from nas_lightning.text import duration, format_number, format_share
 
 if TYPE_CHECKING:
     from nas_lightning.runs.findings import Findings
 
-REPORT_FILE = "report.html"
 _ACCURACIES = ("test_accuracy", "ensemble_accuracy", "val_accuracy", "valid_accuracy")
 
 

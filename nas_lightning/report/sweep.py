@@ -10,7 +10,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from nas_lightning.errors import InputError, near_match
+from nas_lightning.errors import InputError, describe_system_error, near_match
 from nas_lightning.files import write_whole
 from nas_lightning.report.summaries import job_folders, read_summary
 from nas_lightning.runs.folder import SUMMARY
@@ -35,6 +35,12 @@ class SweepTable(Callback):
     """
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        try:
+            self._write(config)
+        except OSError as error:  # of which Hydra would make a warning
+            sys.exit(f"error: {describe_system_error(error) or error}")
+
+    def _write(self, config: DictConfig) -> None:
         folder = Path(config.hydra.sweep.dir)
         jobs = read_jobs(folder)
         if not jobs:

@@ -24,6 +24,7 @@ from nas_lightning.runs.lock import hold
 from nas_lightning.runs.record import RECORD, Record, has_record, read_record
 
 SUMMARY = "summary.json"
+REPORT = "report.html"
 POOL = "pool.json"
 """The architectures that were drawn for an ensemble: a matter of seconds."""
 CHECKPOINT = "checkpoints/last.ckpt"
@@ -49,6 +50,7 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.summary = self.path / SUMMARY
+        self.report = self.path / REPORT
         self.genotype = self.path / GENOTYPE
         self.checkpoint = self.path / CHECKPOINT
         self.best_checkpoint = self.path / BEST
@@ -58,15 +60,15 @@ class RunFolder:
     # The start
 
     @classmethod
-    def reserve(cls, path: str | Path, *, typed: bool) -> RunFolder:
+    def reserve(cls, path: str | Path, *, typed: bool, again: bool = False) -> RunFolder:
         """Make the folder that a run is written to.
 
-        One that was typed must have no run in it; the default's name ends in the time of day and gets a
-        number where two runs start in the same second.
+        One that was typed must have no run in it, unless that goes on `again`; the default's name ends in the
+        time of day and gets a number where two runs start in the same second.
         """
         run = cls(path)
         try:
-            if typed and (run.has_record or (run.path / _SWEEP).exists()):
+            if typed and not again and (run.has_record or (run.path / _SWEEP).exists()):
                 raise InputError(
                     "expected a new folder, or resume=FOLDER to go on", got=str(path), where="run"
                 )
@@ -91,9 +93,20 @@ class RunFolder:
         """Keep other processes out of the folder, and take away what a killed one has not completed."""
         self._make()
         with hold(self.path):
-            for partial in self.path.rglob(f"*{PARTIAL}"):
-                shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+            self._remove_partials()
             yield
+
+    def _remove_partials(self) -> None:
+        """Those of runs within this one, too, unless somebody is at work there."""
+        for place, names, files in os.walk(self.path):
+            partials = {name for name in (*names, *files) if name.endswith(PARTIAL)}
+            runs = {name for name in names if has_record(Path(place, name))}
+            for partial in (Path(place, name) for name in partials):
+                shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+            for run in (RunFolder(Path(place, name)) for name in runs - partials):
+                with contextlib.suppress(InputError), run.lock():
+                    pass
+            names[:] = [name for name in names if name not in partials | runs]
 
     def _make(self) -> RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -125,6 +138,11 @@ class RunFolder:
         return self.summary.is_file()
 
     @property
+    def is_complete(self) -> bool:
+        """Whether nothing is missing either: commands, which leave a record, write the page last."""
+        return self.is_finished and (self.report.is_file() or not self.has_record)
+
+    @property
     def facts(self) -> RunFacts:
         """What the run has come to."""
         return read_facts(self.summary)
@@ -143,6 +161,11 @@ class RunFolder:
         if found:
             write_genotypes(self.genotype, found, **facts.of_result())
         write_whole(self.summary, facts_text(facts))
+
+    def reopen(self) -> None:
+        """Let a run that has failed be tried again."""
+        self.summary.unlink(missing_ok=True)
+        self.error.unlink(missing_ok=True)
 
     def withdraw(self) -> None:
         """Let a corrected command use the folder again, after a start that has not got as far as to work.

@@ -42,6 +42,12 @@ class Record:
         return str(look_up(self.hydra, "job", "config_name") or "")
 
     @property
+    def is_sweep(self) -> bool:
+        """Whether it is a sweep as a whole, whose jobs have numbers and records of their own."""
+        job = look_up(self.hydra, "job")
+        return look_up(self.hydra, "mode") == "MULTIRUN" and look_up(job, "num") in (None, "???")
+
+    @property
     def kind(self) -> str | None:
         """Which of the facts' kinds the run will be; None where its script is not known."""
         if self.script == "train":

@@ -249,7 +249,7 @@ RESUMED = [
     (("resume=searched", "seed=1"), "expected seed=0"),
     (("resume=searched", "trainer.max_epochs=9"), "expected trainer.max_epochs=1"),
     (("resume=searched", "trainer.max_epoch=9"), "did you mean 'max_epochs'?"),
-    (("-m", "resume=searched"), "without -m"),
+    (("-m", "resume=searched"), "expected the folder of a sweep, or resume= without -m, got 'searched'"),
     (("run=searched", *SEARCH), "expected a new folder, or resume=FOLDER"),
     (("run=searched/genotype.json/below", *SEARCH), "expected a folder that can be written"),
     ((f"run={'long' * 99}", *SEARCH), "expected a folder that can be written"),

@@ -12,6 +12,10 @@ from tests.cli.conftest import command  # noqa: F401
 
 @pytest.fixture
 def table(tmp_path) -> Path:
+    return write_table(tmp_path)
+
+
+def write_table(folder: Path) -> Path:
     """Accuracies that grow with the number of convolutions, and noise."""
     random = torch.Generator().manual_seed(0)
     lines = ["arch," + ",".join(DATASETS)]
@@ -20,6 +24,6 @@ def table(tmp_path) -> Path:
         lines.append(
             ",".join([arch, *(f"{40 + 5 * arch.count('conv') + 20 * x:.3f}" for x in noise.tolist())])
         )
-    path = tmp_path / "table.csv"
+    path = folder / "table.csv"
     path.write_text("\n".join([*lines, ""]))
     return path

@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.cli.conftest import run_script
@@ -84,13 +85,20 @@ def command_in_child(
     folder: Path, *words: str, at: int | None = None, fault: Callable[[str, str], None] = kill
 ) -> int:
     """The exit code of `<words[0]>.py <words[1:]>` typed beside `folder`, with a fault at a change of it."""
+    return work_in_child(folder, partial(run_script, *words), at=at, fault=fault)
 
-    def work() -> int:
+
+def work_in_child(
+    folder: Path, work: Callable[[], int], at: int | None = None, fault: Callable[[str, str], None] = kill
+) -> int:
+    """The exit code of what is called beside `folder`, with a fault at a change of it."""
+
+    def begin() -> int:
         os.chdir(folder.parent)
         sys.addaudithook(ChangesOf(folder, at, fault))
-        return run_script(*words)
+        return work()
 
-    return in_child(work, said_by(folder))
+    return in_child(begin, said_by(folder))
 
 
 def said_by(folder: Path) -> Path:
@@ -98,18 +106,18 @@ def said_by(folder: Path) -> Path:
     return folder.parent / "said.txt"
 
 
-def changes_of(folder: Path, *words: str) -> list[str]:
-    """What a command changes in a folder, in order."""
+def changes_of(folder: Path, work: Callable[[], int]) -> list[str]:
+    """What a call changes in a folder, in order."""
     names = folder.parent / "changes.txt"
 
-    def work() -> int:
+    def begin() -> int:
         os.chdir(folder.parent)
         changes = ChangesOf(folder, None, kill)
         sys.addaudithook(changes)
-        code = run_script(*words)
+        code = work()
         changes.busy = True
         names.write_text("\n".join(changes.names))
         return code
 
-    assert in_child(work) == 0
+    assert in_child(begin, said_by(folder)) == 0, said_by(folder).read_text()
     return names.read_text().splitlines()

@@ -1,0 +1,73 @@
+"""Small commands of every kind, and whether two runs of one came to the same, to the bit."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from tests.cli.conftest import TINY_DATA, TINY_NETWORK, TINY_SEARCH
+from tests.cli.test_kill import KEPT, OURS, assert_same
+from tests.weather.faults import command_in_child
+from tests.yamls import options, small
+
+QUIET = ("callbacks.history.figures=false", "trainer.max_epochs=2")
+MEMBER = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1", "genotype=nasbench201_best")
+COMMANDS = {
+    "search": ("search", *TINY_SEARCH, *QUIET, "strategy=pr_darts"),
+    "train": ("train", *TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=2", "genotype=nasbench201_best"),
+    "ensemble": ("train", *MEMBER, "ensemble=deep", "ensemble.count=2"),
+    "study": ("analyze", "study=activation_search", *small("study", "activation_search")),
+    "sweep": ("search", "-m", *TINY_SEARCH, *QUIET[:1], "trainer.max_epochs=1", "strategy=darts,random"),
+}
+LONG = {
+    **{f"study {name}": ("analyze", f"study={name}", *small("study", name)) for name in options("study")},
+    "selection": ("train", *MEMBER[:-1], "ensemble=nes_rs", "ensemble.pool=3", "ensemble.size=2"),
+}
+"""Those that take minutes to be killed everywhere."""
+TIMED = {"report.html", "table.md", "search.log", "train.log", "analyze.log", "multirun.yaml", "hydra.yaml"}
+"""Files that say how long something took, when, or where."""
+
+
+def commands_to_finish(folder: Path, words: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """What a user types after a kill: `resume=`, or, where there is nothing to resume, the same again."""
+    sweep = ("-m",) if "-m" in words else ()
+    return {"resume": (words[0], *sweep, f"resume={folder.name}"), "again": words}
+
+
+def finish(folder: Path, words: tuple[str, ...]) -> str:
+    """How the run was finished, by one command."""
+    for name, typed in commands_to_finish(folder, words).items():
+        if command_in_child(folder, *typed) == 0:
+            return name
+    return "dead end"
+
+
+def assert_same_folder(whole: Path, other: Path) -> None:
+    """The same files with the same contents, but for how long it took."""
+    names = [{str(path.relative_to(run)) for path in files_of(run)} for run in (whole, other)]
+    assert names[0] == names[1], names[0] ^ names[1]
+    for name in sorted(names[0]):
+        if name.endswith(".ckpt"):
+            assert_same(*(saved(run / name) for run in (whole, other)), name)
+        else:
+            assert content(whole, name) == content(other, name), name
+
+
+def files_of(run: Path) -> list[Path]:
+    return [path for path in run.rglob("*") if path.is_file()]
+
+
+def saved(file: Path) -> dict[str, object]:
+    """What a checkpoint goes on with."""
+    checkpoint = torch.load(file, weights_only=True)
+    return {key: checkpoint[key] for key in (*KEPT, *OURS) if key in checkpoint}
+
+
+def content(run: Path, name: str) -> object:
+    """What two equal runs share of a file."""
+    file = run / name
+    if file.name in TIMED:
+        return file.stat().st_size > 0 or file.suffix == ".log"
+    if file.name == "summary.json":
+        return {key: value for key, value in json.loads(file.read_text()).items() if key != "seconds"}
+    return file.read_bytes().replace(str(run).encode(), b"run")
