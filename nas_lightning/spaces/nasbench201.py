@@ -21,7 +21,7 @@ from nas_lightning.files import parse_json
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group, SearchSpace, best
-from nas_lightning.spaces.cells.graph import CellGraph, Plan, Plans
+from nas_lightning.spaces.cells.graph import CellGraph, Mixture, Mixtures
 from nas_lightning.spaces.network import Backbone, Network
 from nas_lightning.spaces.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm, operation_names
 from nas_lightning.spaces.supernet import Supernet
@@ -177,8 +177,8 @@ class GraphCell(nn.Module):
         super().__init__()
         self.graph = graph
 
-    def forward(self, x: Tensor, plan: Plan | None) -> Tensor:
-        return self.graph([x], plan)[-1]
+    def forward(self, x: Tensor, mixture: Mixture | None) -> Tensor:
+        return self.graph([x], mixture)[-1]
 
 
 class ResidualBlock(nn.Module):
@@ -232,9 +232,9 @@ class StagedBackbone(Backbone):
         self.auxiliary_at = 2 * cells - 1  # the end of the second stage
         self.last_norm = norm.outside_cells(widths[-1])
 
-    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
+    def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
         x = self.stem(x)
-        of_cells = iter(repeat(None) if plans is None else [of_cell["cell"] for of_cell in plans])
+        of_cells = iter(repeat(None) if mixtures is None else [of_cell["cell"] for of_cell in mixtures])
         for index, stage in enumerate(self.stages):
             if index:
                 x = self.blocks[index - 1](x)

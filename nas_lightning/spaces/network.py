@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.cells.drop_path import DropPath
-from nas_lightning.spaces.cells.graph import Candidates, CellGraph, Plans
+from nas_lightning.spaces.cells.graph import Candidates, CellGraph, Mixtures
 
 
 class Backbone(nn.Module, ABC):
@@ -34,8 +34,8 @@ class Backbone(nn.Module, ABC):
     """Whether `torch.compile` translates the cells; see `compile_cells`."""
 
     @abstractmethod
-    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
-        """The outputs of the cells in turn; `plans` says what each of them computes, None: everything."""
+    def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
+        """The outputs of the cells in turn; `mixtures` says what each of them computes, None: everything."""
 
     def operations(self) -> list[nn.Module]:
         """The candidates of all cells that have weights of their own."""

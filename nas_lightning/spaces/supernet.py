@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from nas_lightning.spaces.cells.graph import Plan, Plans
+from nas_lightning.spaces.cells.graph import Mixture, Mixtures
 from nas_lightning.spaces.network import Backbone, channels_last, check_classes, list_last
 
 Weights = Mapping[str, Tensor]
@@ -44,27 +44,29 @@ class Supernet(nn.Module):
 
     def forward(self, x: Tensor, weights: Weights, active: Active | None = None) -> Tensor:
         """(b, c, h, w) → (b, classes)."""
-        return self._classify(x, [plan_groups(weights, active)] * len(self.backbone.widths))
+        return self._classify(x, [mix_groups(weights, active)] * len(self.backbone.widths))
 
     def by_cell(self, x: Tensor, cells: Sequence[Weights], active: Active | None = None) -> Tensor:
         """The same with weights of its own for each cell, in their order."""
-        return self._classify(x, [plan_groups(weights, active) for weights in cells])
+        return self._classify(x, [mix_groups(weights, active) for weights in cells])
 
-    def _classify(self, x: Tensor, plans: Sequence[Plans]) -> Tensor:
-        features = list_last(self.backbone.cells_outputs(channels_last(x), plans))
+    def _classify(self, x: Tensor, mixtures: Sequence[Mixtures]) -> Tensor:
+        features = list_last(self.backbone.cells_outputs(channels_last(x), mixtures))
         return self.head(self.backbone.final(features).mean(dim=(2, 3)))
 
 
-def plan_groups(weights: Weights, active: Active | None = None) -> Plans:
+def mix_groups(weights: Weights, active: Active | None = None) -> Mixtures:
     """What to compute of each group."""
-    return {name: plan(matrix, None if active is None else active[name]) for name, matrix in weights.items()}
+    return {
+        name: mixture(matrix, None if active is None else active[name]) for name, matrix in weights.items()
+    }
 
 
-def plan(weights: Tensor, active: Tensor | None = None) -> Plan:
+def mixture(weights: Tensor, active: Tensor | None = None) -> Mixture:
     """Which operations of a group to compute and with which weights: (edges, ops) → lists, once a step."""
     if active is None:
         active = torch.ones_like(weights, dtype=torch.bool) if weights.requires_grad else weights != 0
     if not weights.requires_grad and bool((weights[active] == 1).all()):
-        return Plan(None, active.tolist())
+        return Mixture(None, active.tolist())
     rows = [list(row.unbind()) for row in weights.unbind()]
-    return Plan(rows, active.tolist())
+    return Mixture(rows, active.tolist())

@@ -12,7 +12,7 @@ from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.spaces import DartsNasi, DartsSpace
 from nas_lightning.spaces.darts.nasi import OPS
 from nas_lightning.spaces.ops import NeedsReLU
-from nas_lightning.spaces.supernet import plan
+from nas_lightning.spaces.supernet import mixture
 
 
 def test_the_published_groups():
@@ -105,7 +105,7 @@ def test_a_supernets_cell_against_plain_loops(generator):
     graph = supernet.backbone.cells[0].graph
     inputs = [torch.randn(2, 4, 6, 6, generator=generator).double() for _ in range(2)]
     weights = {name: torch.rand(g.shape, generator=generator).double() for name, g in space.groups.items()}
-    found = graph(inputs, {name: plan(matrix) for name, matrix in weights.items()})
+    found = graph(inputs, {name: mixture(matrix) for name, matrix in weights.items()})
     kind = supernet.backbone.kinds[0]
     nodes = list(inputs)
     for i in range(4):
@@ -122,9 +122,9 @@ def test_reductions_are_poolings_between_cells():
     supernet = space.supernet(in_channels=3, num_classes=5, channels=4, cells=3)
     strides = {m.stride for m in supernet.backbone.cells.modules() if isinstance(m, torch.nn.Conv2d)}
     assert strides == {(1, 1)}
-    plans = {name: plan(torch.ones(group.shape)) for name, group in space.groups.items()}
+    mixtures = {name: mixture(torch.ones(group.shape)) for name, group in space.groups.items()}
     shapes = [
-        tuple(x.shape[1:]) for x in supernet.backbone.cells_outputs(torch.randn(2, 3, 16, 16), [plans] * 3)
+        tuple(x.shape[1:]) for x in supernet.backbone.cells_outputs(torch.randn(2, 3, 16, 16), [mixtures] * 3)
     ]
     assert shapes == [(4, 16, 16), (8, 8, 8), (16, 4, 4)]
 

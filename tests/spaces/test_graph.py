@@ -11,7 +11,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.spaces.cells import graph as graph_module
 from nas_lightning.spaces.cells.graph import CellGraph, channel_shuffle
 from nas_lightning.spaces.ops import NONE, SEARCH_NORM, build_op
-from nas_lightning.spaces.supernet import plan
+from nas_lightning.spaces.supernet import mixture
 
 OPS = ("none", "max_pool_3x3", "avg_pool_3x3", "skip_connect", "sep_conv_3x3", "dil_conv_5x5")
 EDGES = [(source, target) for target in (2, 3, 4) for source in range(target)]
@@ -88,7 +88,7 @@ CASES = weight_cases()
 def test_equals_the_plain_loops(case, kind, partial, size):
     graph, x, weights = build(kind, partial), inputs(size), CASES[case]
     expected = plain(graph, kind, x, weights, partial)
-    nodes = graph(x, plan(weights))
+    nodes = graph(x, mixture(weights))
     assert len(nodes) == 5
     for got, want in zip(nodes, expected, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
@@ -110,13 +110,13 @@ def test_gradients_of_all_weights(kind, partial):
     leaves = [weights, *x, *graph.parameters()]
     direction = None
     results = []
-    for run in (lambda: graph(x, plan(weights)), lambda: plain(graph, kind, x, weights, partial)):
+    for run in (lambda: graph(x, mixture(weights)), lambda: plain(graph, kind, x, weights, partial)):
         last = run()[-1]
         direction = torch.randn_like(last) if direction is None else direction
         results.append(torch.autograd.grad((last * direction).sum(), leaves, allow_unused=True))
     for got, want in zip(*results, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-7, atol=1e-9)
-    torch.autograd.gradcheck(lambda w: graph(x, plan(w))[-1].mean((2, 3)), (weights,), atol=1e-6)
+    torch.autograd.gradcheck(lambda w: graph(x, mixture(w))[-1].mean((2, 3)), (weights,), atol=1e-6)
 
 
 @pytest.mark.parametrize("partial", [1, 2])
@@ -124,7 +124,7 @@ def test_only_active_operations_are_computed_and_get_gradients(partial):
     graph, x = build("normal", partial), inputs()
     weights = CASES["full"].clone().requires_grad_()
     active = CASES["one path"].bool()
-    last = graph(x, plan(weights, active))[-1]
+    last = graph(x, mixture(weights, active))[-1]
     masked = plain(graph, "normal", x, weights.detach() * active, partial)[-1]
     torch.testing.assert_close(last, masked, rtol=1e-9, atol=1e-9)
     last.square().sum().backward()
@@ -149,7 +149,7 @@ def has_parameters(key):
 def test_what_is_not_needed_is_not_computed(case, requires_grad):
     graph, weights = build("normal"), CASES[case].clone().requires_grad_(requires_grad)
     calls = count_calls(graph)
-    graph(inputs(), plan(weights))
+    graph(inputs(), mixture(weights))
     for (row, (source, target)), (column, name) in product(enumerate(EDGES), enumerate(OPS)):
         if has_parameters(name):
             assert calls[f"{source}_{target}_{name}"] == int(bool(weights[row, column] != 0))
@@ -158,7 +158,7 @@ def test_what_is_not_needed_is_not_computed(case, requires_grad):
 def test_a_zero_weight_that_needs_a_gradient_is_computed():
     graph, weights = build("normal"), torch.zeros(SHAPE, dtype=torch.float64, requires_grad=True)
     calls = count_calls(graph)
-    graph(inputs(), plan(weights))[-1].sum().backward()
+    graph(inputs(), mixture(weights))[-1].sum().backward()
     assert set(calls.values()) == {1}
     assert bool((weights.grad[:, OPS.index("avg_pool_3x3")] != 0).any())
 
@@ -169,7 +169,7 @@ def test_pools_skips_and_relu_are_computed_once_a_node(monkeypatch):
     monkeypatch.setattr(graph_module, "F", counted)
     graph = build("normal")
     calls = count_calls(graph)
-    graph(inputs(), plan(CASES["full"]))
+    graph(inputs(), mixture(CASES["full"]))
     sources = {source for source, _ in EDGES}
     for name in ("max_pool_3x3", "avg_pool_3x3", "skip_connect"):
         assert sum(calls[key] for key in calls if key.endswith(name)) == len(sources)
@@ -179,9 +179,9 @@ def test_pools_skips_and_relu_are_computed_once_a_node(monkeypatch):
 
 def test_weights_may_have_another_precision():
     graph, x, weights = build("normal"), inputs(), CASES["full"]
-    single = graph(x, plan(weights.float()))[-1]
+    single = graph(x, mixture(weights.float()))[-1]
     assert single.dtype == torch.float64
-    torch.testing.assert_close(single, graph(x, plan(weights))[-1], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(single, graph(x, mixture(weights))[-1], rtol=1e-5, atol=1e-5)
 
 
 def test_drop_path_drops_whole_samples_and_never_identities():

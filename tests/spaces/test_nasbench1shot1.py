@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench1Shot1, NasBench101
 from nas_lightning.spaces.nasbench101.modules import OPS, from_cell
-from nas_lightning.spaces.supernet import plan
+from nas_lightning.spaces.supernet import mixture
 
 PARENTS = {1: [1, 2, 2, 2, 2], 2: [1, 1, 2, 2, 3], 3: [1, 1, 1, 2, 2, 2]}  # Zela et al. 2020, section 3.1
 
@@ -89,7 +89,7 @@ def test_a_supernets_cell_against_plain_loops(space, generator):
     weights = {
         name: torch.rand(group.shape, generator=generator).double() for name, group in space.groups.items()
     }
-    found = cell(x, {name: plan(matrix) for name, matrix in weights.items()})
+    found = cell(x, {name: mixture(matrix) for name, matrix in weights.items()})
     blocks, parents = [], PARENTS[space.variant]
     for j in range(1, len(parents)):
         v = weights[f"parents_{j}"][0] if parents[j - 1] < j else torch.ones(j).double()
@@ -112,17 +112,17 @@ def test_what_the_output_does_not_read_is_zero(space, generator):
     """The channels of blocks that are not chosen, exactly; the others are not."""
     supernet = space.supernet(in_channels=3, num_classes=5, channels=2, cells=1)
     genotype = space.sample(generator)
-    plans = {name: plan(matrix) for name, matrix in space.one_hot(genotype).items()}
-    parts = supernet.backbone.cells[0](torch.randn(2, 2, 6, 6), plans).unflatten(1, (-1, 2))
+    mixtures = {name: mixture(matrix) for name, matrix in space.one_hot(genotype).items()}
+    parts = supernet.backbone.cells[0](torch.randn(2, 2, 6, 6), mixtures).unflatten(1, (-1, 2))
     chosen = matrix_of(genotype)[:-1, -1].astype(bool).tolist()
     assert [bool(parts[:, i].any()) for i in range(len(chosen))] == chosen
 
 
 def test_stacks_halve_the_resolution(space):
     supernet = space.supernet(in_channels=3, num_classes=5, channels=2, cells=2)
-    plans = {name: plan(torch.ones(group.shape)) for name, group in space.groups.items()}
+    mixtures = {name: mixture(torch.ones(group.shape)) for name, group in space.groups.items()}
     shapes = [
-        tuple(x.shape[1:]) for x in supernet.backbone.cells_outputs(torch.randn(2, 3, 9, 9), [plans] * 6)
+        tuple(x.shape[1:]) for x in supernet.backbone.cells_outputs(torch.randn(2, 3, 9, 9), [mixtures] * 6)
     ]
     n = len(space.blocks) + 1
     widths = [2 * n, 2 * n, 4 * n, 4 * n, 8 * n, 8]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.supernet import plan
+from nas_lightning.spaces.supernet import mixture
 from nas_lightning.strategies import PCDarts
 from nas_lightning.strategies.oneshot.connections.edge_weights import softmax_by_target
 
@@ -55,7 +55,7 @@ def test_channels_that_go_round_are_weighted_with_their_edge(cell_space, superne
     graph = strategy.supernet.backbone.stages[0][0].graph
     x = torch.randn(2, 4, 6, 6, generator=generator).double()
     weights = strategy.relax().weights["cell"].detach()
-    nodes = graph([x], plan(weights))
+    nodes = graph([x], mixture(weights))
     group = cell_space.groups["cell"]
     for target in range(1, 4):
         expected = sum(

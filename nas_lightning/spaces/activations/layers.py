@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.spaces.cells.choices import weighted_sum
-from nas_lightning.spaces.cells.graph import Plans
+from nas_lightning.spaces.cells.graph import Mixtures
 from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.ops import NONE, SKIP
 
@@ -38,7 +38,7 @@ class Layer(nn.Module):
         row: of the layer's activation in its group; its skip is the one before in that of skips.
         linear: W.
         names: the activations; one where the network is derived.
-        skip: whether f is added; None: as a plan weighs it.
+        skip: whether f is added; None: as a mixture weighs it.
         scale: c.
 
     """
@@ -49,24 +49,24 @@ class Layer(nn.Module):
         super().__init__()
         self.row, self.linear, self.names, self.skip, self.scale = row, linear, tuple(names), skip, scale
 
-    def forward(self, f: Tensor, plans: Plans | None) -> Tensor:  # (b, d) → (b, m)
+    def forward(self, f: Tensor, mixtures: Mixtures | None) -> Tensor:  # (b, d) → (b, m)
         z = self.linear(f)
-        if plans is None:
+        if mixtures is None:
             g = ACTIVATIONS[self.names[0]](z)
         else:
             g = weighted_sum(
-                plans[ACTIVATION], self.row, lambda column: ACTIVATIONS[self.names[column]](z), z
+                mixtures[ACTIVATION], self.row, lambda column: ACTIVATIONS[self.names[column]](z), z
             )
-        return self._add_skip(self.scale * g, f, plans)
+        return self._add_skip(self.scale * g, f, mixtures)
 
-    def _add_skip(self, g: Tensor, f: Tensor, plans: Plans | None) -> Tensor:
+    def _add_skip(self, g: Tensor, f: Tensor, mixtures: Mixtures | None) -> Tensor:
         if self.skip is not None:
             return g + f if self.skip else g
-        assert plans is not None, "a supernet weighs what it computes"
-        plan, row, column = plans[SKIPS], self.row - 1, SKIP_OPS.index(SKIP)
-        if not plan.active[row][column]:
+        assert mixtures is not None, "a supernet weighs what it computes"
+        mixture, row, column = mixtures[SKIPS], self.row - 1, SKIP_OPS.index(SKIP)
+        if not mixture.active[row][column]:
             return g
-        return g + f if plan.weights is None else torch.addcmul(g, f, plan.weights[row][column])
+        return g + f if mixture.weights is None else torch.addcmul(g, f, mixture.weights[row][column])
 
 
 class LayeredBackbone(Backbone):
@@ -77,7 +77,7 @@ class LayeredBackbone(Backbone):
 
     Args:
         activations: the candidates of each layer; one where the network is derived.
-        skips: whether a connection goes round each layer after the first; None: as a plan weighs it.
+        skips: whether a connection goes round each layer after the first; None: as a mixture weighs it.
         in_channels: channels of the images.
         width: m.
         side: pixels of the images' sides.
@@ -124,13 +124,13 @@ class LayeredBackbone(Backbone):
         """The images as vectors, (b, c, h, w) → (b, d)."""
         return F.adaptive_avg_pool2d(x, self.side).flatten(1)
 
-    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
+    def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
         """f_1, …, f_{L−1} as maps of one pixel: (b, m, 1, 1)."""
         f = self.vectors(x)
         if self.ntk:
             f = f / math.sqrt(f.shape[1])
         for index, layer in enumerate(self.layers):
-            f = self.run(layer, f, None if plans is None else plans[index])
+            f = self.run(layer, f, None if mixtures is None else mixtures[index])
             yield f[:, :, None, None]
 
     @property

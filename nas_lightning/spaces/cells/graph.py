@@ -21,7 +21,7 @@ from nas_lightning.spaces.cells.widening import adopt
 from nas_lightning.spaces.ops import NONE, NeedsReLU, Norm, build_op, weighted
 
 
-class Plan(NamedTuple):
+class Mixture(NamedTuple):
     """What a cell computes in one forward pass; both fields are lists of (edges, ops).
 
     Args:
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
     active: list[list[bool]]
 
 
-Plans = Mapping[str, Plan]
+Mixtures = Mapping[str, Mixture]
 """What a cell computes, by group."""
 
 
@@ -101,7 +101,7 @@ class CellGraph(Candidates):
         self.inputs, self.nodes, self.partial = inputs, nodes, partial
         self.channels, self.norm = channels, norm
         self.strides = [stride(source) for source in range(nodes)]
-        self.everything = Plan(None, [[True] * len(names) for names in ops])
+        self.everything = Mixture(None, [[True] * len(names) for names in ops])
         self.ops = nn.ModuleDict()
         self.drop_path = DropPath() if drop_path else None
         self.edges: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]  # target → (source, row)
@@ -139,9 +139,9 @@ class CellGraph(Candidates):
             key += "_again"
         return key
 
-    def forward(self, inputs: Sequence[Tensor], plan: Plan | None = None) -> list[Tensor]:
-        """All nodes, the inputs first: tensors of (batch, channels, height, width); no plan: everything."""
-        run = _Run(self, inputs, self.everything if plan is None else plan)
+    def forward(self, inputs: Sequence[Tensor], mixture: Mixture | None = None) -> list[Tensor]:
+        """All nodes, the inputs first: tensors of (batch, channels, height, width); None: everything."""
+        run = _Run(self, inputs, self.everything if mixture is None else mixture)
         for target in range(self.inputs, self.nodes):
             run.nodes.append(run.node(target))
         return run.nodes
@@ -150,17 +150,17 @@ class CellGraph(Candidates):
 class _Run:
     """One forward pass: the nodes so far, and what the edges that leave a node have in common."""
 
-    def __init__(self, graph: CellGraph, inputs: Sequence[Tensor], plan: Plan) -> None:
-        self.graph, self.nodes, self.plan = graph, list(inputs), plan
+    def __init__(self, graph: CellGraph, inputs: Sequence[Tensor], mixture: Mixture) -> None:
+        self.graph, self.nodes, self.mixture = graph, list(inputs), mixture
         self.rectified: dict[int, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
 
     def node(self, target: int) -> Tensor:
         total: Tensor | None = None
         for item in self.graph.edge_ops[target]:
-            if not self.plan.active[item.row][item.column]:
+            if not self.mixture.active[item.row][item.column]:
                 continue
-            weight = None if self.plan.weights is None else self.plan.weights[item.row][item.column]
+            weight = None if self.mixture.weights is None else self.mixture.weights[item.row][item.column]
             if weight is None or item.shared:
                 total = _add(total, self.output(item), weight)
             else:
@@ -202,7 +202,7 @@ class _Run:
         for source, row in self.graph.edges[target]:
             node = self.nodes[source]
             rest = self.strided(node[:, node.shape[1] // self.graph.partial :], source)
-            columns = [column for column, active in enumerate(self.plan.active[row]) if active]
+            columns = [column for column, active in enumerate(self.mixture.active[row]) if active]
             if columns:
                 total = _add(total, rest, self.row_sum(row, columns, rest))
             elif total is None:
@@ -212,8 +212,8 @@ class _Run:
 
     def row_sum(self, row: int, columns: list[int], like: Tensor) -> Tensor | None:
         """The sum of an edge's active weights; None stands for 1."""
-        if self.plan.weights is not None:
-            return torch.stack([self.plan.weights[row][column] for column in columns]).sum()
+        if self.mixture.weights is not None:
+            return torch.stack([self.mixture.weights[row][column] for column in columns]).sum()
         return None if len(columns) == 1 else like.new_tensor(len(columns))
 
     def strided(self, x: Tensor, source: int) -> Tensor:

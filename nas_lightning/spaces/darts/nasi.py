@@ -28,7 +28,7 @@ from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group
 from nas_lightning.spaces.cells.choices import weighted_sum
-from nas_lightning.spaces.cells.graph import Candidates, Plan, Plans
+from nas_lightning.spaces.cells.graph import Candidates, Mixture, Mixtures
 from nas_lightning.spaces.darts.base import InnerNodes, TwoCellSpace
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
 from nas_lightning.spaces.ops import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op
@@ -103,7 +103,7 @@ class DartsNasi(TwoCellSpace):
             stem,
             stem_multiplier,
             pooled=True,
-            plan_of=_all_plans,
+            mixture_of=_all_mixtures,
         )
         return Supernet(backbone, num_classes)
 
@@ -183,8 +183,8 @@ def _paired(ops: Sequence[str], sources: Sequence[int], node: int) -> list[Edge]
     return [Edge(op, source, node) for op, source in zip(ops, sources, strict=True)]
 
 
-def _all_plans(plans: Plans, kind: str) -> Plans:
-    return plans
+def _all_mixtures(mixtures: Mixtures, kind: str) -> Mixtures:
+    return mixtures
 
 
 class NodeGraph(Candidates):
@@ -207,22 +207,22 @@ class NodeGraph(Candidates):
             nn.ModuleList(build_op(name, channels, 1, norm) for name in ops) for _ in inner
         )
 
-    def forward(self, inputs: Sequence[Tensor], plans: Plans) -> list[Tensor]:
+    def forward(self, inputs: Sequence[Tensor], mixtures: Mixtures) -> list[Tensor]:
         """All nodes, the inputs first: tensors of (batch, channels, height, width)."""
         nodes = list(inputs)
         for row, node in enumerate(self.inner):
-            x = weighted_sum(plans[f"{self.kind}_input_{node}"], 0, nodes.__getitem__, nodes[0])
-            nodes.append(self._node(row, x, plans[f"{self.kind}_op"]))
+            x = weighted_sum(mixtures[f"{self.kind}_input_{node}"], 0, nodes.__getitem__, nodes[0])
+            nodes.append(self._node(row, x, mixtures[f"{self.kind}_op"]))
         return nodes
 
     def operations(self) -> list[nn.Module]:
         return [op for ops in self.ops for op in ops]  # type: ignore[attr-defined]
 
-    def _node(self, row: int, x: Tensor, plan: Plan) -> Tensor:
+    def _node(self, row: int, x: Tensor, mixture: Mixture) -> Tensor:
         ops, rectified = self.ops[row], F.relu(x)
 
         def output(column: int) -> Tensor:
             op = ops[column]  # type: ignore[index]
             return op(rectified if isinstance(op, NeedsReLU) else x)
 
-        return weighted_sum(plan, row, output, x)
+        return weighted_sum(mixture, row, output, x)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.cells.graph import Plans
+from nas_lightning.spaces.cells.graph import Mixtures
 from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.ops import FactorizedReduce, Norm, conv_norm
 
@@ -66,10 +66,10 @@ class DartsCell(nn.Module):
         self.pre1 = conv_norm(c_in[1], c, 1, 1, norm)
         self.graph = graph
 
-    def forward(self, r0: Tensor, r1: Tensor, plan: Any) -> Tensor:
-        nodes = self.graph([self.pre0(r0), self.pre1(r1)], plan)
+    def forward(self, r0: Tensor, r1: Tensor, mixture: Any) -> Tensor:
+        nodes = self.graph([self.pre0(r0), self.pre1(r1)], mixture)
         found = [nodes[node] for node in self.output]
-        if plan is not None:  # a supernet: many operations of a node read the gradient
+        if mixture is not None:  # a supernet: many operations of a node read the gradient
             found = [DenseGradient.apply(node) for node in found]
         return torch.cat(found, dim=1)
 
@@ -78,7 +78,7 @@ class DartsBackbone(Backbone):
     """A stem and `cells` cells; those at one and two thirds halve the resolution and double the channels.
 
     Args:
-        graph: the nodes of a cell of that kind and width: (inputs, plan) → all nodes.
+        graph: the nodes of a cell of that kind and width: (inputs, mixture) → all nodes.
         outputs: the nodes that each kind of cell returns.
         norm: the batch norms.
         in_channels: of the images.
@@ -88,7 +88,7 @@ class DartsBackbone(Backbone):
         stem_multiplier: channels of the cifar stem, in multiples of `channels`.
         stem_stride: of the cifar stem.
         pooled: both inputs of a reduction cell are max-pooled, instead of a stride in its edges.
-        plan_of: what a kind of cell computes, of all groups' plans: its own group's.
+        mixture_of: what a kind of cell computes, of all groups' mixtures: its own group's.
 
     """
 
@@ -105,7 +105,7 @@ class DartsBackbone(Backbone):
         stem_stride: int = 1,
         *,
         pooled: bool = False,
-        plan_of: Callable[[Plans, str], Any] = getitem,
+        mixture_of: Callable[[Mixtures, str], Any] = getitem,
     ) -> None:
         super().__init__()
         if cells < 1 or channels < 2:
@@ -123,7 +123,7 @@ class DartsBackbone(Backbone):
             raise InputError("expected the stem 'cifar' or 'imagenet'", got=stem)
         self.auxiliary_second_norm = stem != "imagenet"
         self.auxiliary_at = 2 * cells // 3
-        self.pooled, self.plan_of = pooled, plan_of
+        self.pooled, self.mixture_of = pooled, mixture_of
         self.widths, self.kinds = [], []
         self.cells = nn.ModuleList()
         after_reduction = stem == "imagenet"
@@ -140,7 +140,7 @@ class DartsBackbone(Backbone):
             self.widths.append(width)
             self.kinds.append(kind)
 
-    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
+    def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
         state = self.stem[0](x)
         r0 = r1 = F.relu(state)  # once for the two cells that read it
         if len(self.stem) == 2:
@@ -150,7 +150,9 @@ class DartsBackbone(Backbone):
                 r0, r1 = r1, F.relu(state)
             if self.pooled and kind == "reduce":
                 r0, r1 = (F.max_pool2d(x, 2, ceil_mode=True) for x in (r0, r1))
-            state = self.run(cell, r0, r1, None if plans is None else self.plan_of(plans[index], kind))
+            state = self.run(
+                cell, r0, r1, None if mixtures is None else self.mixture_of(mixtures[index], kind)
+            )
             yield state
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.cells.drop_path import DropPath
-from nas_lightning.spaces.cells.graph import Plans
+from nas_lightning.spaces.cells.graph import Mixtures
 from nas_lightning.spaces.nasbench101.modules import Module, vertex_channels
 from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.ops import NeedsReLU, Norm, build_op
@@ -96,7 +96,7 @@ class ModuleBackbone(Backbone):
         self.per_stack = cells
         self.auxiliary_at = 2 * cells - 1  # the end of the second stack
 
-    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
+    def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
         x = self.stem(x)
         for index, cell in enumerate(self.cells):
             if index and index % self.per_stack == 0:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.cells.choices import weighted, weighted_sum
-from nas_lightning.spaces.cells.graph import Candidates, Plan, Plans
+from nas_lightning.spaces.cells.graph import Candidates, Mixture, Mixtures
 from nas_lightning.spaces.nasbench101.network import STACKS, vertex_op
 from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.ops import Norm, conv_norm
@@ -48,12 +48,12 @@ class ChoiceCell(Candidates):
             nn.ModuleList(vertex_op(name, channels, norm) for name in ops) for _ in parents
         )
 
-    def forward(self, x: Tensor, plans: Plans) -> Tensor:
+    def forward(self, x: Tensor, mixtures: Mixtures) -> Tensor:
         blocks: list[Tensor] = []
         for index, group in enumerate(self.parents):
-            read = self._read(x, blocks, None if group is None else plans[group])
-            blocks.append(self._computed(index, read, plans[OPERATIONS]))
-        returned = weighted(plans[OUTPUT], 0, lambda column: self._node(x, blocks, column))
+            read = self._read(x, blocks, None if group is None else mixtures[group])
+            blocks.append(self._computed(index, read, mixtures[OPERATIONS]))
+        returned = weighted(mixtures[OUTPUT], 0, lambda column: self._node(x, blocks, column))
         zeros = torch.zeros_like(blocks[0])
         return torch.cat([returned.get(column, zeros) for column in range(len(blocks) + 1)], dim=1)
 
@@ -64,16 +64,16 @@ class ChoiceCell(Candidates):
         """What can be read after `blocks`: the input, projected for the reader, or one of them."""
         return blocks[column - 1] if column else self.projections[len(blocks)](x)
 
-    def _read(self, x: Tensor, blocks: Sequence[Tensor], plan: Plan | None) -> Tensor:
-        if plan is None:
+    def _read(self, x: Tensor, blocks: Sequence[Tensor], mixture: Mixture | None) -> Tensor:
+        if mixture is None:
             return torch.stack([self._node(x, blocks, column) for column in range(len(blocks) + 1)]).sum(
                 dim=0
             )
-        return weighted_sum(plan, 0, lambda column: self._node(x, blocks, column), blocks[0])
+        return weighted_sum(mixture, 0, lambda column: self._node(x, blocks, column), blocks[0])
 
-    def _computed(self, index: int, read: Tensor, plan: Plan) -> Tensor:
+    def _computed(self, index: int, read: Tensor, mixture: Mixture) -> Tensor:
         ops = self.ops[index]
-        return weighted_sum(plan, index, lambda column: ops[column](read), read)  # type: ignore[index]
+        return weighted_sum(mixture, index, lambda column: ops[column](read), read)  # type: ignore[index]
 
 
 class ChoiceBackbone(Backbone):
@@ -115,11 +115,11 @@ class ChoiceBackbone(Backbone):
         self.widths[-1] = channels
         self.auxiliary_at = 2 * cells - 1
 
-    def cells_outputs(self, x: Tensor, plans: Sequence[Plans] | None = None) -> Iterator[Tensor]:
-        assert plans is not None, "a supernet weighs what it computes"
+    def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
+        assert mixtures is not None, "a supernet weighs what it computes"
         x = self.stem(x)
         for index, cell in enumerate(self.cells):
             if index and index % self.per_stack == 0:
                 x = F.max_pool2d(x, 2, ceil_mode=True)
-            x = self.run(cell, x, plans[index])
+            x = self.run(cell, x, mixtures[index])
             yield x if index < len(self.cells) - 1 else self.last(F.relu(x))

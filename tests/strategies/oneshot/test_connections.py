@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.spaces.supernet import plan
+from nas_lightning.spaces.supernet import mixture
 from nas_lightning.strategies import OneShot
 from nas_lightning.strategies.oneshot.connections.auxiliary_skip import AuxiliarySkip, with_skip
 from nas_lightning.strategies.oneshot.samplers.gumbel import Gumbel
@@ -18,7 +18,7 @@ def test_a_cell_with_it_is_the_sum_that_the_paper_writes(generator):
     graph, group = supernet.backbone.stages[0][0].graph, space.groups["cell"]
     weights = torch.rand(6, 5, generator=generator, dtype=torch.float64)
     x = torch.randn(2, 3, 5, 5, generator=generator, dtype=torch.float64)
-    found = graph([x], plan(with_skip(weights, 0.7, group)))
+    found = graph([x], mixture(with_skip(weights, 0.7, group)))
     nodes = [x]
     for target in range(1, 4):
         total = torch.zeros_like(x)
