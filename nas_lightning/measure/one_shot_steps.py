@@ -39,7 +39,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     space = NasBench201()
-    supernets = {k: space.supernet(in_channels=3, num_classes=10, cells=1, partial=k) for k in (1, 4)}
+    supernets = {
+        k: space.supernet(in_channels=3, num_classes=10, channels=16, cells=1, partial=k) for k in (1, 4)
+    }
     x, y = torch.randn(options.batch, 3, 32, 32), torch.randint(10, (options.batch,))
     batch = {"train": (x, y), "valid": (x, y)}
     works: dict[str, Callable[[], object]] = {}

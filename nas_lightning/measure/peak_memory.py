@@ -41,7 +41,7 @@ def measure(way: str, step: str, batch: int) -> float:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     space = DartsSpace()
-    supernet = space.supernet(in_channels=3, num_classes=10)
+    supernet = space.supernet(in_channels=3, num_classes=10, channels=16, cells=8)
     supernet.backbone.checkpointed = way == "checkpointed"
     net = PlainSupernet(supernet, space.group.edges, space.group.ops) if way == "published" else supernet
     arch = {name: torch.nn.Parameter(1e-3 * torch.randn(group.shape)) for name, group in space.groups.items()}

@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     space = DartsSpace()
-    supernet = space.supernet(in_channels=3, num_classes=10)
+    supernet = space.supernet(in_channels=3, num_classes=10, channels=16, cells=8)
     x, y = torch.randn(options.batch, 3, 32, 32), torch.randint(10, (options.batch,))
     strategies = {
         "DARTS": Darts(space, supernet),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.passes.layers import CONVOLUTIONS
 from nas_lightning.metrics.passes.shared import Needs, Passes
 
 
@@ -30,10 +31,10 @@ class Fisher(Metric):
     def compute(self, passes: Passes) -> Tensor:
         total = torch.zeros((), dtype=torch.float64)
         for call, gradient in passes.saliency:
-            if type(call.layer) not in (nn.Conv2d, nn.Linear):
+            if type(call.layer) not in (*CONVOLUTIONS, nn.Linear):
                 continue
             # channels first: (m, c, …); a linear layer's are last
-            axes = tuple(range(2, gradient.dim())) if type(call.layer) is nn.Conv2d else ()
+            axes = tuple(range(2, gradient.dim())) if type(call.layer) in CONVOLUTIONS else ()
             products = call.saved_output() * gradient
             products = products.sum(dim=axes) if axes else products
             total += (products.double() ** 2).mean(dim=0).sum().cpu() / 2

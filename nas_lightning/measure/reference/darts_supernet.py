@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nas_lightning.spaces.darts.network import DartsBackbone, DartsCell
 from nas_lightning.spaces.ops import NONE, SEARCH_NORM, NeedsReLU, build_op
+from nas_lightning.spaces.ops.depthwise import DepthwiseConv2d
 from nas_lightning.spaces.supernet import Supernet
 
 
@@ -36,8 +37,25 @@ class Zero(nn.Module):
 def _op(name: str, channels: int, stride: int) -> nn.Module:
     if name == NONE:
         return Zero(stride)
-    op = build_op(name, channels, stride, SEARCH_NORM)
+    op = with_plain_convolutions(build_op(name, channels, stride, SEARCH_NORM))
     return nn.Sequential(nn.ReLU(), op) if isinstance(op, NeedsReLU) else op
+
+
+def with_plain_convolutions(network: nn.Module) -> nn.Module:
+    """The network, whose depthwise convolutions have torch's own gradients from now on."""
+    for parent in list(network.modules()):
+        for key, layer in parent.named_children():
+            if isinstance(layer, DepthwiseConv2d):
+                setattr(parent, key, _plain(layer))
+    return network
+
+
+def _plain(layer: DepthwiseConv2d) -> nn.Conv2d:
+    size, dilation, channels = layer.kernel_size[0], layer.dilation[0], layer.in_channels
+    padding = dilation * (size // 2)
+    plain = nn.Conv2d(channels, channels, size, 1, padding, dilation, groups=channels, bias=False)
+    plain.weight = layer.weight
+    return plain
 
 
 class PlainCell(nn.Module):

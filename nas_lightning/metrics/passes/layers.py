@@ -18,9 +18,12 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
+from nas_lightning.spaces.ops.depthwise import DepthwiseConv2d
+
 Rule = Callable[[nn.Module, Tensor, Tensor], Iterator[Tensor]]
 """(layer, input, gradient of the output) → one row per sample, in blocks of columns: each (m, columns)."""
 
+CONVOLUTIONS = (nn.Conv2d, DepthwiseConv2d)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 _BLOCK = 2**23  # entries of a block: what bounds the memory for the widest layers
@@ -88,10 +91,12 @@ def _norm_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     yield dz.flatten(2).sum(dim=2) if dz.dim() > 2 else dz
 
 
+_CONVOLUTION: Mapping[str, Rule] = {"weight": _conv2d_weight, "bias": _conv2d_bias}
 _NORM: Mapping[str, Rule] = {"weight": _norm_weight, "bias": _norm_bias}
 RULES: Mapping[type[nn.Module], Mapping[str, Rule]] = {
     nn.Linear: {"weight": _linear_weight, "bias": _linear_bias},
-    nn.Conv2d: {"weight": _conv2d_weight, "bias": _conv2d_bias},
+    nn.Conv2d: _CONVOLUTION,
+    DepthwiseConv2d: _CONVOLUTION,
     nn.BatchNorm1d: _NORM,
     nn.BatchNorm2d: _NORM,
 }

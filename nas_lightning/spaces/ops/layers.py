@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nas_lightning.spaces.ops.depthwise import DepthwiseConv2d
 from nas_lightning.spaces.ops.norm import Norm
 
 
@@ -107,11 +108,17 @@ def separable(channels: int, kernel: int, stride: int, dilation: int = 1) -> lis
         # Nothing is read of the pixels between. Without them there is no dilation, whose gradients together
         # with a stride take oneDNN ten to twenty times as long.
         return [Pick(stride), *separable(channels, kernel, stride=1)]
+    return [depthwise(channels, kernel, stride, dilation), nn.Conv2d(channels, channels, 1, bias=False)]
+
+
+def depthwise(channels: int, kernel: int, stride: int, dilation: int) -> nn.Conv2d:
+    """A convolution of each channel by itself."""
+    if stride == 1 and (kernel == 5 or (kernel, dilation) == (3, 2)):
+        return DepthwiseConv2d(channels, kernel, dilation)
     padding = dilation * (kernel // 2)
-    depthwise = nn.Conv2d(
+    return nn.Conv2d(
         channels, channels, kernel, stride, padding, dilation=dilation, groups=channels, bias=False
     )
-    return [depthwise, nn.Conv2d(channels, channels, 1, bias=False)]
 
 
 def weighted(op: nn.Module, x: Tensor, weight: Tensor) -> Tensor:
