@@ -1,0 +1,1 @@
+"""How long networks take on a device: measured for a few, predicted for a whole space, with error bars."""
