@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from nas_lightning.data.base import ImageData
+from nas_lightning.data.own import OwnData
 from nas_lightning.data.search import SearchData
 from nas_lightning.data.sets.cifar import Cifar10, Cifar100
 from nas_lightning.data.sets.digits import Digits
@@ -24,6 +25,7 @@ __all__ = [
     "ImageFolder",
     "ImageNet",
     "ImageNet16",
+    "OwnData",
     "SearchData",
     "TinyImageNet",
 ]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Annotated
 
 import pytorch_lightning as pl
@@ -15,33 +14,16 @@ import torch
 
 from nas_lightning.checks import PositiveInt, Share, at_least, checked
 from nas_lightning.data.augment import Augment
-from nas_lightning.data.loaders import Batch, EpochLoader, EvalLoader, TrainBatches, plain_batches
-from nas_lightning.data.order import HOLD_OUT, SUBSET, stratified_split
+from nas_lightning.data.contents import Contents, check_contents
+from nas_lightning.data.evaluation import EvalLoader
+from nas_lightning.data.loaders import Batch, EpochLoader, PairedBatches, TrainBatches
+from nas_lightning.data.order import HOLD_OUT, SEARCH_SPLIT, SUBSET, stratified_split
 from nas_lightning.data.samples import Samples
 from nas_lightning.errors import InputError
-from nas_lightning.randomness import generator
+from nas_lightning.randomness import generator, seed_of
 
 Classes = Annotated[int, at_least(2)]
 """How many classes there are to tell apart."""
-
-
-@dataclass(frozen=True)
-class Contents:
-    """A data set as its `load` returns it.
-
-    Args:
-        train: the training images.
-        test: the test images.
-        classes: the names of the classes, in the order of their labels.
-        mean: of each channel, as a fraction of the largest value.
-        std: of each channel, as a fraction of the largest value.
-    """
-
-    train: Samples
-    test: Samples
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
 
 
 class ImageData(pl.LightningDataModule, ABC):
@@ -123,7 +105,7 @@ class ImageData(pl.LightningDataModule, ABC):
         if self._contents is None:
             self.fetch()
             contents = self.load()
-            _check_contents(contents, self.name)
+            check_contents(contents, self.name)
             self._contents = contents
         return self._contents
 
@@ -224,20 +206,30 @@ class ImageData(pl.LightningDataModule, ABC):
 
     def train_batches(self, count: int, seed: int = 0, batch_size: int | None = None) -> list[Batch]:
         """`count` fixed batches of training images without augmentation, the same on every process."""
-        return plain_batches(self.batches(self.train, batch_size=batch_size), count, seed)
+        return self.batches(self.train, batch_size=batch_size).plain(count, seed)
 
-
-def _check_contents(contents: Contents, name: str) -> None:
-    classes = len(contents.classes)
-    if classes < 2:
-        raise InputError("expected images of at least 2 classes", got=classes, where=name)
-    for part, samples in (("training", contents.train), ("test", contents.test)):
-        if not len(samples):
-            raise InputError(f"expected {part} images", got="none", where=name)
-        low, high = int(samples.labels.min()), int(samples.labels.max())
-        if low < 0 or high >= classes:
-            raise InputError(
-                f"expected {part} labels from 0 to {classes - 1} for {classes} classes",
-                got=f"labels from {low} to {high}",
-                where=name,
+    def search_sides(
+        self, train_fraction: float, augment_valid: bool, batch_size: int | None
+    ) -> tuple[TrainBatches, TrainBatches]:
+        """Batches for the weights and for the architecture; see `SearchData`."""
+        everything = torch.arange(len(self.train))
+        train, valid = everything, everything
+        if train_fraction < 1:
+            random = generator(SEARCH_SPLIT, self.seed)
+            train, valid = stratified_split(self.train.labels, train_fraction, random)
+        sides = [
+            self.batches(
+                self.train.select(rows),
+                seed=seed_of(self.seed, number),
+                augment=augment,
+                batch_size=batch_size,
             )
+            for number, (rows, augment) in enumerate([(train, True), (valid, augment_valid)])
+        ]
+        for side in sides:
+            len(side)  # raises where it has no full batch
+        return sides[0], sides[1]
+
+    def pair(self, train: TrainBatches, valid: TrainBatches) -> PairedBatches:
+        """Both sides of a search, batch by batch."""
+        return PairedBatches(train, valid)

@@ -5,27 +5,34 @@ They are no `torch.utils.data.DataLoader`, so Lightning leaves their order alone
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from torch import Tensor
-
 from nas_lightning.data.augment import Augment, normalise
-from nas_lightning.data.order import AUGMENT, PLAIN, evaluation_rows, rank_and_world, training_rows
+from nas_lightning.data.batches import Batch
+from nas_lightning.data.order import (
+    AUGMENT,
+    PLAIN,
+    BatchRows,
+    evaluation_rows,
+    rank_and_world,
+    training_rows,
+)
 from nas_lightning.data.samples import Samples
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator, seed_of
 
-Batch = tuple[Tensor, Tensor]  # (b, c, h, w) floats and (b,) labels
 T = TypeVar("T", covariant=True)
 
 
 class BatchSource(Protocol[T]):
     """What an `EpochLoader` hands out: any batch of any epoch, by its number."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Raises TypeError where nobody knows."""
 
-    def batches(self, epoch: int, start: int, count: int) -> Iterator[T]: ...
+    def batches(self, epoch: int, start: int, count: int | None = None) -> Iterator[T]:
+        """`count` batches from number `start`; None: to the end of the epoch."""
 
 
 class TrainBatches:
@@ -70,9 +77,15 @@ class TrainBatches:
             )
         return len(self.samples) // total
 
-    def batches(self, epoch: int, start: int, count: int) -> Iterator[Batch]:
+    @property
+    def images(self) -> int:
+        """How many samples there are."""
+        return len(self.samples)
+
+    def batches(self, epoch: int, start: int, count: int | None = None) -> Iterator[Batch]:
         """`count` batches from number `start`; past the end of the set comes its next shuffled pass."""
-        len(self)  # raises where the set has no full batch
+        left = len(self) - start  # raises where the set has no full batch
+        count = left if count is None else count
         size, (rank, world) = len(self.samples), rank_and_world()
         draws = list(training_rows(size, self.batch_size, self.seed, epoch, start, count, rank, world))
         read = self.samples.read(draws, random=self.augment is not None)
@@ -84,6 +97,37 @@ class TrainBatches:
             parameters = self.augment.parameters(draw.total, x.shape[2], x.shape[3], random)
             mine = parameters[draw.first : draw.first + len(x)]
             yield self.augment(x, mine, self.mean, self.std), y
+
+    # Without augmentation, the same on every process
+
+    def plain(self, count: int, seed: int = 0) -> list[Batch]:
+        """`count` shuffled batches."""
+        size = len(self.samples)
+        if self.batch_size > size:
+            raise InputError(f"expected a batch of at most {size} samples", got=self.batch_size)
+        draws = training_rows(size, self.batch_size, seed_of(PLAIN, seed), 0, 0, count, 0, 1)
+        return list(self._read(draws))
+
+    def plain_images(self, count: int, seed: int = 0) -> Batch:
+        """One batch of so many samples; fewer where there are fewer."""
+        size = min(count, len(self.samples))
+        draws = training_rows(len(self.samples), size, seed_of(PLAIN, seed), 0, 0, 1, 0, 1)
+        return next(self._read(draws))
+
+    def shuffled_pass(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+        """Full batches of one pass, smaller ones where there are not as many samples."""
+        size = len(self.samples)
+        batch = min(batch_size, size)
+        return self._read(training_rows(size, batch, seed, epoch, 0, size // batch, 0, 1))
+
+    def whole_pass(self) -> Iterator[Batch]:
+        """Every sample once, in order."""
+        size = len(self.samples)
+        return self._read(evaluation_rows(size, min(256, size), 0, 1))
+
+    def _read(self, draws: Iterable[BatchRows]) -> Iterator[Batch]:
+        for x, y in self.samples.read(list(draws), random=False):
+            yield normalise(x, self.mean, self.std), y
 
 
 class PairedBatches:
@@ -100,8 +144,9 @@ class PairedBatches:
     def __len__(self) -> int:
         return max(len(self.train), len(self.valid))
 
-    def batches(self, epoch: int, start: int, count: int) -> Iterator[dict[str, Batch]]:
+    def batches(self, epoch: int, start: int, count: int | None = None) -> Iterator[dict[str, Batch]]:
         """`{"train": (x, y), "valid": (x, y)}`."""
+        count = len(self) - start if count is None else count
         sides = (side.batches(epoch, start, count) for side in (self.train, self.valid))
         for train, valid in zip(*sides, strict=True):
             yield {"train": train, "valid": valid}
@@ -124,6 +169,8 @@ class EpochLoader(Generic[T]):
         self.epoch = 0
         self._handed_out = 0
         self._resume_at = 0
+        self._ended = False
+        self._counted: int | None = None  # batches of an epoch whose length nobody else knows
 
     @property
     def sampler(self) -> EpochLoader[T]:
@@ -136,61 +183,46 @@ class EpochLoader(Generic[T]):
             self.epoch, self._handed_out, self._resume_at = epoch, 0, 0
 
     def __len__(self) -> int:
-        return len(self.source)
+        """Raises TypeError where nobody knows."""
+        return len(self.source) if self._counted is None else self._counted
 
     def __iter__(self) -> Iterator[T]:
         start, self._resume_at = self._resume_at, 0
-        self._handed_out = start
-        for batch in self.source.batches(self.epoch, start, len(self) - start):
+        self._handed_out, self._ended = start, False
+        left = None if self.length is None else self.length - start
+        for batch in self.source.batches(self.epoch, start, left):
             self._handed_out += 1
             yield batch
+        self._ended = True
 
-    def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its batches were handed out."""
-        return {"epoch": self.epoch, "batches": self._handed_out, "length": len(self)}
+    @property
+    def length(self) -> int | None:
+        """The batches of an epoch; None where nobody knows."""
+        try:
+            return len(self)
+        except TypeError:
+            return None
+
+    def state_dict(self) -> dict[str, int | None]:
+        """The epoch, and how many of its batches were handed out and used."""
+        length, ahead = self.length, 0
+        if length is None and self._ended:
+            length = self._handed_out
+        elif length is None:
+            ahead = min(self._handed_out, 1)  # Lightning looks for a next one
+        return {"epoch": self.epoch, "batches": self._handed_out - ahead, "length": length}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was saved."""
-        unfinished = 0 < state["batches"] < state["length"]
-        if unfinished and state["length"] != len(self):
+        length = state["length"]
+        if self.length is None and state["batches"] == length:
+            self._counted = length
+        unfinished = state["batches"] > 0 and (length is None or state["batches"] < length)
+        if unfinished and length != self.length:
             raise InputError(
-                f"expected epochs of {state['length']} batches to go on within one",
-                got=len(self),
+                f"expected epochs of {length} batches to go on within one",
+                got=self.length,
                 where="resume",
             )
         self.epoch = state["epoch"]
         self._handed_out = self._resume_at = state["batches"] if unfinished else 0
-
-
-class EvalLoader:
-    """Every sample exactly once, in order and without augmentation; each process reads its own share.
-
-    Args:
-        samples: some of a data set.
-        batch_size: images of a batch of one process.
-        mean: of each channel, as a fraction of the largest value.
-        std: of each channel, as a fraction of the largest value.
-    """
-
-    def __init__(
-        self, samples: Samples, batch_size: int, mean: tuple[float, ...], std: tuple[float, ...]
-    ) -> None:
-        self.samples, self.batch_size, self.mean, self.std = samples, batch_size, mean, std
-
-    def __len__(self) -> int:
-        return len(evaluation_rows(len(self.samples), self.batch_size, *rank_and_world()))
-
-    def __iter__(self) -> Iterator[Batch]:
-        draws = evaluation_rows(len(self.samples), self.batch_size, *rank_and_world())
-        for x, y in self.samples.read(draws, random=False):
-            yield normalise(x, self.mean, self.std), y
-
-
-def plain_batches(source: TrainBatches, count: int, seed: int) -> list[Batch]:
-    """`count` shuffled batches without augmentation, the same on every process."""
-    size = len(source.samples)
-    if source.batch_size > size:
-        raise InputError(f"expected a batch of at most {size} samples", got=source.batch_size)
-    draws = training_rows(size, source.batch_size, seed_of(PLAIN, seed), 0, 0, count, 0, 1)
-    read = source.samples.read(draws, random=False)
-    return [(normalise(x, source.mean, source.std), y) for x, y in read]

@@ -1,82 +1,122 @@
-"""A data set as a search uses it: its training images in two disjoint parts, and never its test images."""
+"""Data as a search uses it: in two disjoint parts, and never the test images."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Protocol
 
 import pytorch_lightning as pl
 import torch
 
 from nas_lightning.checks import PositiveInt, above, at_most, checked
 from nas_lightning.data.base import ImageData
-from nas_lightning.data.loaders import Batch, EpochLoader, PairedBatches, TrainBatches, plain_batches
-from nas_lightning.data.order import SEARCH_SPLIT, stratified_split
-from nas_lightning.randomness import generator, seed_of
+from nas_lightning.data.batches import Batch, check_images, is_read, read_batch
+from nas_lightning.data.labels import class_labels
+from nas_lightning.data.loaders import EpochLoader
+from nas_lightning.data.own import OwnData
+from nas_lightning.errors import InputError
+
+
+class Side(Protocol):
+    """The batches of one side of a search, for the weights or for the architecture.
+
+    The methods give batches that are the same on every process and, where the data are ours, not augmented.
+    """
+
+    @property
+    def images(self) -> int:
+        """How many samples there are."""
+
+    def __len__(self) -> int:
+        """The batches of one process in a pass; raises TypeError where nobody knows."""
+
+    def plain(self, count: int, seed: int = 0) -> list[Batch]:
+        """`count` batches."""
+
+    def plain_images(self, count: int, seed: int = 0) -> Batch:
+        """One batch of so many samples; fewer where there are fewer."""
+
+    def shuffled_pass(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+        """One pass in an order of the epoch's."""
+
+    def whole_pass(self) -> Iterator[Batch]:
+        """Every sample once."""
 
 
 class SearchData(pl.LightningDataModule):
     """Batches `{"train": (x, y), "valid": (x, y)}` for the weights and for the architecture.
 
-    An epoch is one pass over the larger side.
+    An epoch is one pass over the larger side. It takes one of our data sets, whose training images it
+    divides; any `LightningDataModule`, whose training and validation loaders are the sides; two loaders; two
+    data sets, or one that it divides; arrays; a `CombinedLoader`.
 
     Args:
-        data: the data set.
+        data: the data set, the data module, or what the weights learn from.
+        valid: what the architecture learns from, beside loaders, data sets or arrays.
         train_fraction: part of the training images that is for the weights, the others are for the
             architecture; 1 stands for a single level: both sides are the whole training set, in different
-            orders.
+            orders. Where data come with a validation part of their own nothing is divided.
         augment_valid: treat the validation side like training images, as published code does.
         batch_size: images of a step of one process; None: the data set's.
+        **own: what `OwnData` is told of data that are not ours, such as `num_classes`, `inputs` and `sides`.
 
     >>> from nas_lightning.data import Digits
     >>> search = SearchData(Digits(batch_size=32), train_fraction=0.7)
-    >>> [len(side.samples) for side in search.sides], len(search.train_dataloader())
+    >>> [side.images for side in search.sides], len(search.train_dataloader())
     ([1007, 431], 31)
     """
 
     @checked
     def __init__(
         self,
-        data: ImageData,
+        data: Any,
+        valid: Any = None,
         train_fraction: Annotated[float, above(0), at_most(1)] = 0.5,
         augment_valid: bool = False,
         batch_size: PositiveInt | None = None,
+        **own: Any,
     ) -> None:
         super().__init__()
-        self.data, self.train_fraction, self.augment_valid = data, train_fraction, augment_valid
-        self.batch_size = data.batch_size if batch_size is None else batch_size
-        self._sides: tuple[TrainBatches, TrainBatches] | None = None
+        self.data = as_data(data, valid, **own)
+        self.train_fraction, self.augment_valid = train_fraction, augment_valid
+        self._batch_size = batch_size
+        self._sides: tuple[Any, Any] | None = None
+        self._valid_count: int | None = None
 
     @property
-    def sides(self) -> tuple[TrainBatches, TrainBatches]:
-        """Batches for the weights and for the architecture."""
+    def batch_size(self) -> int:
+        """Images of a step of one process."""
+        return self.data.batch_size if self._batch_size is None else self._batch_size
+
+    @batch_size.setter
+    def batch_size(self, size: int) -> None:
+        self._batch_size, self._sides, self._valid_count = size, None, None
+
+    @property
+    def sides(self) -> tuple[Any, Any]:
+        """Batches for the weights and for the architecture, each a `Side`."""
         if self._sides is None:
-            samples = self.data.train
-            everything = torch.arange(len(samples))
-            train, valid = everything, everything
-            if self.train_fraction < 1:
-                random = generator(SEARCH_SPLIT, self.data.seed)
-                train, valid = stratified_split(samples.labels, self.train_fraction, random)
-            sides = [
-                self.data.batches(
-                    samples.select(rows),
-                    seed=seed_of(self.data.seed, number),
-                    augment=augment,
-                    batch_size=self.batch_size,
-                )
-                for number, (rows, augment) in enumerate([(train, True), (valid, self.augment_valid)])
-            ]
-            for side in sides:
-                len(side)  # raises where it has no full batch
-            self._sides = (sides[0], sides[1])
+            settings = (self.train_fraction, self.augment_valid, self._batch_size)
+            self._sides = self.data.search_sides(*settings)
         return self._sides
 
     @property
-    def train(self) -> TrainBatches:
+    def train(self) -> Any:
         return self.sides[0]
 
     @property
-    def valid(self) -> TrainBatches:
+    def valid(self) -> Any:
         return self.sides[1]
+
+    @property
+    def valid_count(self) -> int:
+        """The batches of one process in a pass over the architecture's side, counted where nobody knows."""
+        if self._valid_count is None:
+            try:
+                self._valid_count = len(self.valid)
+            except TypeError:
+                self._valid_count = sum(1 for _ in self.valid.whole_pass())
+        return self._valid_count
 
     # What the data set says of itself
 
@@ -101,21 +141,58 @@ class SearchData(pl.LightningDataModule):
     # Lightning's hooks
 
     def prepare_data(self) -> None:
-        self.data.fetch()
+        self.data.prepare_data()
 
     def setup(self, stage: str | None = None) -> None:
         """Read the training images and split them; the test images stay where they are."""
         _ = self.sides
 
     def train_dataloader(self) -> EpochLoader[dict[str, Batch]]:
-        return EpochLoader(PairedBatches(*self.sides))
+        return EpochLoader(self.data.pair(*self.sides))
 
     # Fixed batches without augmentation, for metrics and for batch-norm statistics
 
     def train_batches(self, count: int, seed: int = 0) -> list[Batch]:
         """`count` batches of the weights' side, the same on every process."""
-        return plain_batches(self.train, count, seed)
+        batches: list[Batch] = self.train.plain(count, seed)
+        return batches
 
     def valid_batches(self, count: int, seed: int = 0) -> list[Batch]:
         """`count` batches of the architecture's side, the same on every process."""
-        return plain_batches(self.valid, count, seed)
+        batches: list[Batch] = self.valid.plain(count, seed)
+        return batches
+
+
+def as_data(data: Any, valid: Any = None, test: Any = None, **own: Any) -> Any:
+    """Our data set as it is; what is not ours as `OwnData`, which is told the rest."""
+    if isinstance(data, SearchData):
+        raise InputError("expected data, and no SearchData around a SearchData", got=type(data).__name__)
+    if not isinstance(data, (ImageData, OwnData)):
+        return OwnData(data, valid, test, **own)
+    extra = [name for name, value in {"valid": valid, "test": test, **own}.items() if value is not None]
+    if extra:
+        expected = "expected a data set alone, which says all else itself"
+        raise InputError(expected, got=", ".join(extra), where=type(data).__name__)
+    return data
+
+
+def read_sides(batch: Any, dtype: torch.dtype) -> Mapping[str, Batch]:
+    """Both sides as (x, y), as `SearchData` gives them, also where loaders were paired without it."""
+    if not isinstance(batch, Mapping) or batch.get("train") is None or batch.get("valid") is None:
+        got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
+        expected = "expected batches with the sides 'train' and 'valid': SearchData(…) around the data"
+        raise InputError(expected, got=got, where="the training data")
+    return {name: side if is_read(side) else _read_side(side, dtype) for name, side in batch.items()}
+
+
+def _read_side(side: Any, dtype: torch.dtype) -> Batch:
+    x, y = read_batch(side)
+    check_images(x, y)
+    return x.to(dtype), class_labels(y)
+
+
+def check_search_data(data: Any, where: str) -> None:
+    """Raise unless a strategy was given its data as a search has them: with fixed batches of both sides."""
+    if not callable(getattr(data, "valid_batches", None)):
+        expected = "expected SearchData(…) around the data, which the search is then fitted with, too"
+        raise InputError(expected, got=type(data).__name__, where=where)

@@ -24,7 +24,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nas_lightning.data.augment import normalise
 from nas_lightning.data.base import ImageData
-from nas_lightning.data.loaders import EvalLoader
+from nas_lightning.data.evaluation import EvalLoader
 from nas_lightning.data.order import evaluation_rows
 from nas_lightning.data.samples import Samples
 from nas_lightning.ensembles.ensemble import Ensemble

@@ -12,9 +12,8 @@ from torch.nn.utils import clip_grad_norm_
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
-from nas_lightning.data.augment import normalise
-from nas_lightning.data.loaders import Batch, TrainBatches
-from nas_lightning.data.order import BatchRows, evaluation_rows, rank_and_world, training_rows
+from nas_lightning.data.batches import Batch
+from nas_lightning.data.order import rank_and_world
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import place_batches
@@ -90,25 +89,16 @@ class ShortTraining:
             with torch.no_grad():
                 logits = [(network(x), y) for x, y in place_batches(network, self._valid())]
         correct = sum(int((z.argmax(dim=1) == y).sum()) for z, y in logits if bool(z.isfinite().all()))
-        return 100 * correct / len(self.data.valid.samples)
+        return 100 * correct / sum(len(y) for _, y in logits)
 
     def seconds(self, genotype: Genotype) -> None:
         """The clock says it."""
 
     def _train(self, epoch: int) -> Iterator[Batch]:
-        size = len(self.data.train.samples)
-        batch = min(self.data.batch_size * rank_and_world()[1], size)
-        draws = training_rows(size, batch, self.seed, epoch, 0, size // batch, 0, 1)
-        return self._read(self.data.train, list(draws))
+        return self.data.train.shuffled_pass(epoch, self.data.batch_size * rank_and_world()[1], self.seed)
 
     def _valid(self) -> Iterator[Batch]:
-        size = len(self.data.valid.samples)
-        return self._read(self.data.valid, evaluation_rows(size, min(256, size), 0, 1))
-
-    def _read(self, side: TrainBatches, draws: list[BatchRows]) -> Iterator[Batch]:
-        """Images as they are, on whatever process."""
-        for x, y in side.samples.read(draws, random=False):
-            yield normalise(x, side.mean, side.std), y
+        return self.data.valid.whole_pass()
 
 
 def build_objective(

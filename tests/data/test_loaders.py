@@ -122,7 +122,9 @@ def test_evaluation_is_the_set_in_order_without_augmentation():
 # Several processes
 
 
-@pytest.mark.parametrize("make", [fake, lambda **k: SearchData(fake(**k), 0.7)], ids=["plain", "search"])
+@pytest.mark.parametrize(
+    "make", [fake, lambda **k: SearchData(fake(**k), train_fraction=0.7)], ids=["plain", "search"]
+)
 def test_two_processes_see_the_halves_of_what_one_sees(make, monkeypatch):
     whole = list(make(batch_size=6).train_dataloader())
     halves = []

@@ -21,7 +21,8 @@ from torch.optim import SGD, Optimizer
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
-from nas_lightning.data.loaders import Batch, plain_batches
+from nas_lightning.data.batches import Batch
+from nas_lightning.data.search import check_search_data
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
@@ -92,6 +93,7 @@ class BlackBox(Strategy):
     ) -> None:
         super().__init__(space, seed)
         self.automatic_optimization = False
+        check_search_data(data, type(self).__name__)
         self.network, self.data = network, data
         self.images, self.workers, self.seed = images, workers, seed
         self.pool = None if pool is None else Path(pool)
@@ -198,10 +200,8 @@ class BlackBox(Strategy):
 
     def _batch(self) -> Batch:
         """Images of the weights' side without augmentation, the same in every round and process."""
-        samples = self.data.train.samples
-        size = min(self.images, len(samples))
-        (batch,) = plain_batches(self.data.data.batches(samples, batch_size=size), 1, self.seed)
-        return batch[0].to(self.device), batch[1].to(self.device)
+        x, y = self.data.train.plain_images(self.images, self.seed)
+        return x.to(self.device), y.to(self.device)
 
     def _on_device(self, genotype: Genotype) -> nn.Module:
         return _built(self.network, self.device, genotype)

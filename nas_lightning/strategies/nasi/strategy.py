@@ -22,6 +22,7 @@ from torch.optim import SGD, Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
+from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.passes.initialise import initialise
@@ -100,6 +101,7 @@ class Nasi(Strategy):
     ) -> None:
         super().__init__(space, seed)
         self.automatic_optimization = False
+        check_search_data(data, type(self).__name__)
         self.supernet, self.data = supernet, data
         initialise(supernet, "lecun", self.generator)
         self.theta = parameters_without_biases(supernet)
@@ -115,7 +117,7 @@ class Nasi(Strategy):
         self.register_buffer("trace_sum", torch.zeros(()))  # Σ_{s<t} t(A_s)
 
     def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
-        x, y = self.step_batch(batch["train"])
+        x, y = self.step_batch(read_sides(batch, self.theta[0].dtype)["train"])
         if not self.nu0:
             self.nu0.fill_(self.mean_trace(x, y))
         G, values = self.sample_gradient(x, y)

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, PositiveFloat, Share, checked
 from nas_lightning.data import SearchData
+from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
@@ -71,6 +72,7 @@ class PosteriorTraining(WeightSharing):
         super().__init__(space, supernet, **weight_sharing)
         if best_response and posterior_share:
             raise InputError("expected 0 with best_response=true", got=posterior_share, where=_WHERE)
+        check_search_data(data, type(self).__name__)
         self.data = data
         self.posterior_share, self.best_response = posterior_share, best_response
         self.arch_lr, self.arch_weight_decay = arch_lr, arch_weight_decay
@@ -101,9 +103,9 @@ class PosteriorTraining(WeightSharing):
         if not self.in_posterior:
             super().training_step(batch, batch_idx)
             return
-        batches = min(len(self.data.valid), int(self.trainer.num_training_batches))
+        batches = int(min(self.data.valid_count, self.trainer.num_training_batches))
         if batch_idx < batches:  # an epoch of the posterior is one pass over its images
-            self.waiting.append(batch)
+            self.waiting.append(read_sides(batch, self.weight_list[0].dtype))
             if len(self.waiting) == self.accumulate_grad_batches or batch_idx == batches - 1:
                 waiting, self.waiting = self.waiting, []
                 self.step(waiting)
@@ -154,7 +156,7 @@ class PosteriorTraining(WeightSharing):
     def images(self) -> float:
         """m."""
         count = self.likelihood_images
-        return len(self.data.valid.samples) if count is None else count
+        return self.data.valid.images if count is None else count
 
     def configure_optimizers(self) -> list[Optimizer]:
         arch = build_optimizer(

@@ -106,7 +106,7 @@ class Nesbs(PosteriorTraining):
         """Sample the sets and judge them; what is drawn depends on the seed and the step alone."""
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + self.trainer.global_step)
         world = self.trainer.world_size
-        count = len(self.data.valid)
+        count = self.data.valid_count
         if self.valid_batches is not None:
             count = min(count, self.valid_batches)
         batches = self.data.valid_batches(count * world)[self.global_rank :: world]

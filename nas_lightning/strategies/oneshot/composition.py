@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nas_lightning.data import SearchData
+from nas_lightning.data.search import check_search_data
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.oneshot.arch_steps.adam import Adam
@@ -110,6 +111,8 @@ class Composition:
         if self.selection is not None and data is None:
             expected = "expected data with validation images, which the selection judges on"
             raise InputError(expected, where="data")
+        if data is not None:
+            check_search_data(data, "data")
 
     def _check_paths(self) -> None:
         """Without parameters there is nothing to learn, and a search of the supernet instead."""

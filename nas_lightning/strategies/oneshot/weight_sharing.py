@@ -13,6 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Share, checked
+from nas_lightning.data.search import read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import Batch
 from nas_lightning.spaces.base import SearchSpace
@@ -92,13 +93,7 @@ class WeightSharing(Strategy):
         return {}
 
     def training_step(self, batch: SearchBatch, batch_idx: int) -> None:
-        if not isinstance(batch, Mapping):
-            raise InputError(
-                "expected batches with the sides 'train' and 'valid': SearchData, or a CombinedLoader",
-                got=type(batch).__name__,
-                where="the training data",
-            )
-        self.waiting.append(batch)
+        self.waiting.append(read_sides(batch, self.weight_list[0].dtype))
         if len(self.waiting) == self.accumulate_grad_batches or self.trainer.is_last_batch:
             batches, self.waiting = self.waiting, []
             self.step(batches)

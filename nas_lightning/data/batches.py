@@ -1,0 +1,152 @@
+"""One reader of batches: whatever form a loader gives them in, here they become (inputs, targets).
+
+>>> pixels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+>>> x, y = read_batch({"pixel_values": pixels, "labels": torch.ones(2, 1)})
+>>> x.dtype, tuple(x.shape), tuple(y.shape)
+(torch.float32, (2, 3, 4, 4), (2, 1))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nas_lightning.errors import InputError
+
+Batch = tuple[Tensor, Tensor]
+INPUTS = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs", "data")
+TARGETS = ("label", "labels", "target", "targets", "y", "mask", "masks")
+_WHERE = "a batch"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How batches, or samples, of a loader become inputs and targets.
+
+    Args:
+        inputs: the name or place of the inputs; None: one of `INPUTS`, or the first.
+        targets: the name or place of the targets; None: one of `TARGETS`, or the second.
+        convert: (what the loader gives) → (inputs, targets), instead of looking for them.
+
+    >>> read = Reader(inputs="scan", targets="grade")
+    >>> read.pair({"scan": [0.5], "grade": 2, "patient": "A"})
+    ([0.5], 2)
+    """
+
+    inputs: str | int | None = None
+    targets: str | int | None = None
+    convert: Callable[[Any], tuple[Any, Any]] | None = None
+
+    def __call__(self, batch: Any) -> Batch:
+        """(b, c, h, w) floats and what the targets are, as tensors."""
+        return read_batch(batch, self)
+
+    def pair(self, batch: Any) -> tuple[Any, Any]:
+        """The inputs and the targets, as they are."""
+        if self.convert is not None:
+            return _check_pair(self.convert(batch))
+        named = _entries(batch)
+        if named is not None and (isinstance(batch, Mapping) or self._knows(named)):
+            return _named(named, self.inputs, INPUTS), _named(named, self.targets, TARGETS)
+        if not isinstance(batch, Sequence) or isinstance(batch, (str, bytes)) or len(batch) < 2:
+            got = "inputs alone" if isinstance(batch, Tensor) else type(batch).__name__
+            raise InputError("expected (inputs, targets) or a dict of them", got=got, where=_WHERE)
+        first = self.inputs if isinstance(self.inputs, int) else 0
+        return batch[first], batch[self.targets if isinstance(self.targets, int) else 1]
+
+    def _knows(self, named: Mapping[str, Any]) -> bool:
+        """Whether the fields of an object that also has places are called as inputs and targets are."""
+        return all(
+            any(name in named for name in names)
+            for names in ((self.inputs, *INPUTS), (self.targets, *TARGETS))
+        )
+
+
+def read_batch(batch: Any, reader: Reader | None = None) -> Batch:
+    """Inputs as 32-bit floats, bytes from 0 to 1, and targets as they are; both tensors."""
+    x, y = (reader or Reader()).pair(batch)
+    return as_floats(as_tensor(x, "inputs")), as_tensor(y, "targets")
+
+
+def as_tensor(value: Any, what: str) -> Tensor:
+    """A tensor of what is one, or an array, or numbers."""
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        where = f"the {what} of {_WHERE}"
+        raise InputError("expected a tensor or an array", got=type(value).__name__, where=where) from None
+
+
+def as_floats(x: Tensor) -> Tensor:
+    """Images as 32-bit floats; bytes from 0 to 1, other whole numbers as they are.
+
+    >>> as_floats(torch.tensor([0, 255], dtype=torch.uint8))
+    tensor([0., 1.])
+    """
+    if x.dtype == torch.uint8:
+        return x.float() / 255
+    if x.is_complex():
+        raise InputError("expected real inputs", got=x.dtype, where=_WHERE)
+    return x.float()
+
+
+def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> None:
+    """Raise unless these are labelled images (b, c, h, w), of as many channels as `image` has."""
+    shape = tuple(x.shape)
+    if x.dim() != 4:
+        fix = {2: "", 3: "; unsqueeze(1) makes grey images of (b, h, w), unsqueeze(2) of series (b, c, t)"}
+        raise InputError(f"expected images (b, c, h, w){fix.get(x.dim(), '')}", got=shape, where=_WHERE)
+    if y.dim() and len(y) != len(x):
+        raise InputError(f"expected a target for each of {len(x)} images", got=tuple(y.shape), where=_WHERE)
+    if image is not None and shape[1] != image[0]:
+        last = "; these seem to have their channels last" if shape[-1] == image[0] else ""
+        raise InputError(
+            f"expected images of {image[0]} channels (b, c, h, w){last}", got=shape, where=_WHERE
+        )
+
+
+def is_read(batch: Any) -> bool:
+    """Whether a batch is what a reader would make of it."""
+    return (
+        type(batch) in (tuple, list)
+        and len(batch) == 2
+        and isinstance(batch[0], Tensor)
+        and isinstance(batch[1], Tensor)
+        and batch[0].is_floating_point()
+        and (batch[1].dtype == torch.long and batch[1].dim() == 1)
+    )
+
+
+def _entries(batch: Any) -> Mapping[str, Any] | None:
+    """The entries of what has names: a mapping, a named tuple, a data class."""
+    if isinstance(batch, Mapping):
+        return batch
+    if isinstance(batch, tuple) and hasattr(batch, "_asdict"):
+        fields: Mapping[str, Any] = batch._asdict()
+        return fields
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        return vars(batch)
+    return None
+
+
+def _named(entries: Mapping[str, Any], name: str | int | None, usual: Sequence[str]) -> Any:
+    names = usual if name is None else [name]
+    for candidate in names:
+        if candidate in entries:
+            return entries[candidate]  # type: ignore[index]  # a place may be a dict's key
+    which = "inputs" if usual is INPUTS else "targets"
+    expected = f"expected one of {', '.join(map(str, names))}, or {which}=NAME"
+    raise InputError(expected, got=", ".join(map(str, entries)), where=_WHERE)
+
+
+def _check_pair(pair: Any) -> tuple[Any, Any]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InputError("expected (inputs, targets) of the reader", got=type(pair).__name__, where=_WHERE)
+    return pair[0], pair[1]

@@ -1,0 +1,158 @@
+"""What people give as data, as loaders of its parts; here of a data module.
+
+Nothing is asked of a data module but what Lightning promises.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytorch_lightning as pl
+from pytorch_lightning.utilities import CombinedLoader
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+from nas_lightning.data.batches import Batch, Reader
+from nas_lightning.errors import InputError
+
+VALID = ("valid", "val", "validation")
+
+
+class Loaded(NamedTuple):
+    """A loader and how its batches are read.
+
+    Args:
+        loader: what can be iterated over.
+        read: a batch of it → (inputs, targets).
+    """
+
+    loader: Any
+    read: Callable[[Any], Batch]
+
+
+class Given(ABC):
+    """The parts of somebody's data."""
+
+    shortest = False
+    """Whether the shorter of two sides ends an epoch."""
+    batch_size: int | None = None
+    """Of data sets; None where somebody else's loaders have theirs."""
+
+    @abstractmethod
+    def part(self, name: str) -> Loaded | None:
+        """`train`, `valid` or `test`; None where there is none."""
+
+    @abstractmethod
+    def owners(self) -> list[Any]:
+        """The objects that may know their classes."""
+
+    def split(self, fraction: float, seed: int) -> tuple[Loaded, Loaded]:
+        """Two sides of the training part, where it can be divided."""
+        raise InputError(
+            "expected a validation part, which the architecture learns from: a val_dataloader, "
+            "SearchData(train, valid), or train_fraction=1 to use the training part for both",
+            got="none",
+            where="the data",
+        )
+
+    def resize(self, batch_size: int) -> None:
+        """Have batches of another size."""
+        raise InputError(
+            "expected data whose batch_size can be set: data sets, or a data module with that attribute",
+            got=batch_size,
+            where="batch_size",
+        )
+
+    def prepare(self) -> None:  # noqa: B027
+        """Download or the like, once."""
+
+    def setup(self, stage: str) -> None:  # noqa: B027
+        """Make the parts of `fit` or `test` ready."""
+
+
+class GivenModule(Given):
+    """A `LightningDataModule`.
+
+    Args:
+        module: as its user wrote it.
+        reader: how its batches are read.
+        sides: what its two sides are called, where its training loader has both.
+    """
+
+    def __init__(self, module: pl.LightningDataModule, reader: Reader, sides: Sequence[str]) -> None:
+        self.module, self.reader, self.sides = module, reader, sides
+        self._ready: set[str] = set()
+        self._parts: dict[str, Any] = {}
+
+    def part(self, name: str) -> Loaded | None:
+        loader = self._sides().get(name) if name != "test" else self._ask("test")
+        return None if loader is None else Loaded(loader, self._read)
+
+    def owners(self) -> list[Any]:
+        return [self.module, getattr(self._sides()["train"], "dataset", None)]
+
+    def resize(self, batch_size: int) -> None:
+        owners: list[Any] = [self.module, self.module.hparams]
+        owners = [owner for owner in owners if hasattr(owner, "batch_size")]
+        for owner in owners:
+            owner.batch_size = batch_size
+        if not owners:
+            super().resize(batch_size)
+        self._parts = {}
+
+    def prepare(self) -> None:
+        if "prepared" not in self._ready:
+            self._ready.add("prepared")
+            self.module.prepare_data()
+
+    def setup(self, stage: str) -> None:
+        if stage not in self._ready:
+            self._ready.add(stage)
+            self.module.setup(stage)
+
+    def _sides(self) -> dict[str, Any]:
+        if "train" not in self._parts:
+            train = self._ask("train")
+            if train is None:
+                raise InputError("expected a train_dataloader", got="none", where=type(self.module).__name__)
+            found, self.shortest = sides_of(train, self.sides)
+            self._parts = found if "valid" in found else {**found, "valid": self._ask("val")}
+        return self._parts
+
+    def _ask(self, part: str) -> Any:
+        """The loader of a part; of a list the only one."""
+        self.prepare()
+        self.setup("test" if part == "test" else "fit")
+        try:
+            loader = getattr(self.module, f"{part}_dataloader")()
+        except MisconfigurationException:  # Lightning's own hook, which nobody has written
+            return None
+        if part == "train" or not isinstance(loader, (list, tuple)) or not loader:
+            return loader if part == "train" or loader != [] else None
+        if len(loader) > 1:
+            where = f"{type(self.module).__name__}.{part}_dataloader"
+            raise InputError("expected a single loader", got=f"{len(loader)} of them", where=where)
+        return loader[0]
+
+    def _read(self, batch: Any) -> Batch:
+        """A batch after the hooks with which a data module changes it on its way."""
+        batch = self.module.on_before_batch_transfer(batch, 0)
+        return self.reader(self.module.on_after_batch_transfer(batch, 0))
+
+
+def sides_of(loaders: Any, names: Sequence[str]) -> tuple[dict[str, Any], bool]:
+    """`train`, and `valid` where there are both, of what may hold both; whether the shorter ends an epoch."""
+    shortest = isinstance(loaders, CombinedLoader) and loaders._mode == "min_size"
+    both = loaders.iterables if isinstance(loaders, CombinedLoader) else loaders
+    if isinstance(loaders, CombinedLoader) and isinstance(both, (list, tuple)):
+        both = dict(zip(names, both, strict=False))
+    if not isinstance(both, Mapping):
+        return {"train": both}, shortest
+    first, second = names
+    usual = VALID if second == "valid" else (second,)
+    chosen = [name for name in usual if name in both]
+    if first not in both or not chosen:
+        expected = f"expected the sides {first!r} and {second!r}, or sides=(…, …)"
+        raise InputError(expected, got=", ".join(map(str, both)) or "none", where="the data")
+    return {"train": both[first], "valid": both[chosen[0]]}, shortest

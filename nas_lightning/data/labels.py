@@ -1,0 +1,95 @@
+"""Class labels in the forms in which people have them, and where a data set has them at hand.
+
+>>> class_labels(torch.tensor([[1.0], [0.0]])), class_labels(torch.tensor([[0, 1], [1, 0]]))
+(tensor([1, 0]), tensor([1, 0]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Subset, TensorDataset
+
+from nas_lightning.data.batches import TARGETS
+from nas_lightning.errors import InputError
+
+_WHERE = "a batch"
+
+
+def class_labels(y: Tensor) -> Tensor:
+    """(b,) whole numbers of labels (b,) or (b, 1) of any type, or of one-hot rows (b, classes)."""
+    whole = y if y.dtype == torch.long else _whole_numbers(y)
+    if whole.dim() == 2 and whole.shape[1] == 1:
+        return whole[:, 0]
+    if whole.dim() == 2 and bool(((whole == 0) | (whole == 1)).all() & (whole.sum(dim=1) == 1).all()):
+        return whole.argmax(dim=1)
+    if whole.dim() != 1:
+        raise InputError("expected a class label for each image, (b,)", got=_described(y), where=_WHERE)
+    return whole
+
+
+def check_range(y: Tensor, classes: int, source: str) -> None:
+    """Raise for labels that none of so many classes has; `source` says who counted them."""
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= classes:
+        fix = "; labels count from 0" if low == 1 and high == classes else ""
+        raise InputError(
+            f"expected labels from 0 to {classes - 1} for {classes} classes{source}{fix}",
+            got=f"labels from {low} to {high}",
+            where=_WHERE,
+        )
+
+
+def labels_of(dataset: Any) -> Tensor | None:
+    """The labels that a data set has at hand, so that no image is read for them; None where it has not."""
+    if isinstance(dataset, Subset):
+        whole = labels_of(dataset.dataset)
+        return None if whole is None else whole[torch.as_tensor(list(dataset.indices))]
+    if isinstance(dataset, TensorDataset):
+        return _as_labels(dataset.tensors[1]) if len(dataset.tensors) > 1 else None
+    columns = getattr(dataset, "column_names", None)  # of a Hugging Face data set
+    if isinstance(columns, list):
+        named = [name for name in TARGETS if name in columns]
+        return _as_labels(dataset[named[0]]) if named else None
+    for name in ("targets", "labels"):
+        found = _as_labels(getattr(dataset, name, None))
+        if found is not None and len(found) == len(dataset):
+            return found
+    return None
+
+
+def class_names_of(*owners: Any) -> tuple[str, ...] | None:
+    """The names of classes that one of these objects has; None where none has."""
+    for owner in owners:
+        names = getattr(owner, "classes", None) or _names_of_feature(getattr(owner, "features", None))
+        if isinstance(names, (list, tuple)) and len(names) > 1:
+            return tuple(str(name) for name in names)
+    return None
+
+
+def _names_of_feature(features: Any) -> Any:
+    named = [features[name] for name in TARGETS if name in features] if isinstance(features, Mapping) else []
+    return getattr(named[0], "names", None) if named else None
+
+
+def _as_labels(values: Any) -> Tensor | None:
+    if values is None or callable(values):
+        return None
+    try:
+        return class_labels(torch.as_tensor(values if isinstance(values, Tensor) else list(values)))
+    except (TypeError, ValueError, RuntimeError):  # no numbers, or none of classes
+        return None
+
+
+def _whole_numbers(y: Tensor) -> Tensor:
+    if y.is_complex() or (y.is_floating_point() and not bool((y == y.round()).all())):
+        raise InputError("expected class labels, which are whole numbers", got=_described(y), where=_WHERE)
+    return y.long()
+
+
+def _described(y: Tensor) -> str:
+    first = ", ".join(f"{value:g}" for value in y.flatten()[:3].tolist()) if not y.is_complex() else "…"
+    return f"{y.dtype} of shape {tuple(y.shape)}: {first}, …"

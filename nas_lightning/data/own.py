@@ -1,0 +1,246 @@
+"""A user's own data as this package's parts ask for it, with facts from arguments or from the first batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.utilities import rank_zero_only
+
+from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.data.batches import Batch, Reader, check_images
+from nas_lightning.data.evaluation import SharedBatches
+from nas_lightning.data.given import Given, GivenModule, Loaded
+from nas_lightning.data.given_parts import GivenParts
+from nas_lightning.data.labels import check_range, class_labels, class_names_of, labels_of
+from nas_lightning.data.loaders import EpochLoader
+from nas_lightning.data.streams import PairedStreams, Stream
+from nas_lightning.errors import InputError
+from nas_lightning.randomness import seed_of
+
+
+class OwnData(pl.LightningDataModule):
+    """Any `LightningDataModule`, loaders, data sets or arrays, for searches and trainings.
+
+    Batches may be tuples, of which the first two count, dicts, named tuples or data classes. Bytes become
+    floats from 0 to 1, other numbers floats as they are; nothing is normalised or augmented.
+
+    Args:
+        data: a data module; or the training part: a loader, a data set, a pair of arrays, or a dict or
+            `CombinedLoader` with both sides of a search.
+        valid: the validation part, where `data` is not a module.
+        test: the test part, where `data` is not a module.
+        batch_size: of data sets and arrays, 64 by default; a module's own, where it has such an attribute.
+        image: (channels, height, width); None: as the first batch has it.
+        num_classes: how many; None: as the data says, else one more than the largest label at hand.
+        classes: their names.
+        inputs: the name of the images in dicts; None: `image`, `pixel_values` or the like.
+        targets: that of the labels; None: `label`, `target` or the like.
+        reader: (what the loader gives) → (inputs, targets), where those two do not say it.
+        sides: what the two sides of a search are called, where `data` has both.
+        epoch_batches: after how many batches a pass over a loader ends, such as over one without an end.
+        balanced: draw samples of data sets so that all classes are equally frequent.
+        name: what reports call it; None: the name of its class.
+        seed: what the loaders' draws follow from.
+
+    >>> import torch
+    >>> data = OwnData((torch.zeros(100, 5, 8, 8, dtype=torch.uint8), torch.arange(100) % 3))
+    >>> data.image, data.num_classes
+    ((5, 8, 8), 3)
+    """
+
+    @checked
+    def __init__(
+        self,
+        data: Any,
+        valid: Any = None,
+        test: Any = None,
+        *,
+        batch_size: PositiveInt | None = None,
+        image: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None,
+        num_classes: PositiveInt | None = None,
+        classes: Sequence[str] | None = None,
+        inputs: str | int | None = None,
+        targets: str | int | None = None,
+        reader: Callable[[Any], tuple[Any, Any]] | None = None,
+        sides: Sequence[str] = ("train", "valid"),
+        epoch_batches: PositiveInt | None = None,
+        balanced: bool = False,
+        name: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        read = Reader(inputs, targets, reader)
+        if isinstance(data, pl.LightningDataModule):
+            if valid is not None or test is not None or balanced:
+                expected = "expected a data module alone, which has its parts"
+                raise InputError(expected, got=type(data).__name__, where="OwnData")
+            self.given: Given = GivenModule(data, read, sides)
+        else:
+            self.given = GivenParts(
+                data, valid, test, reader=read, sides=sides, batch_size=batch_size, balanced=balanced
+            )
+        self._image, self.seed, self.epoch_batches = image, seed, epoch_batches
+        self._classes = tuple(classes) if classes else None
+        self._num_classes = num_classes
+        self._name = name or type(data).__name__.lower()
+        self._source = ""  # who has counted the classes
+        self._streams: dict[str, Stream | None] = {}
+        self._first: Batch | None = None
+        if isinstance(data, pl.LightningDataModule) and batch_size is not None:
+            self.batch_size = batch_size
+
+    # What others ask a data set for
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self._name
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """(channels, height, width)."""
+        if self._image is None:
+            channels, height, width = self.first[0].shape[1:]
+            self._image = (channels, height, width)
+        return (self._image[0], self._image[1], self._image[2])
+
+    @property
+    def num_classes(self) -> int:
+        if self._num_classes is None:
+            self._num_classes = len(self._classes) if self._classes else self._count_classes()
+        return self._num_classes
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes' names, in the order of their labels; their numbers where nobody says them."""
+        if self._classes is None:
+            names = class_names_of(*self.given.owners())
+            usable = names is not None and len(names) == self.num_classes
+            self._classes = names if usable else tuple(map(str, range(self.num_classes)))
+        return self._classes  # type: ignore[return-value]
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """None is taken off: images come to networks as their user's loaders give them."""
+        return (0.0,) * self.image[0]
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """None is divided by."""
+        return (1.0,) * self.image[0]
+
+    @property
+    def first(self) -> Batch:
+        """The first batch of the training part, as it is, but for its form."""
+        if self._first is None:
+            loaded = self._part("train")
+            assert loaded is not None, "there is a training part"
+            stream = Stream(loaded.loader, loaded.read, self.seed, self.name)
+            x, y = next(stream.once())
+            check_images(x, y)
+            self._first = x, class_labels(y)
+        return self._first
+
+    @property
+    def batch_size(self) -> int:
+        """Of the training part."""
+        return self.given.batch_size or len(self.first[0])
+
+    @batch_size.setter
+    def batch_size(self, size: int) -> None:
+        self.given.resize(size)
+        self._streams, self._first = {}, None
+
+    # Streams of batches
+
+    def stream(self, part: str) -> Stream | None:
+        """Batches of `train`, `valid` or `test` as they are read; None where there is none."""
+        if part not in self._streams:
+            loaded = self._part(part)
+            self._streams[part] = None if loaded is None else self._stream(loaded, part)
+        return self._streams[part]
+
+    def search_sides(
+        self, train_fraction: float, augment_valid: bool, batch_size: int | None
+    ) -> tuple[Stream, Stream]:
+        """Batches for the weights and for the architecture: its validation part, or a share."""
+        if augment_valid:
+            raise InputError("expected false for data that is not ours", got=True, where="augment_valid")
+        if batch_size is not None and batch_size != self.batch_size:
+            self.batch_size = batch_size
+        train, valid = self._part("train"), self._part("valid")
+        assert train is not None, "there is a training part"
+        if valid is None and train_fraction < 1:
+            train, valid = self.given.split(train_fraction, self.seed)
+        sides = (self._stream(train, "train"), self._stream(valid or train, "valid"))
+        for side in sides:
+            next(side.once())  # raises for what does not fit
+        return sides
+
+    def pair(self, train: Stream, valid: Stream) -> PairedStreams:
+        """Both sides of a search, batch by batch."""
+        return PairedStreams(train, valid, shortest=self.given.shortest)
+
+    def _stream(self, loaded: Loaded, part: str) -> Stream:
+        def read(batch: Any) -> Batch:
+            return self._checked(*loaded.read(batch))
+
+        where, seed = f"the {part} part of {self.name}", seed_of(self.seed, *part.encode())
+        return Stream(loaded.loader, read, seed, where, self.epoch_batches)
+
+    def _checked(self, x: Any, y: Any) -> Batch:
+        check_images(x, y, self.image)
+        labels = class_labels(y)
+        check_range(labels, self.num_classes, self._source)
+        return x, labels
+
+    # Lightning's hooks
+
+    def prepare_data(self) -> None:
+        self.given.prepare()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Look at the first batches, so that what does not fit is said before training."""
+        if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+            self.given.prepare()
+        for part in ("train", "valid") if stage in (None, "fit", "validate") else ("test",):
+            stream = self.stream(part)
+            if stream is not None:
+                next(stream.once())
+
+    def train_dataloader(self) -> EpochLoader[Batch]:
+        stream = self.stream("train")
+        assert stream is not None, "there is a training part"
+        return EpochLoader(stream)
+
+    def val_dataloader(self) -> Any:
+        return self._evaluation("valid")
+
+    def test_dataloader(self) -> Any:
+        return self._evaluation("test")
+
+    def _evaluation(self, part: str) -> Any:
+        stream = self.stream(part)
+        if stream is not None:
+            return SharedBatches(stream)
+        warnings.filterwarnings("ignore", "Total length of `list` across ranks is zero")
+        return []
+
+    def _part(self, name: str) -> Loaded | None:
+        if name == "train" and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
+            self.given.prepare()
+        return self.given.part(name)
+
+    # Facts
+
+    def _count_classes(self) -> int:
+        owners = self.given.owners()
+        told = [n for owner in owners if isinstance(n := getattr(owner, "num_classes", None), int) and n > 1]
+        names = class_names_of(*owners)
+        if told or names:
+            return told[0] if told else len(names or ())
+        at_hand = [labels for labels in map(labels_of, owners) if labels is not None]
+        self._source = "" if at_hand else ", as the first batch has; num_classes=… says how many there are"
+        return max(2, int((at_hand[0] if at_hand else self.first[1]).max()) + 1)
