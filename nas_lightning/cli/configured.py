@@ -22,6 +22,7 @@ from nas_lightning.jobs.parts import NAMES, Parts
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.spaces import SearchSpace
 from nas_lightning.spaces.registry import find_option
+from nas_lightning.strategies.base import Strategy
 from nas_lightning.training.retrain import Retrain
 
 _FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
@@ -120,6 +121,8 @@ def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
     parts = {"pytorch-lightning_version", "state_dict", "loops", "optimizer_states"}
     if not isinstance(stored, dict) or not parts <= set(stored):
         raise InputError("expected a checkpoint of a run", got="another file", where=path)
+    if isinstance(module, Strategy):
+        module.take_form(stored)
     if _shapes(stored["state_dict"]) != _shapes(module.state_dict()):
         raise InputError("expected a checkpoint of this network", got="one of another", where=path)
     return str(path)

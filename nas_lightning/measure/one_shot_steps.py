@@ -20,8 +20,7 @@ from nas_lightning.measure.timing import medians
 from nas_lightning.options import groups
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.values import SearchBatch
-from nas_lightning.training.gradients import gradients
+from nas_lightning.strategies.oneshot.values import Epoch, SearchBatch
 
 DRAWS = 8
 EXTRA = {
@@ -72,6 +71,7 @@ def composed(space: NasBench201, supernets: dict, name: str, *words: str) -> One
     supernet = supernets[config.supernet.partial]
     search = instantiate(config.strategy, _partial_=True)(space, supernet, object())
     search.trainer = None
+    search.epoch = Epoch(1, of=2)  # terms that grow from zero are there
     return search
 
 
@@ -86,7 +86,7 @@ def weight_step(search: OneShot, batch: SearchBatch) -> None:
     with torch.no_grad():
         paths = [search.perturbed(relaxed, batch) for relaxed in search.paths()]
     for relaxed in paths:
-        gradients(search.loss("train", batch["train"], relaxed), search.weight_list)
+        search.weight_gradients(batch, relaxed)
 
 
 def share(costs: dict[str, float], name: str, kind: str) -> str:

@@ -69,6 +69,9 @@ class Strategy(pl.LightningModule, ABC):
         """What `derive` ranks by, (edges, ops) per group; empty for strategies that do not score edges."""
         return {}
 
+    def take_form(self, checkpoint: Mapping[str, Any]) -> None:
+        """Give the parameters the shapes that a checkpoint's have, where those change in a search."""
+
     def on_fit_start(self) -> None:
         precision = self.trainer.precision
         if precision not in PRECISIONS:  # float16 needs a loss scaling that wraps one backward pass

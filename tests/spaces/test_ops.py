@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scipy import stats
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
@@ -174,3 +175,23 @@ def test_registering_draws_no_random_numbers():
     before = torch.get_rng_state()
     assert add_operation(Learner).kind == "learned"
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_noise_is_normal_and_says_nothing_of_its_input(generator):
+    """Kolmogorov's test of 100,000 numbers; neighbours, channels and images have nothing in common."""
+    x = torch.randn(8, 16, 28, 28, generator=generator, requires_grad=True)
+    noise = build_op("noise", 16, 1, SEARCH_NORM)(x)
+    assert not noise.requires_grad
+    assert stats.kstest(noise.flatten().numpy(), "norm").pvalue > 0.01
+    pairs = [(noise[:, 1:], noise[:, :-1]), (noise[1:], noise[:-1]), (noise[..., 1:], noise[..., :-1])]
+    for one, two in [*pairs, (noise, x.detach())]:
+        assert abs(float(torch.corrcoef(torch.stack([one.flatten(), two.flatten()]))[0, 1])) < 0.015
+
+
+def test_the_noise_of_an_image_is_its_own(generator):
+    """The same in every batch, another for another image."""
+    x = torch.randn(3, 4, 8, 8, generator=generator)
+    op = build_op("noise", 4, 2, SEARCH_NORM)
+    assert torch.equal(op(x)[1:2], op(x[1:2]))
+    assert not torch.equal(op(x)[0], op(x)[1])
+    assert not op.state_dict()

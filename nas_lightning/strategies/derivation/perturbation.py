@@ -12,24 +12,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
-from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Batch, judge_weights, place_batches
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.ops import NONE
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.base import Strategy
+from nas_lightning.strategies.derivation.base import (
+    Derivation,
+    Matrices,
+    ranks,
+    weights_at_the_end,
+)
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
 
-Matrices = dict[str, Tensor]
 
-
-class Perturbation:
+class Perturbation(Derivation):
     """Derives a genotype from the supernet of any strategy with weights.
 
     Args:
@@ -58,25 +59,9 @@ class Perturbation:
         self.valid_batches, self.tune_batches = valid_batches, tune_batches
         self.tune_lr, self.seed = tune_lr, seed
 
-    def check(self, strategy: Strategy) -> None:
-        """Raise unless the strategy trains a supernet that can be perturbed."""
-        if not isinstance(strategy, WeightSharing):
-            raise InputError(
-                "expected a strategy that trains a supernet", got=type(strategy).__name__, where="derivation"
-            )
-        if not all(group.on_edges for group in strategy.space.groups.values()):
-            raise InputError(
-                "expected a space that chooses operations on edges",
-                got=strategy.space.name,
-                where="derivation",
-            )
-
     def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
         """The selected genotype; the strategy's supernet is trained a little on the way."""
-        scores = strategy.scores()  # and no relaxed weights, which may be one sample
-        groups = strategy.space.groups.items()
-        equal = {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in groups}
-        weights = {name: scores.get(name, matrix).clone() for name, matrix in equal.items()}
+        weights = weights_at_the_end(strategy)
         tuning = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
         train = list(place_batches(strategy.supernet, tuning))
         valid = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
@@ -129,8 +114,8 @@ class Discretisation:
     def keep_one(self, name: str, row: int) -> int:
         """Make a row one-hot at the operation whose removal costs most; returns its column."""
         columns = [column for column, op in enumerate(self.space.groups[name].ops) if op != NONE]
-        accuracies = [self.accuracy_without(name, row, column) for column in columns]
-        column = columns[accuracies.index(min(accuracies))]
+        worth = [self.worth_without(name, row, column) for column in columns]
+        column = columns[worth.index(min(worth))]
         self.weights[name][row] = 0.0
         self.weights[name][row, column] = 1.0
         return column
@@ -138,18 +123,22 @@ class Discretisation:
     def keep_edges(self, name: str, node: int, scores: Matrices) -> bool:
         """Score the discrete edges into a node, remove those that it does not keep; whether there are any."""
         rows = [row for row, (_, target) in enumerate(self.space.groups[name].edges) if target == node]
-        for row in rows:
-            cost = 2 - self.accuracy_without(name, row, slice(None))  # in [1, 2]
-            scores[name][row] = cost * self.weights[name][row]
+        left = [self.worth_without(name, row, slice(None)) for row in rows]
+        for row, rank in zip(rows, ranks([-worth for worth in left]), strict=True):
+            scores[name][row] = rank * self.weights[name][row]
         kept = self.space.one_hot(self.space.discretise(scores))[name][rows]
         self.weights[name][rows] *= kept.to(self.weights[name])
         return int(kept.sum()) < len(rows)
 
-    def accuracy_without(self, name: str, row: int, column: int | slice) -> float:
-        """Validation accuracy with a part of a row at zero."""
+    def worth_without(self, name: str, row: int, column: int | slice) -> float:
+        """What the supernet is worth with a part of a row at zero."""
         without = {key: matrix.clone() for key, matrix in self.weights.items()}
         without[name][row, column] = 0.0
-        return judge_weights(self.supernet, without, self.valid).accuracy
+        return self.worth(without)
+
+    def worth(self, weights: Matrices) -> float:
+        """Validation accuracy."""
+        return judge_weights(self.supernet, weights, self.valid).accuracy
 
     def tune(self) -> None:
         """Let the supernet's weights follow the decision."""

@@ -133,9 +133,14 @@ class Connection(Part, ABC):
     def apply(self, relaxed: Relaxed, arch: Arch, epoch: Epoch, groups: Groups) -> Relaxed:
         """The weights of a step."""
 
+    stages: tuple[int, ...] = ()
+    """1/K of the channels pass the operations, with these K in turn; none: as the supernet has it."""
+
     def partial(self, epoch: Epoch) -> int | None:
-        """1/K of the channels pass the operations in this epoch; None: as the supernet has it."""
-        return None
+        """K in an epoch, in stages of equally many."""
+        if not self.stages:
+            return None
+        return self.stages[min(epoch.number * len(self.stages) // epoch.of, len(self.stages) - 1)]
 
     def scores(self, scores: Mapping[str, Tensor], arch: Arch, groups: Groups) -> Mapping[str, Tensor]:
         """The scores with what the connection says of them."""

@@ -59,9 +59,12 @@ class WeightTerms(ArchParameters):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
-        backbone = self.supernet.backbone
-        partial = checkpoint.get(_PARTIAL, backbone.partial)
-        if partial is not None and partial != backbone.partial:  # the size of what is loaded next
+        self.take_form(checkpoint)
+
+    def take_form(self, checkpoint: Mapping[str, Any]) -> None:
+        partial, backbone = checkpoint.get(_PARTIAL), self.supernet.backbone
+        stages = {stage for connection in self.parts.connections for stage in connection.stages}
+        if partial in stages and partial != backbone.partial:
             backbone.widen(partial, torch.Generator())
 
     def weight_gradients(self, batch: SearchBatch, relaxed: Relaxed) -> Gradients:

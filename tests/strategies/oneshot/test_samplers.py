@@ -15,6 +15,7 @@ from nas_lightning.strategies.oneshot.samplers.concrete import Concrete
 from nas_lightning.strategies.oneshot.samplers.dirichlet import Dirichlet, concentration, gamma_quantile
 from nas_lightning.strategies.oneshot.samplers.fair import Fair, fair_paths
 from nas_lightning.strategies.oneshot.samplers.reinmax import ReinMax, reinmax
+from nas_lightning.strategies.oneshot.samplers.uniform import Uniform
 from nas_lightning.strategies.oneshot.selection.candidates import RandomCandidates
 from nas_lightning.strategies.oneshot.values import Epoch
 
@@ -187,3 +188,15 @@ def test_spaces_that_they_are_not_defined_for(sampler):
     selection = None if sampler.learns else RandomCandidates()
     with pytest.raises(InputError, match=r"^expected a space"):
         OneShot(space, supernet, object(), sampler=sampler, selection=selection)
+
+
+@pytest.mark.parametrize("name", ["uniform", "fair"])
+def test_paths_have_no_probabilities(name, refusal, cell_space, supernet):
+    """A search with them has none to say either."""
+    sampler = {"uniform": Uniform(), "fair": Fair()}[name]
+    message = refusal(sampler.probabilities, torch.zeros(6, 5), Epoch(0, 2), cell_space.group)
+    assert message.startswith("expected a sampler with parameters, which probabilities are of, got ")
+    search = OneShot(
+        cell_space, supernet(cell_space), object(), sampler=sampler, selection=RandomCandidates()
+    )
+    assert search.probabilities() == search.scores() == {}

@@ -80,6 +80,17 @@ def test_it_resumes_to_the_same_bits_in_every_stage(batches, tmp_path):
     assert not differing(whole.result(), again.result())
 
 
+def test_a_fresh_search_takes_the_form_of_a_checkpoint(tmp_path):
+    """As the command line asks before it compares shapes; what is no stage's changes nothing."""
+    grown = Run(build_search, quiet_trainer, GROWING, tmp_path)
+    stored = torch.load(grown.checkpoint, map_location="meta", weights_only=True)
+    fresh = build_search(*GROWING.split(" ", 1)[:1], "nasbench201", *GROWING.split()[1:])[0]
+    for partial, changes in ((None, False), (3, False), ("1", False), (1, True)):
+        fresh.take_form({**stored, "partial": partial})
+        shapes = {name: value.shape for name, value in fresh.state_dict().items()}
+        assert (shapes == {name: value.shape for name, value in stored["state_dict"].items()}) == changes
+
+
 def test_what_does_not_fit_is_refused(cell_space, supernet):
     with pytest.raises(InputError, match="expected a supernet with partial=4, the first stage's, got 1"):
         OneShot(cell_space, supernet(cell_space, channels=8), partial=Widening())

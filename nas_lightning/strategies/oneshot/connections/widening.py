@@ -45,8 +45,3 @@ class Widening(Connection):
 
     def apply(self, relaxed: Relaxed, arch: Arch, epoch: Epoch, groups: Groups) -> Relaxed:
         return relaxed
-
-    def partial(self, epoch: Epoch) -> int | None:
-        if not self.stages:
-            return None
-        return self.stages[min(epoch.number * len(self.stages) // epoch.of, len(self.stages) - 1)]

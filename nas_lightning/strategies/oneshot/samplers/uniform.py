@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.strategies.oneshot.parts import Sampler
 from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Noise, Relaxed
@@ -29,7 +30,8 @@ class Paths(Sampler):
         return noise[0]
 
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        raise NotImplementedError("paths without parameters are not scored")
+        expected = "expected a sampler with parameters, which probabilities are of"
+        raise InputError(expected, got=type(self).__name__, where="sampler")
 
 
 class Uniform(Paths):
