@@ -9,7 +9,7 @@ import torch
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cost.memory import Memory, free_memory, optimizer_copies, training_memory
-from nas_lightning.data import ImageData
+from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError
 from nas_lightning.training.logits import training_logits
 from nas_lightning.training.optim import build_optimizer
@@ -34,7 +34,7 @@ class MemoryGuard(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
-        if not (isinstance(pl_module, Retrain) and isinstance(data, ImageData)):
+        if not (isinstance(pl_module, Retrain) and isinstance(data, (ImageData, OwnData))):
             return
         device = trainer.strategy.root_device
         free = free_memory(device)

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.cli.refusals import preparing
 from nas_lightning.cli.targets import check_value
-from nas_lightning.data import SearchData
+from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.jobs.parts import NAMES, Parts
@@ -91,6 +91,13 @@ def _check_owners(cfg: DictConfig) -> None:
             raise InputError(f"expected {owner}.{own}={value} instead", where=f"trainer.{name}")
 
 
+def build_data(cfg: DictConfig) -> ImageData | OwnData:
+    """The data set; what is not ours, such as any `LightningDataModule`, with the run's seed."""
+    data = build(cfg.dataset)
+    with preparing("dataset"):
+        return data if isinstance(data, (ImageData, OwnData)) else OwnData(data, seed=cfg.seed)
+
+
 def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
     """The parts of a search or a study."""
     space: SearchSpace = build(cfg.space)
@@ -98,7 +105,7 @@ def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
     network = sizes_of(space.network, cfg.network, "network")
     return Parts(
         space,
-        build(cfg.search_data, data=build(cfg.dataset)),
+        build(cfg.search_data, data=build_data(cfg)),
         Path(cfg.run),
         cfg.seed,
         supernet,

@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.cli.configured import build, own_parts
+from nas_lightning.cli.configured import build, build_data, own_parts
 from nas_lightning.cli.ending import REPEAT, next_lines, select_headline
 from nas_lightning.cli.refusals import preparing
 from nas_lightning.cli.started import Started
@@ -40,7 +40,7 @@ def run_ensemble(job: Started) -> RunFacts:
     with preparing():
         plan: Plan = build(job.cfg.ensemble)
         if plan.selects is not None:
-            check_held_out(build(job.cfg.dataset))
+            check_held_out(build_data(job.cfg))
         if plan.space is not None:
             job = _with_pool(job, plan, plan.space)
         members = plan.members(*_choice(job.cfg, plan))
@@ -52,7 +52,7 @@ def run_ensemble(job: Started) -> RunFacts:
 def _conclude(job: Started, plan: Plan, runs: list[Path]) -> RunFacts:
     own = own_parts(job.cfg, job.command.folders)
     device = build(job.cfg.trainer, logger=False).strategy.root_device
-    end = conclude(plan, runs, build(job.cfg.dataset), job.folder.path, job.cfg.seed, device, job.words, own)
+    end = conclude(plan, runs, build_data(job.cfg), job.folder.path, job.cfg.seed, device, job.words, own)
     _show(job, end)
     return end.facts
 
@@ -120,7 +120,7 @@ def _of_member(cfg: DictConfig, plan: Plan, member: Member, folder: Path) -> Dic
         own.ensemble = None
         if own.get("genotype") is not None and "path" in own.genotype:
             own.genotype.index = member.architecture
-        if plan.selects is not None:  # the same images are held out from all
+        if plan.selects is not None and "seed" in cfg.dataset:  # the same images are held out from all
             own.dataset.seed = cfg.dataset.seed
     return own
 
@@ -132,7 +132,7 @@ def _member_words(job: Started, plan: Plan, own: DictConfig) -> list[str]:
         given += ["genotype=file", f"genotype.path={quote(own.genotype.path)}"]
     if own.get("genotype") is not None and "path" in own.genotype:
         given.append(f"genotype.index={own.genotype.index}")
-    if plan.selects is not None:
+    if plan.selects is not None and "seed" in own.dataset:
         given.append(f"dataset.seed={own.dataset.seed}")
     replaced = (*_OWN, *(word.split("=")[0] + "=" for word in given))
     return [*job.command.without(*replaced), *given]

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.cli.configured import (
-    build,
+    build_data,
     build_trainer,
     checkpoint,
     network_sizes,
@@ -21,7 +21,7 @@ from nas_lightning.cli.configured import (
 from nas_lightning.cli.ending import announce, show_run
 from nas_lightning.cli.refusals import preparing
 from nas_lightning.cli.started import Started
-from nas_lightning.data import ImageData
+from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype, read_genotypes
 from nas_lightning.jobs.next_commands import uses_of_model
@@ -46,7 +46,7 @@ def run_training(
     with preparing():
         genotype, space, sizes = configured_architecture(cfg, job.command.folders)
         sizes = sizes_of(space.network, sizes, "network")
-        data: ImageData = build(cfg.dataset)
+        data = build_data(cfg)
         parts = Parts(space, data, Path(cfg.run), cfg.seed, network_sizes=sizes, recipe=recipe_of(cfg))
         training = prepare_training(genotype, parts, cfg.init)
         trainer = build_trainer(cfg, parts, [stopwatch], _NAMED)
@@ -60,7 +60,7 @@ def run_training(
     return facts
 
 
-def _origin(cfg: DictConfig, training: Training, data: ImageData) -> str:
+def _origin(cfg: DictConfig, training: Training, data: ImageData | OwnData) -> str:
     if cfg.init is None:
         return ""
     classifier = f" with a new classifier of {data.num_classes} classes" if training.new_classifier else ""

@@ -162,6 +162,13 @@ class OwnData(pl.LightningDataModule):
             self._streams[part] = None if loaded is None else self._stream(loaded, part)
         return self._streams[part]
 
+    def every_batch(self, part: str) -> list[Batch]:
+        """All batches of a part, on whichever process this is."""
+        stream = self.stream(part)
+        if stream is None:
+            raise InputError(f"expected a {part} part", got="none", where=self.name)
+        return list(stream.whole_pass())
+
     def search_sides(
         self, train_fraction: float, augment_valid: bool, batch_size: int | None
     ) -> tuple[Stream, Stream]:

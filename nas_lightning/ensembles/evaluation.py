@@ -26,6 +26,7 @@ from nas_lightning.data.augment import normalise
 from nas_lightning.data.base import ImageData
 from nas_lightning.data.evaluation import EvalLoader
 from nas_lightning.data.order import evaluation_rows
+from nas_lightning.data.own import OwnData
 from nas_lightning.data.samples import Samples
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.forward_selection import averaged_loss
@@ -136,22 +137,28 @@ class Evaluation:
         }
 
 
-def every_test_batch(data: ImageData) -> list[Batch]:
+def every_test_batch(data: ImageData | OwnData) -> list[Batch]:
     """All test images of a data set, normalised, on whichever process this is."""
+    if isinstance(data, OwnData):
+        return data.every_batch("test")
     return _batches(data, data.test, data.mean, data.std)
 
 
-def every_held_out_batch(data: ImageData) -> list[Batch]:
+def every_held_out_batch(data: ImageData | OwnData) -> list[Batch]:
     """All training images that are held out, normalised, on whichever process this is."""
     check_held_out(data)
+    if isinstance(data, OwnData):
+        return data.every_batch("valid")
     loader = data.val_dataloader()
     assert isinstance(loader, EvalLoader)
     return _batches(data, loader.samples, data.mean, data.std)
 
 
-def check_held_out(data: ImageData) -> None:
+def check_held_out(data: ImageData | OwnData) -> None:
     """Raise where no training images are held out."""
-    if not data.val_fraction:
+    if isinstance(data, OwnData):
+        data.every_batch("valid")
+    elif not data.val_fraction:
         raise InputError(
             "expected held-out images to select members on, such as dataset.val_fraction=0.1",
             got=data.val_fraction,
@@ -173,7 +180,7 @@ def _batches(
     return [(normalise(x, mean, std), y) for x, y in samples.read(draws, random=False)]
 
 
-def check_images(ensemble: Ensemble, data: ImageData) -> None:
+def check_images(ensemble: Ensemble, data: ImageData | OwnData) -> None:
     """Raise unless the images are those that the members take."""
     description = ensemble.descriptions[0]
     for what in ("image", "classes", "mean", "std"):

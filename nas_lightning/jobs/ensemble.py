@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from nas_lightning.cost.counts import cost
-from nas_lightning.data import ImageData
+from nas_lightning.data import ImageData, OwnData
 from nas_lightning.ensembles.evaluation import (
     Evaluation,
     check_images,
@@ -54,7 +54,7 @@ class Conclusion(NamedTuple):
 def ensemble(
     plan: Plan,
     train_member: TrainMember,
-    data: ImageData,
+    data: ImageData | OwnData,
     folder: str | Path,
     *,
     seed: int = 0,
@@ -98,7 +98,7 @@ def train_members(
 def conclude(
     plan: Plan,
     runs: Sequence[Path],
-    data: ImageData,
+    data: ImageData | OwnData,
     folder: Path,
     seed: int,
     device: str | torch.device,

@@ -4,7 +4,7 @@ space       the `SearchSpace`
 supernet    a supernet of the space, for the images' channels and classes; a study gets the function
 () → supernet, whose keywords change the sizes
 network     genotype → its network; keywords change the sizes
-data        the images: `SearchData` in searches and studies, `ImageData` in trainings
+data        the images: `SearchData` in searches and studies, `ImageData` or `OwnData` in trainings
 benchmark   the tabular benchmark, None where there is none
 retrain     network → the LightningModule that trains it
 trainer     () → a trainer without loggers; keywords change it
@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.data import ImageData, SearchData
+from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.spaces import Network, SearchSpace, Supernet
 from nas_lightning.training.retrain import Retrain
@@ -33,7 +33,7 @@ from nas_lightning.training.retrain import Retrain
 NAMES = ("space", "supernet", "network", "data", "benchmark", "retrain", "trainer", "folder", "seed")
 
 
-Data = TypeVar("Data", SearchData, ImageData)
+Data = TypeVar("Data", SearchData, ImageData | OwnData)
 
 
 @dataclass(frozen=True)

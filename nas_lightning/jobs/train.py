@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from nas_lightning.cost.counts import Cost, cost
-from nas_lightning.data import ImageData
+from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.measured import last_metrics, stopwatch_of
@@ -45,7 +45,7 @@ class Training(NamedTuple):
 
 def train(
     genotype: Genotype,
-    parts: Parts[ImageData],
+    parts: Parts[ImageData | OwnData],
     trainer: pl.Trainer | None = None,
     *,
     init: str | Path | None = None,
@@ -79,7 +79,9 @@ def train(
     return fit(prepare_training(genotype, parts, init), parts, trainer, checkpoint, words)
 
 
-def prepare_training(genotype: Genotype, parts: Parts[ImageData], init: str | Path | None = None) -> Training:
+def prepare_training(
+    genotype: Genotype, parts: Parts[ImageData | OwnData], init: str | Path | None = None
+) -> Training:
     """Build all, and raise for what does not fit together; the network's weights may be a trained one's."""
     space, data = parts.space, parts.data
     network = parts.network(genotype)
@@ -95,7 +97,7 @@ def prepare_training(genotype: Genotype, parts: Parts[ImageData], init: str | Pa
     return Training(genotype, module, described, size, new_classifier)
 
 
-def start_from(init: str | Path, network: Network, data: ImageData) -> bool:
+def start_from(init: str | Path, network: Network, data: ImageData | OwnData) -> bool:
     """Take over the weights of a trained network; returns whether those of its classifier were, too."""
     channels = describe(init).image[0]
     if channels != data.image[0]:
@@ -105,7 +107,7 @@ def start_from(init: str | Path, network: Network, data: ImageData) -> bool:
 
 def fit(
     training: Training,
-    parts: Parts[ImageData],
+    parts: Parts[ImageData | OwnData],
     trainer: pl.Trainer | None = None,
     checkpoint: str | Path | None = None,
     words: Sequence[str] = (),

@@ -1,0 +1,73 @@
+"""`dataset=mine`: a user's own data module, which has what Lightning promises and nothing else."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH
+
+SIZES = [word for word in TINY_SEARCH if not word.startswith("dataset")]
+STRATEGIES = {
+    "darts": (),
+    "random_ws": ("strategy.selection.candidates=2",),
+    "nesbs": ("strategy.rounds=1", "strategy.svgd_steps=2"),
+    "nasi": ("strategy.nu_samples=1",),
+    "hnas": ("strategy.pool_size=4", "strategy.images=4", "strategy.epochs=1"),
+    "evolution": ("strategy.population=2", "strategy.sample=1", "strategy.epochs=1"),
+}
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Your `IterableDataset` has `__len__` defined"),
+]
+
+
+@pytest.fixture
+def mine(command, tmp_path):
+    """Their folder of configurations, with a plain module and with what `OwnData` is told besides."""
+    (tmp_path / "conf" / "dataset").mkdir(parents=True)
+    plain = "# Mine\n_target_: tests.own_data.OnlyLightning\nbatch_size: 8\n"
+    (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(plain, encoding="utf-8")
+    told = [
+        *("# Mine, by name", "_target_: nas_lightning.data.OwnData", "num_classes: 5", "seed: ${seed}"),
+        *("name: scans", "data: {_target_: tests.own_data.OnTheWay}"),
+    ]
+    (tmp_path / "conf" / "dataset" / "told.yaml").write_text("\n".join(told), encoding="utf-8")
+
+    def run(script, dataset, *words):
+        return command(script, "--config-dir", "conf", f"dataset={dataset}", "trainer.max_epochs=1", *words)
+
+    return run
+
+
+def metrics_of(folder):
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))["metrics"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_searches_take_it(strategy, mine, tmp_path):
+    words = (*SIZES, f"strategy={strategy}", *STRATEGIES[strategy], "callbacks.history.figures=false")
+    outcome = mine("search", "mine", *words, "run=found")
+    assert outcome.code == 0, outcome.err
+    assert "on onlylightning" in outcome.out
+    assert (tmp_path / "found" / "genotype.json").is_file()
+
+
+def test_a_training_takes_it_and_an_ensemble(mine, tmp_path):
+    search = mine("search", "told", *SIZES, "strategy=darts", "run=found", "callbacks.history.figures=false")
+    assert search.code == 0, search.err
+    words = ("genotype=file", "genotype.path=found", *TINY_NETWORK)
+    for name, more in {"alone": (), "together": ("ensemble=deep", "ensemble.count=2")}.items():
+        outcome = mine("train", "told", *words, *more, f"run={name}")
+        assert outcome.code == 0, outcome.err
+        assert {"test_accuracy", "test_loss"} <= set(metrics_of(tmp_path / name))
+
+
+def test_what_does_not_fit_is_one_line(mine):
+    outcome = mine("search", "mine", *SIZES, "strategy=darts", "search_data.augment_valid=true")
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert "expected false for data that is not ours" in outcome.err
+    outcome = mine("search", "mine", *SIZES, "strategy=darts", "+search_data.batch_size=4")
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert "expected data whose batch_size can be set" in outcome.err
+    outcome = mine("search", "mine", *SIZES, "dataset.colour=red")
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
