@@ -14,6 +14,7 @@ from nas_lightning.spaces.nasbench201 import NasBench201
 from nas_lightning.spaces.network import DerivedNetwork, Network
 from nas_lightning.spaces.ops import operation
 from nas_lightning.spaces.registry import make_space
+from nas_lightning.spaces.resnet import ResNet
 from nas_lightning.spaces.supernet import Supernet
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "NasBench101",
     "NasBench201",
     "Network",
+    "ResNet",
     "SearchSpace",
     "Supernet",
     "TwoLayer",
