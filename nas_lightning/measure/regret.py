@@ -12,6 +12,7 @@ accuracy; every test accuracy is looked up after the search. `--first 1000` take
 from __future__ import annotations
 
 import argparse
+import csv
 import logging
 import statistics
 import warnings
@@ -24,7 +25,6 @@ import pytorch_lightning as pl
 import torch
 
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
-from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import Cifar10, Fake, SearchData
 from nas_lightning.measure.fitting import quiet_trainer
 from nas_lightning.measure.training_free import ScoredCells, from_table
@@ -66,7 +66,8 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--file", type=Path, default=Path("outputs/regret/pool.csv"), help="of the scores")
+    parser.add_argument("--pool", type=Path, default=Path("outputs/regret/pool.csv"), help="of the scores")
+    parser.add_argument("--file", type=Path, help="scores as they are, columns arch and the metrics' names")
     parser.add_argument("--pools", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="the first pool's number")
     parser.add_argument("--seconds", type=float, nargs="+", default=[1750.0, 3050.0])
@@ -77,16 +78,27 @@ def parse() -> argparse.Namespace:
 def score_cells(options: argparse.Namespace) -> tuple[list[str], dict[str, Scores]]:
     """All cells by their number of parameters, and the scores of those that a pool's tenth could have."""
     space = NasBench201()
-    network = partial(space.network, **SIZES)
-    with torch.device("meta"):
-        sizes = {space.notation(genotype): count_parameters(network(genotype)) for genotype in space.all()}
-    cells = sorted(sizes, key=lambda notation: -sizes[notation])
+    cells = sorted(map(space.notation, space.all()), key=lambda notation: -convolved(notation))
+    if options.file is not None:
+        return cells, read_scores(options.file)
     # a tenth of a random half is of the largest 12 % but for one pool in millions
     chosen = [space.parse(notation) for notation in cells[: round(0.12 * len(cells))]]
     (batch,) = Cifar10(root=str(options.data / "cifar10"), batch_size=32).train_batches(1)
-    work = {"path": options.file, "workers": options.workers}
+    network = partial(space.network, **SIZES)
+    work = {"path": options.pool, "workers": options.workers}
     scores = score_pool(space, network, chosen, batch, METRICS, **work)
     return cells, {space.notation(genotype): row for genotype, row in zip(chosen, scores, strict=True)}
+
+
+def convolved(notation: str) -> int:
+    """What the number of parameters grows with: of c channels a 3×3 convolution has 9c², a 1×1 one c²."""
+    return 9 * notation.count("nor_conv_3x3") + notation.count("nor_conv_1x1")
+
+
+def read_scores(path: Path) -> dict[str, Scores]:
+    """The scores of a file's cells, by notation."""
+    with path.open(encoding="utf-8") as lines:
+        return {row["arch"]: {n: float(row[n]) for n in METRICS} for row in csv.DictReader(lines)}
 
 
 def searches(seconds: float) -> dict[str, tuple[Any, dict[str, Any]]]:
@@ -94,9 +106,10 @@ def searches(seconds: float) -> dict[str, tuple[Any, dict[str, Any]]]:
     half = round(seconds / 340)  # the largest cells take 170 seconds
     return {
         "random": (Evolution, {"population": _ROUNDS}),
-        "greedy": (Greedy, {"metrics": "top"}),
-        "robot": (Robot, {"explore": half}),
-        "predictor": (Predictor, {"starts": half}),
+        "greedy, params + meco + zen + swap": (Greedy, {"metrics": "top"}),
+        "greedy, zen + synflow": (Greedy, {"metrics": "to_weigh"}),
+        "robot, zen + synflow": (Robot, {"explore": half}),
+        "predictor, zen + synflow": (Predictor, {"metrics": "to_weigh", "starts": half}),
     }
 
 

@@ -22,7 +22,7 @@ from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.cells.drop_path import DropPath
-from nas_lightning.spaces.cells.graph import Plan
+from nas_lightning.spaces.cells.graph import Mixtures
 from nas_lightning.spaces.network import Backbone, Network
 from nas_lightning.spaces.ops import TRAIN_NORM, Norm
 from nas_lightning.spaces.supernet import Supernet
@@ -168,6 +168,9 @@ class ResidualBlock(nn.Module):
         c_out: channels of the output.
         stride: of the first convolution and the shortcut.
         norm: of the convolutions.
+
+    >>> ResidualBlock(4, 8, stride=2, norm=TRAIN_NORM)(torch.zeros(2, 4, 8, 8)).shape
+    torch.Size([2, 8, 4, 4])
     """
 
     def __init__(self, c_in: int, c_out: int, stride: int, norm: Norm) -> None:
@@ -192,6 +195,10 @@ class ResidualBackbone(Backbone):
         norm: of the network.
         in_channels: of the images.
         channels: of the stem.
+
+    >>> backbone = ResidualBackbone([(4, 2), (6, 1)], TRAIN_NORM, in_channels=3, channels=4)
+    >>> [tuple(output.shape[1:]) for output in backbone.cells_outputs(torch.zeros(2, 3, 8, 8))]
+    [(4, 8, 8), (4, 8, 8), (6, 4, 4)]
     """
 
     def __init__(self, stages: Sequence[Stage], norm: Norm, in_channels: int, channels: int) -> None:
@@ -207,7 +214,7 @@ class ResidualBackbone(Backbone):
         )
         self.auxiliary_at = stages[0][1] + stages[1][1] - 1  # the end of the second stage
 
-    def cells_outputs(self, x: Tensor, plans: Mapping[str, Plan] | None = None) -> Iterator[Tensor]:
+    def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
         x = self.stem(x)
         for block in self.blocks:
             x = self.run(block, x)

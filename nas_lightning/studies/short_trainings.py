@@ -1,0 +1,103 @@
+"""A table of one's own: architectures drawn at random, each trained for some epochs, with what it came to.
+
+`cells.csv` of the run is a file for `benchmark=table`: what a ranking is worth in a space that has no
+benchmark is asked of `study=ranking` or `study=correlation` with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from time import process_time
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+
+from nas_lightning.benchmarks.formats.columns import SECONDS
+from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
+from nas_lightning.cost.counts import count_parameters
+from nas_lightning.data import SearchData
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics.pool.file import PoolFile
+from nas_lightning.objectives.short_training import ShortTraining
+from nas_lightning.runs.findings import Findings
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.pools import draw_genotypes
+from nas_lightning.studies.statistics import estimate, spearman
+from nas_lightning.tables import Entry, Table
+
+FILE = "cells.csv"
+
+
+@checked
+class ShortTrainings(Study):
+    """Accuracies on the images that no training saw; a run that was stopped goes on.
+
+    Args:
+        cells: architectures, drawn without repetition.
+        epochs: passes over the images of the weights' side.
+        lr: learning rate of the first.
+        seed: of architectures, weights and order.
+
+    >>> ShortTrainings.wants()
+    {'space': True, 'network': True, 'data': True, 'folder': True}
+    """
+
+    def __init__(
+        self,
+        *,
+        cells: Annotated[int, at_least(4)] = 40,
+        epochs: PositiveInt = 10,
+        lr: PositiveFloat = 0.1,
+        seed: int = 0,
+    ) -> None:
+        self.cells, self.epochs, self.lr, self.seed = cells, epochs, lr, seed
+
+    def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
+        """Draw, train, write; and what counting parameters says of them."""
+        training = ShortTraining(space, network, data, epochs=self.epochs, lr=self.lr, seed=self.seed)
+        genotypes = draw_genotypes(space, self.cells, self.seed)
+        accuracies = np.array(train_all(training, genotypes, folder / FILE))
+        params = [count_parameters(network(genotype)) for genotype in genotypes]
+        rows: list[Sequence[Entry]] = [
+            ["accuracy, mean", float(accuracies.mean())],
+            ["deviation", float(accuracies.std(ddof=1))],
+            ["lowest", float(accuracies.min())],
+            ["highest", float(accuracies.max())],
+            ["ρ with the parameters", estimate(spearman, params, accuracies, seed=self.seed)],
+        ]
+        what = f"{self.cells} architectures of {space.name}, {self.epochs} epochs on {data.name}"
+        return Findings([Table("accuracies", what, ["", "value"], rows, f"The table is {FILE}")])
+
+
+def train_all(training: ShortTraining, genotypes: Sequence[Genotype], path: Path) -> list[float]:
+    """The accuracy of each in percent; what is in the file is not trained again, new ones come into it."""
+    column = f"{training.data.name}_valid"
+    file = PoolFile(path, [column, SECONDS], settings_of(training))
+    rows = file.read()
+    for number, genotype in enumerate(genotypes, 1):
+        notation = training.space.notation(genotype)
+        if notation not in rows:
+            start = process_time()
+            accuracy = training(genotype)
+            rows[notation] = {column: accuracy, SECONDS: round(process_time() - start, 2)}
+            file.append(notation, rows[notation])
+            print(f"{number} of {len(genotypes)}: {accuracy:.2f} %", flush=True)
+    return [rows[training.space.notation(genotype)][column] for genotype in genotypes]
+
+
+def settings_of(training: ShortTraining) -> dict[str, Any]:
+    """What accuracies depend on; of the network its size, by an example."""
+    data, example = training.data, training.space.sample(torch.Generator().manual_seed(0))
+    return {
+        "space": training.space.name,
+        "parameters": count_parameters(training.network(example)),
+        "images": [len(data.train.samples), len(data.valid.samples)],
+        "batch": data.batch_size,
+        "epochs": training.epochs,
+        "lr": training.lr,
+        "seed": training.seed,
+    }
