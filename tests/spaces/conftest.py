@@ -9,7 +9,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from nas_lightning.spaces import SearchSpace, make_space
-from tests.yamls import file, options, small
+from tests.yamls import OWN, file, options, small
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def on_edges(request) -> Named:
 @pytest.fixture(params=SPACES)
 def small_space(request) -> SearchSpace:
     """A space at the settings of its `# Small:` line."""
-    return make_space(request.param, small_settings(request.param, "space."))
+    return make_space(request.param, small_settings(request.param, "space."), folders=OWN)
 
 
 @pytest.fixture

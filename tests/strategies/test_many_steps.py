@@ -36,9 +36,10 @@ def test_all_rounds_of_a_search_without_shared_weights(search, trainer, fits, al
     """As many as its yaml has; NASI, whose step is a sampled architecture, as many as the others."""
     if not fits(alone_name, space_name):
         pytest.skip("the strategy refuses the space, which test_contract holds it to")
-    strategy, data = search(alone_name, space_name, f"dataset.batch_size={BATCH}")
     settings = config(alone_name, space_name).trainer
     batches = settings.limit_train_batches
+    sizes = (f"dataset.train_size={max(24, 2 * batches * BATCH)}", f"dataset.batch_size={BATCH}")
+    strategy, data = search(alone_name, space_name, *sizes, "search_data.train_fraction=0.5")
     rounds = settings.max_epochs if isinstance(strategy, BlackBox) else STEPS // batches
     fit = trainer(rounds, limit_train_batches=batches)
     fit.fit(strategy, data)
