@@ -33,6 +33,10 @@ class InputError(ValueError):
         super().__init__("".join(c if c.isprintable() else "�" for c in line))  # a terminal obeys others
 
 
+class DivergenceError(InputError):
+    """A loss or weight that is not finite: the run as it was started cannot go on."""
+
+
 def _short(value: object, limit: int = 120) -> str:
     try:
         text = repr(value) if isinstance(value, str) else str(value)
@@ -57,21 +61,69 @@ def near_match(name: str, choices: Iterable[str]) -> str:
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE}
 """What a disk, or one that is shared by machines, answers for reasons of its own."""
+_DEAD = ("TerminatedWorkerError", "BrokenProcessPool")
+"""What pools raise, by name: who asks has not imported them."""
 
 
 def describe_system_error(error: BaseException | None) -> str | None:
-    """What the system refused to write, in one line, whatever has been raised because of it; else None.
+    """What the system did to a run, in one line, whatever has been raised because of it; else None.
+
+    That is a disk that refuses to be written, a file that is gone, a process that was killed, a connection
+    that is not to be had: nothing of the run is wrong, and it can go on.
 
     >>> describe_system_error(OSError(errno.ENOSPC, "No space left on device", "run/metrics.csv"))
     'expected a place that can be written: No space left on device (in run/metrics.csv)'
+    >>> describe_system_error(FileNotFoundError(errno.ENOENT, "No such file or directory", "images/0.png"))
+    'expected a file or folder that can be used: No such file or directory (in images/0.png)'
     """
-    seen: set[int] = set()
+    first, seen = error, set[int]()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if isinstance(error, OSError) and error.errno in _DISK:
-            where = error.filename
-            return str(InputError(f"expected a place that can be written: {error.strerror}", where=where))
-        if isinstance(error, RuntimeError) and "PytorchStreamWriter failed" in str(error):
-            return str(InputError("expected a place that a checkpoint can be written to: is the disk full?"))
+        if line := _describe(error) or (_describe_file(error) if error is first else None):
+            return line
         error = error.__cause__ or error.__context__
     return None
+
+
+def _describe(error: BaseException) -> str | None:
+    """What says so wherever it stands among the reasons of an error."""
+    text = str(error)
+    if isinstance(error, OSError) and error.errno in _DISK:
+        where = error.filename
+        return str(InputError(f"expected a place that can be written: {error.strerror}", where=where))
+    if isinstance(error, RuntimeError) and "PytorchStreamWriter failed" in text:
+        return str(InputError("expected a place that a checkpoint can be written to: is the disk full?"))
+    if type(error).__name__ in _DEAD or (isinstance(error, RuntimeError) and text.startswith(_LOADER)):
+        reason = text.split("\n")[0].split(". ")[0].rstrip(".")
+        return str(InputError(f"expected worker processes that nobody ends (is memory short?): {reason}"))
+    return None
+
+
+_LOADER = "DataLoader worker (pid"
+
+
+def _describe_file(error: BaseException) -> str | None:
+    """An error of the system's that nobody has caught."""
+    if not isinstance(error, OSError):
+        return None
+    if error.filename is not None:
+        expected = f"expected a file or folder that can be used: {error.strerror}"
+        return str(InputError(expected, where=error.filename))
+    if text := original_message(error):
+        return str(InputError(f"expected a file or folder that can be used: {text}"))
+    if isinstance(error, (ConnectionError, TimeoutError)) or "Connection" in type(error).__name__:
+        return str(InputError(f"expected a connection: {error}"[:400]))
+    return None
+
+
+def original_message(error: BaseException) -> str | None:
+    r"""What was said by an error in a loader's process, which comes with its traceback as text; else None.
+
+    >>> original_message(OSError("Caught OSError in DataLoader worker process 0.\n  line 3\nOSError: gone"))
+    'gone'
+    """
+    text = str(error)
+    if not text.startswith("Caught ") or "in DataLoader worker process" not in text:
+        return None
+    last = text.rstrip().rpartition("\n")[2]
+    return last.rpartition("InputError: ")[2] if "InputError: " in last else last.partition(": ")[2]

@@ -26,6 +26,7 @@ SMALL_VALUES = {
         "rooms",
     ),
     "frozen_map",
+    "lock",
 }
 ROOMS = (
     *("spaces", "data", "plots", "metrics", "cost", "models", "benchmarks", "training", "runs", "objectives"),

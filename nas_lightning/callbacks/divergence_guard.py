@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from nas_lightning.errors import InputError
+from nas_lightning.errors import DivergenceError
 
 
 class DivergenceGuard(pl.Callback):
@@ -70,7 +70,7 @@ def _check_weights(trainer: pl.Trainer, module: nn.Module) -> None:
         raise _divergence(trainer, "finite weights", f"nan or inf in {name}")
 
 
-def _divergence(trainer: pl.Trainer, expected: str, got: object) -> InputError:
+def _divergence(trainer: pl.Trainer, expected: str, got: object) -> DivergenceError:
     where = f"epoch {trainer.current_epoch}, step {trainer.global_step}"
     remedy = "lower the learning rate, or clip gradients"
-    return InputError(f"expected {expected}: {remedy}", got=got, where=where)
+    return DivergenceError(f"expected {expected}: {remedy}", got=got, where=where)

@@ -26,10 +26,10 @@ from nas_lightning.cli.study_job import run_study
 from nas_lightning.cli.sweep import go_on_with_job
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.cli.train_job import run_training
-from nas_lightning.errors import InputError, describe_system_error
+from nas_lightning.errors import DivergenceError, InputError, describe_system_error, original_message
 from nas_lightning.jobs.next_commands import command_to_resume
 from nas_lightning.runs.facts import RunFacts
-from nas_lightning.runs.folder import CHECKPOINT
+from nas_lightning.runs.screen_log import ScreenLog
 
 _JOBS = {"search": run_search, "train": run_training, "analyze": run_study}
 _KINDS = {"search": "search", "train": "training", "analyze": "study"}
@@ -46,32 +46,35 @@ def run_job(cfg: DictConfig) -> float | None:
     with ExitStack() as stack:
         try:
             stack.enter_context(job.own_folder())
+            log = stack.enter_context(job.screen_log())
             done = go_on_with_job(job) if job.command.sweep else None
             job.write_record()
         except (InputError, OSError) as error:  # which leaves the folder to whom it is
             sys.exit(f"error: {_user_error(error) or error}")
-        return _run(job) if done is None else done.metrics.get(cfg.objective)
+        return _run(job, log) if done is None else done.metrics.get(cfg.objective)
 
 
-def _run(job: Started) -> float | None:
+def _run(job: Started, log: ScreenLog) -> float | None:
     start = time.monotonic()
     try:
         facts = _work(job)
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns the first into the second
-        _say_how_to_go_on(job)
+        _say_how_to_go_on(job, log)
         if isinstance(stop, SIGTERMException):
             sys.exit(128 + signal.SIGTERM)  # its own code says that all went well
         raise
     except Exception as error:
         message = _user_error(error)
         if not job.command.sweep:
-            if message is None or describe_system_error(error) is None:
-                _withdraw(job)
+            can_go_on = job.folder.has_work and not isinstance(error, DivergenceError)
+            if can_go_on or describe_system_error(error):
+                _say_how_to_go_on(job, log)
             else:
-                _say_how_to_go_on(job)
+                _withdraw(job, log if message else None)
             if message is None:
                 raise
             sys.exit(f"error: {message}")
+        log.write_error(error)
         facts = _fail(job, message or _keep_traceback(job, error), round(time.monotonic() - start, 1))
     return facts.metrics.get(job.cfg.objective)
 
@@ -93,7 +96,7 @@ def _user_error(error: Exception) -> str | None:
     """The user's mistake behind an error; None: it is ours, and deserves its traceback."""
     cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
     if isinstance(cause, InputError):
-        return str(cause)
+        return original_message(cause) or str(cause)
     if refused := describe_system_error(error):
         return refused
     if isinstance(cause, (MisconfigurationException, OmegaConfBaseException, InstantiationException)):
@@ -126,19 +129,21 @@ def _finish(job: Started, facts: RunFacts) -> None:
 
 
 @rank_zero_only
-def _say_how_to_go_on(job: Started) -> None:
+def _say_how_to_go_on(job: Started, log: ScreenLog) -> None:
     if job.command.sweep:  # which says how all its jobs go on
         return
-    if any(job.folder.path.glob(f"**/{CHECKPOINT}")) or job.command.script == "analyze":
+    _withdraw(job, log)
+    if job.folder.has_record:
         own = own_words(job.command.without("resume="), job.command.folders)
         print(f"\nStopped. Go on with:\n  {command_to_resume(job.command, job.folder.path, own)}")
-    else:
-        _withdraw(job)
 
 
 @rank_zero_only
-def _withdraw(job: Started) -> None:
-    if job.cfg.resume is None and job.folder.path.is_dir():
+def _withdraw(job: Started, log: ScreenLog | None) -> None:
+    """Leave no trace of a start that has come to nothing, but for the log of an error that is ours."""
+    if job.cfg.resume is None and job.folder.path.is_dir() and not job.folder.has_work:
+        if log is not None:
+            log.forget()
         job.folder.withdraw()
 
 

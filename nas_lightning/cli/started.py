@@ -19,6 +19,7 @@ from nas_lightning.options import option_file
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record
+from nas_lightning.runs.screen_log import ScreenLog
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Started:
             return
         with self.folder.lock():
             yield
+
+    def screen_log(self) -> ScreenLog:
+        """What the screen has, in the folder; of the first process alone."""
+        other = bool(rank_zero_only.rank)  # type: ignore[attr-defined]
+        return ScreenLog(None if other else self.folder.path / f"{self.record.hydra['job']['name']}.log")
 
     @rank_zero_only
     def write_record(self) -> None:

@@ -7,7 +7,6 @@ python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batc
 from __future__ import annotations
 
 import copy
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
+from nas_lightning.files import replacing
 from nas_lightning.flags import FlagParser, command
+from nas_lightning.lock import hold_file
 from nas_lightning.models.file import describe, load
 from nas_lightning.spaces.network import DerivedNetwork
 
@@ -84,25 +85,21 @@ def export(
         raise InputError("expected a batch of at least one image", got=batch)
     export_format = _FORMATS[path.suffix]
     plain = _plain(network)
-    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     traced, sizes = export_format.sizes(image) if dynamic_size else (image, [image])
     _check_sizes(plain, [traced, *sizes])
     dynamic, batches = Dynamic(batch is None, dynamic_size), [batch] if batch else [1, 3]
     try:
-        export_format.write(plain, torch.randn(batch or 2, *traced), dynamic, partial)
-        run = export_format.read(partial)
-        difference = max(_difference(plain, run, size, batches) for size in sizes)
-        os.replace(partial, path)
-    except InputError:
+        with hold_file(path), replacing(path) as partial:
+            export_format.write(plain, torch.randn(batch or 2, *traced), dynamic, partial)
+            run = export_format.read(partial)
+            difference = max(_difference(plain, run, size, batches) for size in sizes)
+    except (InputError, OSError):
         raise
     except Exception as error:  # torch and ONNX Runtime have many for a step that one size fixes
         if not dynamic_size:
             raise
         line = str(error.__cause__ or error).splitlines()[0]
         raise InputError(f"expected a network whose steps are the same for all sizes: {line}") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return Exported(path, path.stat().st_size, difference)
 
 
@@ -146,7 +143,8 @@ def _write_pt2(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> N
     program = torch.export.export(network, (x,), dynamic_shapes=({**batch, **size},))
     with warnings.catch_warnings():  # of weights that are not on the CPU
         warnings.filterwarnings("ignore", "No complete tensor found in the group")
-        torch.export.save(program, path)
+        with path.open("wb") as file:
+            torch.export.save(program, file)
 
 
 def _sizes_pt2(image: Image) -> tuple[Image, list[Image]]:
@@ -155,7 +153,8 @@ def _sizes_pt2(image: Image) -> tuple[Image, list[Image]]:
 
 
 def _read_pt2(path: Path) -> Run:
-    return torch.export.load(path).module()
+    with path.open("rb") as file:
+        return torch.export.load(file).module()
 
 
 def _write_onnx(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:

@@ -18,9 +18,9 @@ from nas_lightning.errors import InputError
 from nas_lightning.files import PARTIAL, check_links, write_whole
 from nas_lightning.genotype import FILE_NAME as GENOTYPE
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
+from nas_lightning.lock import FILE_NAME as LOCK
+from nas_lightning.lock import hold
 from nas_lightning.runs.facts import RunFacts, facts_text, read_facts
-from nas_lightning.runs.lock import FILE_NAME as LOCK
-from nas_lightning.runs.lock import hold
 from nas_lightning.runs.record import RECORD, Record, has_record, read_record
 
 SUMMARY = "summary.json"
@@ -173,22 +173,32 @@ class RunFolder:
         Where anything but a log and loggers' folders is newer than the record of the start, all is kept.
         Otherwise the record goes, an empty log, and the folder itself where nothing else is in it.
         """
-        for member in (*self.path.glob("member_*"), *self.path.glob("candidate_*")):  # runs of their own
-            RunFolder(member).withdraw()
-        if self.has_record and self._has_work():
+        for member in self._members():
+            member.withdraw()
+        if self.has_record and self.has_work:
             return
         shutil.rmtree(self.path / RECORD, ignore_errors=True)
-        for log in self.path.glob("*.log"):
-            if not log.stat().st_size:
-                log.unlink()
-        (self.path / LOCK).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # not empty
+        with contextlib.suppress(OSError):  # not empty, or on a disk that cannot be written
+            for log in self.path.glob("*.log"):
+                if not log.stat().st_size:
+                    log.unlink()
+            (self.path / LOCK).unlink(missing_ok=True)
             self.path.rmdir()
 
-    def _has_work(self) -> bool:
-        begun = (self.path / RECORD).stat().st_mtime_ns
-        others = [path for path in self.path.iterdir() if path.suffix != ".log" and path.name not in _NO_WORK]
-        return any(path.stat().st_mtime_ns >= begun for path in others)
+    @property
+    def has_work(self) -> bool:
+        """Whether anything has been computed since the folder was locked, or else its record written."""
+        marks = [path for path in (self.path / LOCK, self.path / RECORD) if path.exists()]
+        if not marks:
+            return False
+        begun, members = marks[0].stat().st_mtime_ns, self._members()
+        left_out = {*_NO_WORK, *(member.path.name for member in members)}
+        others = [path for path in self.path.iterdir() if path.suffix != ".log" and path.name not in left_out]
+        return any(path.stat().st_mtime_ns >= begun for path in others) or any(m.has_work for m in members)
+
+    def _members(self) -> list[RunFolder]:
+        """The runs of their own that an ensemble makes."""
+        return [RunFolder(path) for name in ("member_*", "candidate_*") for path in self.path.glob(name)]
 
 
 def is_requeued() -> bool:

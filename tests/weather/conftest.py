@@ -1,5 +1,5 @@
 """What happens to runs, and what comes into them, besides what their users type."""
 
-from tests.cli.conftest import command, finished, runs
+from tests.cli.conftest import command, finished, images, runs
 
-__all__ = ["command", "finished", "runs"]
+__all__ = ["command", "finished", "images", "runs"]

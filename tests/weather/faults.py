@@ -81,6 +81,12 @@ def fill_disk(event: str, path: str) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
+def make_read_only(event: str, path: str) -> None:
+    """As the system does after an error of a disk: nothing can be changed."""
+    if event != "os.mkdir" or not os.path.exists(path):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+
 def command_in_child(
     folder: Path, *words: str, at: int | None = None, fault: Callable[[str, str], None] = kill
 ) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from nas_lightning.errors import InputError
 from nas_lightning.files import replacing
 from nas_lightning.flags import FlagParser, command
+from nas_lightning.lock import hold_file
 
 Columns = Mapping[str, Sequence[Any]]
 SECONDS = "seconds"
@@ -122,6 +123,7 @@ def run_convert(
         options = parser.parse_args(words)
         if options.target.suffix != ".parquet":
             raise InputError("expected a target that ends in .parquet", got=options.target.name)
-        print(f"{convert(options)} → {options.target}")
+        with hold_file(options.target):
+            print(f"{convert(options)} → {options.target}")
 
     run(arguments)

@@ -7,9 +7,11 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 
 from nas_lightning.errors import InputError
+from nas_lightning.files import PARTIAL
 
 try:
     import fcntl
@@ -32,9 +34,24 @@ def hold(folder: Path) -> Iterator[None]:
     ...         pass
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected a folder that process ... has ceased to write (in ...)
+    nas_lightning.errors.InputError: expected a place that process ... has ceased to write (in ...)
     """
-    file = folder / FILE_NAME
+    with _hold(folder / FILE_NAME):
+        yield
+
+
+@contextmanager
+def hold_file(path: Path) -> Iterator[None]:
+    """Keep others from writing the file of that name, and take away what a killed one has not completed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _hold(path.with_name(f".{path.name}{FILE_NAME}")):
+        for partial in path.parent.glob(f"{escape(path.name)}.*{PARTIAL}"):
+            partial.unlink()
+        yield
+
+
+@contextmanager
+def _hold(file: Path) -> Iterator[None]:
     with _open_locked(file) as descriptor:
         if descriptor is not None:
             os.ftruncate(descriptor, 0)
@@ -54,7 +71,7 @@ def _open_locked(file: Path) -> Iterator[int | None]:
         yield descriptor
     finally:
         if descriptor is not None:
-            with contextlib.suppress(FileNotFoundError):  # the folder has been withdrawn
+            with contextlib.suppress(OSError):  # the folder has been withdrawn, or cannot be written any more
                 file.unlink()
             os.close(descriptor)
 
@@ -71,7 +88,7 @@ def _take(file: Path) -> int | None:
             holder = os.read(descriptor, 200).decode(errors="replace")
             os.close(descriptor)
             raise InputError(
-                f"expected a folder that {holder} has ceased to write", where=file.parent
+                f"expected a place that {holder} has ceased to write", where=_place(file)
             ) from None
         except OSError as error:
             os.close(descriptor)
@@ -80,6 +97,12 @@ def _take(file: Path) -> int | None:
         if _is_still(file, descriptor):  # or its last holder has taken it away meanwhile
             return descriptor
         os.close(descriptor)
+
+
+def _place(lock: Path) -> Path:
+    """What a lock's file keeps others from."""
+    name = lock.name.removesuffix(FILE_NAME).removeprefix(".")
+    return lock.with_name(name) if name else lock.parent
 
 
 def _is_still(file: Path, descriptor: int) -> bool:

@@ -1,0 +1,138 @@
+"""Processes that are killed or meet each other, files that are gone: one line, and what goes on."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from nas_lightning.callbacks import GenotypeHistory
+from nas_lightning.data.formats import files
+from nas_lightning.metrics.pool import scoring
+from nas_lightning.runs.metrics_csv import MetricsCSV
+from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH, run_process
+
+SIZES = ("supernet.channels=4", "supernet.cells=1", *TINY_NETWORK)
+OF_FOLDER = ("dataset=image_folder", "dataset.root=images", "dataset.in_memory=false", "dataset.batch_size=2")
+SEARCH = (
+    "space=nasbench201",
+    *SIZES,
+    "strategy=darts",
+    "callbacks.history.figures=false",
+    "trainer.max_epochs=3",
+)
+
+
+def one_line(outcome) -> str:
+    """The error, of a run that says how to go on."""
+    assert outcome.code == 1
+    assert "Traceback" not in outcome.err
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("error: expected ")
+    assert outcome.out.splitlines()[-1].endswith("search.py resume=run")
+    return line
+
+
+def after_one_epoch(monkeypatch, call) -> None:
+    """`call()` at the start of the second epoch."""
+    begin = GenotypeHistory.on_train_epoch_end
+
+    def append(self, trainer, pl_module):
+        begin(self, trainer, pl_module)
+        if trainer.current_epoch == 1:
+            call()
+
+    monkeypatch.setattr(GenotypeHistory, "on_train_epoch_end", append)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_images_that_are_gone_in_the_middle_of_a_run(workers, images, command, monkeypatch):
+    with monkeypatch.context() as patch:
+        after_one_epoch(patch, lambda: images.rename("elsewhere"))
+        line = one_line(command("search", *SEARCH, *OF_FOLDER, f"dataset.num_workers={workers}", "run=run"))
+    assert "No such file or directory" in line
+    assert "images/" in line
+    Path("elsewhere").rename(images)
+    assert command("search", "resume=run").code == 0
+
+
+def test_a_loader_that_is_killed_in_mid_pass(images, command, monkeypatch):
+    decode = files.decode
+
+    def die(*args):
+        if Path("armed").exists() and torch.utils.data.get_worker_info() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return decode(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "decode", die)
+        after_one_epoch(patch, Path("armed").touch)
+        line = one_line(command("search", *SEARCH, *OF_FOLDER, "dataset.num_workers=1", "run=run"))
+    assert "expected worker processes that nobody ends" in line
+    assert command("search", "resume=run").code == 0
+
+
+def test_a_pools_worker_that_is_killed(command, monkeypatch):
+    run = scoring._run
+    pool = ("strategy=metric_search", *TINY_SEARCH, "strategy.workers=2", "trainer.max_epochs=1")
+
+    def die(work, *args):
+        return run(lambda *item: os.kill(os.getpid(), signal.SIGKILL), *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scoring, "_run", die)
+        outcome = command("search", *pool, "callbacks.history.figures=false", "run=run")
+    assert outcome.code == 1
+    assert "expected worker processes that nobody ends" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_logger_that_cannot_connect(command, tmp_path, monkeypatch):
+    """The log has the traceback of what the screen has in one line."""
+
+    def refuse(*args, **named):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    with monkeypatch.context() as patch:
+        after_one_epoch(patch, lambda: patch.setattr(MetricsCSV, "log_metrics", refuse))
+        outcome = command("search", *SEARCH, *TINY_SEARCH, "run=run")
+    assert "expected a connection: [Errno 111] Connection refused" in one_line(outcome)
+    log = (tmp_path / "run" / "search.log").read_text()
+    assert log.startswith(outcome.out)
+    assert "Traceback" in log
+    assert "ConnectionRefusedError" in log
+    assert log.rstrip().endswith(outcome.err.rstrip())
+    assert command("search", "resume=run").code == 0
+
+
+@pytest.mark.slow
+def test_a_group_of_processes_that_is_told_to_end(tmp_path):
+    """By a terminal that is closed, or a scheduler: loaders end with their run, which has saved."""
+    argv = (*SEARCH, *TINY_SEARCH, "trainer.max_epochs=200", "run=run")
+    process = run_process("search", *argv, cwd=tmp_path, start_new_session=True)
+    while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert "Traceback" not in err
+    assert out.splitlines()[-1].endswith("search.py resume=run")
+
+
+def test_a_log_has_what_the_screen_had(command, tmp_path):
+    outcome = command("search", *SEARCH, *TINY_SEARCH, "run=run")
+    log = (tmp_path / "run" / "search.log").read_text()
+    assert log == outcome.out
+    assert "epoch 3/3" in log
+
+
+def test_a_refused_start_leaves_no_log(command, tmp_path):
+    assert command("search", *SEARCH, *TINY_SEARCH, "strategy.lr=-1", "run=run").code == 1
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "search.log").write_text("mine\n")
+    assert command("search", *SEARCH, *TINY_SEARCH, "strategy.lr=-1", "run=run").code == 1
+    assert (tmp_path / "run" / "search.log").read_text() == "mine\n"

@@ -1,0 +1,76 @@
+"""Files that commands write outside of runs: exports and converted tables, killed, full, or wanted twice."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from nas_lightning.benchmarks.nasbench201 import main as convert
+from nas_lightning.lock import hold_file
+from nas_lightning.models.export import main as export
+from tests.studies.conftest import write_table
+from tests.weather.faults import changes_of, fill_disk, kill, said_by, work_in_child
+
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("x.pt2", "x.onnx")]
+
+
+@pytest.fixture(params=["x.parquet", *LONG])
+def written(request, tmp_path):
+    """A folder for the file, the command that writes it, and the file as it is when nothing goes wrong."""
+    if request.param == "x.parquet":
+        write_table(tmp_path)
+        words, command = ("convert", str(tmp_path / "table.csv")), convert
+    else:
+        trained = request.getfixturevalue("finished") / "trained"
+        words, command = (str(trained),), export
+    command([*words, str(tmp_path / "whole" / request.param)])
+
+    def call(target: Path) -> int:
+        try:
+            command([*words, str(target)])
+        except SystemExit as end:
+            print(end.code)
+            return 1
+        return 0
+
+    file = tmp_path / "out" / request.param
+    return file, partial(call, file), (tmp_path / "whole" / request.param).stat().st_size
+
+
+def test_killed_or_full_at_each_change(written):
+    file, call, size = written
+    folder = file.parent
+    names = changes_of(folder, call)
+    file.unlink()
+    assert len(names) >= 4
+    for number in range(len(names)):
+        assert work_in_child(folder, call, at=number, fault=kill) == -9
+        assert call() == 0
+        assert [path.name for path in folder.iterdir()] == [file.name]
+        assert abs(file.stat().st_size - size) < 200  # which may say when it was written
+        file.unlink()
+    for number in range(len(names) - 1):  # the last one takes the lock away
+        assert work_in_child(folder, call, at=number, fault=fill_disk) == 1
+        (line,) = said_by(folder).read_text().splitlines()[-1:]
+        assert line.startswith("error: expected ")
+        assert "No space left on device" in line
+        assert str(folder) in line
+        assert not [*folder.glob("*")]
+
+
+def test_two_at_one_name(written, capsys):
+    file, call, _ = written
+    with hold_file(file):
+        assert call() == 1
+    assert f"has ceased to write (in {file})" in capsys.readouterr().out
+    assert not file.exists()
+
+
+def test_a_link_in_its_place_is_replaced_and_not_followed(written, tmp_path):
+    file, call, _ = written
+    file.parent.mkdir()
+    (tmp_path / "mine").write_text("mine")
+    file.symlink_to(tmp_path / "mine")
+    assert call() == 0
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not file.is_symlink()
