@@ -30,14 +30,11 @@ class OwnData(pl.LightningDataModule):
     Args:
         data: a data module; or the training part: a loader, a data set, a pair of arrays, or a dict or
             `CombinedLoader` with both sides of a search.
-        valid: the validation part, where `data` is not a module.
-        test: the test part, where `data` is not a module.
+        valid, test: those parts, where `data` is not a module.
         batch_size: of data sets and arrays, 64 by default; a module's own, where it has such an attribute.
         image: (channels, height, width); None: as the first batch has it.
-        num_classes: how many; None: as the data says, else one more than the largest label at hand.
-        classes: their names.
-        inputs: the name of the images in dicts; None: `image`, `pixel_values` or the like.
-        targets: that of the labels; None: `label`, `target` or the like.
+        num_classes, classes: how many, and their names; None: as the data says, else as the labels at hand.
+        inputs, targets: their names in dicts; None: `image`, `pixel_values`, `label` or the like.
         reader: (what the loader gives) → (inputs, targets), where those two do not say it.
         sides: what the two sides of a search are called, where `data` has both.
         epoch_batches: after how many batches a pass over a loader ends, such as over one without an end.
