@@ -74,10 +74,12 @@ PositiveInt = Annotated[int, at_least(1)]
 NonNegativeInt = Annotated[int, at_least(0)]
 PositiveFloat = Annotated[float, above(0)]
 NonNegativeFloat = Annotated[float, at_least(0)]
-Share = Annotated[float, at_least(0), below(1)]
-"""A part that something of the rest is left of: momentum, a rate of dropped paths."""
+Share = Annotated[float, at_least(0), below(1)]  # that leaves some: momentum, a rate of dropped paths
 Finite = Annotated[float, Limit("that is finite", math.isfinite)]  # said where any number will do
 Between0And1 = Annotated[float, above(0), below(1)]
+Cells = Annotated[int, at_least(1), at_most(1000)]  # as the next two: far above what anybody trains,
+Channels = Annotated[int, at_least(1), at_most(10_000)]  # and a slip of the finger is said at once
+ImageSide = Annotated[int, at_least(1), at_most(4096)]
 
 _SEQUENCES = (list, tuple, Sequence)
 _KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
@@ -88,7 +90,6 @@ _KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
     Path: ("a path", (str, os.PathLike)),
     type(None): ("null", (type(None),)),
 }
-
 T = TypeVar("T", bound=Callable[..., Any])
 
 

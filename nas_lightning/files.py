@@ -51,6 +51,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 def check_writable(path: Path) -> None:
     """Raise an `OSError` unless a file or folder can be made at that place: tried in the nearest folder."""
+    if "\0" in str(path):
+        raise ValueError("a null character in its name")
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if path.exists() and not path.is_dir():
         there = path.absolute().parent

@@ -6,11 +6,26 @@ import argparse
 import functools
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn, ParamSpec
 
 from nas_lightning.errors import InputError
+from nas_lightning.files import check_writable
 
 P = ParamSpec("P")
+
+
+def place_to_write(text: str) -> Path:
+    """A path that a file can be written to, for `add_argument(type=…)`."""
+    path = Path(text)
+    try:
+        if not path.name:
+            raise ValueError("no name of a file")
+        check_writable(path)
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have, too
+        reason = getattr(error, "strerror", None) or str(error)
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {reason}") from None
+    return path
 
 
 class FlagParser(argparse.ArgumentParser):

@@ -66,8 +66,19 @@ def test_values_cannot_be_changed():
 def test_what_a_cell_says_about_itself():
     assert cell().nodes == 4
     assert cell().into(2) == (Edge("sep_conv_3x3", 0, 2), Edge("skip_connect", 1, 2))
+    assert cell().into(3) == (Edge("skip_connect", 0, 3), Edge("max_pool_3x3", 2, 3))
     assert cell().into(0) == ()
     assert genotype().ops == (*(edge.op for edge in cell().edges),) * 2
+
+
+@pytest.mark.parametrize("inputs", [1, 2, 3, 5])
+def test_inputs_are_nodes_whether_or_not_the_output_comes_from_them(inputs):
+    for node in range(inputs):
+        assert Cell(edges=[], inputs=inputs, output=[node]).nodes == inputs
+        inner = Cell(edges=[("none", node, inputs)], inputs=inputs, output=[node])
+        assert inner.nodes == inputs + 1
+    far = Cell(edges=[("none", 0, 300), ("none", 1, 300)], inputs=300, output=[300])
+    assert far.into(int("300")) == far.edges
 
 
 @pytest.mark.parametrize(
@@ -81,10 +92,12 @@ def test_what_a_cell_says_about_itself():
         ({"edges": [("skip_connect", True, 2)]}, "an edge's source"),
         ({"edges": [(3, 0, 2)]}, "[operation, source, target]"),
         ({"edges": [("skip_connect", 0)]}, "[operation, source, target]"),
+        ({"edges": [("skip_connect", 0, 2, 3)]}, "[operation, source, target]"),
         ({"edges": ["abc"]}, "[operation, source, target]"),
         ({"inputs": 0}, "at least one input"),
         ({"inputs": "2"}, "the number of input nodes"),
         ({"inputs": MOST_NODES}, "the number of input nodes"),
+        ({"inputs": MOST_NODES + 1}, "the number of input nodes"),
         ({"output": []}, "distinct output nodes"),
         ({"output": [2, 2]}, "distinct output nodes"),
         ({"output": [4]}, "into node 4"),
@@ -102,7 +115,9 @@ def test_json_round_trip_of_a_run(tmp_path):
     path = write_genotypes(tmp_path / "run" / "genotype.json", found, strategy="random", scores=[1.0, 0.5])
     assert read_genotypes(path) == found
     assert read_genotypes(str(path.parent)) == found
-    assert json.loads(path.read_text())["strategy"] == "random"
+    content = json.loads(path.read_text())
+    assert content["strategy"] == "random"
+    assert path.read_text() == json.dumps(content, indent=2) + "\n"
     (tmp_path / "bare.json").write_text(json.dumps(genotype().to_dict()))
     assert read_genotypes(tmp_path / "bare.json") == [genotype()]
 
@@ -121,6 +136,17 @@ def test_settings_and_choices_tell_architectures_apart():
         assert pickle.loads(pickle.dumps(one)) == one
     assert str(chosen).endswith("depth=3\nwidths=[16, 32]")
     assert str(set_) == str(plain)
+
+
+def test_a_cell_has_three_parts_and_may_have_notes():
+    data = genotype().to_dict()
+    data["cells"]["normal"]["note"] = "the best of three"
+    assert Genotype.from_dict(data) == genotype()
+    for name in ("edges", "inputs", "output"):
+        less = genotype().to_dict()
+        del less["cells"]["normal"][name]
+        with pytest.raises(InputError, match="expected a genotype"):
+            Genotype.from_dict(less)
 
 
 def test_choices_alone_are_an_architecture():

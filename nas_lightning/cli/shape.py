@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from nas_lightning.checks import NonNegativeInt, check_argument
+from nas_lightning.checks import NonNegativeInt, PositiveInt, check_argument
 from nas_lightning.errors import InputError
 from nas_lightning.options import top_names
 
@@ -31,6 +31,8 @@ _VALUES: dict[str, Any] = {
     "operations": Sequence[str],
 }
 """What is no part's, with its kind and limits."""
+_TRAINER: dict[str, Any] = {"max_epochs": NonNegativeInt, "check_val_every_n_epoch": PositiveInt | None}
+"""What Lightning takes as it comes, and stumbles over later."""
 _PLACES = ("hydra.run.dir", "hydra.sweep.dir")
 
 
@@ -45,7 +47,8 @@ def check_shape(config: DictConfig, script: str) -> None:
     for name, hint in _VALUES.items():
         if name in known:
             check_argument(name, plain[name], hint, name)
-    check_argument("max_epochs", plain["trainer"].get("max_epochs"), NonNegativeInt, "trainer.max_epochs")
+    for name, hint in _TRAINER.items():
+        check_argument(name, plain["trainer"].get(name), hint, f"trainer.{name}")
     for where, target in _targets(plain, ""):
         if not isinstance(target, str) or not target.strip():
             raise InputError("expected the dotted name of a class", got=target, where=f"{where}._target_")

@@ -27,7 +27,7 @@ from nas_lightning.genotype import Genotype, read_genotypes
 from nas_lightning.jobs.next_commands import uses_of_model
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.train import Training, fit, prepare_training
-from nas_lightning.models.file import describe
+from nas_lightning.models.file import check_file, describe
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.tracking import publish
 from nas_lightning.spaces import SearchSpace, make_space
@@ -75,6 +75,7 @@ def configured_architecture(
     if cfg.init is not None:
         if cfg.get("genotype") is not None:
             raise InputError("expected either init, which has an architecture, or a genotype", got="both")
+        check_file(cfg.init, **own_parts(cfg, folders))
         described = describe(cfg.init, **own_parts(cfg, folders))
         return described.genotype, described.make_space(), {**described.sizes, **own}
     if cfg.get("genotype") is None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 
-from nas_lightning.checks import Between0And1, at_least, checked
+from nas_lightning.checks import Between0And1, at_least, at_most, checked
 from nas_lightning.ensembles.ensemble import Ensemble, McDropPath, Passes
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -17,7 +17,7 @@ from nas_lightning.models.file import FILE_NAME
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.sampling import draw_distinct
 
-Several = Annotated[int, at_least(2)]
+Several = Annotated[int, at_least(2), at_most(1000)]
 
 
 class Member(NamedTuple):

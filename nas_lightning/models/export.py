@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import replacing
-from nas_lightning.flags import FlagParser, command
+from nas_lightning.flags import FlagParser, command, place_to_write
 from nas_lightning.lock import hold_file
 from nas_lightning.models.file import describe, load
 from nas_lightning.spaces.network import DerivedNetwork
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command; prints where the file is, its size and the largest difference."""
     parser = FlagParser(prog="nas-export", description=__doc__.split("\n")[0])
     parser.add_argument("source", help="the folder of a run of train.py, or its model.safetensors")
-    parser.add_argument("target", type=Path, help="the .onnx or .pt2 file to write")
+    parser.add_argument("target", type=place_to_write, help="the .onnx or .pt2 file to write")
     parser.add_argument(
         "--batch", default="dynamic", help="images at a time; dynamic: any number (the default)"
     )
@@ -231,9 +231,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--config-dir", action="append", default=[], help="your own folder of spaces")
     parser.add_argument("--operation", action="append", default=[], help="your own that the file may name")
     options = parser.parse_args(arguments)
-    if options.batch != "dynamic" and not options.batch.isdecimal():
-        raise InputError("expected a number or dynamic", got=options.batch, where="--batch")
-    batch = None if options.batch == "dynamic" else int(options.batch)
+    batch = None
+    if options.batch != "dynamic":
+        if not options.batch.isdecimal() or len(options.batch) > 4:
+            raise InputError("expected a number below 10,000 or dynamic", got=options.batch, where="--batch")
+        batch = int(options.batch)
     own = {"folders": options.config_dir, "operations": options.operation}
     network = load(options.source, with_normalisation=options.with_normalisation, **own)
     image = describe(options.source).image

@@ -39,6 +39,7 @@ __all__ = [
     "FILE_NAME",
     "Description",
     "Normalise",
+    "check_file",
     "describe",
     "description",
     "file_of",
@@ -89,6 +90,11 @@ def describe(path: str | Path, **own: Any) -> Description:
     return _read(path, weights=False, **own)[0]
 
 
+def check_file(path: str | Path, **own: Any) -> None:
+    """Raise unless the weights in a file are of the network that it describes, before one is built."""
+    _check_weights(*_read(path, weights=True, **own), path)
+
+
 def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> nn.Module:
     """The network of a training run's folder or of a file, ready to be used: in eval mode, on the CPU.
 
@@ -98,8 +104,7 @@ def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> n
     configuration, operations of your own are `operations=["my_ops.GhostConv"]`.
     """
     about, weights = _read(path, weights=True, **own)
-    with torch.device("meta"):  # what the file says may be more than the memory
-        check_same(about.network().state_dict(), weights, path)
+    _check_weights(about, weights, path)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
         network = about.network()
     network.load_state_dict(weights, assign=True)
@@ -142,6 +147,17 @@ class Normalise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, c, h, w)
         return (x - self.mean) / self.std
+
+
+def _check_weights(about: Description, weights: Mapping[str, Tensor], path: str | Path) -> None:
+    """Raise unless they are of the network that is described, which may be larger than the memory."""
+    cells = about.sizes.get("cells", 0)
+    if isinstance(cells, int) and cells > len(weights):
+        raise InputError(
+            "expected weights of every cell", got=f"{len(weights)} for {cells} cells", where=path
+        )
+    with torch.device("meta"):
+        check_same(about.network().state_dict(), weights, path)
 
 
 def file_of(path: str | Path) -> Path:

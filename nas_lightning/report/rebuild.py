@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nas_lightning.flags import FlagParser, command
+from nas_lightning.flags import FlagParser, command, place_to_write
 from nas_lightning.text import short_path
 
 
@@ -19,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines = (__doc__ or "").splitlines()
     parser = FlagParser(prog="nas-report", description=lines[0])
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs, of search, training or study")
-    parser.add_argument("--out", type=Path, default=Path("comparison.html"), help="the page of several runs")
+    parser.add_argument(
+        "--out", type=place_to_write, default=Path("comparison.html"), help="the page of several runs"
+    )
     options = parser.parse_args(arguments)
     from nas_lightning.report.page import write_report  # these draw: --help need not wait for them
     from nas_lightning.report.side_by_side import write_side_by_side

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import PositiveInt, Share, checked
+from nas_lightning.checks import Cells, Channels, PositiveInt, Share, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import parse_json
 from nas_lightning.genotype import Cell, Edge, Genotype
@@ -59,10 +59,10 @@ class NasBench201(SearchSpace):
     def supernet(  # type: ignore[override]
         self,
         *,
-        in_channels: PositiveInt,
+        in_channels: Channels,
         num_classes: PositiveInt,
-        channels: PositiveInt = 8,
-        cells: PositiveInt = 2,
+        channels: Channels = 8,
+        cells: Cells = 2,
         partial: PositiveInt = 1,
     ) -> Supernet:
         """`cells` are counted per stage."""
@@ -80,10 +80,10 @@ class NasBench201(SearchSpace):
         self,
         genotype: Genotype,
         *,
-        in_channels: PositiveInt,
+        in_channels: Channels,
         num_classes: PositiveInt,
-        channels: PositiveInt = 16,
-        cells: PositiveInt = 5,
+        channels: Channels = 16,
+        cells: Cells = 5,
         auxiliary: bool = False,
         dropout: Share = 0.0,
         norm: Norm = TRAIN_NORM,
@@ -216,9 +216,9 @@ class StagedBackbone(Backbone):
         self,
         graph: Callable[[int], CellGraph],
         norm: Norm,
-        in_channels: PositiveInt,
-        channels: PositiveInt,
-        cells: PositiveInt,
+        in_channels: Channels,
+        channels: Channels,
+        cells: Cells,
     ) -> None:
         super().__init__()
         stem = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)

@@ -154,7 +154,9 @@ def test_mistakes_are_one_line(tmp_path, refusal, monkeypatch):
     assert "ends in .onnx or .pt2, got 'a.pt'" in refusal(export, network, tmp_path / "a.pt")
     with pytest.raises(SystemExit, match="error: expected the folder of a run"):
         main([str(tmp_path), "a.onnx"])
-    with pytest.raises(SystemExit, match=r"error: expected a number or dynamic, got 'many' .in --batch."):
+    with pytest.raises(
+        SystemExit, match=r"error: expected a number below 10,000 or dynamic, got 'many' .in --batch."
+    ):
         main([str(tmp_path), "a.onnx", "--batch", "many"])
     assert "at least one image, got 0" in refusal(lambda: export(network, tmp_path / "a.pt2", batch=0))
     monkeypatch.setitem(sys.modules, "onnxscript", None)

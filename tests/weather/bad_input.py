@@ -32,8 +32,18 @@ from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 from nas_lightning.cli.composer import Composer
 from nas_lightning.cli.words import expand_shorthand
 from nas_lightning.lock import FILE_NAME as LOCK
-from tests.cli.conftest import TINY_DATA, TINY_SEARCH, run_script
-from tests.weather.bad_runs import FLAGS, KINDS, QUICK, Damage, damages, entries, place_runs, run_entry
+from tests.cli.conftest import TINY_SEARCH, run_script
+from tests.weather.bad_runs import (
+    FLAGS,
+    KINDS,
+    QUICK,
+    TRAINING,
+    Damage,
+    damages,
+    entries,
+    place_runs,
+    run_entry,
+)
 
 SECONDS = 60  # that a command may take to say no
 
@@ -349,8 +359,9 @@ def damaged_files(draw: st.DrawFn) -> Case:
     """A command that is pointed at a damaged file."""
     file = draw(st.sampled_from(sorted(FILES)))
     script, *words = draw(st.sampled_from(READERS[file]))
-    data = () if file == "image" else TINY_DATA
-    return Case(script, (*data, *words), file, draw(st.sampled_from(sorted(DAMAGES))))
+    data = TINY_SEARCH if script == "search" else TRAINING
+    small = () if words[0].startswith("resume=") else QUICK[:1] if file == "image" else (*data, *QUICK[:1])
+    return Case(script, (*small, *words), file, draw(st.sampled_from(sorted(DAMAGES))))
 
 
 @st.composite
@@ -479,11 +490,12 @@ def _accepted(case: Case, given: Answer) -> str | None:
         if numbers:
             return f"bare {numbers[0]} in summary.json"
     ended = [word for word in case.words if word.endswith(tuple(f"={value}" for value in NOT_FINITE))]
-    if ended and not ended[0].startswith(FREE_TEXT):
+    if ended and not ended[0].startswith(FREE_TEXT) and not ended[0].split("=")[0].endswith(NAMES):
         return f"accepted: {ended[0]}"
     return None
 
 
+NAMES = ("path", "folder", "filename", "name", "pool", "root", "label")
 FREE_TEXT = ("run", "objective", "hydra.run.dir", "hydra.sweep", "hydra.job")
 
 

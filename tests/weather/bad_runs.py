@@ -6,6 +6,7 @@ replaced, cut, or one of its parts something else.
 
 from __future__ import annotations
 
+import atexit
 import configparser
 import importlib
 import json
@@ -155,6 +156,7 @@ def run_entry(name: str, *words: str) -> int:
 def sources() -> Path:
     """A folder with a finished run of each kind, by its name."""
     folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for kind, (script, *words) in KINDS.items():
         if run_script(script, *words, f"run={folder / kind}"):
             raise RuntimeError(f"expected a run to break: {kind}")

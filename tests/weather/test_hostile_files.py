@@ -5,6 +5,7 @@ What would run leaves the file `marker` behind; what does not fit is one line, b
 
 import json
 import pickle
+import time
 import zipfile
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from nas_lightning.report.page import write_report
 from nas_lightning.runs.history import read_history
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.registry import NAMES_OF_0_1
+from tests.cli.conftest import TINY_DATA
 from tests.weather.test_hostile_folder import EVIL, MARKER, Payload, outside
 
 NAMES = [
@@ -118,6 +120,16 @@ SIZES = [
 def test_a_file_says_no_sizes_that_fill_the_memory(saved, tmp_path, refusal, sizes):
     path = rewrite(saved, tmp_path / "model.safetensors", lambda header: header["sizes"].update(sizes))
     assert refusal(nas_lightning.load, path)
+
+
+@pytest.mark.parametrize("sizes", SIZES[-2:] + SIZES[:5], ids=lambda sizes: str(sizes)[:40])
+def test_a_training_begins_with_no_sizes_that_fill_the_memory(saved, tmp_path, command, sizes):
+    path = rewrite(saved, tmp_path / "model.safetensors", lambda header: header["sizes"].update(sizes))
+    start = time.monotonic()
+    outcome = command("train", f"init={path}", *TINY_DATA, "run=mine")
+    assert outcome.err.startswith("error: expected")
+    assert len(outcome.err.splitlines()) == 1
+    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize("image", [[10**9, 8, 8], [3, 10**9, 8], [3], "abc", None])

@@ -11,7 +11,7 @@ from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import replacing
-from nas_lightning.flags import FlagParser, command
+from nas_lightning.flags import FlagParser, command, place_to_write
 from nas_lightning.lock import hold_file
 
 Columns = Mapping[str, Sequence[Any]]
@@ -114,7 +114,7 @@ def run_convert(
         "convert", help="turn an official file, or a CSV, into a small Parquet file"
     )
     converter.add_argument("source", type=Path, help=source)
-    converter.add_argument("target", type=Path, help="the .parquet file to write")
+    converter.add_argument("target", type=place_to_write, help="the .parquet file to write")
     for flag, help_line in (flags or {}).items():
         converter.add_argument(flag, action="store_true", help=help_line)
 

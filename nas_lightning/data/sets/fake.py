@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
-from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveInt, checked
+from nas_lightning.checks import Channels, ImageSide, NonNegativeFloat, NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.augment import statistics
 from nas_lightning.data.base import Classes, Contents
 from nas_lightning.data.order import CONTENT
@@ -14,6 +15,8 @@ from nas_lightning.data.samples import TensorSamples
 from nas_lightning.data.sets.base import SmallImages
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator
+
+MOST_NUMBERS = 2**28  # a gigabyte
 
 
 class Fake(SmallImages):
@@ -43,7 +46,7 @@ class Fake(SmallImages):
     def __init__(
         self,
         *,
-        shape: tuple[PositiveInt, PositiveInt, PositiveInt] = (3, 8, 8),
+        shape: tuple[Channels, ImageSide, ImageSide] = (3, 8, 8),
         num_classes: Classes = 4,
         train_size: PositiveInt = 128,
         test_size: PositiveInt = 64,
@@ -57,6 +60,10 @@ class Fake(SmallImages):
             raise InputError(
                 f"expected at least {num_classes} images in each part", got=(train_size, test_size)
             )
+        numbers = math.prod(shape) * (train_size + test_size + num_classes)
+        if numbers > MOST_NUMBERS:
+            expected = f"expected images of at most {MOST_NUMBERS:,} numbers together"
+            raise InputError(expected, got=f"{numbers:,}", where="Fake.shape")
         self.shape, self.size, self.noise = tuple(shape), num_classes, noise
         self.sizes = (train_size, test_size)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nas_lightning.checks import Between0And1, NonNegativeInt, PositiveInt, checked
+from nas_lightning.checks import Between0And1, ImageSide, NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.base import Classes, Contents
 from nas_lightning.data.formats.decode import MOST_PIXELS, decode
 from nas_lightning.data.formats.files import FileSamples, Fit, InMemory
@@ -55,7 +55,7 @@ class ImageFolder(SmallImages):
         self,
         *,
         root: str | None = None,
-        image_size: PositiveInt | None = None,
+        image_size: ImageSide | None = None,
         num_classes: Classes | None = None,
         test_fraction: Between0And1 = 0.2,
         in_memory: InMemory = "auto",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveInt, checked
+from nas_lightning.checks import ImageSide, NonNegativeFloat, NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.augment import Augment
 from nas_lightning.data.base import Contents, ImageData
 from nas_lightning.data.formats.files import FileSamples
@@ -45,7 +45,7 @@ class ImageNet(ImageData):
         self,
         *,
         root: str = "data/imagenet",
-        image_size: PositiveInt = 224,
+        image_size: ImageSide = 224,
         color_jitter: NonNegativeFloat = 0.4,
         rand_augment: Magnitude = 0,
         num_workers: NonNegativeInt = 4,

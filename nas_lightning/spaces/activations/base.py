@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.checks import Cells, Channels, ImageSide, PositiveInt, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import parse_json
 from nas_lightning.genotype import Cell, Edge, Genotype
@@ -45,7 +45,7 @@ class ActivationSpace(SearchSpace):
     repeated = False
 
     @checked
-    def __init__(self, layers: PositiveInt, activations: Sequence[str], skips: bool) -> None:
+    def __init__(self, layers: Cells, activations: Sequence[str], skips: bool) -> None:
         for name in activations:
             if name not in ACTIVATIONS:
                 expected = f"expected an activation ({near_match(name, ACTIVATIONS)})"
@@ -69,10 +69,10 @@ class ActivationSpace(SearchSpace):
     def supernet(  # type: ignore[override]
         self,
         *,
-        in_channels: PositiveInt,
+        in_channels: Channels,
         num_classes: PositiveInt,
-        width: PositiveInt = 256,
-        side: PositiveInt = 8,
+        width: Channels = 256,
+        side: ImageSide = 8,
     ) -> Supernet:
         """`side` is that of the images, which others are averaged to."""
         candidates = [self.activations] * len(self.rows)
@@ -87,10 +87,10 @@ class ActivationSpace(SearchSpace):
         self,
         genotype: Genotype,
         *,
-        in_channels: PositiveInt,
+        in_channels: Channels,
         num_classes: PositiveInt,
-        width: PositiveInt = 256,
-        side: PositiveInt = 8,
+        width: Channels = 256,
+        side: ImageSide = 8,
         parametrisation: Parametrisation = "standard",
     ) -> Network:
         """`parametrisation="ntk"` has the scale at which kernels have a limit (`metrics/infinite_ntk.py`)."""

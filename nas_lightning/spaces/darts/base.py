@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from nas_lightning.checks import PositiveInt, Share, at_least, at_most, checked
+from nas_lightning.checks import Cells, Channels, PositiveInt, Share, at_least, at_most, checked
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.cells.graph import CellGraph
@@ -43,10 +43,10 @@ class TwoCellSpace(SearchSpace):
         self,
         genotype: Genotype,
         *,
-        in_channels: PositiveInt,
+        in_channels: Channels,
         num_classes: PositiveInt,
-        channels: PositiveInt = 16,
-        cells: PositiveInt = 8,
+        channels: Channels = 16,
+        cells: Cells = 8,
         stem: Stem = "cifar",
         stem_multiplier: PositiveInt = 3,
         stem_stride: PositiveInt = 1,

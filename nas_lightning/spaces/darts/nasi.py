@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.checks import Cells, Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
@@ -82,10 +82,10 @@ class DartsNasi(TwoCellSpace):
     def supernet(  # type: ignore[override]
         self,
         *,
-        in_channels: PositiveInt,
+        in_channels: Channels,
         num_classes: PositiveInt,
-        channels: PositiveInt = 8,
-        cells: PositiveInt = 5,
+        channels: Channels = 8,
+        cells: Cells = 5,
         stem: Stem = "cifar",
         stem_multiplier: PositiveInt = 3,
     ) -> Supernet:

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.checks import Cells, Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
@@ -68,10 +68,10 @@ class DartsSpace(TwoCellSpace):
     def supernet(  # type: ignore[override]
         self,
         *,
-        in_channels: PositiveInt,
+        in_channels: Channels,
         num_classes: PositiveInt,
-        channels: PositiveInt = 8,
-        cells: PositiveInt = 5,
+        channels: Channels = 8,
+        cells: Cells = 5,
         stem: Stem = "cifar",
         stem_multiplier: PositiveInt = 3,
         partial: PositiveInt = 1,

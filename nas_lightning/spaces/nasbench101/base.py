@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nas_lightning.checks import PositiveInt, Share, checked
+from nas_lightning.checks import Cells, Channels, PositiveInt, Share, checked
 from nas_lightning.errors import InputError
 from nas_lightning.files import parse_json
 from nas_lightning.genotype import Genotype
@@ -41,10 +41,10 @@ class ModuleSpace(SearchSpace):
         self,
         genotype: Genotype,
         *,
-        in_channels: PositiveInt,
+        in_channels: Channels,
         num_classes: PositiveInt,
-        channels: PositiveInt = 32,
-        cells: PositiveInt = 3,
+        channels: Channels = 32,
+        cells: Cells = 3,
         auxiliary: bool = False,
         dropout: Share = 0.0,
         norm: Norm = TRAIN_NORM,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.checks import Cells, Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.randomness import choose
@@ -65,10 +65,10 @@ class NasBench1Shot1(ModuleSpace):
     def supernet(  # type: ignore[override]
         self,
         *,
-        in_channels: PositiveInt,
+        in_channels: Channels,
         num_classes: PositiveInt,
-        channels: PositiveInt = 8,
-        cells: PositiveInt = 1,
+        channels: Channels = 8,
+        cells: Cells = 1,
     ) -> Supernet:
         """`channels` are those of a block in the first stack, `cells` are counted per stack."""
         groups = self._parent_groups()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.checks import Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import Group
@@ -45,7 +45,7 @@ class NasBench101(ModuleSpace):
 
     @checked
     def supernet(  # type: ignore[override]
-        self, *, in_channels: PositiveInt, num_classes: PositiveInt
+        self, *, in_channels: Channels, num_classes: PositiveInt
     ) -> Supernet:
         _no_supernet()
 
