@@ -30,11 +30,21 @@ def widened(weight: Tensor, shape: Sequence[int], generator: torch.Generator) ->
     return weight.contiguous(memory_format=last)
 
 
+def resize(parameter: nn.Parameter, value: Tensor) -> None:
+    """Give the parameter a value of another size.
+
+    Whoever holds the node of the graph that accumulates its gradient, as DistributedDataParallel does, keeps
+    one that knows the old size; torch makes a new node for another data type.
+    """
+    parameter.data = value.to(torch.float16 if value.dtype != torch.float16 else torch.float32)
+    parameter.data = value
+
+
 def adopt(wide: nn.Module, narrow: nn.Module, generator: torch.Generator) -> nn.Module:
     """The wide module with the parameters of the narrow one, widened in place: optimisers go on with them."""
     sizes = {name: parameter.shape for name, parameter in wide.named_parameters()}
     for name, parameter in narrow.named_parameters():
-        parameter.data = widened(parameter.data, sizes[name], generator)
+        resize(parameter, widened(parameter.data, sizes[name], generator))
         owner, _, leaf = name.rpartition(".")
         setattr(wide.get_submodule(owner), leaf, parameter)
     return wide.train(narrow.training)

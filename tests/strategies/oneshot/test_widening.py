@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.cells.widening import widened
+from nas_lightning.spaces.cells.widening import resize, widened
 from nas_lightning.strategies import EdgeWeights, OneShot, Widening
 from nas_lightning.strategies.oneshot.values import Epoch
 from tests.strategies.conftest import build_search, quiet_trainer
@@ -38,6 +38,16 @@ def test_a_supernet_that_grew_is_one_that_was_built_so(space, request, supernet,
     torch.testing.assert_close(grown(x, weights), built(x, weights))
     one, two = (torch.autograd.grad(net(x, weights).sum(), list(net.parameters())) for net in (grown, built))
     torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
+
+
+def test_a_parameter_grows_although_its_gradients_node_is_held():
+    """As DistributedDataParallel holds it from the start."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    held = weight.expand_as(weight).grad_fn.next_functions[0][0]
+    resize(weight, torch.ones(3))
+    (gradient,) = torch.autograd.grad((weight**2).sum(), weight)
+    assert gradient.tolist() == [2.0, 2.0, 2.0]
+    assert held.variable is weight
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [(6, [4, 4, 2, 2, 1, 1]), (2, [4, 2]), (1, [4])])
