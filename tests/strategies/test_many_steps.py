@@ -31,6 +31,7 @@ def test_three_hundred_steps(search, trainer, fits, sharing_name, space_name):
     check_end(strategy)
 
 
+@pytest.mark.filterwarnings("ignore:metrics disagree with themselves")  # as they do on so small networks
 @pytest.mark.slow
 def test_all_rounds_of_a_search_without_shared_weights(search, trainer, fits, alone_name, space_name):
     """As many as its yaml has; NASI, whose step is a sampled architecture, as many as the others."""
