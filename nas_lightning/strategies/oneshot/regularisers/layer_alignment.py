@@ -33,7 +33,7 @@ from nas_lightning.strategies.oneshot.search import Trained
 from nas_lightning.strategies.oneshot.values import Epoch, Groups, Relaxed
 from nas_lightning.training.gradients import Gradients, constant, gradients
 
-Cells = list[dict[str, Tensor]]
+CellWeights = list[dict[str, Tensor]]
 """Weights for each cell, or what is added to them."""
 
 
@@ -96,7 +96,7 @@ class LayerAlignment(WeightRegulariser):
             None if a is None or b is None else factor * (a - b) for a, b in zip(above, below, strict=True)
         ]
 
-    def _slopes(self, search: Trained, batch: Batch, cells: Cells, relaxed: Relaxed) -> Cells:
+    def _slopes(self, search: Trained, batch: Batch, cells: CellWeights, relaxed: Relaxed) -> CellWeights:
         """g_l of each cell, zero where the loss does not reach it."""
         flat = [w for cell in cells for w in cell.values()]
         with constant(search.weight_list):
@@ -108,13 +108,13 @@ class LayerAlignment(WeightRegulariser):
         return {"lambda_alignment": epoch.between(self.weight_start, self.weight_end)}
 
 
-def loss(supernet: Supernet, batch: Batch, cells: Cells, relaxed: Relaxed) -> Tensor:
+def loss(supernet: Supernet, batch: Batch, cells: CellWeights, relaxed: Relaxed) -> Tensor:
     """L_train with weights of its own for each cell, for what the step computes."""
     active = relaxed.active or {name: w != 0 for name, w in relaxed.weights.items()}
     return F.cross_entropy(supernet.by_cell(batch[0], cells, active), batch[1])
 
 
-def moved(cells: Cells, towards: Cells, epsilon: float) -> Cells:
+def moved(cells: CellWeights, towards: CellWeights, epsilon: float) -> CellWeights:
     """w + ε d."""
     return [
         {name: w.detach() + epsilon * d[name] for name, w in cell.items()}
@@ -122,7 +122,7 @@ def moved(cells: Cells, towards: Cells, epsilon: float) -> Cells:
     ]
 
 
-def directions(slopes: Cells) -> Cells:
+def directions(slopes: CellWeights) -> CellWeights:
     """d_l of each cell and group, which are zero where fewer than two cells use the group."""
     by_group = {name: alignment_slopes([cell[name] for cell in slopes]) for name in slopes[0]}
     return [{name: found[index] for name, found in by_group.items()} for index in range(len(slopes))]
