@@ -12,6 +12,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nas_lightning.data import Fake, SearchData
 from nas_lightning.plots import save
 from nas_lightning.plots.style import kind, tidy
 from nas_lightning.spaces import NasBench201
@@ -33,7 +34,7 @@ def weights(panel: str, name: str) -> torch.Tensor:
     if not chosen["sampler"].learns:
         chosen["selection"] = part("selection", "candidates")
     supernet = SPACE.supernet(in_channels=1, num_classes=2, channels=4, cells=1)
-    search = OneShot(SPACE, supernet, object(), **chosen)
+    search = OneShot(SPACE, supernet, SearchData(Fake()), **chosen)
     shown = []
     for step in range(STEPS):
         search.epoch = Epoch(step, STEPS)

@@ -16,6 +16,7 @@ import torch
 from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 
+from nas_lightning.data import Fake, SearchData
 from nas_lightning.measure.timing import medians
 from nas_lightning.options import groups
 from nas_lightning.spaces import NasBench201
@@ -69,7 +70,7 @@ def composed(space: NasBench201, supernets: dict, name: str, *words: str) -> One
     if not config.strategy._target_.endswith(".OneShot"):
         return None
     supernet = supernets[config.supernet.partial]
-    search = instantiate(config.strategy, _partial_=True)(space, supernet, object())
+    search = instantiate(config.strategy, _partial_=True)(space, supernet, SearchData(Fake()))
     search.trainer = None
     search.epoch = Epoch(1, of=2)  # terms that grow from zero are there
     return search

@@ -191,12 +191,10 @@ def test_spaces_that_they_are_not_defined_for(sampler):
 
 
 @pytest.mark.parametrize("name", ["uniform", "fair"])
-def test_paths_have_no_probabilities(name, refusal, cell_space, supernet):
+def test_paths_have_no_probabilities(name, refusal, cell_space, supernet, data):
     """A search with them has none to say either."""
     sampler = {"uniform": Uniform(), "fair": Fair()}[name]
     message = refusal(sampler.probabilities, torch.zeros(6, 5), Epoch(0, 2), cell_space.group)
     assert message.startswith("expected a sampler with parameters, which probabilities are of, got ")
-    search = OneShot(
-        cell_space, supernet(cell_space), object(), sampler=sampler, selection=RandomCandidates()
-    )
+    search = OneShot(cell_space, supernet(cell_space), data(), sampler=sampler, selection=RandomCandidates())
     assert search.probabilities() == search.scores() == {}
