@@ -11,7 +11,6 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.checks import checked
 from nas_lightning.files import write_whole
-from nas_lightning.plots.files import save_genotypes, save_weights
 from nas_lightning.runs.history import FIGURES, HISTORY_FILE, history_line, read_history
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ class GenotypeHistory(pl.Callback):
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.figures:
+            from nas_lightning.plots.files import save_genotypes, save_weights  # and with them matplotlib
+
             genotypes = cast("Strategy", pl_module).derive()
             if trainer.is_global_zero:
                 folder = self.path.parent / FIGURES

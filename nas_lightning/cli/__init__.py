@@ -51,6 +51,9 @@ def _enter(script: str) -> None:
 
 def _job(cfg: DictConfig) -> float | None:
     """Imports what is heavy only where there is a job: `--cfg job` has none."""
+    from nas_lightning.cli.metrics_import import import_metrics
+
+    import_metrics(cfg)
     from nas_lightning.cli.job import run_job
 
     return run_job(cfg)

@@ -9,6 +9,7 @@ import time
 import traceback
 import warnings
 from contextlib import ExitStack
+from importlib import import_module
 
 import pytorch_lightning as pl
 from hydra.errors import InstantiationException
@@ -17,21 +18,23 @@ from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
-from nas_lightning.cli.ensemble_job import run_ensemble
 from nas_lightning.cli.places import check_places
-from nas_lightning.cli.search_job import run_search
 from nas_lightning.cli.started import Started, started_job
 from nas_lightning.cli.stored import own_words
-from nas_lightning.cli.study_job import run_study
 from nas_lightning.cli.sweep import go_on_with_job
 from nas_lightning.cli.targets import check_targets
-from nas_lightning.cli.train_job import run_training
 from nas_lightning.errors import DivergenceError, InputError, describe_system_error, original_message
 from nas_lightning.jobs.next_commands import command_to_resume
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.screen_log import ScreenLog
 
-_JOBS = {"search": run_search, "train": run_training, "analyze": run_study}
+_JOBS = {
+    "search": ("search_job", "run_search"),
+    "train": ("train_job", "run_training"),
+    "analyze": ("study_job", "run_study"),
+    "ensemble": ("ensemble_job", "run_ensemble"),
+}
+"""The module and the function of each: a job is imported when it is run."""
 _KINDS = {"search": "search", "train": "training", "analyze": "study"}
 
 
@@ -88,8 +91,8 @@ def _work(job: Started) -> RunFacts:
     check_targets(cfg)
     check_places(cfg, job.folder.path)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    run = run_ensemble if cfg.get("ensemble") is not None else _JOBS[job.command.script]
-    return run(job)
+    module, run = _JOBS["ensemble" if cfg.get("ensemble") is not None else job.command.script]
+    return getattr(import_module(f"nas_lightning.cli.{module}"), run)(job)
 
 
 def _user_error(error: Exception) -> str | None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from timm.layers import DropPath
 from torch import Tensor, nn
 
 from nas_lightning.checks import Between0And1, at_least, at_most, checked
@@ -23,6 +22,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.files import json_text, parse_json, write_whole
 from nas_lightning.models import file as model_file
 from nas_lightning.models.file import Description
+from nas_lightning.spaces.cells.drop_path import DropPath
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1
@@ -160,7 +160,7 @@ class McDropPath(Ensemble):
     ) -> None:
         super().__init__([network], descriptions)
         self.rate, self.passes = rate, passes
-        self._dropping = [module for module in self.modules() if isinstance(module, DropPath)]
+        self._dropping = drop_paths(network)
         if not self._dropping:
             raise InputError("expected a network with drop path", got=type(network).__name__)
         for module in self._dropping:
@@ -181,6 +181,14 @@ class McDropPath(Ensemble):
 
     def _passes(self) -> dict[str, Any]:
         return {"rate": self.rate, "passes": self.passes}
+
+
+def drop_paths(network: nn.Module) -> list[Any]:
+    """The modules that drop paths: ours, and those of timm's networks."""
+    import timm.layers  # a second to import
+
+    kinds = (DropPath, timm.layers.DropPath)
+    return [module for module in network.modules() if isinstance(module, kinds)]
 
 
 def _check_together(descriptions: Sequence[Description]) -> None:

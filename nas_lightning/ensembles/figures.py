@@ -8,10 +8,9 @@ from collections.abc import Iterable
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from timm.layers import DropPath
 from torch import Tensor
 
-from nas_lightning.ensembles.ensemble import Ensemble, McDropPath
+from nas_lightning.ensembles.ensemble import Ensemble, McDropPath, drop_paths
 from nas_lightning.ensembles.evaluation import Batch, Evaluation, evaluate, member_errors
 from nas_lightning.plots.style import COLOURS, GREY, label_axes, legend_above, tidy
 
@@ -84,7 +83,7 @@ def _predictions(ensemble: Ensemble, number: int, batches: list[Batch]) -> Tenso
     """(1 + passes, images · classes) of a member, the plain ones first; one row without drop path."""
     member = copy.deepcopy(ensemble.members[number])
     found = [evaluate(Ensemble([member]), batches).probabilities]
-    if any(isinstance(module, DropPath) for module in member.modules()):
+    if drop_paths(member):
         found.append(evaluate(McDropPath(member, rate=RATE, passes=PASSES), batches).probabilities)
     return torch.cat(found).flatten(1).float()
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from nas_lightning.data.loaders import Batch
-from nas_lightning.ensembles import figures
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import Evaluation, Quality
 from nas_lightning.ensembles.member_selection import MemberSelection
@@ -56,6 +55,8 @@ def _cells(quality: Quality) -> list[Entry]:
 
 
 def _figures(ensemble: Ensemble, evaluation: Evaluation, batches: Sequence[Batch]) -> dict[str, Any]:
+    from nas_lightning.ensembles import figures  # and with them matplotlib
+
     found = {
         "member_errors": figures.errors(evaluation),
         "member_agreement": figures.agreement(evaluation),

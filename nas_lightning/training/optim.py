@@ -1,4 +1,6 @@
-"""Optimisers, learning-rate schedules, running averages, built by timm; a schedule is stepped once an epoch.
+"""Optimisers, learning-rate schedules, running averages; a schedule is stepped once an epoch.
+
+Optimisers have timm's names. timm itself, a second to import, builds those that torch does not have.
 
 >>> import torch
 >>> optimizer = build_optimizer([torch.nn.Parameter(torch.zeros(3))], "momentum", lr=0.025, weight_decay=3e-4)
@@ -7,7 +9,7 @@
 >>> round(optimizer.param_groups[0]["lr"], 6)
 0.013
 
-timm's schedulers are not torch's: they are told the epoch. With automatic optimisation a module passes it in
+Schedules are not torch's: they are told the epoch. With automatic optimisation a module passes it in
 `lr_scheduler_step`, with manual optimisation in `on_train_epoch_end`, both times as
 `scheduler.step(self.current_epoch + 1)`: the rate that is set is the next epoch's. Lightning puts their state
 into its checkpoints.
@@ -15,23 +17,29 @@ into its checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
-from timm.optim import create_optimizer_v2, list_optimizers, param_groups_weight_decay
-from timm.scheduler import create_scheduler_v2
-from timm.scheduler.scheduler import Scheduler
-from timm.utils import ModelEmaV3
 from torch import nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.errors import InputError, near_match
 
+if TYPE_CHECKING:
+    from timm.utils import ModelEmaV3
+
 Schedule = Literal["cosine", "linear"]
 
-# timm's names; its polynomial of degree one is a straight line
-_TIMM_SCHEDULES = {"cosine": "cosine", "linear": "poly"}
+_TORCHS: Mapping[str, Callable[..., Optimizer]] = {
+    "sgd": partial(SGD, nesterov=True),
+    "momentum": SGD,
+    "adam": Adam,
+    "adamw": AdamW,
+}
+_WITH_MOMENTUM = ("sgd", "momentum")
 
 
 def parameter_groups(
@@ -47,7 +55,11 @@ def parameter_groups(
     >>> [(group["weight_decay"], [tuple(p.shape) for p in group["params"]]) for group in groups]
     [(0.0, [(8,), (8,), (8,)]), (0.05, [(8, 3, 1, 1)])]
     """
-    return list(network.parameters()) if decay_norms else param_groups_weight_decay(network, weight_decay)
+    if decay_norms:
+        return list(network.parameters())
+    from timm.optim import param_groups_weight_decay
+
+    return param_groups_weight_decay(network, weight_decay)
 
 
 def lr_of_batch(lr: float, images: int, reference: int) -> float:
@@ -82,6 +94,12 @@ def build_optimizer(
         options: what else the optimiser takes, such as `betas` and `eps`.
 
     """
+    if opt in _TORCHS:
+        if opt in _WITH_MOMENTUM:
+            options["momentum"] = momentum
+        return _TORCHS[opt](params, lr=lr, weight_decay=weight_decay, **options)
+    from timm.optim import create_optimizer_v2, list_optimizers
+
     known = [str(name) for name in list_optimizers()]
     if opt not in known:
         raise InputError(f"expected an optimiser of timm ({near_match(opt, known)})", got=opt)
@@ -127,20 +145,69 @@ def build_scheduler(
     for name, rate in (("lr_min", lr_min), ("warmup_lr", warmup_lr)):
         if rate > lr:
             raise InputError(f"expected {name} of at most the learning rate {lr}", got=rate)
-    scheduler, _ = create_scheduler_v2(
-        optimizer,
-        _TIMM_SCHEDULES[schedule],
-        num_epochs=epochs - warmup_epochs,
-        decay_rate=1.0,  # the degree of the polynomial
-        min_lr=lr_min,
-        warmup_lr=warmup_lr,
-        warmup_epochs=warmup_epochs,
-        warmup_prefix=True,
-    )
-    return scheduler
+    return Scheduler(optimizer, schedule, epochs, lr_min, warmup_epochs, warmup_lr)
+
+
+class Scheduler:
+    """Sets the learning rate of each epoch that it is told of; see `build_scheduler`.
+
+    Args:
+        optimizer: whose groups' rates are set.
+        schedule: `cosine` or `linear`.
+        epochs: E.
+        lr_min: η_min.
+        warmup_epochs: W.
+        warmup_lr: η_w.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedule: Schedule,
+        epochs: int,
+        lr_min: float,
+        warmup_epochs: int,
+        warmup_lr: float,
+    ) -> None:
+        self.optimizer, self.schedule = optimizer, schedule
+        base = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
+        self._settings: dict[str, Any] = {  # by timm's names, which the schedules of earlier checkpoints have
+            "base_values": base,
+            "t_initial": epochs - warmup_epochs,
+            "lr_min": lr_min,
+            "warmup_t": warmup_epochs,
+            "warmup_lr_init": warmup_lr,
+        }
+        self._set([warmup_lr] * len(base) if warmup_epochs else base)
+
+    def step(self, epoch: int) -> None:
+        """Set the rates of that epoch."""
+        self._set([self._rate(epoch, lr) for lr in self._settings["base_values"]])
+
+    def _rate(self, epoch: int, lr: float) -> float:
+        _, length, lr_min, warmup, warmup_lr = self._settings.values()
+        if epoch < warmup:
+            return warmup_lr + epoch * ((lr - warmup_lr) / warmup)
+        t = min(epoch - warmup, length)
+        share = (1 + math.cos(math.pi * t / length)) / 2 if self.schedule == "cosine" else 1 - t / length
+        return lr_min + (lr - lr_min) * share
+
+    def _set(self, rates: Iterable[float]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rates follow from."""
+        return dict(self._settings)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self._settings = {name: state[name] for name in self._settings}
 
 
 def build_average(network: nn.Module, decay: float) -> ModelEmaV3:
     """A copy that follows: w̄ ← d w̄ + (1 − d) w after each step, batch-norm statistics too."""
+    from timm.utils import ModelEmaV3
+
     average = ModelEmaV3(network, decay=decay).requires_grad_(False)  # or DDP would wait for its gradients
     return average.train()  # Lightning warns of modules in eval mode; it switches all before an evaluation

@@ -4,6 +4,7 @@ import pytest
 import timm.layers
 import torch
 
+from nas_lightning.ensembles.ensemble import drop_paths
 from nas_lightning.spaces.cells.drop_path import DropPath
 
 
@@ -26,9 +27,10 @@ def test_nothing_is_touched_at_rate_0_and_in_evaluation(rate, training):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_it_is_timms_to_others_and_has_no_state():
+def test_it_is_one_beside_timms_and_has_no_state():
     module = DropPath(0.25)
-    assert isinstance(module, timm.layers.DropPath)
+    network = torch.nn.Sequential(module, timm.layers.DropPath(0.1), torch.nn.Dropout())
+    assert drop_paths(network) == [network[0], network[1]]
     assert not module.state_dict()
     assert module.drop_prob == 0.25
     assert "drop_prob=0.250" in repr(module)

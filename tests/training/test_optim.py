@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from timm.optim import create_optimizer_v2
+from timm.scheduler import create_scheduler_v2
 from torch import nn
 
 from nas_lightning.errors import InputError
@@ -71,6 +73,42 @@ def test_state_continues_where_it_was():
     restored.step(4)
     formula = 0.001 + (LR - 0.001) * (1 + math.cos(math.pi * 4 / EPOCHS)) / 2
     assert optimizer.param_groups[0]["lr"] == pytest.approx(formula)
+
+
+@pytest.mark.parametrize(("schedule", "theirs"), [("cosine", "cosine"), ("linear", "poly")])
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_rates_and_states_are_timms_to_the_last_bit(schedule, theirs, warmup):
+    """Runs of earlier versions go on with the schedule that they had."""
+    ours, reference = make_optimizer(), make_optimizer()
+    scheduler = build_scheduler(ours, schedule, epochs=13, lr_min=1e-3, warmup_epochs=warmup, warmup_lr=1e-4)
+    timms, _ = create_scheduler_v2(
+        reference,
+        theirs,
+        num_epochs=13 - warmup,
+        decay_rate=1.0,
+        min_lr=1e-3,
+        warmup_lr=1e-4,
+        warmup_epochs=warmup,
+        warmup_prefix=True,
+    )
+    assert ours.param_groups[0]["lr"] == reference.param_groups[0]["lr"]
+    later = build_scheduler(make_optimizer(lr=0.5), schedule, epochs=50)
+    later.load_state_dict(timms.state_dict())
+    assert later.state_dict() == scheduler.state_dict()
+    for epoch in range(15):
+        scheduler.step(epoch)
+        timms.step(epoch)
+        assert ours.param_groups[0]["lr"] == reference.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("opt", ["momentum", "sgd", "adam", "adamw"])
+def test_optimisers_of_torch_are_those_that_timm_builds(opt):
+    settings = {"opt": opt, "lr": 0.1, "weight_decay": 0.01, "momentum": 0.8}
+    ours, theirs = (
+        build([nn.Parameter(torch.zeros(2))], **settings) for build in (build_optimizer, create_optimizer_v2)
+    )
+    assert type(ours) is type(theirs)
+    assert ours.defaults == theirs.defaults
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from sklearn.datasets import load_digits
 
 from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.augment import statistics
@@ -39,13 +41,19 @@ class Digits(SmallImages):
         super().__init__(batch_size=batch_size, crop_padding=crop_padding, **image_data)
 
     def load(self) -> Contents:
-        stored = load_digits()
-        images = (
-            torch.from_numpy(stored.images * (255 / 16)).round().to(torch.uint8).unsqueeze(1)
-        )  # (n, 1, 8, 8)
-        labels = torch.from_numpy(stored.target).long()
+        rows = torch.from_numpy(np.loadtxt(_file(), delimiter=","))  # (n, 64 + 1)
+        images = (rows[:, :-1] * (255 / 16)).round().to(torch.uint8).view(-1, 1, 8, 8)
+        labels = rows[:, -1].long()
         train, test = stratified_split(labels, 0.8, generator(CONTENT, 0))
         everything = TensorSamples(images, labels)
         mean, std = statistics(images[train])
-        classes = tuple(str(digit) for digit in stored.target_names)
+        classes = tuple(str(digit) for digit in range(10))
         return Contents(everything.select(train), everything.select(test), classes, mean, std)
+
+
+def _file() -> Path:
+    """The file in scikit-learn, which itself takes a second to import."""
+    package = find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import timm.layers
 import torch
 from torch import Tensor, nn
 
 
-class DropPath(timm.layers.DropPath):
+class DropPath(nn.Module):
     """Drops an operation's output from some images and scales it for the others (arXiv:1605.07648).
 
         y = x · m / (1 − p),  m ~ Bernoulli(1 − p) for each image
@@ -26,7 +25,7 @@ class DropPath(timm.layers.DropPath):
     rate: Tensor
 
     def __init__(self, drop_prob: float = 0.0) -> None:
-        nn.Module.__init__(self)  # timm's makes an ordinary attribute of the rate
+        super().__init__()
         self.register_buffer("rate", torch.zeros(()), persistent=False)
         self.drop_prob = drop_prob
 
@@ -46,3 +45,6 @@ class DropPath(timm.layers.DropPath):
         shape = (len(x), *[1] * (x.ndim - 1))
         kept = torch.rand(shape, device=x.device) >= self.rate
         return x * (kept / (1 - self.rate)).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"drop_prob={self.drop_prob:.3f}"

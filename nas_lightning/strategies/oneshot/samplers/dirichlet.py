@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from scipy.special import gammaincinv
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -64,6 +63,8 @@ def gamma_quantile(c: Tensor, u: Tensor) -> Tensor:
 class _GammaQuantile(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, c: Tensor, u: Tensor) -> Tensor:
+        from scipy.special import gammaincinv  # half a second to import
+
         quantiles = gammaincinv(c.detach().cpu().double().numpy(), u.detach().cpu().double().numpy())
         x = torch.as_tensor(quantiles).to(c).clamp_min(_SMALLEST)
         ctx.save_for_backward(c, x)
