@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 # processes that share the tests; ARGS="-n 0" for one that a debugger can follow
 
-.PHONY: search test test-all coverage lint clean
+.PHONY: search test test-all coverage mutants lint clean
 
 search: $(VENV)/.ready  ## search an architecture for handwritten digits (minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python search.py $(ARGS)  # images of 8×8 are no work for two threads
@@ -21,6 +21,10 @@ coverage: $(VENV)/.ready  ## which lines `make test` runs; those that it does no
 	$(BIN)/python -m coverage run -m pytest -m "not slow" $(ARGS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --show-missing
+
+mutants: $(VENV)/.ready  ## changes of the code that no test notices; ARGS="kernel samplers" for some rooms
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mutants]"
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.weather.mutants $(ARGS)
 
 lint: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

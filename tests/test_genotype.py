@@ -79,6 +79,7 @@ def test_inputs_are_nodes_whether_or_not_the_output_comes_from_them(inputs):
         assert inner.nodes == inputs + 1
     far = Cell(edges=[("none", 0, 300), ("none", 1, 300)], inputs=300, output=[300])
     assert far.into(int("300")) == far.edges
+    assert Cell(edges=[], inputs=300, output=range(300)).nodes == 300
 
 
 @pytest.mark.parametrize(

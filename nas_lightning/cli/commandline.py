@@ -72,6 +72,7 @@ def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: li
                 words = [word for word in words if word != CHILD and not word.startswith("resume=")]
             flags += [part for folder in old.folders for part in ("--config-dir", str(folder))]
             folders = (*folders, *old.folders)
+    _check_noted(typed)
     if old is None and not sweep:
         _check_sweep_settings(typed)
     command = Command(script, tuple(words), folders, sweep)
@@ -98,6 +99,13 @@ def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: li
             if old is None and CHILD not in words:
                 RunFolder(OmegaConf.select(config, folder_key(sweep=False))).withdraw()
             raise
+
+
+def _check_noted(words: Sequence[str]) -> None:
+    """Raise for what Hydra notes of a start itself, whatever is typed."""
+    for word in words:
+        if word.lstrip("+~").startswith("hydra.runtime"):
+            raise InputError("expected a setting, and nothing that Hydra notes itself", got=word)
 
 
 def _check_sweep_settings(words: Sequence[str]) -> None:

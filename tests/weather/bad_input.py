@@ -134,7 +134,14 @@ MORE = (
         "trainer.deterministic=7",
     ),
     *("trainer.enable_checkpointing=false", "trainer.limit_test_batches=0", "trainer.inference_mode=3"),
-    *("hydra.sweeper=foo", "hydra.launcher=foo", "hydra/sweeper=foo", "hydra.job.name=a/b", "hydra.run=3"),
+    *(
+        "hydra.runtime.cwd=inf",
+        "hydra.sweeper=foo",
+        "hydra.launcher=foo",
+        "hydra/sweeper=foo",
+        "hydra.job.name=a/b",
+        "hydra.run=3",
+    ),
     *(
         "hydra=3",
         "hydra.run.dir=null",

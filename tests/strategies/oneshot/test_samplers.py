@@ -1,20 +1,31 @@
 """Each sampler against its distribution, and its gradient against the derivative of an expectation."""
 
+import dataclasses
+import math
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from scipy import stats
 
 from nas_lightning.errors import InputError
+from nas_lightning.options import config_folder
 from nas_lightning.spaces import NasBench1Shot1, NasBench201
 from nas_lightning.spaces.base import Group
 from nas_lightning.strategies import OneShot
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
+from nas_lightning.strategies.oneshot.samplers.clipped_skips import ClippedSkips
 from nas_lightning.strategies.oneshot.samplers.concrete import Concrete
 from nas_lightning.strategies.oneshot.samplers.dirichlet import Dirichlet, concentration, gamma_quantile
 from nas_lightning.strategies.oneshot.samplers.fair import Fair, fair_paths
+from nas_lightning.strategies.oneshot.samplers.gumbel import Gumbel
+from nas_lightning.strategies.oneshot.samplers.hard_concrete import HardConcrete
 from nas_lightning.strategies.oneshot.samplers.reinmax import ReinMax, reinmax
+from nas_lightning.strategies.oneshot.samplers.sigmoid import Sigmoid
+from nas_lightning.strategies.oneshot.samplers.simplex import Simplex
+from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
 from nas_lightning.strategies.oneshot.samplers.uniform import Uniform
 from nas_lightning.strategies.oneshot.selection.candidates import RandomCandidates
 from nas_lightning.strategies.oneshot.values import Epoch
@@ -198,3 +209,187 @@ def test_paths_have_no_probabilities(name, refusal, cell_space, supernet, data):
     assert message.startswith("expected a sampler with parameters, which probabilities are of, got ")
     search = OneShot(cell_space, supernet(cell_space), data(), sampler=sampler, selection=RandomCandidates())
     assert search.probabilities() == search.scores() == {}
+
+
+# Every sampler, row by row
+
+SAMPLERS = [
+    *(Softmax(), Concrete(), Gumbel(), ReinMax(), HardConcrete(), Dirichlet(), Sigmoid(), Simplex()),
+    ClippedSkips(),
+]
+SKIPS = Group(((0, 1), (0, 2), (1, 2)), ("none", "skip_connect"))
+PLAIN = SimpleNamespace(groups={"cell": GROUP}, name="plain")
+
+
+def softmax(row):
+    total = sum(math.exp(value) for value in row)
+    return [math.exp(value) / total for value in row]
+
+
+def drawn(sampler, beta, generator):
+    return sampler.draw({"cell": beta}, PLAIN, generator)["cell"]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+def test_what_a_sampler_says_of_itself_is_what_it_does(sampler, generator):
+    beta = parameters(generator)
+    if sampler.on_simplex:
+        beta = torch.softmax(beta, dim=1)
+    noises = [drawn(sampler, beta, generator) for _ in range(40)]
+    weights = [sampler.weights(beta, noise, START, GROUP) for noise in noises]
+    assert {len(noise) for noise in noises} == {sampler.noises}
+    assert (len({str(w > 0) for w in weights}) > 1) is sampler.varies
+    sums = torch.stack(weights).sum(dim=2)
+    assert torch.allclose(sums, torch.ones_like(sums)) is sampler.shares
+    moved = sampler.weights(beta + torch.tensor([[1.0], [-2.0], [0.5]]), noises[0], START, GROUP)
+    follows_differences = torch.allclose(moved, weights[0])
+    assert follows_differences is (sampler.softmax or isinstance(sampler, ClippedSkips))
+    relaxed = sampler.relax({"cell": beta}, {"cell": noises[0]}, START, {"cell": GROUP})
+    assert torch.equal(relaxed.weights["cell"], weights[0])
+    if sampler.sparse:
+        assert torch.equal(relaxed.active["cell"], weights[0] > 0)
+    else:
+        assert relaxed.active is None
+    start = sampler.initial(GROUP, generator)
+    assert torch.allclose(start.sum(dim=1), torch.ones(3)) is sampler.on_simplex
+
+
+def test_which_of_them_compute_a_part_of_the_operations():
+    assert {type(s) for s in SAMPLERS if s.sparse} == {Gumbel, HardConcrete}
+    assert {type(s) for s in SAMPLERS if s.varies} == {Gumbel, HardConcrete, ReinMax}
+    assert {type(s) for s in SAMPLERS if s.on_simplex} == {Simplex}
+    assert Uniform().varies
+    assert Fair().varies
+    assert not Uniform().learns
+
+
+@pytest.mark.parametrize("sampler", [Softmax(), Concrete(), Gumbel(), ReinMax(), ClippedSkips()])
+def test_what_is_expected_of_an_operation_is_a_softmax_of_its_row(sampler, generator):
+    beta = parameters(generator)
+    expected = torch.tensor([softmax(row) for row in beta.tolist()], dtype=torch.float64)
+    torch.testing.assert_close(sampler.probabilities(beta, START, GROUP), expected)
+    if isinstance(sampler, Softmax):
+        torch.testing.assert_close(sampler.weights(beta, [], START, GROUP), expected)
+
+
+def test_a_simplex_starts_in_its_middle(generator):
+    assert Simplex().initial(GROUP, generator).tolist() == [[0.25] * 4] * 3
+
+
+def test_concentrations_are_those_of_the_paper():
+    beta = torch.tensor([[-2.0, -0.5, 0.0, 0.5, 3.0]], dtype=torch.float64)
+    expected = [math.exp(b) if b <= 0 else b + 1 for b in beta[0].tolist()]
+    torch.testing.assert_close(concentration(beta)[0], torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("ops", [("none", "skip_connect"), ("skip_connect", "none")])
+def test_a_skip_is_clipped_where_nothing_else_may_be_chosen(ops, generator):
+    sampler, group = ClippedSkips(), Group(SKIPS.edges, ops)
+    assert sampler.initial(group, generator).tolist() == [[0.5]] * 3
+    alpha = torch.tensor([[0.2], [0.5], [0.9]])
+    weights = sampler.weights(alpha, [], START, group)
+    torch.testing.assert_close(weights[:, ops.index("skip_connect")], alpha[:, 0])
+    torch.testing.assert_close(weights[:, ops.index("none")], 1 - alpha[:, 0])
+    assert sampler.projected(torch.tensor([[-0.5], [0.5], [1.5]]), group).tolist() == [[0.0], [0.5], [1.0]]
+    assert not sampler.decays(group)
+
+
+def test_a_skip_among_others_is_one_of_a_softmax(generator):
+    sampler = ClippedSkips()
+    for ops in (GROUP.ops, ("skip_connect",), ("none", "skip_connect", "nor_conv_3x3")):
+        group = Group(GROUP.edges, ops)
+        beta = 3 * torch.randn(3, len(ops), generator=generator)
+        assert sampler.decays(group)
+        assert sampler.initial(group, generator).shape == (3, len(ops))
+        assert torch.equal(sampler.projected(beta, group), beta)
+        expected = torch.tensor([softmax(row) for row in beta.tolist()])
+        torch.testing.assert_close(sampler.weights(beta, [], START, group), expected)
+
+
+def test_gates_have_a_noise_and_their_ties_another(generator):
+    """Equation by equation for each entry; of equal gates the tie's noise chooses."""
+    sampler, beta = HardConcrete(tau_start=2.0, active_ops=2), parameters(generator, 0.1)
+    u, ties = (uniform_noise(beta, generator) for _ in range(2))
+    weights = sampler.weights(beta, [u, ties], START, GROUP)
+    for row in range(3):
+        gates = []
+        for x, b in zip(u[row].tolist(), beta[row].tolist(), strict=True):
+            inner = 1 / (1 + math.exp(-(math.log(x) - math.log(1 - x) + b) / 2.0))
+            gates.append(min(1.0, max(0.0, -0.1 + 1.2 * inner)))
+        kept = sorted(gates)[2:]
+        assert sorted(w for w in weights[row].tolist() if w > 0) == pytest.approx(kept)
+    open_ = torch.full(GROUP.shape, 50.0, dtype=torch.float64)  # every gate is 1
+    chosen = {
+        str(sampler.weights(open_, [u, uniform_noise(beta, generator)], START, GROUP)) for _ in range(9)
+    }
+    assert len(chosen) > 1
+
+
+@pytest.mark.parametrize("active", [1, 2, 3, 4, 5])
+def test_no_more_gates_are_open_than_the_smallest_choice_has(active):
+    groups = {"a": GROUP, "b": Group(GROUP.edges, GROUP.ops[:3])}
+    sampler = HardConcrete(active_ops=active)
+    if active <= 3:
+        sampler.check(None, SimpleNamespace(groups=groups, name="mine"))
+        return
+    with pytest.raises(InputError, match="1 to 3 operations"):
+        sampler.check(None, SimpleNamespace(groups=groups, name="mine"))
+
+
+@pytest.mark.parametrize("tau", [1.0, 2.0, 5.0])
+def test_reinmax_has_the_gradient_of_its_two_softmaxes(generator, tau):
+    """2 J(π₁)ᵀ a − ½ J(π₀)ᵀ a of algorithm 2, entry by entry."""
+    beta = parameters(generator).requires_grad_()
+    a, noise = torch.randn(GROUP.shape, dtype=torch.float64), uniform_noise(beta, generator)
+    sample = reinmax(beta, noise, tau)
+    (found,) = torch.autograd.grad((sample * a).sum(), beta)
+    values = (beta.detach() - torch.log(-torch.log(noise))).tolist()
+    for row in range(3):
+        one = [float(v == max(values[row])) for v in values[row]]
+        assert sample[row].tolist() == pytest.approx(one)
+        start = softmax(beta[row].tolist())
+        cold = softmax([b / tau for b in beta[row].tolist()])
+        between = [(d + p) / 2 for d, p in zip(one, cold, strict=True)]
+        given = a[row].tolist()
+
+        def pulled(p, given=given):
+            mean = sum(x * y for x, y in zip(p, given, strict=True))
+            return [x * (y - mean) for x, y in zip(p, given, strict=True)]
+
+        expected = [2 * x - y / 2 for x, y in zip(pulled(between), pulled(start), strict=True)]
+        assert found[row].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("sampler", [ReinMax(), Fair()], ids=lambda sampler: type(sampler).__name__)
+def test_one_candidate_a_row_is_drawn(sampler):
+    two = Group(GROUP.edges, GROUP.ops, draw=2)
+    sampler.check(None, PLAIN)
+    for groups in ({"cell": two}, {"cell": GROUP, "other": two}):
+        with pytest.raises(InputError, match="plain"):
+            sampler.check(None, SimpleNamespace(groups=groups, name="plain"))
+
+
+def test_fair_paths_want_choices_of_one_size():
+    groups = {"a": GROUP, "b": Group(GROUP.edges, GROUP.ops[:3])}
+    with pytest.raises(InputError, match="equally many"):
+        Fair().check(None, SimpleNamespace(groups=groups, name="mine"))
+
+
+@pytest.mark.parametrize("kind", [Concrete, Gumbel, HardConcrete])
+def test_a_temperature_falls_and_stays_as_it_was_set(kind):
+    one = kind(tau_start=5.0, tau_end=5.0)
+    assert one.tau(Epoch(0, 3)) == one.tau(Epoch(2, 3)) == 5.0
+    assert one == kind(5.0, 5.0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.tau_start = 3.0
+    with pytest.raises(InputError, match="tau"):
+        kind(tau_start=1.0, tau_end=2.0)
+    with pytest.raises(InputError, match="tau_start"):
+        kind(tau_start=-1.0)
+
+
+@pytest.mark.parametrize("name", ["gumbel", "concrete", "hard_concrete", "reinmax"])
+def test_defaults_are_those_of_the_yamls(name):
+    kind = {"gumbel": Gumbel, "concrete": Concrete, "hard_concrete": HardConcrete, "reinmax": ReinMax}[name]
+    known = yaml.safe_load((config_folder() / "sampler" / f"{name}.yaml").read_text())
+    assert {key: value for key, value in known.items() if key != "_target_"} == vars(kind())
