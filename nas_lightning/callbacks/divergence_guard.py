@@ -8,7 +8,9 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from nas_lightning.errors import DivergenceError
+from nas_lightning.errors import DivergenceError, InputError
+
+LOSS = "train_loss"
 
 
 class DivergenceGuard(pl.Callback):
@@ -29,15 +31,30 @@ class DivergenceGuard(pl.Callback):
     nas_lightning.errors.InputError: expected finite weights: lower the learning rate, or ...
     """
 
-    def __init__(self, monitor: str = "train_loss") -> None:
+    def __init__(self, monitor: str = LOSS) -> None:
         self.monitor = monitor
+        self._ended = False  # an epoch, in this start of the run
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
         if trainer.is_last_batch:
             _check_weights(trainer, pl_module)
 
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._check_monitor(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._check_monitor(trainer)
+
+    def _check_monitor(self, trainer: pl.Trainer) -> None:
+        """Raise for a name that no epoch has logged; not all searches have the usual one."""
+        names = sorted(trainer.callback_metrics)
+        if self._ended and self.monitor not in (LOSS, *names):
+            expected = f"expected the name of a metric ({', '.join(names)})"
+            raise InputError(expected, got=self.monitor, where="callbacks.divergence.monitor")
+
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         value = trainer.callback_metrics.get(self.monitor)
+        self._ended = True
         if value is not None and not bool(torch.isfinite(value).all()):
             raise _divergence(trainer, f"a finite {self.monitor}", float(value))
 

@@ -22,12 +22,13 @@ from nas_lightning.cli.ending import announce, show_run
 from nas_lightning.cli.refusals import preparing
 from nas_lightning.cli.started import Started
 from nas_lightning.data import ImageData, OwnData
-from nas_lightning.errors import InputError
+from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype, read_genotypes
 from nas_lightning.jobs.next_commands import uses_of_model
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.train import Training, fit, prepare_training
 from nas_lightning.models.file import check_file, describe
+from nas_lightning.options import option_file
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.tracking import publish
 from nas_lightning.spaces import SearchSpace, make_space
@@ -44,6 +45,7 @@ def run_training(
     """Train as it is configured."""
     cfg, stopwatch = job.cfg, Stopwatch()
     with preparing():
+        _check_genotype(job)
         genotype, space, sizes = configured_architecture(cfg, job.command.folders)
         sizes = sizes_of(space.network, sizes, "network")
         data = build_data(cfg)
@@ -65,6 +67,18 @@ def _origin(cfg: DictConfig, training: Training, data: ImageData | OwnData) -> s
         return ""
     classifier = f" with a new classifier of {data.num_classes} classes" if training.new_classifier else ""
     return f", from {short_path(cfg.init)}{classifier}"
+
+
+def _check_genotype(job: Started) -> None:
+    """Raise for what the chosen genotype's yaml does not have."""
+    choice = job.choices.get("genotype")
+    if job.cfg.get("genotype") is None or choice in (None, "null"):
+        return
+    known = {*OmegaConf.load(option_file("genotype", choice, job.command.folders))}
+    for key in job.cfg.genotype:
+        if key not in known:
+            expected = f"expected a setting of the genotype ({near_match(str(key), map(str, known))})"
+            raise InputError(expected, got=key, where="genotype")
 
 
 def configured_architecture(

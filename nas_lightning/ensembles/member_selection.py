@@ -28,11 +28,13 @@ class MemberSelection:
         pool: what every candidate predicts for the held-out images.
         chosen: the candidates' numbers from 0, in the order in which they were taken.
         losses: of the averaged prediction after each.
+        names: of the candidates, in the table.
     """
 
     pool: Evaluation
     chosen: tuple[int, ...]
     losses: tuple[float, ...]
+    names: tuple[str, ...] = ()
 
     @property
     def together(self) -> Evaluation:
@@ -45,7 +47,8 @@ class MemberSelection:
         for number, alone in enumerate(self.pool.members):
             place = self.chosen.index(number) if number in self.chosen else None
             taken: list[Entry] = ["", None] if place is None else [f"member {place + 1}", self.losses[place]]
-            rows.append([f"candidate {number + 1}", alone.error, alone.nll, *taken])
+            name = self.names[number] if self.names else f"candidate {number + 1}"
+            rows.append([name, alone.error, alone.nll, *taken])
         count = len(self.pool.labels)
         return Table(
             "pool",
@@ -55,7 +58,7 @@ class MemberSelection:
         )
 
 
-def select(pool: Evaluation, size: int) -> MemberSelection:
+def select(pool: Evaluation, size: int, names: Sequence[str] = ()) -> MemberSelection:
     """`size` of the candidates by forward selection.
 
     >>> p = torch.tensor([[[0.8, 0.2], [0.7, 0.3]], [[0.7, 0.3], [0.7, 0.3]], [[0.3, 0.7], [0.1, 0.9]]])
@@ -69,7 +72,7 @@ def select(pool: Evaluation, size: int) -> MemberSelection:
 
     chosen = forward_selection(range(len(pool.probabilities)), size, loss)
     losses = [loss(chosen[: number + 1]) for number in range(size)]
-    return MemberSelection(pool, tuple(chosen), tuple(losses))
+    return MemberSelection(pool, tuple(chosen), tuple(losses), tuple(names))
 
 
 def predictions(

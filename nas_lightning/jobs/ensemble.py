@@ -24,6 +24,7 @@ from nas_lightning.ensembles.evaluation import (
 )
 from nas_lightning.ensembles.member_selection import MemberSelection, predictions, select
 from nas_lightning.ensembles.plans import Member, Plan
+from nas_lightning.errors import DivergenceError
 from nas_lightning.jobs.ensemble_findings import ensemble_findings
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.findings import Findings
@@ -89,10 +90,23 @@ def train_members(
     runs = []
     for number, member in enumerate(members, 1):
         run = folder / f"{what}_{number}"
-        if not RunFolder(run).is_complete:
-            train_member(member, run, f"{what.capitalize()} {number} of {len(members)}")
-        runs.append(run)
+        try:
+            if not _has_diverged(run) and not RunFolder(run).is_complete:
+                train_member(member, run, f"{what.capitalize()} {number} of {len(members)}")
+        except DivergenceError as error:
+            if plan.selects is None:
+                raise
+            RunFolder(run).finish(RunFacts("training", error=str(error)))
+        if not _has_diverged(run):
+            runs.append(run)
+    if len(runs) < (plan.selects or 0):
+        raise DivergenceError(f"expected {plan.selects} candidates that do not diverge", got=len(runs))
     return runs
+
+
+def _has_diverged(run: Path) -> bool:
+    """Whether a candidate's training has: it is worse than any other, and no reason to end."""
+    return RunFolder(run).is_finished and RunFolder(run).facts.error is not None
 
 
 def conclude(
@@ -111,7 +125,8 @@ def conclude(
     selection = None
     if plan.selects is not None:
         held_out = every_held_out_batch(data)
-        selection = select(predictions(runs, held_out, torch.device(device), **own), plan.selects)
+        pool = predictions(runs, held_out, torch.device(device), **own)
+        selection = select(pool, plan.selects, [run.name.replace("_", " ") for run in runs])
         runs = [runs[number] for number in selection.chosen]
     together = plan.assemble(runs, **own)
     check_images(together, data)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 from nas_lightning.callbacks.stopwatch import Stopwatch
+from nas_lightning.errors import InputError
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 
 _LEFT_OUT = ("weights/", "step", "epoch")
@@ -20,6 +21,13 @@ def stopwatch_of(trainer: pl.Trainer) -> Stopwatch:
     stopwatch = Stopwatch()
     trainer.callbacks.insert(0, stopwatch)  # type: ignore[attr-defined]
     return stopwatch
+
+
+def check_steps(trainer: pl.Trainer) -> None:
+    """Raise where no batch has been trained on, in whatever start of the run: nothing has been found then."""
+    if not trainer.fit_loop.epoch_loop.batch_progress.total.completed:
+        expected = "expected at least one step (trainer.max_steps, .max_time, .limit_train_batches)"
+        raise InputError(expected, got="none", where="trainer")
 
 
 def last_metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:

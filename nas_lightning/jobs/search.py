@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from nas_lightning.cost.counts import cost
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.jobs.measured import last_metrics, stopwatch_of
+from nas_lightning.jobs.measured import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts, parameters
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
@@ -55,7 +55,10 @@ def search(
     strategy = strategy if isinstance(strategy, Strategy) else build_strategy(strategy, parts)
     trainer = trainer or parts.trainer()
     stopwatch = stopwatch_of(trainer)
+    strategy.check_length(trainer.max_epochs)
     trainer.fit(strategy, parts.data, ckpt_path=checkpoint)
+    if strategy.needs_steps:
+        check_steps(trainer)
     genotypes = strategy.derive() if derivation is None else derivation(strategy, parts.data)
     size = cost(parts.network(genotypes[0]), parts.data.image)
     looked_up = {} if parts.benchmark is None else parts.benchmark.describe(genotypes[0])

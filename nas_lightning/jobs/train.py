@@ -13,7 +13,7 @@ from nas_lightning.cost.counts import Cost, cost
 from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.jobs.measured import last_metrics, stopwatch_of
+from nas_lightning.jobs.measured import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.models.description import Description
 from nas_lightning.models.file import FILE_NAME as MODEL
@@ -117,6 +117,7 @@ def fit(
     trainer = trainer or parts.trainer()
     stopwatch = stopwatch_of(trainer)
     trainer.fit(module, parts.data, ckpt_path=checkpoint)
+    check_steps(trainer)
     use_best(module, folder.best_checkpoint)
     trainer.test(module, parts.data, verbose=False)
     facts = RunFacts(

@@ -50,6 +50,9 @@ class Strategy(pl.LightningModule, ABC):
     ('Guess', ['nasbench201'], {})
     """
 
+    needs_steps = False
+    """Whether it stands for nothing before it has made a step: a search that makes none is refused."""
+
     @checked
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:
         super().__init__()
@@ -64,6 +67,11 @@ class Strategy(pl.LightningModule, ABC):
     def label(self) -> str:
         """What the strategy is called in a run's facts and checkpoints."""
         return type(self).__name__
+
+    def check_length(self, epochs: int | None) -> None:
+        """Raise for a search of so many epochs that finds nothing; None or less: without end."""
+        if self.needs_steps and epochs == 0:
+            raise InputError("expected at least one epoch or round", got=0, where="trainer.max_epochs")
 
     def scores(self) -> Mapping[str, Tensor]:
         """What `derive` ranks by, (edges, ops) per group; empty for strategies that do not score edges."""

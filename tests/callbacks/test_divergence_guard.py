@@ -28,7 +28,7 @@ def last_checkpoint(folder):
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_no_checkpoint_of_infinite_weights(tmp_path, tiny, trainer, value):
     """The 14th step is in the third epoch: the checkpoint of the second stays."""
-    run = trainer(tmp_path, 4, DivergenceGuard(monitor="nothing"), Poison(13, value))
+    run = trainer(tmp_path, 4, DivergenceGuard(monitor="train_accuracy"), Poison(13, value))
     with pytest.raises(InputError, match=r"^expected finite weights: lower the learning rate.*epoch 2, step"):
         run.fit(tiny())
     kept = last_checkpoint(tmp_path)

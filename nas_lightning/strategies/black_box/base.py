@@ -73,6 +73,8 @@ class BlackBox(Strategy):
     metrics: Mapping[str, Metric]
     """What architectures are scored by, all from one set of passes; a subclass' constructor says it."""
 
+    needs_steps = True
+
     @checked
     def __init__(
         self,

@@ -80,6 +80,8 @@ class Nasi(Strategy):
     nu0: Tensor
     trace_sum: Tensor
 
+    needs_steps = True
+
     @checked
     def __init__(
         self,

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, checked
 from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Judgement, place_batches
 from nas_lightning.spaces.base import SearchSpace
@@ -124,6 +125,12 @@ class OneShot(WeightTerms):
         return paper_names(OneShot).get(str(self.parts), str(self.parts))
 
     # Steps
+
+    def check_length(self, epochs: int | None) -> None:
+        super().check_length(epochs)
+        if self.parts.arch_step is not None and 0 < (epochs or 0) <= self.warmup_epochs:
+            expected = f"expected fewer epochs of warm-up than the run has, which are {epochs}"
+            raise InputError(expected, got=self.warmup_epochs, where="strategy.warmup_epochs")
 
     def step(self, batches: Sequence[SearchBatch]) -> None:
         if self.parts.arch_step is None or self.current_epoch < self.warmup_epochs:

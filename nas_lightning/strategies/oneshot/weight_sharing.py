@@ -50,6 +50,8 @@ class WeightSharing(Strategy):
     compilable: bool = True
     """False where every step computes other operations, which would be translated anew each time."""
 
+    needs_steps = True
+
     @checked
     def __init__(
         self,
