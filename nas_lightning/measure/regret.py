@@ -6,7 +6,8 @@ A pool is a random half of the 15,625 cells. Random search draws from all of it;
 with the most parameters, on networks of 8 channels and two cells a stage and one batch of 32 CIFAR-10 images,
 and evaluate until the table's seconds are spent. Scores are made once, in a file that goes on where it was
 stopped. Regret is the best test accuracy of all cells minus that of the cell with the best validation
-accuracy; every test accuracy is looked up after the search. `--first 1000` takes other pools.
+accuracy; every test accuracy is looked up after the search. `--first 1000` takes other pools. `greedy_top`
+ranks by params, meco, zen and swap; `greedy`, `robot` and `predictor` know zen and synflow.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def main() -> None:
     print("| search | seconds | evaluated | regret | best two |")
     print("|---|---|---|---|---|")
     for seconds in options.seconds:
-        for name, (strategy, settings) in searches(seconds).items():
+        for name in options.searches:
+            strategy, settings = searches(seconds)[name]
             pools = range(options.first, options.first + options.pools)
             found = [search(strategy, settings, pool, seconds, cells, file, benchmark) for pool in pools]
             report(name, seconds, found, benchmark)
@@ -71,6 +73,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pools", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="the first pool's number")
     parser.add_argument("--seconds", type=float, nargs="+", default=[1750.0, 3050.0])
+    known = list(searches(1.0))
+    parser.add_argument("--searches", nargs="+", choices=known, default=known)
     parser.add_argument("--workers", type=int, default=1)
     return parser.parse_args()
 
@@ -106,10 +110,10 @@ def searches(seconds: float) -> dict[str, tuple[Any, dict[str, Any]]]:
     half = round(seconds / 340)  # the largest cells take 170 seconds
     return {
         "random": (Evolution, {"population": _ROUNDS}),
-        "greedy, params + meco + zen + swap": (Greedy, {"metrics": "top"}),
-        "greedy, zen + synflow": (Greedy, {"metrics": "to_weigh"}),
-        "robot, zen + synflow": (Robot, {"explore": half}),
-        "predictor, zen + synflow": (Predictor, {"metrics": "to_weigh", "starts": half}),
+        "greedy_top": (Greedy, {"metrics": "top"}),
+        "greedy": (Greedy, {"metrics": "to_weigh"}),
+        "robot": (Robot, {"explore": half}),
+        "predictor": (Predictor, {"metrics": "to_weigh", "starts": half}),
     }
 
 
@@ -129,10 +133,10 @@ def search(
     if strategy is not Evolution:
         settings = {**settings, "pool_size": round(KEEP * len(half))}
         half = half[: settings["pool_size"]]
-    space = ScoredCells([cells[index] for index in half])
+    space = ScoredCells.of(cells[index] for index in half)
     limits = {"evaluation": "table", "seconds": seconds, "agreement": 0, "seed": number}
     data = SearchData(Fake(train_size=8, test_size=4, batch_size=4))
-    module = from_table(strategy)(space, None, data, benchmark, **limits, **settings)
+    module = from_table(strategy)(space, space.network, data, benchmark, **limits, **settings)
     module.file, module.columns = file, {name: name for name in module.metrics}
     quiet_trainer(_ROUNDS, limit_train_batches=1).fit(module, data)
     (genotype,) = module.derive()

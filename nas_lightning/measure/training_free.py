@@ -56,8 +56,14 @@ METRICS = (
 class ScoredCells(NasBench201):
     """The cells that have scores."""
 
-    def __init__(self, notations: Iterable[str]) -> None:
-        self.genotypes = [self.parse(notation) for notation in notations]
+    genotypes: Sequence[Genotype] = ()
+
+    @classmethod
+    def of(cls, notations: Iterable[str]) -> ScoredCells:
+        """Made so, because what a constructor takes is a setting that genotypes carry."""
+        space = cls()
+        space.genotypes = [space.parse(notation) for notation in notations]
+        return space
 
     def sample(self, generator: torch.Generator) -> Genotype:
         return choose(self.genotypes, generator)
@@ -208,9 +214,9 @@ def fit(
     settings = dict(settings)
     rounds, columns = settings.pop("rounds"), settings.pop("columns")
     pl.seed_everything(seed, verbose=False)
-    space = ScoredCells(file) if columns else NasBench201()
+    space = ScoredCells.of(file) if columns else NasBench201()
     data = SearchData(Fake(train_size=8, test_size=4, batch_size=4))
-    module = from_table(strategy)(space, None, data, benchmark, seed=seed, **settings)
+    module = from_table(strategy)(space, space.network, data, benchmark, seed=seed, agreement=0, **settings)
     module.file, module.columns = file, columns
     trainer = quiet_trainer(rounds, limit_train_batches=1)
     start = time.process_time()

@@ -128,10 +128,8 @@ class BlackBox(Strategy):
 
     def on_train_end(self) -> None:
         super().on_train_end()
-        if self.trainer.is_global_zero:
-            print(
-                ", ".join(f"{work} took {duration(spent)}" for work, spent in self.spent.items()), flush=True
-            )
+        if self.trainer.progress_bar_callback is not None:  # otherwise nothing is to be shown
+            self.print(", ".join(f"{work} took {duration(spent)}" for work, spent in self.spent.items()))
 
     def configure_optimizers(self) -> Optimizer:
         return SGD([self.rounds], lr=1.0)
