@@ -29,7 +29,19 @@ SMALL_VALUES = {
     "lock",
 }
 ROOMS = (
-    *("spaces", "data", "plots", "metrics", "cost", "models", "benchmarks", "training", "runs", "objectives"),
+    *(
+        "spaces",
+        "data",
+        "tasks",
+        "plots",
+        "metrics",
+        "cost",
+        "models",
+        "benchmarks",
+        "training",
+        "runs",
+        "objectives",
+    ),
     *("ensembles", "strategies", "callbacks", "studies", "report", "jobs", "cli", "measure"),
 )
 """From the ground up; docs/architecture.md says what each is for."""

@@ -40,7 +40,7 @@ COUNTS = {  # of which nothing would be left at zero
     *("cells", "members", "resamples", "splits", "seeds", "search_steps", "width", "rounds", "svgd_steps"),
 }
 POSITIVE = {"lr", "clip", "arch_lr", "epsilon", "tau_start", "tau_end", "tau", "xi", "svgd_lr", "gumbel_tau"}
-ANY_WHOLE_NUMBER = {"seed"}
+ANY_WHOLE_NUMBER = {"seed", "ignore"}  # a label that pixels are left out by is any, such as -1
 
 
 def bad_values(name: str, hint: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.spaces import SearchSpace
 from nas_lightning.spaces.registry import find_option
 from nas_lightning.strategies.base import Strategy
+from nas_lightning.tasks.multi_class import MULTI_CLASS, MultiClass, is_usual
 from nas_lightning.training.retrain import Retrain
 
 _FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
@@ -129,9 +130,17 @@ def _check_effect(cfg: DictConfig) -> None:
 
 def build_data(cfg: DictConfig) -> ImageData | OwnData:
     """The data set; what is not ours, such as any `LightningDataModule`, with the run's seed."""
-    data = build(cfg.dataset)
+    data: Any = build(cfg.dataset)
+    task: Any = build(cfg.task) if "task" in cfg else MULTI_CLASS
+    if isinstance(data, ImageData):
+        if not isinstance(task, MultiClass):
+            expected = f"expected data of your own (dataset=mine), for {data.name} has classes"
+            raise InputError(expected, got=task.name, where="task")
+        return data
     with preparing("dataset"):
-        return data if isinstance(data, (ImageData, OwnData)) else OwnData(data, seed=cfg.seed)
+        data = data if isinstance(data, OwnData) else OwnData(data, seed=cfg.seed)
+    data.task = None if is_usual(task) else task
+    return data
 
 
 def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
@@ -149,6 +158,7 @@ def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
         build(cfg.benchmark) if cfg.benchmark else None,
         recipe_of(cfg),
         partial(build, cfg.trainer, logger=False),
+        build(cfg.task) if "task" in cfg else None,
     )
 
 

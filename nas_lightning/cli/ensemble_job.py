@@ -30,6 +30,7 @@ from nas_lightning.runs.command import Command
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.record import Record
 from nas_lightning.spaces import make_space
+from nas_lightning.tasks.multi_class import check_classes
 from nas_lightning.text import quote, short_path
 
 _OWN = ("ensemble", "genotype.index=", "seed=", "resume=", "run=")
@@ -39,8 +40,10 @@ def run_ensemble(job: Started) -> RunFacts:
     """Train what there is to train, evaluate."""
     with preparing():
         plan: Plan = build(job.cfg.ensemble)
+        data = build_data(job.cfg)
+        check_classes(data, "ensembles average the probabilities of")
         if plan.selects is not None:
-            check_held_out(build_data(job.cfg))
+            check_held_out(data)
         if plan.space is not None:
             job = _with_pool(job, plan, plan.space)
         members = plan.members(*_choice(job.cfg, plan))

@@ -54,6 +54,8 @@ class ImageData(pl.LightningDataModule, ABC):
     """
 
     name: str
+    task = None
+    """What the targets mean: classes, of which nothing more is to be said."""
 
     @checked
     def __init__(

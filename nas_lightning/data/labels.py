@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,41 @@ from nas_lightning.data.batches import TARGETS
 from nas_lightning.errors import InputError
 
 _WHERE = "a batch"
+
+
+class Targets(Protocol):
+    """What the targets of a user's data mean, as `nas_lightning.tasks` have it."""
+
+    least: int
+    of_classes: bool
+    """Whether what the data say of their classes says how many outputs there are."""
+
+    def targets(self, y: Tensor) -> Tensor:
+        """As the loss takes them; raises for what is none."""
+
+    def count(self, y: Tensor) -> int:
+        """The outputs that they ask for."""
+
+    def check(self, y: Tensor, outputs: int, source: str) -> None:
+        """Raise for targets that so many outputs cannot have."""
+
+
+class Classes:
+    """One of several classes."""
+
+    least, of_classes = 2, True
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Their numbers."""
+        return class_labels(y)
+
+    def count(self, y: Tensor) -> int:
+        """One more than the largest."""
+        return int(y.max()) + 1
+
+    def check(self, y: Tensor, outputs: int, source: str) -> None:
+        """Raise for labels out of range."""
+        check_range(y, outputs, source)
 
 
 def class_labels(y: Tensor) -> Tensor:
@@ -59,6 +94,19 @@ def labels_of(dataset: Any) -> Tensor | None:
         if found is not None and len(found) == len(dataset):
             return found
     return None
+
+
+def classes_told(owners: Sequence[Any]) -> int | None:
+    """How many classes these objects say there are, or have labels of at hand; None where none does."""
+    for owner in owners:
+        count = getattr(owner, "num_classes", None)
+        if isinstance(count, int) and count > 0:
+            return count
+    names = class_names_of(*owners)
+    if names is not None:
+        return len(names)
+    at_hand = [labels for labels in map(labels_of, owners) if labels is not None]
+    return max(2, int(at_hand[0].max()) + 1) if at_hand else None
 
 
 def class_names_of(*owners: Any) -> tuple[str, ...] | None:

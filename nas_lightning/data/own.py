@@ -14,7 +14,7 @@ from nas_lightning.data.batches import Batch, Reader, check_images
 from nas_lightning.data.evaluation import SharedBatches
 from nas_lightning.data.given import Given, GivenModule, Loaded
 from nas_lightning.data.given_parts import GivenParts
-from nas_lightning.data.labels import check_range, class_labels, class_names_of, labels_of
+from nas_lightning.data.labels import Classes, Targets, class_names_of, classes_told
 from nas_lightning.data.loaders import EpochLoader
 from nas_lightning.data.streams import PairedStreams, Stream
 from nas_lightning.errors import InputError
@@ -41,6 +41,7 @@ class OwnData(pl.LightningDataModule):
         balanced: draw samples of data sets so that all classes are equally frequent.
         name: what reports call it; None: the name of its class.
         seed: what the loaders' draws follow from.
+        task: what the targets mean, one of `nas_lightning.tasks`; None: classes.
 
     >>> import torch
     >>> data = OwnData((torch.zeros(100, 5, 8, 8, dtype=torch.uint8), torch.arange(100) % 3))
@@ -67,8 +68,10 @@ class OwnData(pl.LightningDataModule):
         balanced: bool = False,
         name: str | None = None,
         seed: int = 0,
+        task: Targets | None = None,
     ) -> None:
         super().__init__()
+        self.task = task
         read = Reader(inputs, targets, reader)
         if isinstance(data, pl.LightningDataModule):
             if valid is not None or test is not None or balanced:
@@ -81,8 +84,7 @@ class OwnData(pl.LightningDataModule):
             )
         self._image, self.seed, self.epoch_batches = image, seed, epoch_batches
         self._classes = tuple(classes) if classes else None
-        self._num_classes = num_classes
-        self._name = name or type(data).__name__.lower()
+        self._num_classes, self._name = num_classes, name or type(data).__name__.lower()
         self._source = ""  # who has counted the classes
         self._streams: dict[str, Stream | None] = {}
         self._first: Batch | None = None
@@ -96,6 +98,11 @@ class OwnData(pl.LightningDataModule):
         return self._name
 
     @property
+    def meaning(self) -> Targets:
+        """The task, or that there are classes."""
+        return self.task or Classes()
+
+    @property
     def image(self) -> tuple[int, int, int]:
         """(channels, height, width)."""
         if self._image is None:
@@ -106,7 +113,11 @@ class OwnData(pl.LightningDataModule):
     @property
     def num_classes(self) -> int:
         if self._num_classes is None:
-            self._num_classes = len(self._classes) if self._classes else self._count_classes()
+            told = classes_told(self.given.owners()) if self.meaning.of_classes else None
+            self._num_classes = len(self._classes or ()) or told
+        if self._num_classes is None:  # nobody says it
+            self._source = ", as the first batch has; num_classes=… says how many"
+            self._num_classes = max(self.meaning.least, self.meaning.count(self.first[1]))
         return self._num_classes
 
     @property
@@ -137,7 +148,7 @@ class OwnData(pl.LightningDataModule):
             stream = Stream(loaded.loader, loaded.read, self.seed, self.name)
             x, y = next(stream.once())
             check_images(x, y)
-            self._first = x, class_labels(y)
+            self._first = x, self.meaning.targets(y)
         return self._first
 
     @property
@@ -196,9 +207,9 @@ class OwnData(pl.LightningDataModule):
 
     def _checked(self, x: Any, y: Any) -> Batch:
         check_images(x, y, self.image)
-        labels = class_labels(y)
-        check_range(labels, self.num_classes, self._source)
-        return x, labels
+        targets = self.meaning.targets(y)
+        self.meaning.check(targets, self.num_classes, self._source)
+        return x, targets
 
     # Lightning's hooks
 
@@ -236,15 +247,3 @@ class OwnData(pl.LightningDataModule):
         if name == "train" and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
             self.given.prepare()
         return self.given.part(name)
-
-    # Facts
-
-    def _count_classes(self) -> int:
-        owners = self.given.owners()
-        told = [n for owner in owners if isinstance(n := getattr(owner, "num_classes", None), int) and n > 1]
-        names = class_names_of(*owners)
-        if told or names:
-            return told[0] if told else len(names or ())
-        at_hand = [labels for labels in map(labels_of, owners) if labels is not None]
-        self._source = "" if at_hand else ", as the first batch has; num_classes=… says how many there are"
-        return max(2, int((at_hand[0] if at_hand else self.first[1]).max()) + 1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Protocol
 
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 
 from nas_lightning.checks import PositiveInt, above, at_most, checked
 from nas_lightning.data.base import ImageData
@@ -138,6 +139,11 @@ class SearchData(pl.LightningDataModule):
         """The classes' names, in the order of their labels."""
         return self.data.classes
 
+    @property
+    def task(self) -> Any:
+        """What the targets mean; None: classes."""
+        return self.data.task
+
     # Lightning's hooks
 
     def prepare_data(self) -> None:
@@ -176,19 +182,21 @@ def as_data(data: Any, valid: Any = None, test: Any = None, **own: Any) -> Any:
     return data
 
 
-def read_sides(batch: Any, dtype: torch.dtype) -> Mapping[str, Batch]:
+def read_sides(
+    batch: Any, dtype: torch.dtype, targets: Callable[[Tensor], Tensor] = class_labels
+) -> Mapping[str, Batch]:
     """Both sides as (x, y), as `SearchData` gives them, also where loaders were paired without it."""
     if not isinstance(batch, Mapping) or batch.get("train") is None or batch.get("valid") is None:
         got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
         expected = "expected batches with the sides 'train' and 'valid': SearchData(…) around the data"
         raise InputError(expected, got=got, where="the training data")
-    return {name: side if is_read(side) else _read_side(side, dtype) for name, side in batch.items()}
+    return {name: side if is_read(side) else _read_side(side, dtype, targets) for name, side in batch.items()}
 
 
-def _read_side(side: Any, dtype: torch.dtype) -> Batch:
+def _read_side(side: Any, dtype: torch.dtype, targets: Callable[[Tensor], Tensor]) -> Batch:
     x, y = read_batch(side)
     check_images(x, y)
-    return x.to(dtype), class_labels(y)
+    return x.to(dtype), targets(y)
 
 
 def check_search_data(data: Any, where: str) -> None:

@@ -29,6 +29,7 @@ from nas_lightning.jobs.ensemble_findings import ensemble_findings
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.findings import Findings
 from nas_lightning.runs.folder import RunFolder
+from nas_lightning.tasks.multi_class import check_classes
 
 FOLDER = "ensemble"
 Value = TypeVar("Value", bound=Hashable)
@@ -120,6 +121,7 @@ def conclude(
     own: Mapping[str, Any] = {},
 ) -> Conclusion:
     """Select, evaluate and write; `runs` are what was trained for it, `own` is as `make_space` takes it."""
+    check_classes(data, "ensembles average the probabilities of")
     start, earlier = time.monotonic(), _training_seconds(runs)
     torch.manual_seed(seed)  # whatever was trained before, in this start or an earlier one
     selection = None

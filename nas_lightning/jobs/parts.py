@@ -28,6 +28,8 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.spaces import Network, SearchSpace, Supernet
+from nas_lightning.tasks.base import Task
+from nas_lightning.tasks.multi_class import is_usual, task_of
 from nas_lightning.training.retrain import Retrain
 
 NAMES = ("space", "supernet", "network", "data", "benchmark", "retrain", "trainer", "folder", "seed")
@@ -50,6 +52,7 @@ class Parts(Generic[Data]):
         benchmark: the table that searches may ask and results are looked up in.
         recipe: (network=…, num_classes=…) → the LightningModule that trains a network.
         trainer: keywords → a trainer.
+        task: what the networks' outputs mean; None: what the data say.
 
     >>> from nas_lightning.data import Digits
     >>> from nas_lightning.spaces import NasBench201
@@ -68,6 +71,7 @@ class Parts(Generic[Data]):
     benchmark: TabularBenchmark | None = None
     recipe: Callable[..., pl.LightningModule] = Retrain
     trainer: Callable[..., pl.Trainer] = pl.Trainer
+    task: Task | None = None
 
     def __post_init__(self) -> None:
         if self.benchmark is not None:
@@ -76,12 +80,17 @@ class Parts(Generic[Data]):
     @property
     def supernet(self) -> Callable[..., Supernet]:
         """() → a supernet; keywords differ from the run's sizes."""
-        return partial(self.space.supernet, **{**self._shape, **self.supernet_sizes})
+        return self._of_task(partial(self.space.supernet, **{**self._shape, **self.supernet_sizes}))
 
     @property
     def network(self) -> Callable[..., Network]:
         """genotype → its network; keywords differ from the run's sizes."""
-        return partial(self.space.network, **{**self._shape, **self.network_sizes})
+        return self._of_task(partial(self.space.network, **{**self._shape, **self.network_sizes}))
+
+    def _of_task(self, build: Callable[..., Any]) -> Callable[..., Any]:
+        """What builds networks, with the head of the task."""
+        task = task_of(self.data) if self.task is None else self.task
+        return build if is_usual(task) else partial(_build_for, task, build)
 
     def retrain(self, network: nn.Module) -> pl.LightningModule:
         """What trains a network on the images."""
@@ -108,6 +117,10 @@ class Parts(Generic[Data]):
     @property
     def _shape(self) -> dict[str, int]:
         return {"in_channels": self.data.image[0], "num_classes": self.data.num_classes}
+
+
+def _build_for(task: Task, build: Callable[..., Any], *args: Any, **sizes: Any) -> Any:
+    return task.fit(build(*args, **sizes))
 
 
 def parameters(factory: Callable[..., Any]) -> Collection[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from nas_lightning.models.file import describe, description, take_weights_over, 
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.spaces import Network
+from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.logits import freeze_unused
 from nas_lightning.training.retrain import Retrain
 
@@ -88,6 +90,8 @@ def prepare_training(
     described = description(
         space, genotype, parts.network_sizes, data.image, data.classes, data.mean, data.std
     )
+    task = task_of(network)
+    described = replace(described, task=task.name, dense=task.dense)
     described.check(network)
     new_classifier = init is not None and not start_from(init, network, data)
     module: Any = parts.retrain(network)

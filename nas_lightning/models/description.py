@@ -26,6 +26,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.files import json_text, parse_json
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.decoder import make_dense
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.registry import NAMES_OF_0_1, make_space
 
@@ -48,6 +49,8 @@ class Description:
         classes: names of the outputs.
         mean: of the images' channels, as a fraction of the largest value; images come to the network without.
         std: which they are divided by.
+        task: what the outputs mean.
+        dense: whether there is an output for each pixel.
         own: what `make_space` is told of a user's own; no part of the file, which imports nothing.
     """
 
@@ -59,6 +62,8 @@ class Description:
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    task: str = "multi_class"
+    dense: bool = False
     own: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def make_space(self) -> SearchSpace:
@@ -76,6 +81,8 @@ class Description:
             ) from None
         if not size.get("auxiliary"):
             network.auxiliary = None  # which a space may give by default
+        if self.dense:
+            make_dense(network)
         return network
 
     def check(self, network: nn.Module) -> None:
@@ -87,8 +94,11 @@ class Description:
     def to_json(self) -> str:
         """The inverse of `from_json`."""
         space = {"name": self.space, "settings": dict(self.settings)}
-        rest = {name: getattr(self, name) for name in ("sizes", "image", "classes", "mean", "std")}
-        content = {"format": _FORMAT, "space": space, "genotype": self.genotype.to_dict(), **rest}
+        task = {"task": {"name": self.task, "dense": self.dense}} if self.task != "multi_class" else {}
+        rest: dict[str, Any] = {
+            name: getattr(self, name) for name in ("sizes", "image", "classes", "mean", "std")
+        }
+        content = {"format": _FORMAT, "space": space, "genotype": self.genotype.to_dict(), **rest, **task}
         return json_text(content)
 
     @classmethod
@@ -104,7 +114,9 @@ class Description:
             if [type(side) for side in image] != [int] * 3:
                 raise InputError("expected (channels, height, width)", got=image, where=where)
             _check_numbers({**settings, **data["sizes"], "image": max(image, default=0)}, where)
-            return cls(name, settings, genotype, dict(data["sizes"]), image, classes, mean, std, own)
+            return cls(
+                name, settings, genotype, dict(data["sizes"]), image, classes, mean, std, *_task(data), own
+            )
         except InputError:
             raise
         except (KeyError, TypeError, ValueError) as error:
@@ -121,6 +133,11 @@ def _check_numbers(sizes: Mapping[str, Any], where: Path) -> None:
 
 def _space(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return str(data["name"]), dict(data["settings"])
+
+
+def _task(data: Mapping[str, Any]) -> tuple[str, bool]:
+    about = data.get("task") or {"name": "multi_class", "dense": False}
+    return str(about["name"]), bool(about["dense"])
 
 
 def _space_of_0_1(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -145,7 +162,9 @@ def description(
         raise InputError(f"expected mean and std of {image[0]} channels", got=f"{shift}, {scale}")
     settings = space.settings.to_dict()
     own = {"space": type(space)}
-    described = Description(space.name, settings, genotype, kept, image, tuple(classes), shift, scale, own)
+    described = Description(
+        space.name, settings, genotype, kept, image, tuple(classes), shift, scale, own=own
+    )
     try:
         described.to_json()
     except TypeError as error:

@@ -17,6 +17,7 @@ from torchmetrics.functional.regression import kendall_rank_corrcoef
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet, Weights
+from nas_lightning.tasks.multi_class import MultiClass, task_of
 
 Batch = tuple[Tensor, Tensor]
 
@@ -25,8 +26,8 @@ class Judgement(NamedTuple):
     """Mean loss and accuracy over some batches.
 
     Args:
-        loss: mean cross entropy.
-        accuracy: a share of 1.
+        loss: mean cross entropy, or what the task has.
+        accuracy: a share of 1, or the score of a task without classes.
     """
 
     loss: float
@@ -42,6 +43,8 @@ def place_batches(module: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch
 @torch.no_grad()
 def judge_weights(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgement:
     """Loss and accuracy of the supernet with these architecture weights."""
+    if not isinstance(task_of(supernet), MultiClass):
+        return _judge_task(supernet, weights, batches)
     loss = correct = count = 0.0
     for x, y in batches:
         logits = supernet(x, weights)
@@ -49,6 +52,13 @@ def judge_weights(supernet: Supernet, weights: Weights, batches: Iterable[Batch]
         correct += float((logits.argmax(dim=1) == y).sum())
         count += len(y)
     return Judgement(loss / count, correct / count)
+
+
+def _judge_task(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgement:
+    task = task_of(supernet)
+    pairs = [(supernet(x, weights), y) for x, y in batches]
+    outputs, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+    return Judgement(float(task.evaluation_loss(outputs, targets)), task.judge(outputs, targets))
 
 
 def judge_genotype(

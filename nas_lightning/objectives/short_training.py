@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Literal, Protocol, get_args
 
 import torch
-from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 
 from nas_lightning.benchmarks.base import TabularBenchmark
@@ -21,6 +21,7 @@ from nas_lightning.objectives.table import table_accuracy
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.tasks.multi_class import MultiClass, task_of
 from nas_lightning.training.optim import build_optimizer, build_scheduler
 
 Evaluator = Literal["none", "training", "table"]
@@ -54,8 +55,6 @@ class ShortTraining:
         seed: of weights and order.
     """
 
-    name = "valid_accuracy"
-
     @checked
     def __init__(
         self,
@@ -70,7 +69,13 @@ class ShortTraining:
         self.space, self.network, self.data = space, network, data
         self.epochs, self.lr, self.seed = epochs, lr, seed
 
+    @property
+    def name(self) -> str:
+        """`valid_accuracy`, or the score of a task without classes."""
+        return f"valid_{task_of(self.data).score}"
+
     def __call__(self, genotype: Genotype) -> float:
+        task = task_of(self.data)
         with torch.random.fork_rng():
             torch.manual_seed(seed_of_name(self.seed, self.space.notation(genotype)))
             network = self.network(genotype).train()
@@ -80,7 +85,7 @@ class ShortTraining:
             for epoch in range(self.epochs):
                 schedule.step(epoch)
                 for x, y in place_batches(network, self._train(epoch)):
-                    loss = F.cross_entropy(network(x), y)
+                    loss = task.loss(network(x), y)
                     optimizer.zero_grad()
                     loss.backward()
                     clip_grad_norm_(weights, 5.0)
@@ -88,6 +93,9 @@ class ShortTraining:
             network.eval()
             with torch.no_grad():
                 logits = [(network(x), y) for x, y in place_batches(network, self._valid())]
+        if not isinstance(task, MultiClass):
+            z, y = (torch.cat(parts) for parts in zip(*logits, strict=True))
+            return 100 * task.judge(z, y) if bool(z.isfinite().all()) else -math.inf
         correct = sum(int((z.argmax(dim=1) == y).sum()) for z, y in logits if bool(z.isfinite().all()))
         return 100 * correct / sum(len(y) for _, y in logits)
 

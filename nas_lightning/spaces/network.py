@@ -15,6 +15,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.cells.drop_path import DropPath
 from nas_lightning.spaces.cells.graph import Candidates, CellGraph, Mixtures
+from nas_lightning.spaces.decoder import Decoder
 
 
 class Backbone(nn.Module, ABC):
@@ -170,18 +171,21 @@ class Network(nn.Module):
         self, backbone: Backbone, num_classes: int, *, auxiliary: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        check_classes(num_classes)
+        check_outputs(num_classes)
         self.backbone = backbone
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(backbone.widths[-1], num_classes, bias=backbone.head_bias)
+        self.head: Any = nn.Linear(backbone.widths[-1], num_classes, bias=backbone.head_bias)
         self.auxiliary: AuxiliaryHead | None = None
         if auxiliary:
             width = backbone.widths[backbone.auxiliary_at]
             self.auxiliary = AuxiliaryHead(width, num_classes, backbone.auxiliary_second_norm)
         self.to(memory_format=torch.channels_last)
 
-    def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
-        return self._classify(list_last(self.backbone.cells_outputs(channels_last(x))))
+    def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes), dense: (b, classes, h, w)
+        maps = self.backbone.cells_outputs(channels_last(x))
+        if isinstance(self.head, Decoder):
+            return decode(self.head, self.backbone, maps, x)
+        return self._classify(list_last(maps))
 
     def forward_auxiliary(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the network and of its auxiliary head."""
@@ -208,6 +212,12 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
+def decode(head: Decoder, backbone: Backbone, maps: Iterator[Tensor], x: Tensor) -> Tensor:
+    """The outputs of each pixel of the images (b, c, h, w), from the outputs of the cells."""
+    *inner, last = maps
+    return head([*inner, backbone.final(last)], x.shape[-2:])
+
+
 def list_last(items: Iterator[Tensor]) -> Tensor:
     """The last item, without keeping the others."""
     for item in items:
@@ -215,10 +225,10 @@ def list_last(items: Iterator[Tensor]) -> Tensor:
     return last
 
 
-def check_classes(num_classes: int) -> None:
-    """Raise unless there is something to tell apart."""
-    if num_classes < 2:
-        raise InputError("expected at least two classes", got=num_classes)
+def check_outputs(count: int) -> None:
+    """Raise unless there is something to say."""
+    if count < 1:
+        raise InputError("expected at least one output", got=count)
 
 
 NetworkFactory = Callable[[Genotype], nn.Module]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nas_lightning.spaces.cells.graph import Mixture, Mixtures
-from nas_lightning.spaces.network import Backbone, channels_last, check_classes, list_last
+from nas_lightning.spaces.decoder import Decoder
+from nas_lightning.spaces.network import Backbone, channels_last, check_outputs, decode, list_last
 
 Weights = Mapping[str, Tensor]
 """One matrix of (edges, ops) per group."""
@@ -37,9 +39,9 @@ class Supernet(nn.Module):
 
     def __init__(self, backbone: Backbone, num_classes: int) -> None:
         super().__init__()
-        check_classes(num_classes)
+        check_outputs(num_classes)
         self.backbone = backbone
-        self.head = nn.Linear(backbone.widths[-1], num_classes, bias=backbone.head_bias)
+        self.head: Any = nn.Linear(backbone.widths[-1], num_classes, bias=backbone.head_bias)
         self.to(memory_format=torch.channels_last)
 
     def forward(self, x: Tensor, weights: Weights, active: Active | None = None) -> Tensor:
@@ -51,7 +53,10 @@ class Supernet(nn.Module):
         return self._classify(x, [mix_groups(weights, active) for weights in cells])
 
     def _classify(self, x: Tensor, mixtures: Sequence[Mixtures]) -> Tensor:
-        features = list_last(self.backbone.cells_outputs(channels_last(x), mixtures))
+        maps = self.backbone.cells_outputs(channels_last(x), mixtures)
+        if isinstance(self.head, Decoder):
+            return decode(self.head, self.backbone, maps, x)
+        features = list_last(maps)
         return self.head(self.backbone.final(features).mean(dim=(2, 3)))
 
 

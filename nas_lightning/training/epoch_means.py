@@ -1,12 +1,18 @@
-"""Loss and accuracy of an epoch, exact for any processes, any sizes of batches, and across a restart."""
+"""Loss and metrics of an epoch, exact for any processes, any sizes of batches, and across a restart."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
+
+from nas_lightning.tasks.base import Task
+from nas_lightning.tasks.multi_class import MULTI_CLASS, MultiClass
 
 PADDING = -1
 """The label of images that only fill up a batch: they count in no metric."""
@@ -22,6 +28,7 @@ class EpochMeans(nn.Module):
     Args:
         num_classes: what the network tells apart.
         top5: whether the accuracy among the five likeliest classes counts, too.
+        task: what else is measured, where it is not classes.
 
     >>> means, y = EpochMeans(num_classes=3), torch.tensor([0, 2])
     >>> means.update(torch.tensor(4.0), torch.eye(3)[[0, 1]], y, len(y))
@@ -29,37 +36,56 @@ class EpochMeans(nn.Module):
     (tensor(2.), tensor(0.5000))
     """
 
-    def __init__(self, num_classes: int, top5: bool = False) -> None:
+    def __init__(self, num_classes: int, top5: bool = False, task: Task = MULTI_CLASS) -> None:
         super().__init__()
-        self.loss = MeanLoss()
-        self.accuracy = _accuracy(num_classes, 1)
-        self.top5 = _accuracy(num_classes, 5) if top5 else None
-        for metric in self._metrics():
+        self.loss, self.task, self.named = MeanLoss(), task, {"accuracy": "accuracy"}
+        if isinstance(task, MultiClass):
+            self.accuracy = _accuracy(num_classes, 1)
+            if top5:
+                self.top5, self.named = _accuracy(num_classes, 5), {**self.named, "top5": "accuracy_top5"}
+        else:
+            measures = task.metrics(num_classes)
+            self.named = {f"of_task_{name}": name for name in measures}
+            for name, metric in measures.items():
+                self.add_module(f"of_task_{name}", metric)
+        for metric in [self.loss, *self._metrics()]:
             metric.persistent(True)
 
-    def _metrics(self) -> list[Metric]:
-        found: list[Metric] = [self.loss, self.accuracy]
-        return found if self.top5 is None else [*found, self.top5]
+    def _metrics(self) -> list[Any]:
+        return [getattr(self, own) for own in self.named]
 
     def reset(self) -> None:
         """Forget the last epoch."""
-        for metric in self._metrics():
+        for metric in [self.loss, *self._metrics()]:
             metric.reset()
 
     def update(self, total: Tensor, logits: Tensor, y: Tensor, images: int | Tensor) -> None:
         """`total` is the sum of the losses of `images` images."""
         self.loss.update(total, images)
-        self.accuracy.update(logits, y)
-        if self.top5 is not None:
-            self.top5.update(logits, y)
+        said = logits if isinstance(self.task, MultiClass) else self.task.predictions(logits)
+        for metric in self._metrics():
+            metric.update(said, y)
 
     def log(self, module: pl.LightningModule, stage: str) -> None:
         """Log the epoch that ends, over all processes."""
         if self.loss.images:
-            values = {f"{stage}_loss": self.loss.compute(), f"{stage}_accuracy": self.accuracy.compute()}
+            values = {f"{stage}_loss": self.loss.compute()}
+            values |= {
+                f"{stage}_{name}": getattr(self, own).compute()
+                for own, name in self.named.items()
+                if own != "top5"
+            }
             module.log_dict(values, prog_bar=True, sync_dist=True)  # they are equal, but Lightning would warn
-            if self.top5 is not None:
+            if "top5" in self.named:
                 module.log(f"{stage}_accuracy_top5", self.top5.compute(), sync_dist=True)
+
+
+def evaluation_total(task: Task, logits: Tensor, y: Tensor) -> tuple[Tensor, int | Tensor]:
+    """The sum of the losses of the images that count, and how many those are."""
+    if not isinstance(task, MultiClass):
+        return task.evaluation_loss(logits, y) * len(y), len(y)
+    total = F.cross_entropy(logits, y, reduction="sum", ignore_index=PADDING)
+    return total, (y != PADDING).sum()
 
 
 class MeanLoss(Metric):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from nas_lightning.tasks.multi_class import MULTI_CLASS
 
 if TYPE_CHECKING:
     from nas_lightning.spaces.network import Network
@@ -22,19 +23,24 @@ def training_logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]
 
 
 def training_loss(
-    logits: Tensor, auxiliary: Tensor | None, target: Tensor, weight: float, smoothing: float = 0.0
+    logits: Tensor,
+    auxiliary: Tensor | None,
+    target: Tensor,
+    weight: float,
+    smoothing: float = 0.0,
+    loss_of: Callable[[Tensor, Tensor, float], Tensor] = MULTI_CLASS.loss,
 ) -> Tensor:
-    """The cross entropy of the network and, with a weight, that of its auxiliary head.
+    """The loss of the network and, with a weight, that of its auxiliary head.
 
     >>> logits, target = torch.zeros(2, 4), torch.tensor([0, 3])
     >>> round(training_loss(logits, logits, target, weight=0.5).item(), 4)  # 1.5 ln 4
     2.0794
     """
     # L = L(f(x), y) + w · L(f_aux(x), y)
-    loss = F.cross_entropy(logits, target, label_smoothing=smoothing)
+    loss = loss_of(logits, target, smoothing)
     if auxiliary is None:
         return loss
-    return loss + weight * F.cross_entropy(auxiliary, target, label_smoothing=smoothing)
+    return loss + weight * loss_of(auxiliary, target, smoothing)
 
 
 def freeze_unused(network: Network, image: tuple[int, int, int]) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from nas_lightning.checks import (
@@ -30,10 +29,10 @@ from nas_lightning.checks import (
     Share,
     checked,
 )
-from nas_lightning.data import ImageData
-from nas_lightning.data.base import Classes
+from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError
-from nas_lightning.training.epoch_means import PADDING, EpochMeans
+from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
+from nas_lightning.training.epoch_means import EpochMeans, evaluation_total
 from nas_lightning.training.logits import Logits, training_logits, training_loss
 from nas_lightning.training.mixing import build_mixing
 from nas_lightning.training.optim import (
@@ -60,7 +59,7 @@ class Retrain(pl.LightningModule):
 
     Args:
         network: a derived network; with an auxiliary head, its loss joins in.
-        num_classes: what the network tells apart.
+        num_classes: what the network tells apart, or its outputs: its `task` says what they are for.
         opt: timm's name of the optimiser; `momentum` is SGD with momentum.
         lr: learning rate of the first epoch, or of the one after the warm-up.
         lr_batch: the number of images a step that `lr` is meant for; where all devices and accumulated steps
@@ -79,8 +78,7 @@ class Retrain(pl.LightningModule):
         auxiliary_weight: weight of the auxiliary head's loss, where the network has that head.
         drop_path: the rate that the epochs approach in equal steps from 0.
         ema_decay: evaluate a running average of the weights that forgets at this rate; None: the weights.
-        compile: compile the training pass with `torch.compile`; costs tens of seconds at the start, and again
-            where paths begin to be dropped.
+        compile: `torch.compile` the training pass; slow at the start, and where paths begin to be dropped.
 
     >>> network = torch.nn.Linear(4, 3)  # or what `SearchSpace.network` returns
     >>> module = Retrain(network, 3, opt="adamw", label_smoothing=0.1)  # for `trainer.fit(module, data)`
@@ -92,7 +90,7 @@ class Retrain(pl.LightningModule):
     def __init__(
         self,
         network: Network,
-        num_classes: Classes,
+        num_classes: PositiveInt,
         *,
         opt: str = "momentum",
         lr: PositiveFloat = 0.025,
@@ -120,10 +118,12 @@ class Retrain(pl.LightningModule):
         self.clip, self.drop_path = clip, drop_path
         self.label_smoothing, self.auxiliary_weight = label_smoothing, auxiliary_weight
         self._mix = build_mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
+        if self._mix is not None:
+            check_classes(network, "mixed images are of")
         self._logits: Logits = torch.compile(training_logits) if compile else training_logits
-        self.train_scores = EpochMeans(num_classes)
-        self.val_scores = EpochMeans(num_classes, top5=num_classes > 5)
-        self.test_scores = EpochMeans(num_classes, top5=num_classes > 5)
+        self.task, top5 = task_of(network), num_classes > 5
+        self.train_scores = EpochMeans(num_classes, task=self.task)
+        self.val_scores, self.test_scores = (EpochMeans(num_classes, top5, self.task) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, c, h, w) → (b, classes), with the averaged weights where they are kept."""
@@ -133,7 +133,8 @@ class Retrain(pl.LightningModule):
         x, y = batch
         x, target = (x, y) if self._mix is None else self._mix(x, y)
         logits, auxiliary = self._logits(self.network, x)
-        loss = training_loss(logits, auxiliary, target, self.auxiliary_weight, self.label_smoothing)
+        settings = (self.auxiliary_weight, self.label_smoothing, self.task.loss)
+        loss = training_loss(logits, auxiliary, target, *settings)
         self.train_scores.update(loss.detach() * len(y), logits.detach(), y, len(y))
         return loss
 
@@ -163,13 +164,14 @@ class Retrain(pl.LightningModule):
 
     def on_test_epoch_end(self) -> None:
         self.test_scores.log(self, "test")
-        self.log("test_error", 1 - self.test_scores.accuracy.compute(), sync_dist=True)
+        if isinstance(self.task, MultiClass):
+            self.log("test_error", 1 - self.test_scores.accuracy.compute(), sync_dist=True)
 
     def _evaluate(self, batch: tuple[Tensor, Tensor], scores: EpochMeans) -> None:
         x, y = batch
         logits = self(x)
-        total = F.cross_entropy(logits, y, reduction="sum", ignore_index=PADDING)
-        scores.update(total, logits, y, (y != PADDING).sum())
+        total, images = evaluation_total(self.task, logits, y)
+        scores.update(total, logits, y, images)
 
     # A restart after some batches of an epoch, or after all, does not call `on_train_epoch_start`.
 
@@ -193,8 +195,7 @@ class Retrain(pl.LightningModule):
     def _epochs(self) -> int:
         epochs = self.trainer.max_epochs
         if epochs is None or epochs < 1:
-            expected = "expected the number of epochs, which schedules need"
-            raise InputError(expected, got=epochs, where="max_epochs")
+            raise InputError("expected the number of epochs, for schedules", got=epochs, where="max_epochs")
         return epochs
 
     def configure_optimizers(self) -> Any:
@@ -216,10 +217,9 @@ class Retrain(pl.LightningModule):
         if reference is None:
             return lr
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
-        if not isinstance(data, ImageData):
-            raise InputError(
-                "expected images as an ImageData with lr_batch", got=type(data).__name__, where="fit"
-            )
+        if not isinstance(data, (ImageData, OwnData)):
+            expected = "expected images as an ImageData with lr_batch, or as OwnData"
+            raise InputError(expected, got=type(data).__name__, where="fit")
         images = data.batch_size * self.trainer.world_size * self.trainer.accumulate_grad_batches
         scaled = lr_of_batch(lr, images, reference)
         if self.trainer.is_global_zero:

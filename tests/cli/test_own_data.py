@@ -62,6 +62,29 @@ def test_a_training_takes_it_and_an_ensemble(mine, tmp_path):
         assert {"test_accuracy", "test_loss"} <= set(metrics_of(tmp_path / name))
 
 
+def test_a_task_is_followed_from_search_to_report(command, tmp_path):
+    (tmp_path / "conf" / "dataset").mkdir(parents=True)
+    made = "# Made up\n_target_: tests.own_tasks.Made\ntask: ???\n"
+    (tmp_path / "conf" / "dataset" / "made.yaml").write_text(made, encoding="utf-8")
+    words = ("--config-dir", "conf", "dataset=made", "dataset.task=segmentation", "task=segmentation")
+    short = ("trainer.max_epochs=1", "task.class_weights=[1,2,2]")
+    figures = "callbacks.history.figures=false"
+    outcome = command("search", *words, *short, *SIZES, "strategy=darts", "run=found", figures)
+    assert outcome.code == 0, outcome.err
+    assert "valid_iou" in metrics_of(tmp_path / "found")
+    train = (*words, *short, "genotype=file", "genotype.path=found", *TINY_NETWORK)
+    outcome = command("train", *train, "run=trained")
+    assert outcome.code == 0, outcome.err
+    assert {"test_iou", "val_iou", "test_loss"} <= set(metrics_of(tmp_path / "trained"))
+    assert "iou" in (tmp_path / "trained" / "report.html").read_text(encoding="utf-8")
+    outcome = command("train", *train, "ensemble=deep", "run=together")
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert "ensembles average the probabilities of, got 'segmentation'" in outcome.err
+    outcome = command("search", *SIZES, "dataset=fake", "task=regression", "strategy=darts")
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert "expected data of your own" in outcome.err
+
+
 def test_what_does_not_fit_is_one_line(mine):
     outcome = mine("search", "mine", *SIZES, "strategy=darts", "search_data.augment_valid=true")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)

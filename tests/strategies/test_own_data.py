@@ -15,13 +15,16 @@ from nas_lightning.strategies import Darts, Evolution, Hnas, Nasi, RandomWS
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 from tests.own_data import CHANNELS, CLASSES, FORMS, STEPS, TRAIN, VALID, OnlyLightning, Samples, loader
 
+SHORT = {"population": 2, "sample": 1, "evaluation": "training", "epochs": 1}
 FAMILIES = {
     "one-shot": lambda space, net, data: Darts(space, net),
     "selection": lambda space, net, data: RandomWS(space, net, data, candidates=2, valid_batches=1),
     "nesbs": lambda space, net, data: Nesbs(space, net, data, rounds=1, svgd_steps=2, delta=0.0),
     "nasi": lambda space, net, data: Nasi(space, net, data, nu_samples=1, fixed_batch=True),
     "kernel": lambda space, net, data: Hnas(space, net, data, pool_size=8, images=4, starts=2, epochs=1),
-    "short trainings": lambda space, net, data: Evolution(space, net, data, population=2, sample=1, epochs=1),
+    "short trainings": lambda space, net, data: Evolution(
+        space, net, data, population=2, sample=1, evaluation="training", epochs=1
+    ),
 }
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),

@@ -22,8 +22,9 @@ from nas_lightning.callbacks.rng import RNGState
 from nas_lightning.data.sets.fake import Fake
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.training.epoch_means import PADDING
 from nas_lightning.training.logits import freeze_unused
-from nas_lightning.training.retrain import PADDING, Retrain
+from nas_lightning.training.retrain import Retrain
 
 CLASSES = 7
 

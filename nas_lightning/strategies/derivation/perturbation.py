@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch.nn import functional as F
 
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
 from nas_lightning.data import SearchData
@@ -28,6 +27,7 @@ from nas_lightning.strategies.derivation.base import (
     weights_at_the_end,
 )
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
+from nas_lightning.tasks.multi_class import task_of
 
 
 class Perturbation(Derivation):
@@ -144,5 +144,5 @@ class Discretisation:
         """Let the supernet's weights follow the decision."""
         for x, y in self.train:
             self.optimizer.zero_grad()
-            F.cross_entropy(self.supernet(x, self.weights), y).backward()
+            task_of(self.supernet).loss(self.supernet(x, self.weights), y).backward()
             self.optimizer.step()

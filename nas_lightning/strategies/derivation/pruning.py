@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
@@ -26,6 +25,7 @@ from nas_lightning.spaces.base import Group, SearchSpace, without_none
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.derivation.base import Derivation, Matrices, ranks, weights_at_the_end
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
+from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.gradients import constant
 
 
@@ -79,7 +79,7 @@ def raised_loss(supernet: Supernet, weights: Matrices, batches: Sequence[Batch])
     total = {name: torch.zeros_like(matrix) for name, matrix in weights.items()}
     with constant(supernet.parameters()):
         for x, y in batches:
-            loss = F.cross_entropy(supernet(x, moving, active), y) / len(batches)
+            loss = task_of(supernet).loss(supernet(x, moving, active), y) / len(batches)
             slopes = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
             for name, slope in zip(names, slopes, strict=True):
                 total[name] -= weights[name] * slope

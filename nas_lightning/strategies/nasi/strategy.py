@@ -17,7 +17,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import SGD, Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
@@ -37,6 +36,7 @@ from nas_lightning.strategies.nasi.trace import (
     trace_and_direction,
 )
 from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel, uniform_noise
+from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.gradients import average
 
 Labels = Literal["true", "random"]
@@ -119,7 +119,9 @@ class Nasi(Strategy):
         self.register_buffer("trace_sum", torch.zeros(()))  # Σ_{s<t} t(A_s)
 
     def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
-        x, y = self.step_batch(read_sides(batch, self.theta[0].dtype)["train"])
+        x, y = self.step_batch(
+            read_sides(batch, self.theta[0].dtype, task_of(self.supernet).targets)["train"]
+        )
         if not self.nu0:
             self.nu0.fill_(self.mean_trace(x, y))
         G, values = self.sample_gradient(x, y)
@@ -143,7 +145,7 @@ class Nasi(Strategy):
             name: torch.zeros_like(parameter, requires_grad=True) for name, parameter in self.arch.items()
         }
         weights, active = self.sample(alpha)
-        loss = F.cross_entropy(self.supernet(x, weights, active), y)
+        loss = task_of(self.supernet).loss(self.supernet(x, weights, active), y)
         t, directional = trace_and_direction(loss, self.theta)
         nu = self.nu(self.trainer.global_step + 1)
         # ∇R = (1 − μ [t > ν]) ∇t; a sample without a path to the output leaves α unused
@@ -175,7 +177,7 @@ class Nasi(Strategy):
         total = 0.0
         for _ in range(self.nu_samples):
             weights, _ = self.sample(start)
-            total += float(trace(F.cross_entropy(self.supernet(x, weights), y), self.theta))
+            total += float(trace(task_of(self.supernet).loss(self.supernet(x, weights), y), self.theta))
         return total / self.nu_samples
 
     def step_batch(self, batch: Batch) -> Batch:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, PositiveFloat, Share, checked
 from nas_lightning.data import SearchData
+from nas_lightning.data.labels import class_labels
 from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
@@ -20,6 +21,7 @@ from nas_lightning.strategies.nesbs.posterior import Architectures
 from nas_lightning.strategies.oneshot.relaxations import entropy, uniform_noise
 from nas_lightning.strategies.oneshot.values import Relaxed, SearchBatch
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
+from nas_lightning.tasks.multi_class import check_classes
 from nas_lightning.training.gradients import accumulate, constant, gradients
 from nas_lightning.training.optim import build_optimizer
 
@@ -73,6 +75,7 @@ class PosteriorTraining(WeightSharing):
         if best_response and posterior_share:
             raise InputError("expected 0 with best_response=true", got=posterior_share, where=_WHERE)
         check_search_data(data, type(self).__name__)
+        check_classes(supernet, "the likelihood of ensembles is of")
         self.data = data
         self.posterior_share, self.best_response = posterior_share, best_response
         self.arch_lr, self.arch_weight_decay = arch_lr, arch_weight_decay
@@ -105,7 +108,7 @@ class PosteriorTraining(WeightSharing):
             return
         batches = int(min(self.data.valid_count, self.trainer.num_training_batches))
         if batch_idx < batches:  # an epoch of the posterior is one pass over its images
-            self.waiting.append(read_sides(batch, self.weight_list[0].dtype))
+            self.waiting.append(read_sides(batch, self.weight_list[0].dtype, class_labels))
             if len(self.waiting) == self.accumulate_grad_batches or batch_idx == batches - 1:
                 waiting, self.waiting = self.waiting, []
                 self.step(waiting)

@@ -37,6 +37,7 @@ from nas_lightning.strategies.oneshot.parts import (
 from nas_lightning.strategies.oneshot.rules import Freezing, Stopping
 from nas_lightning.strategies.oneshot.values import SearchBatch
 from nas_lightning.strategies.oneshot.weight_terms import WeightTerms
+from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.gradients import Gradients
 
 _STOPPING = "stopping"  # in a checkpoint
@@ -230,7 +231,9 @@ class OneShot(WeightTerms):
         if self.parts.selection is not None:
             judgement = self.best()[1]
             side = "selected" if self._validates() else "valid"
-            metrics.update({f"{side}_loss": judgement.loss, f"{side}_accuracy": judgement.accuracy})
+            metrics.update(
+                {f"{side}_loss": judgement.loss, f"{side}_{task_of(self.supernet).score}": judgement.accuracy}
+            )
         return metrics
 
     def _validates(self) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor
-from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
@@ -21,6 +20,7 @@ from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.oneshot.relaxations import entropy
 from nas_lightning.strategies.oneshot.values import Relaxed, SearchBatch
+from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.epoch_means import EpochMeans
 from nas_lightning.training.gradients import Gradients, accumulate, gradients
 from nas_lightning.training.optim import build_optimizer, build_scheduler
@@ -75,7 +75,7 @@ class WeightSharing(Strategy):
         self.automatic_optimization = False
         self.supernet = supernet
         classes = supernet.head.out_features
-        self.train_scores, self.valid_scores = EpochMeans(classes), EpochMeans(classes)
+        self.train_scores, self.valid_scores = (EpochMeans(classes, task=task_of(supernet)) for _ in range(2))
         self.epoch_scores = {"train": self.train_scores, "valid": self.valid_scores}
         self.weight_list = list(supernet.parameters())
         self.lr, self.lr_min, self.momentum = lr, lr_min, momentum
@@ -95,7 +95,7 @@ class WeightSharing(Strategy):
         return {}
 
     def training_step(self, batch: SearchBatch, batch_idx: int) -> None:
-        self.waiting.append(read_sides(batch, self.weight_list[0].dtype))
+        self.waiting.append(read_sides(batch, self.weight_list[0].dtype, task_of(self.supernet).targets))
         if len(self.waiting) == self.accumulate_grad_batches or self.trainer.is_last_batch:
             batches, self.waiting = self.waiting, []
             self.step(batches)
@@ -138,9 +138,9 @@ class WeightSharing(Strategy):
         return found[index] if isinstance(found, list) else found
 
     def cross_entropy(self, batch: Batch, relaxed: Relaxed) -> tuple[Tensor, Tensor]:
-        """Loss and logits of a batch."""
+        """The task's loss and the logits of a batch."""
         logits = self.supernet(batch[0], relaxed.weights, relaxed.active)
-        return F.cross_entropy(logits, batch[1]), logits
+        return task_of(self.supernet).loss(logits, batch[1]), logits
 
     def loss(self, side: str, batch: Batch, relaxed: Relaxed) -> Tensor:
         """The loss of a batch, counted with its accuracy for its side of the epoch."""

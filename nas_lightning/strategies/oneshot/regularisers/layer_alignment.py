@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from nas_lightning.checks import NonNegativeFloat, PositiveFloat, checked
 from nas_lightning.errors import InputError
@@ -31,6 +30,7 @@ from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.parts import Parts, WeightRegulariser
 from nas_lightning.strategies.oneshot.search import Trained
 from nas_lightning.strategies.oneshot.values import Epoch, Groups, Relaxed
+from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.gradients import Gradients, constant, gradients
 
 CellWeights = list[dict[str, Tensor]]
@@ -111,7 +111,7 @@ class LayerAlignment(WeightRegulariser):
 def loss(supernet: Supernet, batch: Batch, cells: CellWeights, relaxed: Relaxed) -> Tensor:
     """L_train with weights of its own for each cell, for what the step computes."""
     active = relaxed.active or {name: w != 0 for name, w in relaxed.weights.items()}
-    return F.cross_entropy(supernet.by_cell(batch[0], cells, active), batch[1])
+    return task_of(supernet).loss(supernet.by_cell(batch[0], cells, active), batch[1])
 
 
 def moved(cells: CellWeights, towards: CellWeights, epsilon: float) -> CellWeights:
