@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 # processes that share the tests; ARGS="-n 0" for one that a debugger can follow
 
-.PHONY: search test test-all coverage mutants lint clean
+.PHONY: search test test-all coverage mutants lint bench clean
 
 search: $(VENV)/.ready  ## search an architecture for handwritten digits (minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python search.py $(ARGS)  # images of 8×8 are no work for two threads
@@ -28,6 +28,9 @@ mutants: $(VENV)/.ready  ## changes of the code that no test notices; ARGS="kern
 
 lint: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench: $(VENV)/.ready  ## every figure of speed in one table, docs/bench.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m nas_lightning.measure.bench $(ARGS)
 
 clean:  ## the environment; runs stay where they are
 	rm -rf $(VENV)

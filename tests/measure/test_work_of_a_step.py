@@ -1,0 +1,83 @@
+"""What a step does, counted: numbers that do not depend on how busy a machine is.
+
+Each bound is what was counted when it was written, and a twentieth more for other versions of torch.
+"""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nas_lightning.measure.bench import COLUMNS, LINES, measurements, write
+from nas_lightning.measure.memory import saved_bytes
+from nas_lightning.measure.start import SEARCH, STOP, start
+from nas_lightning.spaces import DartsSpace
+from nas_lightning.training.gradients import constant, gradients
+
+SLACK = 1.05
+
+
+class Dispatched(TorchDispatchMode):
+    """Counts the operations that reach a kernel or a view."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def darts_step(kind):
+    """The loss, as a function, and what its step differentiates."""
+    torch.manual_seed(0)
+    space = DartsSpace()
+    supernet = space.supernet(in_channels=3, num_classes=10, channels=4, cells=3)
+    x, y = torch.randn(2, 3, 16, 16), torch.tensor([0, 1])
+    arch = {name: torch.zeros(group.shape, requires_grad=True) for name, group in space.groups.items()}
+    parameters = list(supernet.parameters())
+
+    def loss():
+        weights = {name: beta.softmax(-1) for name, beta in arch.items()}
+        if kind == "weights":
+            weights = {name: matrix.detach() for name, matrix in weights.items()}
+        return F.cross_entropy(supernet(x, weights), y)
+
+    return loss, parameters, list(arch.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "operations", "kept"), [("weights", 7560, 3_855_044), ("architecture", 4619, 2_952_100)]
+)
+def test_a_step_of_darts(kind, operations, kept):
+    loss, parameters, arch = darts_step(kind)
+    with constant(parameters if kind == "architecture" else ()):
+        with Dispatched() as dispatched:
+            gradients(loss(), parameters if kind == "weights" else arch)
+        size = saved_bytes(loss)
+    assert operations / SLACK <= dispatched.count <= operations * SLACK, dispatched.count
+    assert kept / SLACK <= size <= kept * SLACK, size
+
+
+def test_how_often_a_search_is_composed_before_its_first_step(tmp_path):
+    """Each composition reads the primary configuration; so do the checks of what is typed."""
+    hook = (
+        "opened = []; sys.addaudithook(lambda event, args: opened.append(str(args[0]))"
+        " if event == 'open' else None)\n"
+        "import os; leave = os._exit\n"
+        "os._exit = lambda code: (print(sum(name.endswith('conf/search.yaml') for name in opened),"
+        " flush=True), leave(code))\n"
+    )
+    words = ("supernet.channels=4", "supernet.cells=1", STOP)
+    _, out = start(hook + SEARCH, words, str(tmp_path))
+    assert 1 <= int(out.splitlines()[-1]) <= 4
+
+
+def test_the_table_of_all_figures(tmp_path):
+    text = "our weight step     10.0 ms\nplain weight step    31.0 ms\nours / theirs: 3.1 (target ≥ 3)\n"
+    row = LINES[0].row(measurements(text))
+    assert row[1:] == ("10 ms", "31 ms", "3.10", "≥ 3.1")
+    write([row], tmp_path)
+    assert (tmp_path / "bench.csv").read_text().splitlines() == [",".join(COLUMNS), ",".join(row)]
+    assert "| " + " | ".join(row) + " |" in (tmp_path / "bench.md").read_text()
