@@ -33,7 +33,7 @@ _VALUES: dict[str, Any] = {
 """What is no part's, with its kind and limits."""
 _TRAINER: dict[str, Any] = {"max_epochs": NonNegativeInt, "check_val_every_n_epoch": PositiveInt | None}
 """What Lightning takes as it comes, and stumbles over later."""
-_PLACES = ("hydra.run.dir", "hydra.sweep.dir")
+_PLACES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.mode")
 
 
 def check_shape(config: DictConfig, script: str) -> None:

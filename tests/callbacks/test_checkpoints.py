@@ -8,6 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from nas_lightning.callbacks import RNGState
 from nas_lightning.callbacks.checkpoints import AtomicCheckpoints, SignalCheckpoint, StepCheckpoint
@@ -125,3 +126,58 @@ def test_a_job_that_is_told_to_end_saves_and_goes_on_to_the_same(tmp_path, slurm
 def test_a_signal_that_there_is_not(tmp_path):
     with pytest.raises(InputError, match="expected the name of a signal, got 'SIGUSR'"):
         SignalCheckpoint(tmp_path / "last.ckpt", "SIGUSR")
+
+
+class Processes:
+    """A trainer of several processes, as far as checkpoints look at it; notes what is asked and saved."""
+
+    def __init__(self, count, told=False):
+        self.world_size, self.told, self.is_last_batch, self.is_global_zero = count, told, False, True
+        self.global_step, self.asked, self.saved = 0, [], []
+        self.strategy = self
+
+    def reduce_boolean_decision(self, here, *, all):
+        assert not all  # one that has been told is enough
+        self.asked.append(self.global_step)
+        return here or self.told
+
+    def save_checkpoint(self, path):
+        self.saved.append(self.global_step)
+
+
+@pytest.mark.parametrize(("count", "every"), [(1, 1), (2, 10), (3, 10), (8, 10)])
+def test_several_processes_ask_now_and_then(tmp_path, count, every):
+    trainer, callback = Processes(count), SignalCheckpoint(tmp_path / "last.ckpt", every_n_batches=10)
+    for step in range(35):
+        trainer.global_step = step
+        callback.on_train_batch_end(trainer, None, None, None, step)
+    assert trainer.asked == [*range(0, 35, every)]
+    assert trainer.saved == []
+
+
+def test_one_that_was_told_stops_all_but_not_at_an_epochs_end(tmp_path):
+    for count in (1, 4):
+        trainer, callback = Processes(count, told=True), SignalCheckpoint(tmp_path / "last.ckpt")
+        trainer.is_last_batch = True
+        callback.on_train_batch_end(trainer, None, None, None, 10)
+        assert trainer.saved == []
+        trainer.is_last_batch = False
+        with pytest.raises(SIGTERMException):
+            callback.on_train_batch_end(trainer, None, None, None, 10)
+        assert trainer.saved == [0]
+
+
+def test_steps_are_saved_once_each_in_each_fit(tmp_path):
+    trainer, callback = Processes(1), StepCheckpoint(tmp_path / "last.ckpt", every_n_steps=3)
+    for step in [*range(10), 9, 3, 4]:  # a step of several batches, and another fit
+        trainer.global_step = step
+        callback.on_train_batch_end(trainer)
+    assert trainer.saved == [3, 6, 9, 3]
+
+
+@pytest.mark.parametrize("kind", [StepCheckpoint, SignalCheckpoint])
+@pytest.mark.parametrize("number", [0, -1, 1.5, "many"])
+def test_a_number_of_steps_is_checked(tmp_path, kind, number):
+    name = "every_n_steps" if kind is StepCheckpoint else "every_n_batches"
+    with pytest.raises(InputError, match=name):
+        kind(tmp_path / "last.ckpt", **{name: number})

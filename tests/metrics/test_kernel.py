@@ -1,5 +1,8 @@
 """The kernel against `torch.func`, per-sample parameters, closed forms and a theorem."""
 
+import dataclasses
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,6 +10,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Kernel, ntk
+from nas_lightning.metrics.passes.kernel import _parts, cotangents, rowwise_kernel
 
 CLASSES = 3
 
@@ -228,3 +232,52 @@ def test_a_wrong_batch_is_refused(change, message, batch):
         ntk(convolutions().double(), change(*batch))
     with pytest.raises(InputError, match="true_class"):
         ntk(convolutions().double(), batch, output="logit")
+
+
+@pytest.mark.parametrize("entries", [1, 5, 10, 11, 23, 1000])
+def test_parts_are_as_large_as_may_be(entries):
+    """Each fits or is a single parameter, and none would have taken the next one, too."""
+    sizes = [4, 6, 1, 20, 3, 3, 5, 10, 1]
+    parts = [[p.numel() for p in part] for part in _parts([torch.zeros(n) for n in sizes], entries)]
+    assert [n for part in parts for n in part] == sizes
+    assert all(sum(part) <= entries or len(part) == 1 for part in parts)
+    assert all(sum(part) + following[0] > entries for part, following in pairwise(parts))
+
+
+def test_parts_change_no_kernel(monkeypatch, generator):
+    layers = [nn.Linear(3, 4), nn.Linear(4, 2)]
+    x = torch.randn(5, 3, generator=generator)
+    logits = layers[1](layers[0](x).relu())
+    parameters = [p for layer in layers for p in layer.parameters()]
+    whole = rowwise_kernel(parameters, logits, cotangents(logits, torch.zeros(5, dtype=torch.long), "all"))
+    monkeypatch.setattr("nas_lightning.metrics.passes.kernel._MOST_ENTRIES", 10 * 12)
+    less = rowwise_kernel(parameters, logits, cotangents(logits, torch.zeros(5, dtype=torch.long), "all"))
+    torch.testing.assert_close(less, whole)
+    rows = [
+        torch.cat([g.flatten() for g in torch.autograd.grad(logits[i, c], parameters, retain_graph=True)])
+        for i in range(5)
+        for c in range(2)
+    ]
+    torch.testing.assert_close(whole, torch.stack(rows).double() @ torch.stack(rows).double().T)
+
+
+@pytest.mark.parametrize("output", ["", "Sum", "a", "alb", "true", "zz"])
+def test_no_other_output_is_known(output):
+    with pytest.raises(InputError, match="'true_class', 'sum' or 'all'"):
+        cotangents(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), output)
+
+
+def test_a_condition_is_a_ratio_and_a_kernel_stays():
+    kernel = Kernel(torch.diag(torch.tensor([5.0, 3.0, 2.0])), precision=1e-7)
+    assert kernel.condition == pytest.approx(2.5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kernel.precision = 1.0
+
+
+def test_the_floor_is_of_the_largest_eigenvalue():
+    """rows · ε · λ_max = 3 · 0.01 · 100: what is below is zero, what is above stays."""
+    for smallest, kept in ((2.9, 0.0), (3.1, 3.1)):
+        kernel = Kernel(
+            torch.diag(torch.tensor([100.0, 10.0, smallest], dtype=torch.float64)), precision=0.01
+        )
+        assert kernel.lambda_min == pytest.approx(kept)

@@ -254,6 +254,42 @@ def test_what_a_sampler_says_of_itself_is_what_it_does(sampler, generator):
     assert torch.allclose(start.sum(dim=1), torch.ones(3)) is sampler.on_simplex
 
 
+@pytest.mark.parametrize(
+    "sampler",
+    [Softmax(), Concrete(), Gumbel(), ReinMax(tau=2.0), Dirichlet(), ClippedSkips()],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_rows_of_many_matrices_are_rows(sampler, generator):
+    """The last dimension is that of the operations, whatever stands before; other noise is not looked at."""
+    betas = [parameters(generator) for _ in range(2)]
+    noises = [[uniform_noise(beta, generator) for _ in range(sampler.noises)] for beta in betas]
+    both, noise = torch.stack(betas), [torch.stack(pair) for pair in zip(*noises, strict=True)]
+    alone = [sampler.weights(b, n, START, GROUP) for b, n in zip(betas, noises, strict=True)]
+    together = both.clone().requires_grad_()
+    weights = sampler.weights(together, [*noise, torch.rand(both.shape)], START, GROUP)
+    torch.testing.assert_close(weights.detach(), torch.stack(alone))
+    probabilities = torch.stack([sampler.probabilities(b, START, GROUP) for b in betas])
+    torch.testing.assert_close(sampler.probabilities(both, START, GROUP), probabilities)
+    a = torch.randn(GROUP.shape, generator=generator, dtype=torch.float64)
+    (slopes,) = torch.autograd.grad((weights * a).sum(), together)
+    for beta, own, slope in zip(betas, noises, slopes, strict=True):
+        one = beta.clone().requires_grad_()
+        (expected,) = torch.autograd.grad((sampler.weights(one, own, START, GROUP) * a).sum(), one)
+        torch.testing.assert_close(slope, expected)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+def test_each_matrix_of_noise_matters(sampler, generator):
+    """Parameters that differ, or that are so large that all gates are open and only ties are left."""
+    betas = parameters(generator, 0.1), torch.full(GROUP.shape, 50.0, dtype=torch.float64)
+    noise = drawn(sampler, betas[0], generator)
+    for number in range(len(noise)):
+        others = [uniform_noise(betas[0], generator) for _ in range(9)]
+        changed = [[*noise[:number], other, *noise[number + 1 :]] for other in [noise[number], *others]]
+        found = [{str(sampler.weights(beta, one, START, GROUP)) for one in changed} for beta in betas]
+        assert max(map(len, found)) > 1, f"matrix {number} of {len(noise)}"
+
+
 def test_which_of_them_compute_a_part_of_the_operations():
     assert {type(s) for s in SAMPLERS if s.sparse} == {Gumbel, HardConcrete}
     assert {type(s) for s in SAMPLERS if s.varies} == {Gumbel, HardConcrete, ReinMax}
