@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from omegaconf import DictConfig, ListConfig
 
 from nas_lightning.cli.composition import parse
@@ -113,7 +113,8 @@ def _reason_of_leaf(leaf: Leaf) -> str | None:
         return "a setting, and no class to build"
     if "${" in _REFERENCE.sub("", text):
         return "a value, or a reference to another setting"
-    if (top, last) in places() or key.startswith(_OBJECTS) or (top in _PLACED and _is_path(text)):
+    placed = (top, last) in places() and leaf.value is not None  # null: nothing is written
+    if placed or key.startswith(_OBJECTS) or (top in _PLACED and _is_path(text)):
         return "no place that files are written to"
     if top == "operations" or (top == "space" and "." in text):
         return "the name of an operation of ours"
@@ -133,8 +134,9 @@ def _leaves(override: Override) -> Iterator[Leaf]:
 
 def _values(override: Override) -> Any:
     """The value, or all that a sweep gives it."""
-    if not override.is_sweep_override():
-        return override.value()
+    value = override.value()
+    if not override.is_sweep_override() or isinstance(value, Glob):
+        return value
     return [*override.sweep_iterator()] if override.is_discrete_sweep() else None  # an interval
 
 

@@ -1,0 +1,89 @@
+"""A search killed at any step, however it logs, is resumed to the same files, whatever its strategy."""
+
+import os
+import random
+import signal
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from nas_lightning.callbacks import StepCheckpoint
+from tests.cli.conftest import TINY_SEARCH, run_script
+from tests.weather.commands import assert_same_folder, finish
+from tests.weather.faults import in_child, said_by
+from tests.yamls import options, small_form
+
+LOGGING = (1, 3, 50)
+"""Every step, some steps, none but at the end of an epoch."""
+SAMPLE = (("pr_darts", 1), ("nasi", 3), ("evolution", 1), ("gdas", 50))
+KILLED = -signal.SIGKILL
+
+
+def words(strategy: str, every: int) -> tuple[str, ...]:
+    within = ("callbacks.within_epochs.every_n_steps=2", f"trainer.log_every_n_steps={every}")
+    quiet = ("callbacks.history.figures=false", "trainer.max_epochs=3")
+    return ("search", *TINY_SEARCH, *quiet, *small_form(strategy=strategy), *within, "run=run")
+
+
+def run_in_child(folder: Path, typed: tuple[str, ...], kill_after: int | None = None) -> tuple[int, int]:
+    """The exit code of a command, and how many batches it has trained on; it is killed after so many."""
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = folder / "steps.txt"
+
+    def work() -> int:
+        os.chdir(folder)
+        end, count = StepCheckpoint.on_train_batch_end, 0
+
+        def note(self, trainer, *args):
+            nonlocal count
+            end(self, trainer, *args)
+            count += 1
+            steps.write_text(str(count))
+            if count == kill_after:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        StepCheckpoint.on_train_batch_end = note
+        return run_script(*typed)
+
+    code = in_child(work, said_by(folder / "run"))
+    return code, int(steps.read_text())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that nothing kills, and its steps."""
+
+    @cache
+    def run(strategy: str, every: int) -> tuple[Path, int]:
+        folder = tmp_path_factory.mktemp("whole").resolve()
+        code, steps = run_in_child(folder, words(strategy, every))
+        assert code == 0, said_by(folder / "run").read_text()
+        return folder / "run", steps
+
+    return run
+
+
+def check(strategy: str, every: int, whole, tmp_path: Path) -> None:
+    reference, steps = whole(strategy, every)
+    typed, step = words(strategy, every), random.SystemRandom().randint(1, steps)
+    code, _ = run_in_child(tmp_path.resolve(), typed, step)
+    assert code == KILLED, f"at step {step} of {steps}"
+    run = tmp_path.resolve() / "run"
+    assert finish(run, typed) == "resume", f"killed after step {step} of {steps}"
+    try:
+        assert_same_folder(reference, run)
+    except AssertionError as error:
+        raise AssertionError(f"killed after step {step} of {steps}") from error
+
+
+@pytest.mark.parametrize(("strategy", "every"), SAMPLE)
+def test_some_strategies(strategy, every, whole, tmp_path):
+    check(strategy, every, whole, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every", LOGGING)
+@pytest.mark.parametrize("strategy", [name for name in options("strategy") if name != "random"])
+def test_every_strategy(strategy, every, whole, tmp_path):
+    check(strategy, every, whole, tmp_path)
