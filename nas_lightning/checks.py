@@ -120,7 +120,7 @@ def argument_hints(function: Callable[..., Any]) -> dict[str, Any]:
     >>> argument_hints(build)["name"], list(argument_hints(build))
     (typing.Any, ['size', 'name'])
     """
-    scope = getattr(inspect.unwrap(function), "__globals__", {})
+    scope = {**globals(), **getattr(inspect.unwrap(function), "__globals__", {})}  # fields may be inherited
     return {
         p.name: _evaluate(p.annotation, scope)
         for p in inspect.signature(function).parameters.values()

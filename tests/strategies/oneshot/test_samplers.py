@@ -294,6 +294,9 @@ def test_which_of_them_compute_a_part_of_the_operations():
     assert {type(s) for s in SAMPLERS if s.sparse} == {Gumbel, HardConcrete}
     assert {type(s) for s in SAMPLERS if s.varies} == {Gumbel, HardConcrete, ReinMax}
     assert {type(s) for s in SAMPLERS if s.on_simplex} == {Simplex}
+    assert {type(s) for s in SAMPLERS if s.softmax} == {Softmax, Concrete, Gumbel, ReinMax}
+    with pytest.raises(InputError, match="tau"):
+        ReinMax(tau=0.5)
     assert Uniform().varies
     assert Fair().varies
     assert not Uniform().learns
@@ -420,8 +423,8 @@ def test_a_temperature_falls_and_stays_as_it_was_set(kind):
         one.tau_start = 3.0
     with pytest.raises(InputError, match="tau"):
         kind(tau_start=1.0, tau_end=2.0)
-    with pytest.raises(InputError, match="tau_start"):
-        kind(tau_start=-1.0)
+    with pytest.raises(InputError, match="tau_end"):
+        kind(tau_end=-1.0)
 
 
 @pytest.mark.parametrize("name", ["gumbel", "concrete", "hard_concrete", "reinmax"])
