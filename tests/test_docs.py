@@ -46,7 +46,7 @@ ELSEWHERE = (
 )
 """Commands with these words need data, devices or time; other tests run their like."""
 
-FILE = re.compile(r"`(my_\w+/[\w/]+\.\w+)`[^\n]*\n\n```\w+\n(.*?)```", re.S)
+FILE = re.compile(r"`(my_\w+(?:/[\w/]+)?\.\w+)`[^\n]*\n\n```\w+\n(.*?)```", re.S)
 """A file of a recipe: its path, and what is in it."""
 
 
@@ -81,6 +81,8 @@ def short(words: list[str], run: Path) -> list[str]:
     own = {group: option for group, option in parts.items() if group in {*DEFAULT[name], "study"}}
     files = [option_file(group, option, [Path("my_conf")]) for group, option in own.items()]
     small = [*(word for file in files for word in comment_words(file, "Small")), *SHORT[name]]
+    if "network" in typed:  # which has no sizes of a space
+        small = [word for word in small if not word.startswith("network.")]
     return [*given, *(word for word in small if word.split("=")[0] not in typed), f"run={run}"]
 
 

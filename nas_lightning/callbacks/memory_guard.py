@@ -44,6 +44,10 @@ class MemoryGuard(pl.Callback):
         def memory_of_batch(batch: int) -> Memory:
             return step_memory(pl_module, (batch, *data.image), str(trainer.precision))
 
+        try:
+            memory_of_batch(1)
+        except Exception:  # a network of somebody's own decides by values, which shapes alone do not have
+            return
         check_fits(memory_of_batch, data.batch_size, free, str(device))
 
 

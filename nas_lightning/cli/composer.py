@@ -22,6 +22,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from nas_lightning.cli.alternatives import splitting_alternatives
 from nas_lightning.errors import InputError, describe_system_error
 from nas_lightning.runs.record import Record
 
@@ -100,7 +101,8 @@ class Composer:
             return job(cfg)
 
         try:
-            start(config_name=self.script, task_function=begin, overrides=words)
+            with splitting_alternatives():
+                start(config_name=self.script, task_function=begin, overrides=words)
         except Exception as error:
             if message := describe_system_error(error):  # a log that cannot be opened, say, on a full disk
                 sys.exit(f"error: {message}")

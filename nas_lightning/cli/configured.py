@@ -21,6 +21,7 @@ from nas_lightning.jobs.arguments import arguments
 from nas_lightning.jobs.parts import NAMES, Parts
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.spaces import SearchSpace
+from nas_lightning.spaces.given.base import GivenNetwork
 from nas_lightning.spaces.registry import find_option
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.tasks.multi_class import MULTI_CLASS, MultiClass, is_usual
@@ -195,11 +196,19 @@ def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
 
 def own_parts(cfg: DictConfig, folders: tuple[Path, ...]) -> dict[str, Any]:
     """What a user has of their own that files may name, as `make_space` takes it."""
-    return {"folders": folders, "operations": [*cfg.operations]}
+    return {"folders": folders, "operations": [*cfg.operations], "modules": own_modules(cfg)}
+
+
+def own_modules(cfg: DictConfig) -> list[str]:
+    """A user's own networks that were typed, each of which files may name."""
+    typed = cfg.network.get("path")
+    return [*cfg.modules, *([] if typed is None else [typed])]
 
 
 def network_sizes(space: SearchSpace, folders: tuple[Path, ...]) -> dict[str, Any]:
-    """The sizes of a space's networks, as its yaml has them."""
+    """The sizes of a space's networks, as its yaml has them; what somebody has made has its own."""
+    if isinstance(space, GivenNetwork):
+        return {}
     option = compose(f"space/{find_option(space.name, folders)}")
     sizes: Any = OmegaConf.to_container(option.network, resolve=True)
     return dict(sizes)

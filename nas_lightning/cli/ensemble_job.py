@@ -62,7 +62,7 @@ def _conclude(job: Started, plan: Plan, runs: list[Path]) -> RunFacts:
 
 def _show(job: Started, end: Conclusion) -> None:
     run = job.folder.path
-    following = uses_of_ensemble(job.command, run, end.networks, job.images, job.operations)
+    following = uses_of_ensemble(job.command, run, end.networks, job.images, job.own)
     lines = [table.markdown() + "\n" for table in end.findings.tables]
     lines += [short_path(path) for path in end.files]
     further = {**following, REPEAT: command_to_repeat(job.command, end.facts)}

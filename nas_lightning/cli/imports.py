@@ -12,6 +12,8 @@ from pathlib import Path
 
 from hydra.core.plugins import Plugins
 
+_NAMING = ("operations", "ops", "modules")
+
 
 def find_plugins() -> None:
     """Let Hydra import its plugins, of which there are none in the folders that are added later."""
@@ -25,10 +27,10 @@ def make_importable(folders: Sequence[Path], words: Sequence[str]) -> None:
 
 
 def names_module(word: str) -> bool:
-    """Whether a setting names something that is imported: a class, or operations of a user's own.
+    """Whether a setting names something that is imported: a class, operations or networks of a user's own.
 
     >>> [names_module(word) for word in ("strategy._target_=mine.Search", "operations=[mine.Conv]", "seed=1")]
     [True, True, False]
     """
     key, _, value = word.lstrip("+").partition("=")
-    return "_target_" in word or (key.rpartition(".")[2] in ("operations", "ops") and "." in value)
+    return "_target_" in word or (key.rpartition(".")[2] in _NAMING and "." in value) or key == "network.path"

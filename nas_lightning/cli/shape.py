@@ -29,6 +29,7 @@ _VALUES: dict[str, Any] = {
     "resume": str | None,
     "init": str | None,
     "operations": Sequence[str],
+    "modules": Sequence[str],
 }
 """What is no part's, with its kind and limits."""
 _TRAINER: dict[str, Any] = {"max_epochs": NonNegativeInt, "check_val_every_n_epoch": PositiveInt | None}

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cli.composer import record_of
+from nas_lightning.cli.configured import own_modules
 from nas_lightning.jobs.next_commands import image_words
 from nas_lightning.options import option_file
 from nas_lightning.runs.command import Command
@@ -68,9 +69,9 @@ class Started:
         return tuple(word.lstrip("+") for word in self.command.without("resume="))
 
     @property
-    def operations(self) -> list[str]:
-        """The user's own operations that files may name."""
-        return [*self.cfg.operations]
+    def own(self) -> dict[str, list[str]]:
+        """The user's own that files may name: operations and networks."""
+        return {"operations": [*self.cfg.operations], "modules": own_modules(self.cfg)}
 
     @property
     def images(self) -> list[str]:

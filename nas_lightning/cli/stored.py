@@ -116,6 +116,8 @@ def _reason_of_leaf(leaf: Leaf) -> str | None:
     placed = (top, last) in places() and leaf.value is not None  # null: nothing is written
     if placed or key.startswith(_OBJECTS) or (top in _PLACED and _is_path(text)):
         return "no place that files are written to"
+    if top == "modules" or (top == "network" and last == "path"):
+        return "no module of somebody's own"
     if top == "operations" or (top == "space" and "." in text):
         return "the name of an operation of ours"
     if last in ("download", "trust") and leaf.value not in (False, None):

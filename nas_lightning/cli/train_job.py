@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.cli.configured import (
+    build,
     build_data,
     build_trainer,
     checkpoint,
@@ -32,6 +33,7 @@ from nas_lightning.options import option_file
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.tracking import publish
 from nas_lightning.spaces import SearchSpace, make_space
+from nas_lightning.spaces.given.base import GivenNetwork
 from nas_lightning.text import short_path
 
 _NAMED = ("space", "data", "folder", "seed")
@@ -53,11 +55,16 @@ def run_training(
         training = prepare_training(genotype, parts, cfg.init)
         trainer = build_trainer(cfg, parts, [stopwatch], _NAMED)
         start = checkpoint(cfg, training.module)
-    what = f"Training a network of {space.name} on {data.name}: {training.size}"
+    which = (
+        f"{space.notation(genotype)} of {space.name}"
+        if isinstance(space, GivenNetwork)
+        else f"a network of {space.name}"
+    )
+    what = f"Training {which} on {data.name}: {training.size}"
     announce(what + _origin(cfg, training, data), cfg)
     facts = fit(training, parts, trainer, start, job.words)
     if trainer.is_global_zero:
-        show(job, facts, uses_of_model(job.command, parts.folder, job.operations))
+        show(job, facts, uses_of_model(job.command, parts.folder, job.own))
     publish(trainer.loggers, parts.folder)
     return facts
 
@@ -85,17 +92,23 @@ def configured_architecture(
     cfg: DictConfig, folders: Folders
 ) -> tuple[Genotype, SearchSpace, dict[str, Any]]:
     """The genotype, its space, and the sizes of the network: the space's own, then the user's."""
+    sources = {"init": cfg.init, "genotype": cfg.get("genotype"), "network": given_network(cfg)}
+    named = [f"{name}=…" for name, source in sources.items() if source is not None]
+    if len(named) > 1:
+        expected = "expected one architecture (a sweep takes each by itself)"
+        raise InputError(expected, got=" and ".join(named), where="the command line")
+    if sources["network"] is not None:
+        given: GivenNetwork = build(cfg.network)
+        return given.genotype, given, {}
     own: Any = OmegaConf.to_container(cfg.network, resolve=True)
     if cfg.init is not None:
-        if cfg.get("genotype") is not None:
-            raise InputError("expected either init, which has an architecture, or a genotype", got="both")
         check_file(cfg.init, **own_parts(cfg, folders))
         described = describe(cfg.init, **own_parts(cfg, folders))
         return described.genotype, described.make_space(), {**described.sizes, **own}
     if cfg.get("genotype") is None:
         raise InputError(
-            "expected an architecture: genotype=file genotype.path=<run of search.py>, or a published one "
-            "such as genotype=darts_v2 (--help lists them)"
+            "expected an architecture: genotype=file genotype.path=<run of search.py>, a published one such "
+            "as genotype=darts_v2, or a network: network=timm network.name=resnet18 (--help lists them)"
         )
     chosen: Any = OmegaConf.to_container(cfg.genotype, resolve=True)
     if "path" in chosen:
@@ -106,6 +119,11 @@ def configured_architecture(
         space = make_space(chosen["space"], folders=folders)
         genotype = space.parse(chosen)
     return genotype, space, {**network_sizes(space, folders), **own}
+
+
+def given_network(cfg: DictConfig) -> DictConfig | None:
+    """What was chosen with `network=`; None where there are sizes of a space's networks at most."""
+    return cfg.network if "_target_" in cfg.network else None
 
 
 def _architecture_of_file(path: str, index: Any, own: dict[str, Any]) -> tuple[Genotype, SearchSpace]:

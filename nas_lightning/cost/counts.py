@@ -1,4 +1,4 @@
-"""Parameters and multiply-adds of a network, counted without running it."""
+"""Parameters and multiply-adds of a network, counted without running it where its shapes suffice."""
 
 from __future__ import annotations
 
@@ -38,13 +38,20 @@ def count_parameters(network: nn.Module) -> int:
 
 
 def cost(network: nn.Module, image: tuple[int, int, int]) -> Cost:
-    """Trainable parameters, and multiply-adds of the forward pass on one image of (c, h, w).
+    """Trainable parameters, and multiply-adds of the forward pass of any module on one image of (c, h, w).
 
     >>> cost(nn.Conv2d(3, 8, 1, bias=False), (3, 4, 4))
     Cost(params=24, macs=384)
     """
-    shadow = copy.deepcopy(network).to("meta").eval()
+    try:
+        flops = _flops(copy.deepcopy(network).to("meta"), torch.empty(1, *image, device="meta"))
+    except Exception:  # a network that decides by values, which shapes alone do not have
+        with torch.random.fork_rng(devices=[]):
+            flops = _flops(copy.deepcopy(network).cpu(), torch.zeros(1, *image))
+    return Cost(count_parameters(network), flops // 2)
+
+
+def _flops(network: nn.Module, x: torch.Tensor) -> int:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        shadow(torch.empty(1, *image, device="meta"))
-    params = count_parameters(network)
-    return Cost(params, counter.get_total_flops() // 2)
+        network.eval()(x)
+    return counter.get_total_flops()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from nas_lightning.checks import Between0And1, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.files import json_text, parse_json, write_whole
+from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.models import file as model_file
 from nas_lightning.models.file import Description
 from nas_lightning.spaces.cells.drop_path import DropPath
@@ -58,7 +59,7 @@ class Ensemble(nn.Module):
 
     def member_logits(self, x: Tensor) -> Tensor:
         """(b, c, h, w) → (members, b, classes)."""
-        return torch.stack([member(x) for member in self.members])
+        return torch.stack([logits_of(member(x)) for member in self.members])
 
     def member_probabilities(self, x: Tensor) -> Tensor:
         """(b, c, h, w) → (members, b, classes)."""
@@ -177,7 +178,7 @@ class McDropPath(Ensemble):
         return self
 
     def member_logits(self, x: Tensor) -> Tensor:
-        return torch.stack([self.members[0](x) for _ in range(self.passes)])
+        return torch.stack([logits_of(self.members[0](x)) for _ in range(self.passes)])
 
     def _passes(self) -> dict[str, Any]:
         return {"rate": self.rate, "passes": self.passes}

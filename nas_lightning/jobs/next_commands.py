@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from nas_lightning.runs.command import Command
@@ -23,7 +24,7 @@ def command_to_train(command: Command, run: Path, facts: RunFacts, images: Itera
     """What trains the architectures of this search at their size on the same images."""
     words = [*_program("train", command), "genotype=file", f"genotype.path={hydra_value(short_path(run))}"]
     several = ["ensemble=all"] if len(facts.notation) > 1 else []
-    own = _operations(own_targets(facts.space_settings.get("ops", ())))
+    own = _allowed({"operations": own_targets(facts.space_settings.get("ops", ()))})
     return shlex.join([*words, *own, *several, *images, *command.settings("network.")])
 
 
@@ -40,26 +41,31 @@ def command_to_resume(command: Command, run: Path, own: Sequence[str] = ()) -> s
     return shlex.join([*words, *own])
 
 
-def uses_of_model(command: Command, run: Path, operations: Sequence[str] = ()) -> dict[str, str]:
+Own = Mapping[str, Sequence[str]]
+"""What files may name of a user's own: `operations` and `modules`, by their dotted names."""
+NONE_OWN: Own = MappingProxyType({})
+
+
+def uses_of_model(command: Command, run: Path, own: Own = NONE_OWN) -> dict[str, str]:
     """What is done with a trained network."""
     path = short_path(run)
     start = [*_program("train", command), f"init={hydra_value(path)}", "retrain=finetune"]
-    further = [*start, *_operations(operations)]
+    further = [*start, *_allowed(own)]
     export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *_folders(command)]
-    allowed = [word for name in operations for word in ("--operation", name)]
+    allowed = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
     return {
-        "Use it in Python": f"network = nas_lightning.load({_arguments(command, path, operations)})",
+        "Use it in Python": f"network = nas_lightning.load({_arguments(command, path, own)})",
         "Export it": shlex.join([*export, *allowed]),
         "Train it further on your own images": f"{shlex.join(further)} dataset=image_folder dataset.root=…",
     }
 
 
 def uses_of_ensemble(
-    command: Command, run: Path, members: int, images: Iterable[str], operations: Sequence[str] = ()
+    command: Command, run: Path, members: int, images: Iterable[str], own: Own = NONE_OWN
 ) -> dict[str, str]:
     """What is done with a trained ensemble of so many networks."""
     path = short_path(run)
-    load = f"ensemble = Ensemble.load({_arguments(command, path, operations)})"
+    load = f"ensemble = Ensemble.load({_arguments(command, path, own)})"
     attack = [*_program("analyze", command), "study=defence", f"study.ensemble={hydra_value(path)}"]
     more = {"Attack it": shlex.join([*attack, *images])} if members > 1 else {}
     return {"Use it in Python": f"from nas_lightning.ensembles import Ensemble; {load}", **more}
@@ -97,19 +103,22 @@ def hydra_value(value: Any) -> str:
     return quote(text) if isinstance(value, str) and set(text) - _PLAIN else text
 
 
-def _operations(own: Sequence[str]) -> list[str]:
-    """What allows a file to name operations of a user's own."""
-    return [f"operations=[{','.join(own)}]"] if own else []
+def _allowed(own: Own) -> list[str]:
+    """What allows a file to name what is a user's own."""
+    return [f"{kind}=[{','.join(names)}]" for kind, names in own.items() if names]
 
 
 def _folders(command: Command) -> list[str]:
     return [word for folder in command.folders for word in ("--config-dir", short_path(folder))]
 
 
-def _arguments(command: Command, path: str, operations: Sequence[str]) -> str:
+def _arguments(command: Command, path: str, own: Own) -> str:
     """Those of `nas_lightning.load` for this run, in Python."""
-    own = {"folders": [*map(short_path, command.folders)], "operations": [*operations]}
-    return ", ".join([repr(path), *(f"{name}={value}" for name, value in own.items() if value)])
+    named = {
+        "folders": [*map(short_path, command.folders)],
+        **{kind: [*names] for kind, names in own.items()},
+    }
+    return ", ".join([repr(path), *(f"{name}={value}" for name, value in named.items() if value)])
 
 
 def _program(name: str, command: Command) -> list[str]:

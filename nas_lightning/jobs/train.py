@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
+from torch import nn
 
 from nas_lightning.cost.counts import Cost, cost
 from nas_lightning.data import ImageData, OwnData
@@ -16,14 +17,13 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.measured import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts
-from nas_lightning.models.description import Description
+from nas_lightning.models.description import Description, materialise
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.models.file import describe, description, take_weights_over, write
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.spaces import Network
 from nas_lightning.tasks.multi_class import task_of
-from nas_lightning.training.logits import freeze_unused
+from nas_lightning.training.logits import check_forward, freeze_unused
 from nas_lightning.training.retrain import Retrain
 
 
@@ -87,13 +87,15 @@ def prepare_training(
     """Build all, and raise for what does not fit together; the network's weights may be a trained one's."""
     space, data = parts.space, parts.data
     network = parts.network(genotype)
+    materialise(network, data.image)
     described = description(
         space, genotype, parts.network_sizes, data.image, data.classes, data.mean, data.std
     )
     task = task_of(network)
     described = replace(described, task=task.name, dense=task.dense)
     described.check(network)
-    new_classifier = init is not None and not start_from(init, network, data)
+    check_forward(network, data.image, data.num_classes)
+    new_classifier = init is not None and not start_from(init, network, described)
     module: Any = parts.retrain(network)
     data.setup("fit")
     size = cost(network, data.image)
@@ -101,12 +103,12 @@ def prepare_training(
     return Training(genotype, module, described, size, new_classifier)
 
 
-def start_from(init: str | Path, network: Network, data: ImageData | OwnData) -> bool:
+def start_from(init: str | Path, network: nn.Module, described: Description) -> bool:
     """Take over the weights of a trained network; returns whether those of its classifier were, too."""
     channels = describe(init).image[0]
-    if channels != data.image[0]:
-        raise InputError(f"expected images of {channels} channels, as init has", got=data.image[0])
-    return take_weights_over(network, init, data.classes)
+    if channels != described.image[0]:
+        raise InputError(f"expected images of {channels} channels, as init has", got=described.image[0])
+    return take_weights_over(network, init, described.classes, **described.own)
 
 
 def fit(
@@ -149,6 +151,6 @@ def use_best(module: Retrain, path: Path) -> None:
         module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
 
 
-def tested_network(module: Retrain) -> Network:
+def tested_network(module: Retrain) -> nn.Module:
     """The network with the weights that were tested, which are the averaged ones where they are kept."""
     return module.network if module.average is None else module.average.module

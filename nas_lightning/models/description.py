@@ -21,13 +21,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import json_text, parse_json
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.decoder import make_dense
-from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.given.base import GivenNetwork
+from nas_lightning.spaces.network import DerivedNetwork, Network
 from nas_lightning.spaces.registry import NAMES_OF_0_1, make_space
 
 _FORMAT = 2  # 1: the space by the dotted name of its class
@@ -79,17 +81,30 @@ class Description:
             raise InputError(
                 f"expected the sizes that the space's networks have: {error}", got=size
             ) from None
-        if not size.get("auxiliary"):
-            network.auxiliary = None  # which a space may give by default
-        if self.dense:
-            make_dense(network)
+        if isinstance(network, DerivedNetwork):
+            if not size.get("auxiliary"):
+                network.auxiliary = None  # which a space may give by default
+            if self.dense:
+                make_dense(network)
+        else:
+            materialise(network, self.image)
         return network
+
+    def state(self, **sizes: Any) -> dict[str, Tensor]:
+        """The names and shapes of the network's weights, on the meta device where it can be built there."""
+        space = self.make_space()
+        device = "cpu" if isinstance(space, GivenNetwork) and not space.on_meta else "meta"
+        with torch.random.fork_rng(devices=[]), torch.device(device):
+            return weights_of(self.network(**sizes))
+
+    def of_classes(self) -> set[str]:
+        """The names of the weights whose shapes depend on the number of classes."""
+        own, other = (self.state(num_classes=len(self.classes) + more) for more in (0, 1))
+        return {name for name in own if own[name].shape != other[name].shape}
 
     def check(self, network: nn.Module) -> None:
         """Raise unless the network is as described, so that a file of it can be read again."""
-        with torch.device("meta"):
-            described = self.network().state_dict()
-        check_same(described, weights_of(network))
+        check_same(self.state(), weights_of(network))
 
     def to_json(self) -> str:
         """The inverse of `from_json`."""
@@ -113,7 +128,9 @@ class Description:
             name, settings = _space_of_0_1(data["space"]) if data["format"] == 1 else _space(data["space"])
             if [type(side) for side in image] != [int] * 3:
                 raise InputError("expected (channels, height, width)", got=image, where=where)
-            _check_numbers({**settings, **data["sizes"], "image": max(image, default=0)}, where)
+            built_with = settings.get("args")
+            args = built_with if isinstance(built_with, Mapping) else {}
+            _check_numbers({**settings, **args, **data["sizes"], "image": max(image, default=0)}, where)
             return cls(
                 name, settings, genotype, dict(data["sizes"]), image, classes, mean, std, *_task(data), own
             )
@@ -161,7 +178,7 @@ def description(
     if {len(shift), len(scale)} != {image[0]}:
         raise InputError(f"expected mean and std of {image[0]} channels", got=f"{shift}, {scale}")
     settings = space.settings.to_dict()
-    own = {"space": type(space)}
+    own = {"space": type(space), "modules": space.modules}
     described = Description(
         space.name, settings, genotype, kept, image, tuple(classes), shift, scale, own=own
     )
@@ -174,7 +191,18 @@ def description(
 
 def weights_of(network: nn.Module) -> dict[str, Tensor]:
     """What is stored of a network."""
-    return {k: v for k, v in network.state_dict().items() if not k.startswith(_AUXILIARY)}
+    left_out = _AUXILIARY if isinstance(network, DerivedNetwork) else ()
+    return {k: v for k, v in network.state_dict().items() if not k.startswith(left_out)}
+
+
+def materialise(network: nn.Module, image: tuple[int, int, int]) -> None:
+    """Give lazy layers their shapes, which the first images decide."""
+    if any(is_lazy(parameter) for parameter in network.parameters()):
+        device = next(network.parameters()).device
+        training = network.training
+        with torch.no_grad():
+            network.eval()(torch.zeros(2, *image, device=device))
+        network.train(training)
 
 
 def check_same(expected: Mapping[str, Tensor], stored: Mapping[str, Tensor], where: object = None) -> None:

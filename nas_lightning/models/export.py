@@ -7,8 +7,9 @@ python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batc
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable, Sequence
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,23 +20,12 @@ from nas_lightning.errors import InputError
 from nas_lightning.files import replacing
 from nas_lightning.flags import FlagParser, command, place_to_write
 from nas_lightning.lock import hold_file
+from nas_lightning.metrics.passes.outputs import logits_of
+from nas_lightning.models.export_formats import FORMATS, Dynamic, Image, Run
 from nas_lightning.models.file import describe, load
 from nas_lightning.spaces.network import DerivedNetwork
 
 TOLERANCE = 1e-5  # of outputs, as a share of the largest one where that is above 1
-INPUT, OUTPUT = "images", "logits"
-FURTHER = (64, 128)
-"""Pixels by which images of another size are larger. Sides that differ by a multiple of 64 are even or odd
-alike at each of the resolutions of a network that halves them up to six times."""
-Image = tuple[int, int, int]
-Run = Callable[[Tensor], Tensor]
-
-
-class Dynamic(NamedTuple):
-    """Whether a file takes any number of images, and images of other sizes."""
-
-    batch: bool  # any number of images
-    size: bool  # images of other heights and widths
 
 
 class Exported(NamedTuple):
@@ -69,7 +59,7 @@ def export(
     `TOLERANCE`, it is not written. It takes `batch` images at a time, None: any number.
 
     Args:
-        network: maps (b, c, h, w) to (b, classes).
+        network: any module from (b, c, h, w) to logits (b, classes), alone or among other outputs.
         path: the file.
         image: (channels, height, width).
         batch: how many images at a time; None: any number.
@@ -79,12 +69,12 @@ def export(
 
     """
     path = Path(path)
-    if path.suffix not in _FORMATS:
-        raise InputError(f"expected a file that ends in {' or '.join(_FORMATS)}", got=path.name)
+    if path.suffix not in FORMATS:
+        raise InputError(f"expected a file that ends in {' or '.join(FORMATS)}", got=path.name)
     if batch is not None and batch < 1:
         raise InputError("expected a batch of at least one image", got=batch)
-    export_format = _FORMATS[path.suffix]
-    plain = _plain(network)
+    export_format = FORMATS[path.suffix]
+    plain = _plain(network, image)
     traced, sizes = export_format.sizes(image) if dynamic_size else (image, [image])
     _check_sizes(plain, [traced, *sizes])
     dynamic, batches = Dynamic(batch is None, dynamic_size), [batch] if batch else [1, 3]
@@ -95,31 +85,45 @@ def export(
             difference = max(_difference(plain, run, size, batches) for size in sizes)
     except (InputError, OSError):
         raise
-    except Exception as error:  # torch and ONNX Runtime have many for a step that one size fixes
-        if not dynamic_size:
-            raise
-        line = str(error.__cause__ or error).splitlines()[0]
-        raise InputError(f"expected a network whose steps are the same for all sizes: {line}") from None
+    except Exception as error:  # torch and ONNX Runtime have many for a step that values or one size decide
+        line = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
+        same = "all sizes" if dynamic_size else "all images"
+        raise InputError(f"expected a network whose steps are the same for {same}: {line}") from error
     return Exported(path, path.stat().st_size, difference)
 
 
 def _check_sizes(network: nn.Module, sizes: Sequence[Image]) -> None:
     """Raise where the network itself does not take images of each of those sizes."""
     for size in sizes:
-        try:
-            network(torch.zeros(1, *size))
-        except RuntimeError as error:
-            line = str(error).splitlines()[0]
-            raise InputError(f"expected a network that takes images of {size}: {line}") from None
+        _run(network, size)
 
 
-def _plain(network: nn.Module) -> nn.Module:
+def _run(network: nn.Module, size: Image) -> Any:
+    try:
+        return network(torch.zeros(1, *size))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"expected a network that takes images of {size}: {line}") from None
+
+
+class _LogitsAlone(nn.Module):
+    """A network whose output has logits among other things, without these."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return logits_of(self.network(x))
+
+
+def _plain(network: nn.Module, image: Image) -> nn.Module:
     """A copy with nothing that serves training only."""
     plain = copy.deepcopy(network).cpu().float().eval().requires_grad_(False)
     for module in plain.modules():
         if isinstance(module, DerivedNetwork):
             module.auxiliary = None
-    return plain
+    return plain if isinstance(_run(plain, image), Tensor) else _LogitsAlone(plain).eval()
 
 
 @torch.no_grad()
@@ -137,84 +141,6 @@ def _difference(network: nn.Module, run: Run, image: Image, batches: Sequence[in
     return largest
 
 
-def _write_pt2(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:
-    batch = {0: torch.export.Dim("batch", min=1)} if dynamic.batch else {}
-    size = dict.fromkeys((2, 3), torch.export.Dim.DYNAMIC) if dynamic.size else {}
-    program = torch.export.export(network, (x,), dynamic_shapes=({**batch, **size},))
-    with warnings.catch_warnings():  # of weights that are not on the CPU
-        warnings.filterwarnings("ignore", "No complete tensor found in the group")
-        with path.open("wb") as file:
-            torch.export.save(program, file)
-
-
-def _sizes_pt2(image: Image) -> tuple[Image, list[Image]]:
-    """A program refuses sizes that take other ways through the code than were taken when it was traced."""
-    return image, [image, _larger(image)]
-
-
-def _read_pt2(path: Path) -> Run:
-    with path.open("rb") as file:
-        return torch.export.load(file).module()
-
-
-def _write_onnx(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:
-    _onnxruntime()
-    batch = {0: "batch"} if dynamic.batch else {}
-    size = {2: "height", 3: "width"} if dynamic.size else {}
-    torch.onnx.export(
-        network,
-        (x,),
-        path,
-        dynamo=True,
-        dynamic_shapes=({**batch, **size},),
-        input_names=[INPUT],
-        output_names=[OUTPUT],
-        external_data=False,
-        verbose=False,
-    )
-
-
-def _sizes_onnx(image: Image) -> tuple[Image, list[Image]]:
-    """Traced where every resolution is odd: the steps that this needs do nothing where one is even."""
-    odd = (image[0], FURTHER[0] + 1, FURTHER[1] + 1)
-    return odd, [image, _larger(image), (image[0], image[1] + 1, image[2] + 2)]
-
-
-def _read_onnx(path: Path) -> Run:
-    session = _onnxruntime().InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda x: torch.from_numpy(session.run([OUTPUT], {INPUT: x.numpy()})[0])
-
-
-def _onnxruntime() -> Any:
-    try:
-        import onnx
-        import onnxruntime
-        import onnxscript
-    except ModuleNotFoundError as error:
-        needed = "expected the packages that ONNX needs: pip install 'nas-lightning[export]'"
-        raise InputError(needed, got=f"no {error.name}") from None
-    del onnx, onnxscript
-    return onnxruntime
-
-
-def _larger(image: Image) -> Image:
-    return image[0], image[1] + FURTHER[0], image[2] + FURTHER[1]
-
-
-class _Format(NamedTuple):
-    """How a format is written and read, and with dynamic sizes: which to trace, which to compare."""
-
-    write: Callable[[nn.Module, Tensor, Dynamic, Path], None]
-    read: Callable[[Path], Run]
-    sizes: Callable[[Image], tuple[Image, list[Image]]]
-
-
-_FORMATS = {
-    ".onnx": _Format(_write_onnx, _read_onnx, _sizes_onnx),
-    ".pt2": _Format(_write_pt2, _read_pt2, _sizes_pt2),
-}
-
-
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; prints where the file is, its size and the largest difference."""
@@ -230,13 +156,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--config-dir", action="append", default=[], help="your own folder of spaces")
     parser.add_argument("--operation", action="append", default=[], help="your own that the file may name")
+    parser.add_argument(
+        "--module", action="append", default=[], help="your own network that the file may name"
+    )
     options = parser.parse_args(arguments)
+    if options.module or options.operation:
+        sys.path.append(os.getcwd())  # users have their own modules where they are
     batch = None
     if options.batch != "dynamic":
         if not options.batch.isdecimal() or len(options.batch) > 4:
             raise InputError("expected a number below 10,000 or dynamic", got=options.batch, where="--batch")
         batch = int(options.batch)
-    own = {"folders": options.config_dir, "operations": options.operation}
+    own = {"folders": options.config_dir, "operations": options.operation, "modules": options.module}
     network = load(options.source, with_normalisation=options.with_normalisation, **own)
     image = describe(options.source).image
     print(export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size))

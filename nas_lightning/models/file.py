@@ -33,7 +33,7 @@ from nas_lightning.files import replacing
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.description import Description, check_same, description, weights_of
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.network import DerivedNetwork
 
 __all__ = [
     "FILE_NAME",
@@ -51,12 +51,11 @@ __all__ = [
 
 FILE_NAME = "model.safetensors"
 _KEY = "nas_lightning"
-_HEAD = "head."
 _EXPECTED = f"expected the folder of a run of train.py, or its {FILE_NAME}"
 
 
 def save(
-    network: Network,
+    network: nn.Module,
     path: str | Path,
     space: SearchSpace,
     genotype: Genotype,
@@ -79,7 +78,7 @@ def save(
 def write(network: nn.Module, path: str | Path, about: Description) -> Path:
     """Write the weights of a network with what is known of it, complete or not at all."""
     path = Path(path)
-    weights = {name: value.detach().cpu().contiguous() for name, value in weights_of(network).items()}
+    weights = {name: value.detach().cpu().clone().contiguous() for name, value in weights_of(network).items()}
     with replacing(path) as partial:
         save_file(weights, partial, {_KEY: about.to_json()})  # two keys would come in random order
     return path
@@ -101,26 +100,32 @@ def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> n
     It maps (b, c, h, w) to logits (b, classes) and takes images normalised with the `mean` and `std` of
     `describe(path)`; `with_normalisation` puts that before it, for images with values from 0 to 1.
     A file imports nothing: a space of your own is `space=<its class>` or known by the `folders=[…]` of your
-    configuration, operations of your own are `operations=["my_ops.GhostConv"]`.
+    configuration, operations of your own are `operations=["my_ops.GhostConv"]`, a network of your own is
+    `modules=[MyNet]`, or its dotted name in the list.
     """
     about, weights = _read(path, weights=True, **own)
     _check_weights(about, weights, path)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
         network = about.network()
-    network.load_state_dict(weights, assign=True)
-    network = network.to(memory_format=torch.channels_last).eval()
+    if isinstance(network, DerivedNetwork):
+        network.load_state_dict(weights, assign=True)
+        network.to(memory_format=torch.channels_last)
+    else:  # whose layers may share weights
+        network.load_state_dict(weights)
+    network.eval()
     return nn.Sequential(Normalise(about.mean, about.std), network).eval() if with_normalisation else network
 
 
-def take_weights_over(network: Network, path: str | Path, classes: Sequence[str]) -> bool:
+def take_weights_over(network: nn.Module, path: str | Path, classes: Sequence[str], **own: Any) -> bool:
     """Take the weights over from a trained network; those of the classifier only where the classes are its.
 
-    Returns whether the classifier was taken over. An auxiliary head is always a new one.
+    Returns whether the classifier was taken over. An auxiliary head is always a new one. `own` as in `load`.
     """
-    about, weights = _read(path, weights=True)
+    about, weights = _read(path, weights=True, **own)
     whole = about.classes == tuple(classes)
-    inherited = {name: value for name, value in weights.items() if whole or not name.startswith(_HEAD)}
-    own = {name: value for name, value in weights_of(network).items() if whole or not name.startswith(_HEAD)}
+    new = set() if whole else about.of_classes()
+    inherited = {name: value for name, value in weights.items() if name not in new}
+    own = {name: value for name, value in weights_of(network).items() if name not in new}
     check_same(own, inherited, path)
     network.load_state_dict(inherited, strict=False)
     return whole
@@ -156,8 +161,7 @@ def _check_weights(about: Description, weights: Mapping[str, Tensor], path: str 
         raise InputError(
             "expected weights of every cell", got=f"{len(weights)} for {cells} cells", where=path
         )
-    with torch.device("meta"):
-        check_same(about.network().state_dict(), weights, path)
+    check_same(about.state(), weights, path)
 
 
 def file_of(path: str | Path) -> Path:

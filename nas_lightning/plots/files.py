@@ -14,11 +14,12 @@ from nas_lightning.plots.weights import draw_weights
 
 
 def save_genotypes(genotypes: Sequence[Genotype], folder: Path) -> list[Path]:
-    """One figure a genotype; returns the SVG files."""
+    """One figure a genotype that has cells; returns the SVG files."""
     numbers = [f"_{number}" for number in range(1, len(genotypes) + 1)] if len(genotypes) > 1 else [""]
     return [
         save(draw_genotype(genotype), folder / f"genotype{number}")[0]
         for genotype, number in zip(genotypes, numbers, strict=True)
+        if genotype.cells
     ]
 
 

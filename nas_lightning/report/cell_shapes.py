@@ -121,9 +121,11 @@ def shape_genotype(
 
 
 def common_edges(genotypes: Sequence[Genotype]) -> dict[str, set[Edge]]:
-    """The edges that all genotypes have, by the name of the cell."""
-    names = [name for name, _ in genotypes[0]]
-    return {name: set.intersection(*(set(dict(g.cells)[name].edges) for g in genotypes)) for name in names}
+    """The edges that all genotypes with such a cell have, by the name of the cell."""
+    edges_of: dict[str, list[set[Edge]]] = {}
+    for name, cell in (named for genotype in genotypes for named in genotype):
+        edges_of.setdefault(name, []).append(set(cell.edges))
+    return {name: set.intersection(*edges) for name, edges in edges_of.items()}
 
 
 def shape_cell(

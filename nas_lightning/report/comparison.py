@@ -94,6 +94,9 @@ def _origin(run: Path) -> dict[str, Any]:
     """The architecture's name and the seconds of its search, where they are known."""
     start = read_start(run)
     config, name = start.config, start.choices.get("genotype")
+    if start.choices.get("network"):
+        notation = read_summary(run).get("notation", [start.choices["network"]])
+        return {"architecture": str(notation[0]), "search_seconds": None}
     source = look_up(config, "genotype", "path") if name == "file" else None
     if not config:
         return {"architecture": "", "search_seconds": None}

@@ -122,6 +122,11 @@ class SearchSpace(ABC):
         """The decisions, by the name of their group; none where there is no supernet."""
 
     @property
+    def modules(self) -> tuple[str, ...]:
+        """The dotted names of a user's own that its networks import."""
+        return ()
+
+    @property
     def cells(self) -> tuple[str, ...]:
         """The names of a genotype's cells: where decisions are operations on edges, a group for each."""
         return tuple(self.groups)

@@ -10,7 +10,7 @@ Files of networks and architectures name a space and its settings; no class that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,7 @@ import yaml
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.options import groups, option_file
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.given.own import check_allowed
 from nas_lightning.spaces.ops.registry import OpFactory, add_operation, is_operation
 
 _OLD = "nas_lightning.spaces."
@@ -35,6 +36,9 @@ NAMES_OF_0_1: Mapping[str, str] = {
 }
 """Spaces' names by those of their classes, which version 0.1 wrote into files."""
 
+_GROUPS = ("space", "network")
+"""Options that make one: a network that somebody has made is a space of one architecture."""
+
 
 def make_space(
     name: str,
@@ -43,6 +47,7 @@ def make_space(
     folders: Iterable[str | Path] = (),
     space: type[SearchSpace] | None = None,
     operations: Iterable[str | OpFactory] = (),
+    modules: Iterable[str | Callable[..., Any]] = (),
 ) -> SearchSpace:
     """The space of that name, made with those settings where they are not its own.
 
@@ -52,6 +57,7 @@ def make_space(
         folders: of a user's own configuration, whose spaces are known too.
         space: a user's own class, where no yaml names it.
         operations: a user's own that `settings` may name, by their dotted names or as they are.
+        modules: a user's own networks that `settings` may name, in the same way.
     """
     for own_operation in operations:
         add_operation(own_operation)
@@ -66,11 +72,13 @@ def make_space(
     else:
         raise InputError(f"expected the space {name!r}", got=space.name, where="space")
     try:
-        return made(**{**own, **settings})
+        ready = made(**{**own, **settings})
     except InputError:
         raise
     except (TypeError, ValueError) as error:
         raise InputError(f"expected the settings that {name} takes: {error}", got=dict(settings)) from None
+    check_allowed(ready.modules, modules)
+    return ready
 
 
 def find_space(name: str, folders: Iterable[str | Path] = ()) -> tuple[type[SearchSpace], dict[str, Any]]:
@@ -97,9 +105,9 @@ def find_option(name: str, folders: Iterable[str | Path] = ()) -> str:
 def _options(folders: tuple[Path, ...]) -> dict[str, tuple[str, dict[str, Any]]]:
     """Class and settings by option, as the yamls have them."""
     options = {}
-    for option in groups(folders)["space"]:
-        file = option_file("space", option, folders)
-        settings = dict(yaml.safe_load(file.read_text(encoding="utf-8")).get("space") or {})
+    for group, option in [(kind, name) for kind in _GROUPS for name in groups(folders)[kind]]:
+        content = yaml.safe_load(option_file(group, option, folders).read_text(encoding="utf-8"))
+        settings = dict(content.get(group, content) or {})
         if "_target_" in settings:  # others are made of these
             options[option] = str(settings.pop("_target_")), settings
     return options
@@ -110,8 +118,8 @@ def _imported(option: str, target: str) -> type[SearchSpace]:
     try:
         made = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        where = f"conf/space/{option}.yaml"
+        where = f"{option}.yaml"
         raise InputError(f"expected a class that can be imported: {error}", got=target, where=where) from None
     if not (isinstance(made, type) and issubclass(made, SearchSpace)):
-        raise InputError("expected a search space", got=target, where=f"conf/space/{option}.yaml")
+        raise InputError("expected a search space", got=target, where=f"{option}.yaml")
     return made

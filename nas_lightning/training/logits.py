@@ -3,23 +3,56 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
+from nas_lightning.errors import InputError
+from nas_lightning.metrics.passes.outputs import logits_of
+from nas_lightning.spaces.network import DerivedNetwork
 from nas_lightning.tasks.multi_class import MULTI_CLASS
 
-if TYPE_CHECKING:
-    from nas_lightning.spaces.network import Network
-
-Logits = Callable[["Network", Tensor], tuple[Tensor, Tensor | None]]
+Logits = Callable[[Any, Tensor], tuple[Tensor, Tensor | None]]
 
 
-def training_logits(network: Network, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The logits of the network and of its auxiliary head, where it has one."""
+def choose_logits(network: nn.Module) -> Logits:
+    """What of this network is differentiated: (network, x) → logits, and those of auxiliary heads."""
+    return derived_logits if isinstance(network, DerivedNetwork) else given_logits
+
+
+def training_logits(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The logits of the network and of its auxiliary heads, where it has such."""
+    return choose_logits(network)(network, x)
+
+
+def derived_logits(network: DerivedNetwork, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Those of a network that a search found."""
     return (network(x), None) if network.auxiliary is None else network.forward_auxiliary(x)
+
+
+def given_logits(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Those of somebody's own; where its output names auxiliary heads (`aux…`), theirs below each other.
+
+    >>> class Heads(nn.Module):
+    ...     def forward(self, x: Tensor) -> dict[str, Tensor]:
+    ...         return {"out": x, "aux_1": x + 1, "aux_2": x + 2}
+    >>> [output.shape for output in given_logits(Heads(), torch.zeros(4, 3))]
+    [torch.Size([4, 3]), torch.Size([8, 3])]
+    """
+    output = network(x)
+    logits = logits_of(output)
+    auxiliary = [head for head in _auxiliary_heads(output) if head.shape == logits.shape]
+    return logits, torch.cat(auxiliary) if auxiliary else None
+
+
+def _auxiliary_heads(output: Any) -> Iterator[Tensor]:
+    named = output if isinstance(output, Mapping) else getattr(output, "_asdict", dict)()
+    for name, value in named.items():
+        if name.startswith("aux") and isinstance(value, Tensor):
+            yield value
 
 
 def training_loss(
@@ -30,7 +63,7 @@ def training_loss(
     smoothing: float = 0.0,
     loss_of: Callable[[Tensor, Tensor, float], Tensor] = MULTI_CLASS.loss,
 ) -> Tensor:
-    """The loss of the network and, with a weight, that of its auxiliary head.
+    """The loss of the network and, with a weight, the mean of that of its auxiliary heads.
 
     >>> logits, target = torch.zeros(2, 4), torch.tensor([0, 3])
     >>> round(training_loss(logits, logits, target, weight=0.5).item(), 4)  # 1.5 ln 4
@@ -40,17 +73,57 @@ def training_loss(
     loss = loss_of(logits, target, smoothing)
     if auxiliary is None:
         return loss
-    return loss + weight * loss_of(auxiliary, target, smoothing)
+    heads = torch.cat([target] * (len(auxiliary) // len(target)))
+    return loss + weight * loss_of(auxiliary, heads, smoothing)
 
 
-def freeze_unused(network: Network, image: tuple[int, int, int]) -> None:
+def check_forward(network: nn.Module, image: tuple[int, int, int], num_classes: int) -> None:
+    """Raise unless the network makes logits of these classes of images of (c, h, w)."""
+    if isinstance(network, DerivedNetwork):
+        return
+    training = network.training
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            logits = logits_of(network.eval()(torch.zeros(2, *image)))
+    except InputError:
+        raise
+    except Exception as error:  # each network has its own for images that it is not made for
+        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        expected = f"expected a network for images of {image}: {type(error).__name__}: {line}"
+        raise InputError(expected, where="network") from error
+    finally:
+        network.train(training)
+    if tuple(logits.shape[:2]) != (2, num_classes):
+        expected = f"expected logits of shape {(2, num_classes)} for two images and {num_classes} classes"
+        raise InputError(expected, got=tuple(logits.shape), where="network")
+
+
+def check_not_lazy(network: nn.Module) -> None:
+    """Raise where a layer waits for its first images to know its shapes: optimisers could not hold them."""
+    if any(is_lazy(parameter) for parameter in network.parameters()):
+        raise InputError(
+            "expected a network that has seen images, so that its lazy layers have shapes: network(x)"
+        )
+
+
+def freeze_unused(network: nn.Module, image: tuple[int, int, int]) -> None:
     """Ask for no gradient of parameters that no logit depends on, for which several processes would wait.
 
     A cell of NAS-Bench-201 may have operations whose result is not used. What is learnt stays the same.
     """
-    shadow = copy.deepcopy(network).to("meta").train()
-    logits, auxiliary = training_logits(shadow, torch.empty(2, *image, device="meta"))
-    (logits.sum() if auxiliary is None else logits.sum() + auxiliary.sum()).backward()
-    for parameter, seen in zip(network.parameters(), shadow.parameters(), strict=True):
-        if seen.grad is None:
+    try:
+        used = _used(copy.deepcopy(network).to("meta"), image)
+    except Exception:  # a network of somebody's own decides by values, which shapes alone do not have
+        with torch.random.fork_rng(devices=[]):
+            used = _used(copy.deepcopy(network), image)
+    for parameter, is_used in zip(network.parameters(), used, strict=True):
+        if not is_used:
             parameter.requires_grad_(False)
+
+
+def _used(shadow: nn.Module, image: tuple[int, int, int]) -> list[bool]:
+    """Whether a logit depends on each parameter."""
+    device = next(iter(shadow.parameters())).device
+    logits, auxiliary = training_logits(shadow.train(), torch.zeros(2, *image, device=device))
+    (logits.sum() if auxiliary is None else logits.sum() + auxiliary.sum()).backward()
+    return [parameter.grad is not None for parameter in shadow.parameters()]

@@ -17,20 +17,24 @@ into its checkpoints.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import pytorch_lightning as pl
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Share, checked
+from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError, near_match
 
 if TYPE_CHECKING:
     from timm.utils import ModelEmaV3
 
+log = logging.getLogger(__name__)
 Schedule = Literal["cosine", "linear"]
 
 _TORCHS: Mapping[str, Callable[..., Optimizer]] = {
@@ -70,6 +74,21 @@ def lr_of_batch(lr: float, images: int, reference: int) -> float:
     """
     # η = η_ref · B / B_ref
     return lr * images / reference
+
+
+def scale_lr(trainer: pl.Trainer, lr: float, reference: int | None) -> float:
+    """The rate of the images that a step of this trainer has; None: as it is."""
+    if reference is None:
+        return lr
+    data: Any = trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
+    if not isinstance(data, (ImageData, OwnData)):
+        expected = "expected images as an ImageData with lr_batch, or as OwnData"
+        raise InputError(expected, got=type(data).__name__, where="fit")
+    images = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
+    scaled = lr_of_batch(lr, images, reference)
+    if trainer.is_global_zero:
+        log.info(f"learning rate {lr:g} × {images}/{reference} = {scaled:.4g} ({images} images a step)")
+    return scaled
 
 
 @checked

@@ -11,13 +11,12 @@ weights or, where a part of the training data was set aside, on those of the bes
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nas_lightning.checks import (
@@ -29,25 +28,21 @@ from nas_lightning.checks import (
     Share,
     checked,
 )
-from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError
+from nas_lightning.metrics.passes.outputs import logits_of
+from nas_lightning.spaces.network import DerivedNetwork
 from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
 from nas_lightning.training.epoch_means import EpochMeans, evaluation_total
-from nas_lightning.training.logits import Logits, training_logits, training_loss
+from nas_lightning.training.logits import Logits, check_not_lazy, choose_logits, training_loss
 from nas_lightning.training.mixing import build_mixing
 from nas_lightning.training.optim import (
     Schedule,
     build_average,
     build_optimizer,
     build_scheduler,
-    lr_of_batch,
     parameter_groups,
+    scale_lr,
 )
-
-if TYPE_CHECKING:
-    from nas_lightning.spaces.network import Network
-
-log = logging.getLogger(__name__)
 
 
 class Retrain(pl.LightningModule):
@@ -58,7 +53,8 @@ class Retrain(pl.LightningModule):
     `…_accuracy_top5` where there are more than five classes.
 
     Args:
-        network: a derived network; with an auxiliary head, its loss joins in.
+        network: any from images to logits, alone, the first of several or named so; the loss of auxiliary
+            heads joins in: a derived network's, or what an output names `aux…`.
         num_classes: what the network tells apart, or its outputs: its `task` says what they are for.
         opt: timm's name of the optimiser; `momentum` is SGD with momentum.
         lr: learning rate of the first epoch, or of the one after the warm-up.
@@ -76,7 +72,8 @@ class Retrain(pl.LightningModule):
         mixup: α of the Beta distribution that the shares of mixed images follow; 0: no images are mixed.
         cutmix: the same for images with a rectangle of another; with both, each batch has one of the two.
         auxiliary_weight: weight of the auxiliary head's loss, where the network has that head.
-        drop_path: the rate that the epochs approach in equal steps from 0.
+        drop_path: the rate that the epochs approach in equal steps from 0; networks that no search found drop
+            what they were built to drop.
         ema_decay: evaluate a running average of the weights that forgets at this rate; None: the weights.
         compile: `torch.compile` the training pass; slow at the start, and where paths begin to be dropped.
 
@@ -89,7 +86,7 @@ class Retrain(pl.LightningModule):
     @checked
     def __init__(
         self,
-        network: Network,
+        network: nn.Module,
         num_classes: PositiveInt,
         *,
         opt: str = "momentum",
@@ -112,6 +109,7 @@ class Retrain(pl.LightningModule):
         compile: bool = False,
     ) -> None:
         super().__init__()
+        check_not_lazy(network)
         self.save_hyperparameters(ignore=["network"])
         self.network = network
         self.average = None if ema_decay is None else build_average(network, ema_decay)
@@ -120,14 +118,15 @@ class Retrain(pl.LightningModule):
         self._mix = build_mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
         if self._mix is not None:
             check_classes(network, "mixed images are of")
-        self._logits: Logits = torch.compile(training_logits) if compile else training_logits
+        logits = choose_logits(network)
+        self._logits: Logits = torch.compile(logits) if compile else logits
         self.task, top5 = task_of(network), num_classes > 5
         self.train_scores = EpochMeans(num_classes, task=self.task)
         self.val_scores, self.test_scores = (EpochMeans(num_classes, top5, self.task) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, c, h, w) → (b, classes), with the averaged weights where they are kept."""
-        return self.network(x) if self.average is None else self.average(x)
+        return logits_of(self.network(x) if self.average is None else self.average(x))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         x, y = batch
@@ -190,7 +189,8 @@ class Retrain(pl.LightningModule):
 
     def _set_drop_path(self) -> None:
         # p(e) = p · e / E
-        self.network.set_drop_path(self.drop_path * self.current_epoch / self._epochs())
+        if isinstance(self.network, DerivedNetwork):
+            self.network.set_drop_path(self.drop_path * self.current_epoch / self._epochs())
 
     def _epochs(self) -> int:
         epochs = self.trainer.max_epochs
@@ -204,27 +204,13 @@ class Retrain(pl.LightningModule):
         optimizer = build_optimizer(
             parameter_groups(self.network, decay, decay_norms=chosen["decay_norms"]),
             chosen["opt"],
-            lr=self._lr(),
+            lr=scale_lr(self.trainer, chosen["lr"], chosen["lr_batch"]),
             weight_decay=decay,
             momentum=chosen["momentum"],
         )
         options = {name: chosen[name] for name in ("schedule", "lr_min", "warmup_epochs", "warmup_lr")}
         scheduler = build_scheduler(optimizer, epochs=self._epochs(), **options)
         return [optimizer], [{"scheduler": scheduler, "interval": "epoch"}]
-
-    def _lr(self) -> float:
-        lr, reference = self.hparams["lr"], self.hparams["lr_batch"]
-        if reference is None:
-            return lr
-        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
-        if not isinstance(data, (ImageData, OwnData)):
-            expected = "expected images as an ImageData with lr_batch, or as OwnData"
-            raise InputError(expected, got=type(data).__name__, where="fit")
-        images = data.batch_size * self.trainer.world_size * self.trainer.accumulate_grad_batches
-        scaled = lr_of_batch(lr, images, reference)
-        if self.trainer.is_global_zero:
-            log.info(f"learning rate {lr:g} × {images}/{reference} = {scaled:.4g} ({images} images a step)")
-        return scaled
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         scheduler.step(self.current_epoch + 1)

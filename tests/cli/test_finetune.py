@@ -124,7 +124,7 @@ def test_a_frozen_backbone_stays_the_same(runs, command, epochs):
     [
         (("init=searched",), "expected the folder of a run of train.py, or its model.safetensors"),
         (("init=nowhere",), "expected the folder of a run of train.py"),
-        (("init=trained", "genotype=darts_v2"), "expected either init, which has an architecture, or a"),
+        (("init=trained", "genotype=darts_v2"), "expected one architecture (a sweep takes each by itself)"),
         (("init=trained", "dataset.shape=[3,8,8]"), "expected images of 1 channels, as init has, got 3"),
         (("init=trained", "network.channels=8"), "expected the same network"),
         (("init=trained", "network.chanels=8"), "did you mean 'channels'"),

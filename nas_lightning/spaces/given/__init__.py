@@ -1,0 +1,1 @@
+"""Networks that somebody has made, to be trained beside those that a search finds."""

@@ -1,0 +1,140 @@
+"""`train.py network=…` from the first word to the last."""
+
+import json
+
+import pytest
+import torch
+
+import nas_lightning
+from nas_lightning.models.file import describe
+from tests.cli.conftest import TINY_DATA
+
+QUICK = (*TINY_DATA, "trainer.max_epochs=1")
+TIMM = ("network=timm", "network.name=test_resnet")
+OWN = ("network=module", "network.path=my_nets.Net")
+CODE = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, num_classes, width=4):
+        super().__init__(nn.Flatten(), nn.LazyLinear(width), nn.ReLU(), nn.Linear(width, num_classes))
+"""
+
+
+@pytest.fixture
+def my_nets(tmp_path):
+    (tmp_path / "my_nets.py").write_text(CODE)
+
+
+def claimed(run):
+    return json.loads((run / "summary.json").read_text())
+
+
+def test_trained_saved_loaded_and_trained_on(tmp_path, command):
+    code, out, err = command("train", *QUICK, *TIMM, "trainer.max_epochs=2", "run=a")
+    assert (code, err) == (0, "")
+    assert "Training test_resnet of timm on fake: " in out
+    assert "  network = nas_lightning.load('a')" in out
+    facts = claimed(tmp_path / "a")
+    assert (facts["space"], facts["notation"]) == ("timm", ["test_resnet"])
+    network = nas_lightning.load("a")
+    stored = torch.load("a/checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, stored[f"network.{name}"]), name
+    assert describe("a").image == (1, 8, 8)
+    assert command("train", *TINY_DATA, "trainer.max_epochs=1", "init=a", "run=b").code == 0
+    others = ("dataset.num_classes=3", "callbacks.frozen.epochs=1", "trainer.max_epochs=1")
+    code, out, _ = command("train", *TINY_DATA, *others, "init=a", "retrain=finetune", "run=c")
+    assert code == 0
+    assert "from a with a new classifier of 3 classes" in out
+    tuned = nas_lightning.load("c").state_dict()
+    changed = {name for name, value in network.state_dict().items() if tuned[name].shape != value.shape}
+    assert changed == {name for name in tuned if not torch.equal(tuned[name], network.state_dict()[name])}, (
+        "one epoch trains the new classifier alone"
+    )
+    assert command("train", *QUICK, "genotype=file", "genotype.path=a", "run=d").code == 0
+    assert claimed(tmp_path / "d")["params"] == facts["params"]
+
+
+def test_it_goes_on_to_the_same_bits(tmp_path, command):
+    assert command("train", *TINY_DATA, *TIMM, "trainer.max_epochs=2", "run=whole").code == 0
+    stop = "+callbacks.stop={_target_:tests.cli.test_given_networks.Stop}"
+    assert command("train", *TINY_DATA, *TIMM, "trainer.max_epochs=2", stop, "run=parts").code != 0
+    assert command("train", "resume=parts", "--trust", "callbacks.stop=null").code == 0
+    whole, parts = (nas_lightning.load(run).state_dict() for run in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+class Stop:
+    """Raises as Ctrl-C does, after the first epoch."""
+
+    def __new__(cls):
+        import pytorch_lightning as pl
+
+        def stop(self, trainer, *args):
+            if trainer.current_epoch == 1:
+                raise KeyboardInterrupt
+
+        return type("Stop", (pl.Callback,), {"on_train_batch_start": stop})()
+
+
+def test_a_network_of_ones_own_has_to_be_named(tmp_path, command, my_nets):
+    code, out, err = command("train", *QUICK, *OWN, "network.args={width: 5}", "run=a")
+    assert (code, err) == (0, "")
+    assert "nas_lightning.load('a', modules=['my_nets.Net'])" in out
+    assert "modules=[my_nets.Net]" in out
+    assert "expected a network that you allow" in command("train", *QUICK, "init=a", "run=b").err
+    assert command("train", *QUICK, "init=a", "modules=[my_nets.Net]", "run=b").code == 0
+    refused = command("train", "resume=a").err
+    assert "network.path=my_nets.Net" in refused
+    assert "expected no module of somebody's own" in refused
+
+
+def test_one_ensemble_of_found_and_given_networks(tmp_path, command, my_nets):
+    sizes = ("network.channels=4", "network.cells=1")
+    assert command("train", *QUICK, *sizes, "genotype=nasbench201_best", "run=a").code == 0
+    assert command("train", *QUICK, *OWN, "run=b").code == 0
+    runs = ("ensemble=runs", "ensemble.runs=[a,b]")
+    code, _, err = command("train", *QUICK, *runs, "modules=[my_nets.Net]", "run=c")
+    assert (code, err) == (0, "")
+    assert claimed(tmp_path / "c")["members"] == 2
+    assert "expected a network that you allow" in command("train", *QUICK, *runs, "run=d").err
+    assert command("train", *QUICK, *TIMM, "ensemble=deep", "ensemble.count=2", "run=e").code == 0
+
+
+def test_a_sweep_has_genotypes_and_networks_side_by_side(tmp_path, command):
+    words = ("genotype=darts_v1,darts_v2", "network.channels=4", "network.cells=3", *TIMM)
+    code, _, err = command("train", "-m", *QUICK, *words, "seed=0,1", "run=s")
+    assert (code, err) == (0, "")
+    table = (tmp_path / "s" / "table.md").read_text()
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "seed=" in line]
+    assert [row.count("network=timm") for row in rows] == [0, 0, 0, 0, 1, 1]
+    assert [row.count("genotype=darts_v") for row in rows] == [1, 1, 1, 1, 0, 0]
+    assert [row.count("network.channels=4") for row in rows] == [1, 1, 1, 1, 0, 0]
+    from nas_lightning.report.comparison import compare, read_runs
+
+    compared = compare(read_runs([tmp_path / "s"])[0])
+    assert [row[0] for row in compared.rows] == ["darts_v1", "darts_v2", "test_resnet"]
+
+
+REFUSED = {
+    "two architectures": (("genotype=darts_v2", *TIMM), "got 'genotype=… and network=…'"),
+    "a source that is none": (("network=tim",), "expected a network (did you mean 'timm'?)"),
+    "no name": (("network=timm",), "expected a value, got 'none' (in network.name)"),
+    "a near name": (("network=timm", "network.name=resnet81"), "did you mean 'resnet18'?"),
+    "a size of another": ((*TIMM, "network.channels=4"), "expected a setting of network (choose from"),
+    "an image of another size": (
+        ("network=timm", "network.name=vit_tiny_patch16_224"),
+        "doesn't match model (224)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_one_line(words, message, command, tmp_path):
+    code, _, err = command("train", *QUICK, *words, "run=a")
+    assert code == 1
+    assert err.startswith("error: expected ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "a").exists()
