@@ -27,6 +27,8 @@ SMALL_VALUES = {
     ),
     "frozen_map",
     "lock",
+    "signatures",
+    "lightning_packages",
 }
 ROOMS = (
     *(

@@ -6,8 +6,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from nas_lightning.errors import InputError
-
-LOGGED = ("val_accuracy", "val_loss")
+from nas_lightning.training.epoch_means import EpochMeans, name_as_others_do
 
 
 class BestCheckpoint(ModelCheckpoint):
@@ -15,15 +14,18 @@ class BestCheckpoint(ModelCheckpoint):
 
     There the last epoch counts; no run is ever judged by test data.
 
-    >>> best = BestCheckpoint(monitor="val_accuracy", mode="max", filename="best")
+    >>> best = BestCheckpoint(monitor="valid_accuracy", mode="max", filename="best")
     >>> trainer = pl.Trainer(callbacks=[best], accelerator="cpu", logger=False)
     >>> trainer.checkpoint_callback.monitor
-    'val_accuracy'
+    'valid_accuracy'
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.monitor not in LOGGED:
-            expected = f"expected a metric of the validation ({', '.join(LOGGED)})"
+        scores = getattr(pl_module, "val_scores", None)
+        names = [*scores.named.values(), "loss"] if isinstance(scores, EpochMeans) else ["accuracy", "loss"]
+        logged = {f"valid_{name}": None for name in names}
+        if self.monitor not in {*logged, *name_as_others_do(logged)}:
+            expected = f"expected a metric of the validation ({', '.join(logged)})"
             raise InputError(expected, got=self.monitor, where="callbacks.best.monitor")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 from torch import nn
 
 from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.network import DerivedNetwork
 
 
 class FrozenBackbone(pl.Callback):
@@ -36,28 +34,36 @@ class FrozenBackbone(pl.Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
         if self.epochs:
-            for module in _modules(pl_module):
+            for module in _split(pl_module).modules:
                 module.train(trainer.current_epoch >= self.epochs)
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
         if trainer.current_epoch < self.epochs:
-            for parameter in chain.from_iterable(module.parameters() for module in _modules(pl_module)):
+            for parameter in _split(pl_module).parameters:
                 parameter.grad = None
 
 
-def _modules(module: Any) -> list[nn.Module]:
-    """What is not the classifier: the last layer with as many outputs as there are classes."""
+class _Backbone(NamedTuple):
+    """All but the classifier."""
+
+    modules: list[nn.Module]
+    parameters: list[nn.Parameter]
+
+
+def _split(module: Any) -> _Backbone:
+    """A network's `backbone`; else all but the last layer with as many outputs as there are classes."""
     network: nn.Module = module.network
-    if isinstance(network, DerivedNetwork):
-        return [network.backbone]
+    backbone = getattr(network, "backbone", None)
+    if isinstance(backbone, nn.Module):
+        return _Backbone([backbone], [*backbone.parameters()])
     classes = module.hparams["num_classes"]
     leaves = [leaf for leaf in network.modules() if not any(True for _ in leaf.children())]
-    classifiers = [leaf for leaf in leaves if any(p.shape[:1] == (classes,) for p in leaf.parameters())]
-    if not classifiers:
-        raise InputError(
-            f"expected a last layer of {classes} outputs, which learns alone at first",
-            where="callbacks.frozen",
-        )
-    return [leaf for leaf in leaves if leaf is not classifiers[-1]]
+    heads = [leaf for leaf in leaves if any(p.shape[:1] == (classes,) for p in leaf.parameters())]
+    if not heads:
+        expected = f"expected a last layer of {classes} outputs, which learns alone at first"
+        raise InputError(expected, where="callbacks.frozen")
+    new = {*heads[-1].parameters()}
+    modules = [leaf for leaf in leaves if leaf is not heads[-1]]
+    return _Backbone(modules, [p for p in network.parameters() if p not in new])

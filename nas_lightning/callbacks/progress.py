@@ -97,6 +97,8 @@ def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:
     shown = {}
     for side in _SIDES:
         parts = []
+        if side == "val" and "valid" in shown:  # another name for the same
+            continue
         if f"{side}_loss" in metrics:
             parts.append(f"{float(metrics[f'{side}_loss']):.3f}")
         if f"{side}_accuracy" in metrics:

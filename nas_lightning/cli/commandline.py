@@ -21,7 +21,7 @@ from nas_lightning.cli.imports import find_plugins, make_importable
 from nas_lightning.cli.resume import check_same_run, find_run, resume_requeued
 from nas_lightning.cli.stored import check_stored_targets
 from nas_lightning.cli.sweep import sweep_folder
-from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key, parse_flags
+from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key, parse_flags, strip_dashes
 from nas_lightning.errors import InputError
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.folder import RunFolder
@@ -41,6 +41,7 @@ CHILD = "hydra.output_subdir=null"
 
 def run_command(script: str, argv: Sequence[str], job: Job) -> None:
     """Do what was typed; raises an `InputError` for what cannot run."""
+    argv = strip_dashes(script, argv)
     folders = config_folders(argv)
     if {"--help", "-h"} & set(argv):
         print(help_text(script, folders))

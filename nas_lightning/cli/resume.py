@@ -28,6 +28,7 @@ from nas_lightning.runs.record import Record
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data"),
     *("strategy", "derivation", "retrain", "init", "ensemble", "study", "seed", "trainer.max_epochs"),
+    *("trainer.max_steps", "trainer.max_time"),
 )
 """What a resumed run shares with the stopped one: schedules, for instance, follow the number of epochs."""
 MOVABLE = (".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size", ".workers", ".cells")

@@ -10,6 +10,7 @@ Four things are shorthands, which become what Hydra understands:
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,24 @@ from typing import NoReturn
 from hydra._internal.utils import get_args_parser
 
 from nas_lightning.errors import InputError
+from nas_lightning.options import top_names
 from nas_lightning.text import quote
+
+
+def strip_dashes(script: str, argv: Sequence[str]) -> list[str]:
+    """Settings that were typed as flags, as other programs have them, are settings.
+
+    >>> strip_dashes("search", ["--strategy.lr=0.1", "--config-dir=mine", "seed=1", "--trust"])
+    ['strategy.lr=0.1', '--config-dir=mine', 'seed=1', '--trust']
+    """
+    known = top_names(script)
+
+    def strip(word: str) -> str:
+        bare = word.removeprefix("--")
+        key, separator, _ = bare.partition("=")
+        return bare if separator and re.split("[./]", key)[0] in known else word
+
+    return [strip(word) for word in argv]
 
 
 def parse_flags(argv: Sequence[str]) -> Namespace:

@@ -168,7 +168,7 @@ def _metrics(evaluation: Evaluation, selection: MemberSelection | None) -> dict[
     tested = {"test_accuracy": 1 - error, "test_error": error, "test_loss": loss, **numbers}
     if selection is not None:
         held_out = selection.together.ensemble
-        tested |= {"val_accuracy": 1 - held_out.error, "val_loss": held_out.nll}
+        tested |= {"valid_accuracy": 1 - held_out.error, "valid_loss": held_out.nll}
     return {name: round(value, 6) for name, value in tested.items()}
 
 

@@ -9,6 +9,7 @@ import pytorch_lightning as pl
 from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.errors import InputError
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
+from nas_lightning.training.epoch_means import name_as_others_do
 
 _LEFT_OUT = ("weights/", "step", "epoch")
 
@@ -39,4 +40,6 @@ def last_metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
     rows = read_metrics(path) if path.is_file() else []
     stored = {name: value for row in rows for name, value in row.items()}
     values = {**stored, **{name: float(value) for name, value in trainer.callback_metrics.items()}}
-    return {name: round(value, 6) for name, value in values.items() if not name.startswith(_LEFT_OUT)}
+    left_out = name_as_others_do(values)
+    kept = {name: value for name, value in values.items() if name not in left_out}
+    return {name: round(value, 6) for name, value in kept.items() if not name.startswith(_LEFT_OUT)}

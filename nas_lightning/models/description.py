@@ -92,9 +92,13 @@ class Description:
 
     def state(self, **sizes: Any) -> dict[str, Tensor]:
         """The names and shapes of the network's weights, on the meta device where it can be built there."""
-        space = self.make_space()
-        device = "cpu" if isinstance(space, GivenNetwork) and not space.on_meta else "meta"
-        with torch.random.fork_rng(devices=[]), torch.device(device):
+        try:
+            with torch.device("meta"):
+                return weights_of(self.network(**sizes))
+        except Exception:  # others' networks may be built of values, too
+            if not isinstance(self.make_space(), GivenNetwork):
+                raise
+        with torch.random.fork_rng(devices=[]):
             return weights_of(self.network(**sizes))
 
     def of_classes(self) -> set[str]:

@@ -25,6 +25,7 @@ from torch import Tensor
 from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.signatures import FullDocstring, FullSignature, check_options
 from nas_lightning.spaces.base import SearchSpace
 
 PRECISIONS = ("bf16-mixed", "32-true", "64-true")
@@ -52,6 +53,15 @@ class Strategy(pl.LightningModule, ABC):
 
     needs_steps = False
     """Whether it stands for nothing before it has made a step: a search that makes none is refused."""
+    __signature__ = FullSignature()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__doc__ = FullDocstring(cls.__doc__ or "")  # type: ignore[assignment]
+
+    def __new__(cls, *args: Any, **options: Any) -> Strategy:
+        check_options(cls, options)
+        return super().__new__(cls)
 
     @checked
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:

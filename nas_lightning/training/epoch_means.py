@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -14,6 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from nas_lightning.tasks.base import Task
 from nas_lightning.tasks.multi_class import MULTI_CLASS, MultiClass
 
+T = TypeVar("T")
 PADDING = -1
 """The label of images that only fill up a batch: they count in no metric."""
 
@@ -77,7 +79,18 @@ class EpochMeans(nn.Module):
             }
             module.log_dict(values, prog_bar=True, sync_dist=True)  # they are equal, but Lightning would warn
             if "top5" in self.named:
-                module.log(f"{stage}_accuracy_top5", self.top5.compute(), sync_dist=True)
+                values[f"{stage}_accuracy_top5"] = self.top5.compute()
+                module.log(f"{stage}_accuracy_top5", values[f"{stage}_accuracy_top5"], sync_dist=True)
+            module.log_dict(name_as_others_do(values), logger=False, sync_dist=True)
+
+
+def name_as_others_do(metrics: Mapping[str, T]) -> dict[str, T]:
+    """Those of validation by the names that callbacks often monitor, and that trainings had in version 0.2.
+
+    >>> name_as_others_do({"valid_loss": 0.5, "train_loss": 0.4})
+    {'val_loss': 0.5}
+    """
+    return {f"val_{n.removeprefix('valid_')}": v for n, v in metrics.items() if n.startswith("valid_")}
 
 
 def evaluation_total(task: Task, logits: Tensor, y: Tensor) -> tuple[Tensor, int | Tensor]:

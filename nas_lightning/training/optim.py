@@ -203,6 +203,13 @@ class Scheduler:
         """Set the rates of that epoch."""
         self._set([self._rate(epoch, lr) for lr in self._settings["base_values"]])
 
+    def follow(self, epochs: int) -> None:
+        """End with a run of so many epochs."""
+        warmup = self._settings["warmup_t"]
+        if warmup >= epochs:
+            raise InputError(f"expected fewer warm-up epochs than the {epochs} of the run", got=warmup)
+        self._settings["t_initial"] = epochs - warmup
+
     def _rate(self, epoch: int, lr: float) -> float:
         _, length, lr_min, warmup, warmup_lr = self._settings.values()
         if epoch < warmup:

@@ -33,10 +33,12 @@ from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.spaces.network import DerivedNetwork
 from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
 from nas_lightning.training.epoch_means import EpochMeans, evaluation_total
+from nas_lightning.training.horizon import epochs_of
 from nas_lightning.training.logits import Logits, check_not_lazy, choose_logits, training_loss
 from nas_lightning.training.mixing import build_mixing
 from nas_lightning.training.optim import (
     Schedule,
+    Scheduler,
     build_average,
     build_optimizer,
     build_scheduler,
@@ -49,7 +51,7 @@ class Retrain(pl.LightningModule):
     """Trains `network` on batches of (images, labels) and measures it.
 
     Logged once an epoch: `train_loss` (what is minimised, auxiliary loss included), `train_accuracy`, `lr`,
-    `val_loss`, `val_accuracy`; at the end `test_loss`, `test_accuracy`, `test_error`. Evaluation adds
+    `valid_loss`, `valid_accuracy`; at the end `test_loss`, `test_accuracy`, `test_error`. Evaluation adds
     `…_accuracy_top5` where there are more than five classes.
 
     Args:
@@ -156,7 +158,7 @@ class Retrain(pl.LightningModule):
         self.val_scores.reset()
 
     def on_validation_epoch_end(self) -> None:
-        self.val_scores.log(self, "val")
+        self.val_scores.log(self, "valid")
 
     def on_test_epoch_start(self) -> None:
         self.test_scores.reset()
@@ -190,13 +192,7 @@ class Retrain(pl.LightningModule):
     def _set_drop_path(self) -> None:
         # p(e) = p · e / E
         if isinstance(self.network, DerivedNetwork):
-            self.network.set_drop_path(self.drop_path * self.current_epoch / self._epochs())
-
-    def _epochs(self) -> int:
-        epochs = self.trainer.max_epochs
-        if epochs is None or epochs < 1:
-            raise InputError("expected the number of epochs, for schedules", got=epochs, where="max_epochs")
-        return epochs
+            self.network.set_drop_path(self.drop_path * self.current_epoch / epochs_of(self.trainer))
 
     def configure_optimizers(self) -> Any:
         chosen = self.hparams
@@ -209,10 +205,15 @@ class Retrain(pl.LightningModule):
             momentum=chosen["momentum"],
         )
         options = {name: chosen[name] for name in ("schedule", "lr_min", "warmup_epochs", "warmup_lr")}
-        scheduler = build_scheduler(optimizer, epochs=self._epochs(), **options)
+        scheduler = build_scheduler(optimizer, epochs=epochs_of(self.trainer), **options)
         return [optimizer], [{"scheduler": scheduler, "interval": "epoch"}]
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        if not isinstance(scheduler, Scheduler):  # of a callback of Lightning's
+            super().lr_scheduler_step(scheduler, metric)
+            return
+        epochs = epochs_of(self.trainer, self.trainer.accumulate_grad_batches, self.current_epoch + 1)
+        scheduler.follow(epochs)
         scheduler.step(self.current_epoch + 1)
 
     def configure_gradient_clipping(
@@ -221,8 +222,13 @@ class Retrain(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
+        if self.clip is not None and gradient_clip_val not in (None, self.clip):
+            got, where = f"Trainer(gradient_clip_val={gradient_clip_val})", "Retrain.clip"
+            raise InputError(
+                f"expected clip={gradient_clip_val} or clip=None of Retrain", got=got, where=where
+            )
         norm = gradient_clip_val if self.clip is None else self.clip
-        self.clip_gradients(optimizer, norm, gradient_clip_algorithm)  # raises where the trainer's differs
+        self.clip_gradients(optimizer, norm, gradient_clip_algorithm)
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None

@@ -10,7 +10,7 @@ from nas_lightning.runs.metrics_csv import MetricsCSV
 
 def parts(group, option, run, *overrides):
     with initialize_config_module("nas_lightning.conf", version_base="1.3"):
-        cfg = compose(f"{group}/{option}", [f"+run={run}", *overrides])
+        cfg = compose(f"{group}/{option}", [f"+run={run}", "+task.score=accuracy", *overrides])
     return {name: instantiate(part) for name, part in (cfg.get(group) or {}).items() if part is not None}
 
 
@@ -40,7 +40,7 @@ def test_a_search_leaves_what_it_promises(tmp_path, tiny, capsys):
 
 def test_training_keeps_the_best_epoch_where_there_is_validation(tmp_path, tiny):
     module = tiny()
-    module.validation_step = lambda batch, batch_idx: module.log("val_accuracy", 0.5)
+    module.validation_step = lambda batch, batch_idx: module.log("valid_accuracy", 0.5)
     fit(parts("callbacks", "train", tmp_path), {}, module)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
 

@@ -193,7 +193,7 @@ def test_a_trained_pool_and_its_forward_selection(tmp_path, command, monkeypatch
     assert rows[second]["taken as"] == "member 2"
     assert float(rows[second]["NLL with those before"]) == pytest.approx(loss(first, second), rel=1e-4)
     metrics = json.loads((run / "summary.json").read_text())["metrics"]
-    assert metrics["val_loss"] == pytest.approx(loss(first, second), rel=1e-4)
+    assert metrics["valid_loss"] == pytest.approx(loss(first, second), rel=1e-4)
     assert (run / "tables" / "pool.md").read_text() in out
 
 

@@ -75,7 +75,7 @@ def test_a_task_is_followed_from_search_to_report(command, tmp_path):
     train = (*words, *short, "genotype=file", "genotype.path=found", *TINY_NETWORK)
     outcome = command("train", *train, "run=trained")
     assert outcome.code == 0, outcome.err
-    assert {"test_iou", "val_iou", "test_loss"} <= set(metrics_of(tmp_path / "trained"))
+    assert {"test_iou", "valid_iou", "test_loss"} <= set(metrics_of(tmp_path / "trained"))
     assert "iou" in (tmp_path / "trained" / "report.html").read_text(encoding="utf-8")
     outcome = command("train", *train, "ensemble=deep", "run=together")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)

@@ -71,4 +71,4 @@ def test_two_processes_equal_one(cell):
     # 21 test images: a whole number of them is right, although two processes cannot share them evenly
     right = 21 * two["metrics"]["test_accuracy"]
     assert right == pytest.approx(round(right), abs=1e-4)
-    assert {"train_loss", "val_accuracy", "test_error"} <= set(two["metrics"])
+    assert {"train_loss", "valid_accuracy", "test_error"} <= set(two["metrics"])

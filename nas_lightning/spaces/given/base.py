@@ -43,8 +43,6 @@ class GivenNetwork(SearchSpace):
 
     key: ClassVar[str] = "name"
     """The setting that names the network."""
-    on_meta: ClassVar[bool] = True
-    """Whether it can be built of shapes alone."""
 
     @property
     def groups(self) -> Mapping[str, Group]:

@@ -32,14 +32,13 @@ class OwnNetwork(GivenNetwork):
         path: the class or function, or its dotted name.
         args: what it takes besides.
 
-    >>> space = OwnNetwork("torchvision.models.squeezenet1_1", {"dropout": 0.0})
+    >>> space = OwnNetwork("torchvision.models.SqueezeNet", {"version": "1_1"})
     >>> space.network(space.genotype, in_channels=3, num_classes=2).num_classes
     2
     """
 
     name: ClassVar[str] = "module"
     key: ClassVar[str] = "path"
-    on_meta: ClassVar[bool] = False
 
     @checked
     def __init__(self, path: str | Builder, args: Mapping[str, Any] = {}) -> None:

@@ -33,6 +33,7 @@ from nas_lightning.strategies.nesbs.samplers import (
 )
 from nas_lightning.strategies.nesbs.stages import PosteriorTraining
 from nas_lightning.training.gradients import average
+from nas_lightning.training.horizon import is_last_epoch
 
 _KEY = "nesbs"  # in a checkpoint
 
@@ -123,7 +124,7 @@ class Nesbs(PosteriorTraining):
 
     def on_train_epoch_end(self) -> None:
         super().on_train_epoch_end()
-        if self.current_epoch + 1 == self.trainer.max_epochs or self.trainer.should_stop:
+        if is_last_epoch(self.trainer):
             self.select()
             self._log_rounds()
 

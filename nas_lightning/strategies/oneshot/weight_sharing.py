@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from inspect import signature
+from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
+from typing_extensions import Self
 
 from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.data.search import read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import Batch
+from nas_lightning.signatures import check_options
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.oneshot.relaxations import entropy
 from nas_lightning.strategies.oneshot.values import Relaxed, SearchBatch
+from nas_lightning.strategies.trainer_options import check_trainer
 from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.epoch_means import EpochMeans
 from nas_lightning.training.gradients import Gradients, accumulate, gradients
+from nas_lightning.training.horizon import epochs_of
 from nas_lightning.training.optim import build_optimizer, build_scheduler
 
 
@@ -82,9 +89,32 @@ class WeightSharing(Strategy):
         self.weight_decay, self.clip = weight_decay, clip
         self.accumulate_grad_batches = accumulate_grad_batches
         self.waiting: list[SearchBatch] = []
+        self._epochs: int | None = None  # as the current epoch knows it
         supernet.backbone.checkpointed = checkpoint_cells
         if compile:
             supernet.backbone.compile_cells()
+
+    @classmethod
+    def from_space(cls, space: SearchSpace, *, in_channels: int, num_classes: int, **settings: Any) -> Self:
+        """A search in this space, with a supernet of its own.
+
+        Args:
+            space: the search space.
+            in_channels: of the images.
+            num_classes: of the data set.
+            **settings: sizes of the supernet, such as `channels` and `cells`, and options of the strategy.
+
+        >>> from nas_lightning.spaces import NasBench201
+        >>> from nas_lightning.strategies import Darts
+        >>> Darts.from_space(NasBench201(), in_channels=1, num_classes=10, channels=4, cells=1, lr=0.1).lr
+        0.1
+        """
+        known = {*signature(space.supernet).parameters}
+        sizes = {name: value for name, value in settings.items() if name in known}
+        options = {name: value for name, value in settings.items() if name not in known}
+        check_options(cls, options, also=known)
+        supernet = space.supernet(in_channels=in_channels, num_classes=num_classes, **sizes)
+        return cls(space, supernet, **options)
 
     @abstractmethod
     def relax(self) -> Relaxed:
@@ -148,7 +178,13 @@ class WeightSharing(Strategy):
         self.epoch_scores[side].update(loss.detach() * len(logits), logits.detach(), batch[1], len(logits))
         return loss
 
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """None; but Lightning asks before it looks at what it cannot do in a search."""
+        check_trainer(self.trainer)
+        return []
+
     def configure_optimizers(self) -> list[Optimizer]:
+        self._epochs = None
         weights = build_optimizer(
             self.weight_list, "momentum", lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
         )
@@ -158,10 +194,7 @@ class WeightSharing(Strategy):
     @property
     def epochs(self) -> int:
         """The length of the run, which schedules follow."""
-        epochs = self.trainer.max_epochs
-        if epochs is None or epochs < 1:
-            raise InputError("expected the number of epochs", got=epochs, where="trainer.max_epochs")
-        return epochs
+        return self._epochs or epochs_of(self.trainer, self.accumulate_grad_batches)
 
     # Not `on_train_epoch_start`: a restart after some batches of an epoch, or after all, does not call it.
 
@@ -177,6 +210,8 @@ class WeightSharing(Strategy):
 
     def enter_epoch(self) -> None:
         """Set what follows from the number of the epoch."""
+        self._epochs = epochs_of(self.trainer, self.accumulate_grad_batches)
+        self.schedule.follow(self.epochs)
         self.schedule.step(self.current_epoch)
 
     def on_train_epoch_end(self) -> None:

@@ -45,7 +45,7 @@ SPACES = {
     "timm's EfficientNet": lambda: TimmNetwork("test_efficientnet", {"drop_path_rate": 0.1}),
     "timm's ConvNeXt": lambda: TimmNetwork("test_convnext"),
     "torchvision": lambda: TorchvisionNetwork("squeezenet1_1"),
-    "torchvision's shuffle net": lambda: TorchvisionNetwork("shufflenet_v2_x0_5"),
+    "torchvision's RegNet, which is built of values": lambda: TorchvisionNetwork("regnet_x_400mf"),
     "own": lambda: OwnNetwork(Lazy, {"width": 4}),
     "own by values": lambda: OwnNetwork(Lazy, {"by_value": True}),
     "own sequential": lambda: OwnNetwork(plain),
