@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +104,8 @@ def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> No
     if x.dim() != 4:
         fix = {2: "", 3: "; unsqueeze(1) makes grey images of (b, h, w), unsqueeze(2) of series (b, c, t)"}
         raise InputError(f"expected images (b, c, h, w){fix.get(x.dim(), '')}", got=shape, where=_WHERE)
+    if image is not None and not math.isfinite(float(x.sum())):
+        raise InputError("expected finite images", got="one with a number that is not", where=_WHERE)
     if y.dim() and len(y) != len(x):
         raise InputError(f"expected a target for each of {len(x)} images", got=tuple(y.shape), where=_WHERE)
     if image is not None and shape[1] != image[0]:

@@ -104,6 +104,7 @@ def test_a_name_that_is_not_there_is_one_line():
     ("data", "own", "message"),
     [
         ((X[:, 0], Y), {}, r"images \(b, c, h, w\); unsqueeze\(1\) makes .*, got \(4, 8, 8\)"),
+        ((X / torch.zeros(()), Y), {}, "expected finite images, got 'one with a number that is not'"),
         ((X.flatten(1), Y), {}, r"expected images \(b, c, h, w\), got \(4, 128\)"),
         (
             (X, Y + 1),
