@@ -27,6 +27,7 @@ from nas_lightning.spaces.cells.drop_path import DropPath
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1
+_OF_LOADING = ("with_normalisation", "runtime")  # options of a network and not of its description
 Passes = Annotated[int, at_least(1), at_most(10_000)]  # far above any published number; a file may say it
 _EXPECTED = f"expected a folder with an {FILE_NAME}, such as outputs/train/<run>/ensemble"
 
@@ -99,7 +100,7 @@ class Ensemble(nn.Module):
         `options` are those of `nas_lightning.load`.
         """
         paths = list(runs)
-        own = {name: value for name, value in options.items() if name != "with_normalisation"}
+        own = {name: value for name, value in options.items() if name not in _OF_LOADING}
         descriptions = [model_file.describe(path, **own) for path in paths]
         members = [model_file.load(path, **options) for path in paths]
         return Ensemble(members, descriptions).eval()

@@ -70,7 +70,8 @@ def _sizes_onnx(image: Image) -> tuple[Image, list[Image]]:
     return odd, [image, _larger(image), (image[0], image[1] + 1, image[2] + 2)]
 
 
-def _read_onnx(path: Path) -> Run:
+def read_onnx(path: Path) -> Run:
+    """What ONNX Runtime computes of that file."""
     session = _onnxruntime().InferenceSession(path, providers=["CPUExecutionProvider"])
     return lambda x: torch.from_numpy(session.run([OUTPUT], {INPUT: x.numpy()})[0])
 
@@ -100,6 +101,6 @@ class _Format(NamedTuple):
 
 
 FORMATS = {
-    ".onnx": _Format(_write_onnx, _read_onnx, _sizes_onnx),
+    ".onnx": _Format(_write_onnx, read_onnx, _sizes_onnx),
     ".pt2": _Format(_write_pt2, _read_pt2, _sizes_pt2),
 }

@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from nas_lightning.errors import InputError
+from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import replacing
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.description import Description, check_same, description, weights_of
@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 FILE_NAME = "model.safetensors"
+Runtime = Literal["torch", "onnx"]
 _KEY = "nas_lightning"
 _EXPECTED = f"expected the folder of a run of train.py, or its {FILE_NAME}"
 
@@ -94,7 +95,9 @@ def check_file(path: str | Path, **own: Any) -> None:
     _check_weights(*_read(path, weights=True, **own), path)
 
 
-def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> nn.Module:
+def load(
+    path: str | Path, *, with_normalisation: bool = False, runtime: Runtime = "torch", **own: Any
+) -> nn.Module:
     """The network of a training run's folder or of a file, ready to be used: in eval mode, on the CPU.
 
     It maps (b, c, h, w) to logits (b, classes) and takes images normalised with the `mean` and `std` of
@@ -102,7 +105,10 @@ def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> n
     A file imports nothing: a space of your own is `space=<its class>` or known by the `folders=[…]` of your
     configuration, operations of your own are `operations=["my_ops.GhostConv"]`, a network of your own is
     `modules=[MyNet]`, or its dotted name in the list.
+    With `runtime="onnx"` ONNX Runtime computes it, several times as fast on a CPU and to predict only.
     """
+    if runtime not in get_args(Runtime):
+        raise InputError(f"expected a runtime ({near_match(runtime, get_args(Runtime))})", got=runtime)
     about, weights = _read(path, weights=True, **own)
     _check_weights(about, weights, path)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
@@ -113,7 +119,14 @@ def load(path: str | Path, *, with_normalisation: bool = False, **own: Any) -> n
     else:  # whose layers may share weights
         network.load_state_dict(weights)
     network.eval()
-    return nn.Sequential(Normalise(about.mean, about.std), network).eval() if with_normalisation else network
+    scaled = (
+        nn.Sequential(Normalise(about.mean, about.std), network).eval() if with_normalisation else network
+    )
+    if runtime == "torch":
+        return scaled
+    from nas_lightning.models.onnx_network import OnnxNetwork  # which exports, by way of this module
+
+    return OnnxNetwork(scaled, about.image).eval()
 
 
 def take_weights_over(network: nn.Module, path: str | Path, classes: Sequence[str], **own: Any) -> bool:

@@ -1,0 +1,39 @@
+"""Images through a derived network: by torch, and by ONNX Runtime as `load(runtime="onnx")` has it.
+
+    python -m nas_lightning.measure.inference [--rounds 20] [--batch 1]
+
+DARTS_V2 with 36 channels and 20 cells on 32×32. Processor time of all threads. Prints torch's over ONNX
+Runtime's.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+from nas_lightning.measure.retrain_step import DARTS_V2
+from nas_lightning.measure.timing import medians, report
+from nas_lightning.models.onnx_network import OnnxNetwork
+from nas_lightning.spaces import DartsSpace
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=1)
+    options = parser.parse_args()
+    space, size = DartsSpace(), {"in_channels": 3, "num_classes": 10, "channels": 36, "cells": 20}
+    network = space.network(space.parse(DARTS_V2), **size).eval().requires_grad_(False)
+    fast = OnnxNetwork(network, (3, 32, 32))
+    x = torch.randn(options.batch, 3, 32, 32)
+    works = {"torch": lambda: network(x), "ONNX Runtime": lambda: fast(x)}
+    seconds = medians(works, options.rounds, warmup=3)
+    report(seconds)
+    print(f"torch / ONNX Runtime: {seconds['torch'] / seconds['ONNX Runtime']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
