@@ -91,6 +91,8 @@ class SearchData(pl.LightningDataModule):
 
     @batch_size.setter
     def batch_size(self, size: int) -> None:
+        if isinstance(self.data, OwnData) and size != self.data.batch_size:
+            self.data.batch_size = size  # raises where it could not be obeyed
         self._batch_size, self._sides, self._valid_count = size, None, None
 
     @property
