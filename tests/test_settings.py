@@ -41,10 +41,13 @@ COUNTS = {  # of which nothing would be left at zero
 }
 POSITIVE = {"lr", "clip", "arch_lr", "epsilon", "tau_start", "tau_end", "tau", "xi", "svgd_lr", "gumbel_tau"}
 ANY_WHOLE_NUMBER = {"seed", "ignore"}  # a label that pixels are left out by is any, such as -1
+OF_COSINES = {"GradientMatching"}  # whose threshold may be what a cosine can be, -1 as well
 
 
-def bad_values(name: str, hint: Any) -> list[Any]:
-    """What a number of that name cannot be."""
+def bad_values(owner: str, name: str, hint: Any) -> list[Any]:
+    """What a number of that name cannot be in what is called `owner`."""
+    if name == "threshold" and owner.rpartition(".")[2] in OF_COSINES:
+        return [-1.5, -(10**9), 1.5, 2, True, *NOT_FINITE]
     signed = name in ANY_WHOLE_NUMBER or "that is finite" in describe(hint)
     bad = [] if signed else [-1, -(10**9)]
     bad += [0] if name in COUNTS | POSITIVE else []
@@ -101,7 +104,7 @@ def test_there_are_as_many_numbers_as_there_were() -> None:
 
 @pytest.mark.parametrize(("owner", "name", "hint"), NUMBERS, ids=[f"{o}.{n}" for o, n, _ in NUMBERS])
 def test_no_number_is_accepted_that_no_run_can_be_made_with(owner: str, name: str, hint: Any) -> None:
-    for value in bad_values(name, hint):
+    for value in bad_values(owner, name, hint):
         with pytest.raises(InputError, match=rf"^expected .*\(in group\.{name}\)$") as refused:
             check_value(name, value, {name: hint}, "group")
         with pytest.raises(InputError, match=rf"^expected .*\.{name}\)$"):
