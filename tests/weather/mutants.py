@@ -58,7 +58,10 @@ class Room(NamedTuple):
 ROOMS = {
     "genotype": Room(["nas_lightning.genotype"], ["tests/test_genotype.py"]),
     "checkpoints": Room(["nas_lightning.callbacks.checkpoints"], ["tests/callbacks/test_checkpoints.py"]),
-    "resume": Room(["nas_lightning.cli.resume"], ["tests/cli/test_resume.py"]),
+    "resume": Room(
+        ["nas_lightning.cli.resume", "nas_lightning.cli.stored"],
+        ["tests/cli/test_resume.py", "tests/cli/test_stored.py"],
+    ),
     "relaxations": Room([f"{ONE_SHOT}.relaxations"], ["tests/strategies/test_relaxations.py"]),
     "samplers": Room(SAMPLERS, ["tests/strategies/oneshot/test_samplers.py"]),
     "kernel": Room(

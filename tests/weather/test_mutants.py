@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests.weather.mutants import (
+    REPOSITORY,
     ROOMS,
     fork,
     functions_of,
@@ -84,3 +85,9 @@ def test_mutants_are_changes_of_what_runs():
     assert len({mutant.text for mutant in found}) == len(found) > 10
     assert all("int | None" in mutant.text and "float | None" in mutant.text for mutant in found)
     assert "return x * 2" in {mutant.now for mutant in found}
+
+
+def test_the_modules_and_tests_of_every_room_are_there():
+    for room in ROOMS.values():
+        assert all(path_of(name).is_file() for name in room.modules)
+        assert all((REPOSITORY / file).is_file() for file in room.tests)
