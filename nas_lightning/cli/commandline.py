@@ -19,7 +19,7 @@ from nas_lightning.cli.composition import check_command
 from nas_lightning.cli.help import help_text
 from nas_lightning.cli.imports import find_plugins, make_importable
 from nas_lightning.cli.resume import check_same_run, find_run, resume_requeued
-from nas_lightning.cli.stored import check_stored_targets
+from nas_lightning.cli.stored_words import check_stored_targets
 from nas_lightning.cli.sweep import sweep_folder
 from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key, parse_flags, strip_dashes
 from nas_lightning.errors import InputError

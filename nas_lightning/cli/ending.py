@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from omegaconf import DictConfig
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.cli.started import Started
+from nas_lightning.cli.job_context import JobContext
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.next_commands import command_to_repeat
 from nas_lightning.models.file import FILE_NAME as MODEL
@@ -25,7 +25,7 @@ def announce(what: str, cfg: DictConfig) -> None:
     print(f"{what}, {count} epoch{'s' * (count != 1)}, seed {cfg.seed} → {short_path(cfg.run)}", flush=True)
 
 
-def show_run(job: Started, facts: RunFacts, following: Mapping[str, str]) -> None:
+def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> None:
     """Write the report and print the end of the run, with what to type next by what it is for."""
     run, genotypes = job.folder, job.folder.genotypes
     report = write_report(

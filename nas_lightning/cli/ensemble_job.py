@@ -13,10 +13,10 @@ import pytorch_lightning as pl
 from omegaconf import DictConfig, OmegaConf, open_dict
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.cli.configured import build, build_data, own_parts
 from nas_lightning.cli.ending import REPEAT, next_lines, select_headline
-from nas_lightning.cli.refusals import preparing
-from nas_lightning.cli.started import Started
+from nas_lightning.cli.factories import build, build_data, own_parts
+from nas_lightning.cli.job_context import JobContext
+from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.cli.train_job import run_training
 from nas_lightning.ensembles.evaluation import check_held_out
 from nas_lightning.ensembles.plans import Member, Plan
@@ -36,9 +36,9 @@ from nas_lightning.text import quote, short_path
 _OWN = ("ensemble", "genotype.index=", "seed=", "resume=", "run=")
 
 
-def run_ensemble(job: Started) -> RunFacts:
+def run_ensemble(job: JobContext) -> RunFacts:
     """Train what there is to train, evaluate."""
-    with preparing():
+    with refuse_in_a_line():
         plan: Plan = build(job.cfg.ensemble)
         data = build_data(job.cfg)
         check_classes(data, "ensembles average the probabilities of")
@@ -52,7 +52,7 @@ def run_ensemble(job: Started) -> RunFacts:
 
 
 @rank_zero_only
-def _conclude(job: Started, plan: Plan, runs: list[Path]) -> RunFacts:
+def _conclude(job: JobContext, plan: Plan, runs: list[Path]) -> RunFacts:
     own = own_parts(job.cfg, job.command.folders)
     device = build(job.cfg.trainer, logger=False).strategy.root_device
     end = conclude(plan, runs, build_data(job.cfg), job.folder.path, job.cfg.seed, device, job.words, own)
@@ -60,7 +60,7 @@ def _conclude(job: Started, plan: Plan, runs: list[Path]) -> RunFacts:
     return end.facts
 
 
-def _show(job: Started, end: Conclusion) -> None:
+def _show(job: JobContext, end: Conclusion) -> None:
     run = job.folder.path
     following = uses_of_ensemble(job.command, run, end.networks, job.images, job.own)
     lines = [table.markdown() + "\n" for table in end.findings.tables]
@@ -71,7 +71,7 @@ def _show(job: Started, end: Conclusion) -> None:
     print("\n".join([*lines, *next_lines(following)]), flush=True)
 
 
-def _with_pool(job: Started, plan: Plan, space: str) -> Started:
+def _with_pool(job: JobContext, plan: Plan, space: str) -> JobContext:
     """The job with the architectures that the plan draws, in a file of the run."""
     cfg, folders = copy.deepcopy(job.cfg), job.command.folders
     if cfg.get("genotype") is not None or cfg.init is not None:
@@ -87,7 +87,7 @@ def _with_pool(job: Started, plan: Plan, space: str) -> Started:
         os.replace(write_genotypes(own, plan.draw(make_space(space, folders=folders))), pool)
     with open_dict(cfg):
         cfg.genotype = {"path": str(pool), "index": 0}
-    return Started(cfg, job.command, job.choices, job.record)
+    return JobContext(cfg, job.command, job.choices, job.record)
 
 
 def _choice(cfg: DictConfig, plan: Plan) -> tuple[int, int]:
@@ -101,12 +101,12 @@ def _choice(cfg: DictConfig, plan: Plan) -> tuple[int, int]:
     return cfg.genotype.index, len(read_genotypes(cfg.genotype.path))
 
 
-def _train_member(job: Started, plan: Plan, member: Member, folder: Path, name: str) -> None:
+def _train_member(job: JobContext, plan: Plan, member: Member, folder: Path, name: str) -> None:
     cfg = _of_member(job.cfg, plan, member, folder)
     command = Command("train", tuple(_member_words(job, plan, cfg)), job.command.folders, job.command.sweep)
     config: Any = OmegaConf.to_container(cfg, resolve=False)
     record = Record(command.words, {**config, "resume": None}, job.record.hydra)
-    own = Started(cfg, command, job.choices, record)
+    own = JobContext(cfg, command, job.choices, record)
     with own.own_folder():
         own.write_record()  # a member can be resumed alone, too
         pl.seed_everything(cfg.seed, workers=True, verbose=False)
@@ -128,7 +128,7 @@ def _of_member(cfg: DictConfig, plan: Plan, member: Member, folder: Path) -> Dic
     return own
 
 
-def _member_words(job: Started, plan: Plan, own: DictConfig) -> list[str]:
+def _member_words(job: JobContext, plan: Plan, own: DictConfig) -> list[str]:
     """What would have been typed, had the member been trained alone."""
     given = [f"seed={own.seed}"]
     if plan.space is not None:
@@ -141,7 +141,7 @@ def _member_words(job: Started, plan: Plan, own: DictConfig) -> list[str]:
     return [*job.command.without(*replaced), *given]
 
 
-def _show_member(name: str, job: Started, facts: RunFacts, following: Mapping[str, str]) -> None:
+def _show_member(name: str, job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> None:
     numbers = ", ".join(f"{key} {value:.4g}" for key, value in select_headline(facts.metrics).items())
     report = write_report(job.folder.path, following=following)
     print(f"{name}: {numbers}; report {short_path(report)}\n", flush=True)

@@ -18,9 +18,9 @@ from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
+from nas_lightning.cli.job_context import JobContext, started_job
 from nas_lightning.cli.places import check_places
-from nas_lightning.cli.started import Started, started_job
-from nas_lightning.cli.stored import own_words
+from nas_lightning.cli.stored_words import own_words
 from nas_lightning.cli.sweep import go_on_with_job
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.errors import DivergenceError, InputError, describe_system_error, original_message
@@ -57,7 +57,7 @@ def run_job(cfg: DictConfig) -> float | None:
         return _run(job, log) if done is None else done.metrics.get(cfg.objective)
 
 
-def _run(job: Started, log: ScreenLog) -> float | None:
+def _run(job: JobContext, log: ScreenLog) -> float | None:
     start = time.monotonic()
     try:
         facts = _work(job)
@@ -82,7 +82,7 @@ def _run(job: Started, log: ScreenLog) -> float | None:
     return facts.metrics.get(job.cfg.objective)
 
 
-def _work(job: Started) -> RunFacts:
+def _work(job: JobContext) -> RunFacts:
     cfg = job.cfg
     missing = sorted(OmegaConf.missing_keys(cfg))
     if missing:
@@ -109,14 +109,14 @@ def _user_error(error: Exception) -> str | None:
     return None
 
 
-def _keep_traceback(job: Started, error: Exception) -> str:
+def _keep_traceback(job: JobContext, error: Exception) -> str:
     """An unexpected error of a sweep's job: its traceback in a file, its last line for the table."""
     path = job.folder.error
     path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} (see {path})"
 
 
-def _fail(job: Started, message: str, seconds: float) -> RunFacts:
+def _fail(job: JobContext, message: str, seconds: float) -> RunFacts:
     """The summary of a job that failed; one that had ended before keeps its own."""
     print(f"error: {message}", file=sys.stderr)
     kind = _KINDS[job.command.script]
@@ -127,12 +127,12 @@ def _fail(job: Started, message: str, seconds: float) -> RunFacts:
 
 
 @rank_zero_only
-def _finish(job: Started, facts: RunFacts) -> None:
+def _finish(job: JobContext, facts: RunFacts) -> None:
     job.folder.finish(facts)
 
 
 @rank_zero_only
-def _say_how_to_go_on(job: Started, log: ScreenLog) -> None:
+def _say_how_to_go_on(job: JobContext, log: ScreenLog) -> None:
     if job.command.sweep:  # which says how all its jobs go on
         return
     _withdraw(job, log)
@@ -142,7 +142,7 @@ def _say_how_to_go_on(job: Started, log: ScreenLog) -> None:
 
 
 @rank_zero_only
-def _withdraw(job: Started, log: ScreenLog | None) -> None:
+def _withdraw(job: JobContext, log: ScreenLog | None) -> None:
     """Leave no trace of a start that has come to nothing, but for the log of an error that is ours."""
     if job.cfg.resume is None and job.folder.path.is_dir() and not job.folder.has_work:
         if log is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from nas_lightning.cli.stored import places
+from nas_lightning.cli.stored_words import places
 from nas_lightning.errors import InputError
 from nas_lightning.files import check_writable
 

@@ -23,7 +23,7 @@ _LIBRARIES = "site-packages"
 
 
 @contextmanager
-def preparing(where: str | None = None) -> Iterator[None]:
+def refuse_in_a_line(where: str | None = None) -> Iterator[None]:
     """While something is built from settings: a library's refusal is an `InputError` that says where."""
     try:
         yield

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from nas_lightning.cli.composer import Composer, words_of
 from nas_lightning.cli.composition import compose_checked
 from nas_lightning.cli.settings_of_0_1 import record_of_today
-from nas_lightning.cli.stored import check_folders, check_stored, own_words
+from nas_lightning.cli.stored_words import check_folders, check_stored, own_words
 from nas_lightning.errors import InputError
 from nas_lightning.files import check_links
 from nas_lightning.runs.folder import RunFolder, is_requeued

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from nas_lightning.callbacks.stopwatch import Stopwatch
-from nas_lightning.cli.configured import build_trainer, checkpoint, factory_of, searched_parts
 from nas_lightning.cli.ending import announce, show_run
-from nas_lightning.cli.refusals import preparing
-from nas_lightning.cli.started import Started
+from nas_lightning.cli.factories import build_trainer, checkpoint, factory_of, searched_parts
+from nas_lightning.cli.job_context import JobContext
+from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.jobs.next_commands import command_to_train
 from nas_lightning.jobs.search import build_strategy, search
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.tracking import publish
 
 
-def run_search(job: Started) -> RunFacts:
+def run_search(job: JobContext) -> RunFacts:
     """Search as it is configured."""
     cfg, stopwatch = job.cfg, Stopwatch()
-    with preparing():
+    with refuse_in_a_line():
         parts = searched_parts(cfg)
         parts.check_network()
         strategy = build_strategy(factory_of(cfg.strategy), parts)

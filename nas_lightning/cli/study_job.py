@@ -8,9 +8,9 @@ from pathlib import Path
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from nas_lightning.cli.configured import searched_parts
-from nas_lightning.cli.refusals import preparing
-from nas_lightning.cli.started import Started
+from nas_lightning.cli.factories import searched_parts
+from nas_lightning.cli.job_context import JobContext
+from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.parts import Parts
@@ -23,14 +23,14 @@ from nas_lightning.studies.base import Study
 from nas_lightning.text import short_path
 
 
-def run_study(job: Started) -> RunFacts:
+def run_study(job: JobContext) -> RunFacts:
     """Answer the question that is configured."""
     cfg, start = job.cfg, time.monotonic()
     if cfg.get("study") is None:
         options = ", ".join(groups(job.command.folders)["study"])
         raise InputError(f"expected a study: study=<one of {options}> (--help says what each is)")
     name = job.choices["study"]
-    with preparing():
+    with refuse_in_a_line():
         parts = searched_parts(cfg)
         question = _question(cfg, parts)
         named = named_parts(question, parts)

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from nas_lightning.cli.composer import record_of
 from nas_lightning.cli.composition import parse
 from nas_lightning.cli.resume import check_same, kept_settings, record_to_resume
-from nas_lightning.cli.stored import own_words
+from nas_lightning.cli.stored_words import own_words
 from nas_lightning.cli.words import folder_key
 from nas_lightning.errors import InputError
 from nas_lightning.runs.command import Command
@@ -25,7 +25,7 @@ from nas_lightning.runs.record import Record, look_up
 from nas_lightning.text import quote, short_path
 
 if TYPE_CHECKING:
-    from nas_lightning.cli.started import Started
+    from nas_lightning.cli.job_context import JobContext
     from nas_lightning.runs.facts import RunFacts
 
 _KEY = folder_key(sweep=True)
@@ -92,7 +92,7 @@ def _swept(words: Sequence[str]) -> list[str]:
     return [str(one.input_line).lstrip("+") for one in parse(words) if one.is_sweep_override()]
 
 
-def go_on_with_job(job: Started) -> RunFacts | None:
+def go_on_with_job(job: JobContext) -> RunFacts | None:
     """What a job of a sweep has come to before; else it goes on with what its folder has, if anything."""
     if not job.folder.has_record:
         return None

@@ -9,7 +9,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.callbacks.stopwatch import Stopwatch
-from nas_lightning.cli.configured import (
+from nas_lightning.cli.ending import announce, show_run
+from nas_lightning.cli.factories import (
     build,
     build_data,
     build_trainer,
@@ -19,9 +20,8 @@ from nas_lightning.cli.configured import (
     recipe_of,
     sizes_of,
 )
-from nas_lightning.cli.ending import announce, show_run
-from nas_lightning.cli.refusals import preparing
-from nas_lightning.cli.started import Started
+from nas_lightning.cli.job_context import JobContext
+from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype, read_genotypes
@@ -42,11 +42,11 @@ Folders = tuple[Path, ...]
 
 
 def run_training(
-    job: Started, show: Callable[[Started, RunFacts, Mapping[str, str]], None] = show_run
+    job: JobContext, show: Callable[[JobContext, RunFacts, Mapping[str, str]], None] = show_run
 ) -> RunFacts:
     """Train as it is configured."""
     cfg, stopwatch = job.cfg, Stopwatch()
-    with preparing():
+    with refuse_in_a_line():
         _check_genotype(job)
         genotype, space, sizes = configured_architecture(cfg, job.command.folders)
         sizes = sizes_of(space.network, sizes, "network")
@@ -76,7 +76,7 @@ def _origin(cfg: DictConfig, training: Training, data: ImageData | OwnData) -> s
     return f", from {short_path(cfg.init)}{classifier}"
 
 
-def _check_genotype(job: Started) -> None:
+def _check_genotype(job: JobContext) -> None:
     """Raise for what the chosen genotype's yaml does not have."""
     choice = job.choices.get("genotype")
     if job.cfg.get("genotype") is None or choice in (None, "null"):

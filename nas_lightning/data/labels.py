@@ -96,7 +96,7 @@ def labels_of(dataset: Any) -> Tensor | None:
     return None
 
 
-def classes_told(owners: Sequence[Any]) -> int | None:
+def declared_classes(owners: Sequence[Any]) -> int | None:
     """How many classes these objects say there are, or have labels of at hand; None where none does."""
     for owner in owners:
         count = getattr(owner, "num_classes", None)

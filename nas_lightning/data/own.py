@@ -14,7 +14,7 @@ from nas_lightning.data.batches import Batch, Reader, check_images
 from nas_lightning.data.evaluation import SharedBatches
 from nas_lightning.data.given import Given, GivenModule, Loaded
 from nas_lightning.data.given_parts import GivenParts
-from nas_lightning.data.labels import Classes, Targets, class_names_of, classes_told
+from nas_lightning.data.labels import Classes, Targets, class_names_of, declared_classes
 from nas_lightning.data.loaders import EpochLoader
 from nas_lightning.data.streams import PairedStreams, Stream
 from nas_lightning.errors import InputError
@@ -113,7 +113,7 @@ class OwnData(pl.LightningDataModule):
     @property
     def num_classes(self) -> int:
         if self._num_classes is None:
-            told = classes_told(self.given.owners()) if self.meaning.of_classes else None
+            told = declared_classes(self.given.owners()) if self.meaning.of_classes else None
             self._num_classes = len(self._classes or ()) or told
         if self._num_classes is None:  # nobody says it
             self._source = ", as the first batch has; num_classes=… says how many"

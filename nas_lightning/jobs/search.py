@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from nas_lightning.cost.counts import cost
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.jobs.measured import check_steps, last_metrics, stopwatch_of
+from nas_lightning.jobs.measurements import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts, parameters
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder

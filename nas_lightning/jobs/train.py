@@ -15,7 +15,7 @@ from nas_lightning.cost.counts import Cost, cost
 from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.jobs.measured import check_steps, last_metrics, stopwatch_of
+from nas_lightning.jobs.measurements import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.models.description import Description, materialise
 from nas_lightning.models.file import FILE_NAME as MODEL

@@ -21,7 +21,7 @@ import pytorch_lightning as pl
 import torch
 from hydra import compose, initialize_config_module
 
-from nas_lightning.cli.configured import factory_of, searched_parts
+from nas_lightning.cli.factories import factory_of, searched_parts
 from nas_lightning.errors import InputError
 from nas_lightning.measure.fitting import quiet_trainer
 from nas_lightning.runs.repetitions import mean_with_deviation

@@ -85,7 +85,7 @@ def draws(search: OneShot) -> range:
 def weight_step(search: OneShot, batch: SearchBatch) -> None:
     """The gradients of a step of the weights."""
     with torch.no_grad():
-        paths = [search.perturbed(relaxed, batch) for relaxed in search.paths()]
+        paths = [search.perturb(relaxed, batch) for relaxed in search.paths()]
     for relaxed in paths:
         search.weight_gradients(batch, relaxed)
 

@@ -59,7 +59,7 @@ def main() -> None:
             weights = roll(relaxed.weights, shift)
         sampled = active if relaxed.active is None else roll(relaxed.active, shift)
         value = F.cross_entropy(supernet(x, weights, sampled), y)
-        return strategy.regularised(value) if arch else value
+        return strategy.add_penalties(value) if arch else value
 
     def shifts(strategy: OneShot) -> Iterator[int]:
         """One for DARTS, else as many as there are operations, all from the same draw."""

@@ -124,7 +124,7 @@ def load(
     )
     if runtime == "torch":
         return scaled
-    from nas_lightning.models.onnx_network import OnnxNetwork  # which exports, by way of this module
+    from nas_lightning.models.onnx_network import OnnxNetwork
 
     return OnnxNetwork(scaled, about.image).eval()
 

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.models.export import export
 from nas_lightning.models.export_formats import Image, read_onnx
+from nas_lightning.models.exporter import export
 
 
 class OnnxNetwork(nn.Module):

@@ -109,6 +109,6 @@ def read_facts(record: RunRecord, seconds: float | None = None) -> Iterator[tupl
         yield "took", duration(spent)
     if "error" in record.facts:
         yield "error", record.facts["error"]
-    if record.finished:
-        yield "finished", record.finished
+    if record.end_time:
+        yield "finished", record.end_time
     yield from record.versions.items()

@@ -42,19 +42,19 @@ class RunRecord:
         return {**_read_facts(self.run / SUMMARY), **_read_facts(self.run / FILE_NAME)}
 
     @cached_property
-    def started(self) -> Record:
+    def start_record(self) -> Record:
         """How it was started; empty where that is damaged or not known."""
         return read_start(self.run)
 
     @property
     def config(self) -> Mapping[str, Any]:
         """The composed configuration."""
-        return self.started.config
+        return self.start_record.config
 
     @property
     def choices(self) -> Mapping[str, Any]:
         """What was chosen of each group of options."""
-        return self.started.choices
+        return self.start_record.choices
 
     @cached_property
     def kind(self) -> str:
@@ -63,7 +63,7 @@ class RunRecord:
             kind = RunFacts.from_dict(self.facts).kind
             return kind if kind in KINDS else "training"
         has_weights = (self.run / HISTORY_FILE).is_file()
-        return self.started.kind or ("search" if has_weights else "training")
+        return self.start_record.kind or ("search" if has_weights else "training")
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -84,7 +84,7 @@ class RunRecord:
         return [str(notation) for notation in notations] if isinstance(notations, list) else []
 
     @property
-    def finished(self) -> str:
+    def end_time(self) -> str:
         """When, to the minute; empty where the run has not ended."""
         ends = [path for path in (self.run / FILE_NAME, self.run / SUMMARY) if path.is_file()]
         if not self.facts:

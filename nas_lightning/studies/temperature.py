@@ -189,4 +189,4 @@ class Temperature(Study):
         seed = 1_000_003 * self.seed + trial
         logits = {name: alpha.detach().cpu().double() / tau for name, alpha in strategy.arch.items()}
         generator = torch.Generator().manual_seed(seed)
-        return list(sampling.tried(valid, strategy.distribution, logits, generator, seed))
+        return list(sampling.judge_sets(valid, strategy.distribution, logits, generator, seed))

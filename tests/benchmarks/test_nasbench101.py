@@ -21,7 +21,7 @@ from tests.benchmarks.tfrecords import checksum, evaluation, framed, metrics, re
 SPACE = NasBench101()
 
 
-def drawn(count: int) -> list[Genotype]:
+def draw_weights(count: int) -> list[Genotype]:
     """Modules of different names."""
     generator = torch.Generator().manual_seed(0)
     found = {}
@@ -54,7 +54,7 @@ def lines(genotypes, lengths=(108,), runs=3) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def genotypes():
-    return drawn(6)
+    return draw_weights(6)
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_spaces(table):
 
 def test_a_module_that_the_table_does_not_have(table, genotypes):
     known = {SPACE.hash(genotype) for genotype in genotypes}
-    other = next(g for g in drawn(40) if SPACE.hash(g) not in known)
+    other = next(g for g in draw_weights(40) if SPACE.hash(g) not in known)
     with pytest.raises(InputError, match="expected a module of the table's 6"):
         TabularNasBench101(table).query(other)
 

@@ -14,20 +14,20 @@ from nas_lightning.spaces import DartsSpace, NasBench201
 SPACE = NasBench201()
 
 
-def drawn(count, seed=0):
+def draw_weights(count, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return [SPACE.sample(generator) for _ in range(count)]
 
 
 def test_the_strings_are_those_of_the_space():
     assert len(all_notations()) == ARCHITECTURES == 15_625
-    assert all(SPACE.notation(genotype) in all_notations() for genotype in drawn(20))
+    assert all(SPACE.notation(genotype) in all_notations() for genotype in draw_weights(20))
 
 
 def test_query_rank_and_best_against_the_lines(whole, lines):
     benchmark = TabularNasBench201(whole)
     by_arch = {row[0]: [float(value) for value in row[1:]] for row in lines}
-    for genotype in drawn(5):
+    for genotype in draw_weights(5):
         entry = benchmark.query(genotype)
         values = by_arch[SPACE.notation(genotype)]
         assert list(entry.test.values()) == values
@@ -42,11 +42,11 @@ def test_query_rank_and_best_against_the_lines(whole, lines):
 
 def test_equals_share_the_better_rank(table, lines):
     benchmark = TabularNasBench201(table([[row[0], *["50"] * 3] for row in lines]))
-    assert {benchmark.rank(genotype) for genotype in drawn(5)} == {1}
+    assert {benchmark.rank(genotype) for genotype in draw_weights(5)} == {1}
 
 
 def test_the_data_set_is_what_defaults_refer_to(whole):
-    genotype = drawn(1)[0]
+    genotype = draw_weights(1)[0]
     other = TabularNasBench201(whole, "imagenet16-120")
     assert other.describe(genotype)["true_accuracy"] == other.query(genotype).test["imagenet16-120"] / 100
     for call in (lambda: TabularNasBench201(whole, "cifar"), lambda: other.rank(genotype, "svhn")):
@@ -59,7 +59,7 @@ def test_a_validation_objective_reads_no_test_column(validated):
     benchmark = TabularNasBench201(validated)
     objective, oracle = ValidationAccuracy(benchmark), OracleAccuracy(benchmark)
     short = ValidationAccuracy(benchmark, epochs=12)
-    genotypes = drawn(5)
+    genotypes = draw_weights(5)
     tests = [benchmark.query(genotype).test["cifar10"] for genotype in genotypes]
     assert [oracle(genotype) for genotype in genotypes] == tests
     for name in ("cifar10", "cifar100", "imagenet16-120"):

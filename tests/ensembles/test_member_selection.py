@@ -32,9 +32,9 @@ def test_a_network_that_diverged_is_not_taken():
 
 
 def test_the_seed_decides_what_is_drawn_and_a_larger_pool_goes_on():
-    def drawn(pool, seed):
+    def draw_weights(pool, seed):
         return RandomPool("nasbench201", pool=pool, seed=seed).draw(NasBench201())
 
-    assert drawn(8, 0)[:5] == drawn(5, 0)
-    assert not set(drawn(8, 0)) & set(drawn(8, 1))
-    assert len(set(drawn(20, 0))) == 20
+    assert draw_weights(8, 0)[:5] == draw_weights(5, 0)
+    assert not set(draw_weights(8, 0)) & set(draw_weights(8, 1))
+    assert len(set(draw_weights(20, 0))) == 20

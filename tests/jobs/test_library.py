@@ -97,7 +97,7 @@ def test_a_study_is_given_what_it_names(tmp_path):
 def test_a_stopwatch_of_the_users_own_counts(tmp_path):
     """Seconds are those of a run's all starts, which the callback keeps in the checkpoint."""
     from nas_lightning.callbacks.stopwatch import Stopwatch
-    from nas_lightning.jobs.measured import stopwatch_of
+    from nas_lightning.jobs.measurements import stopwatch_of
 
     own = Stopwatch()
     watched = pl.Trainer(max_epochs=1, callbacks=[own], accelerator="cpu", **QUIET)

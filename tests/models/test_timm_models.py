@@ -24,18 +24,18 @@ MODELS = {
 }
 
 
-def sampled(name):
+def sample_path(name):
     return MODELS[name][0].sample(torch.Generator().manual_seed(0))
 
 
 def model_of(name, **options):
-    return timm.create_model(name, genotype=sampled(name), **{**MODELS[name][1], **options})
+    return timm.create_model(name, genotype=sample_path(name), **{**MODELS[name][1], **options})
 
 
 def network_of(name, num_classes=10, **sizes):
     space, size, _ = MODELS[name]
     network = space.network(
-        sampled(name), in_channels=3, num_classes=num_classes, **{"auxiliary": False, **size, **sizes}
+        sample_path(name), in_channels=3, num_classes=num_classes, **{"auxiliary": False, **size, **sizes}
     )
     network(torch.randn(8, 3, 16, 16))
     return network.eval()
@@ -47,7 +47,7 @@ def run(tmp_path):
     network = network_of("nas_nasbench201", num_classes=3)
     space, sizes, _ = MODELS["nas_nasbench201"]
     known = {"image": (3, 16, 16), "classes": "abc", "mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
-    save(network, tmp_path / "model.safetensors", space, sampled("nas_nasbench201"), sizes, **known)
+    save(network, tmp_path / "model.safetensors", space, sample_path("nas_nasbench201"), sizes, **known)
     return tmp_path, network
 
 

@@ -26,7 +26,7 @@ from nas_lightning.spaces import DartsSpace, NasBench201
 SPACES = {"darts": DartsSpace(), "nasbench201": NasBench201()}
 
 
-def sampled(space, count):
+def sample_path(space, count):
     generator = torch.Generator().manual_seed(1)
     return [SPACES[space].sample(generator) for _ in range(count)]
 
@@ -88,7 +88,7 @@ def labels(axes):
 
 @pytest.mark.parametrize("space", SPACES)
 def test_fifty_random_genotypes_are_readable(space):
-    for genotype in sampled(space, 50):
+    for genotype in sample_path(space, 50):
         assert_readable(draw_genotype(genotype))
 
 
@@ -100,7 +100,7 @@ def test_all_published_cells_are_readable(shared_data):
 
 
 def test_overlaps_would_be_noticed():
-    figure = draw_genotype(sampled("darts", 1)[0])
+    figure = draw_genotype(sample_path("darts", 1)[0])
     first, second = [
         text for text in figure.axes[0].texts if "×" in text.get_text() or text.get_text() == "skip"
     ][:2]
@@ -111,7 +111,7 @@ def test_overlaps_would_be_noticed():
 
 @pytest.mark.parametrize("space", SPACES)
 def test_every_operation_and_node_is_drawn_once(space):
-    for genotype in sampled(space, 10):
+    for genotype in sample_path(space, 10):
         figure = draw_genotype(genotype)
         for axes, (_, cell) in zip(figure.axes, genotype, strict=True):
             shown = labels(axes)
@@ -257,7 +257,7 @@ def test_last_value_of_an_epoch_counts():
 
 
 def test_files_repeat_byte_for_byte_also_from_threads(tmp_path):
-    genotype = sampled("darts", 1)[0]
+    genotype = sample_path("darts", 1)[0]
     first = save(draw_genotype(genotype), tmp_path / "a" / "cells.v1")
     assert [path.name for path in first] == ["cells.v1.svg", "cells.v1.png"]
 

@@ -112,4 +112,4 @@ def modules_with(text: str) -> set[str]:
 
 
 def test_hydra_is_asked_in_one_place():
-    assert modules_with("HydraConfig.get") == {"cli/started.py"}
+    assert modules_with("HydraConfig.get") == {"cli/job_context.py"}

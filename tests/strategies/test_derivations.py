@@ -16,7 +16,7 @@ from nas_lightning.spaces import DartsSpace, Mlp, NasBench201
 from nas_lightning.strategies import Darts, PRDarts, Pruning, RandomWS, Shapley, ZeroCost
 from nas_lightning.strategies.derivation.pruning import prune, raised_loss, without_least
 from nas_lightning.strategies.derivation.shapley import all_players, coalition, shapley_values
-from nas_lightning.strategies.derivation.zero_cost import WeighedSupernet, initialised
+from nas_lightning.strategies.derivation.zero_cost import WeighedSupernet, initialise_weights
 from tests.strategies.test_perturbation import Rigged, images
 
 KINDS = [Pruning(valid_batches=1), Shapley(orders=1), ZeroCost()]
@@ -172,7 +172,7 @@ def test_the_metric_decides_each_edge(data):
     space = NasBench201()
     strategy = Darts(space, space.supernet(in_channels=1, num_classes=3, channels=2, cells=1))
     (genotype,) = ZeroCost(seed=3)(strategy, data)
-    fresh = initialised(strategy.supernet, 3)
+    fresh = initialise_weights(strategy.supernet, 3)
     weights = {"cell": torch.full((6, 5), 0.2)}
     rows = torch.randperm(6, generator=torch.Generator().manual_seed(3 * 1_000_003)).tolist()
     (batch,) = data.train_batches(1)
@@ -191,7 +191,7 @@ def test_of_several_orders_the_best_genotype_counts(data):
     space = NasBench201()
     strategy = Darts(space, space.supernet(in_channels=1, num_classes=3, channels=2, cells=1))
     singles = {ZeroCost(orders=n, seed=1)(strategy, data)[0] for n in (1, 2)}
-    network, (batch,) = initialised(strategy.supernet, 1), data.train_batches(1)
+    network, (batch,) = initialise_weights(strategy.supernet, 1), data.train_batches(1)
 
     def worth(genotype):
         return float(Naswot()(WeighedSupernet(network, space.one_hot(genotype)), batch))

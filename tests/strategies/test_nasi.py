@@ -50,7 +50,7 @@ def toy(cell_space, trainer):
     return make
 
 
-def drawn(generator, tau=1.0):
+def draw_weights(generator, tau=1.0):
     """The sample that comes next, by the definition: G = −ln(−ln u), one-hot of the largest, its softmax."""
     noise = uniform_noise(torch.zeros(6, 5), generator)
     gumbel = -(-noise.log()).log()
@@ -66,7 +66,7 @@ def through_softmax(soft, v, tau=1.0):
 @pytest.mark.parametrize(("mu", "nu", "tau"), [(2.0, 1.0, 1.0), (2.0, 1e6, 1.0), (0.5, 0.01, 3.0)])
 def test_a_sample_s_gradient_by_hand(toy, mu, nu, tau):
     strategy, c = toy(mu=mu, nu=nu, tau=tau)
-    hard, soft = drawn(strategy.generator.clone_state(), tau)
+    hard, soft = draw_weights(strategy.generator.clone_state(), tau)
     (G,), values = strategy.sample_gradient(*BATCH)
     s = (hard * c).sum()
     slope = 1 - mu if s**2 > nu else 1.0
@@ -156,7 +156,7 @@ def test_all_samples_are_taken_at_the_start(fitted):
 def test_fixed_nu_is_the_mean_over_random_architectures(toy):
     strategy, c = toy(nu_samples=7)
     generator = strategy.generator.clone_state()
-    expected = sum(float((drawn(generator)[0] * c).sum() ** 2) for _ in range(7)) / 7
+    expected = sum(float((draw_weights(generator)[0] * c).sum() ** 2) for _ in range(7)) / 7
     assert strategy.mean_trace(*BATCH) == pytest.approx(expected)
 
 
@@ -240,7 +240,7 @@ def test_only_the_sampled_operation_where_that_is_asked_for(cell_space, supernet
         strategy.double().trainer = trainer(1)
         x = torch.randn(4, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         y = torch.tensor([0, 1, 2, 0])
-        hard, soft = (part.double() for part in drawn(strategy.generator.clone_state()))
+        hard, soft = (part.double() for part in draw_weights(strategy.generator.clone_state()))
         (G,), values = strategy.sample_gradient(x, y)
         found[computed] = G, float(values["trace"])
     weights = {"cell": hard.clone().requires_grad_()}

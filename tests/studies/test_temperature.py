@@ -58,7 +58,7 @@ def test_what_is_selected_within_a_budget(parts, sampler):
     for count, numbers in enumerate(found, 1):
         generator = torch.Generator().manual_seed(1)
         tried = list(
-            replace(sampling, rounds=count).tried(
+            replace(sampling, rounds=count).judge_sets(
                 valid, strategy.distribution, strategy.logits(), generator, 1
             )
         )

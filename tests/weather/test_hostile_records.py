@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from nas_lightning.cli.composer import Composer
 from nas_lightning.cli.composition import FAILURES
-from nas_lightning.cli.stored import check_stored
+from nas_lightning.cli.stored_words import check_stored
 from nas_lightning.errors import InputError
 from nas_lightning.options import config_folder
 from nas_lightning.runs.record import read_record

@@ -27,7 +27,7 @@ class Belief(NamedTuple):
         noise: σ.
 
     >>> prior = Belief.before(features=1, noise=1.0)
-    >>> after = prior.given(np.array([[1.0]]), np.array([3.0]))  # half of the way from 0 to 3
+    >>> after = prior.condition(np.array([[1.0]]), np.array([3.0]))  # half of the way from 0 to 3
     >>> after.mean, after.covariance
     (array([1.5]), array([[0.5]]))
     """
@@ -41,7 +41,7 @@ class Belief(NamedTuple):
         """The prior."""
         return cls(np.zeros(features), np.eye(features), noise)
 
-    def given(self, rows: Array, z: Array) -> Belief:
+    def condition(self, rows: Array, z: Array) -> Belief:
         """The belief after measurements z (n,) of rows (n, features)."""
         gain, spread = self._gain(rows)
         mean = self.mean + gain @ (z - rows @ self.mean)
@@ -63,7 +63,7 @@ def left_out(prior: Belief, rows: Array, z: Array) -> Array:
     errors = np.empty(len(z))
     for i in range(len(z)):
         others = np.arange(len(z)) != i
-        mean, deviation = prior.given(rows[others], z[others]).predict(rows[i : i + 1])
+        mean, deviation = prior.condition(rows[others], z[others]).predict(rows[i : i + 1])
         errors[i] = (z[i] - mean[0]) / deviation[0]
     return errors
 
@@ -86,5 +86,5 @@ def best_rows(rows: Array, count: int, noise: float) -> list[int]:
         fall /= np.einsum("nf,nf->n", reached, rows) + noise**2
         fall[chosen] = -1.0
         chosen.append(int(fall.argmax()))
-        belief = belief.given(rows[chosen[-1:]], np.zeros(1))  # of what value, changes no variance
+        belief = belief.condition(rows[chosen[-1:]], np.zeros(1))  # of what value, changes no variance
     return chosen

@@ -88,7 +88,7 @@ class Regression:
         logs = np.log(ms)
         self.mean, self.scale = float(logs.mean()), max(float(logs.std()), 1e-6)
         z, before = (logs - self.mean) / self.scale, Belief.before(rows.shape[1], noise)
-        self.belief = before.given(rows, z)
+        self.belief = before.condition(rows, z)
         squares = np.square(left_out(before, rows, z)).sum()
         self.widening = float(np.sqrt((DEGREES + squares) / (DEGREES + len(z))))
 

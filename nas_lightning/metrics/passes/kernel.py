@@ -62,7 +62,7 @@ def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor])
     sum_ = _Sum(rows, calls, len(cotangents), logits)
     for number, cotangent in enumerate(cotangents):
         calls.backward(logits, cotangent, partial(sum_.note_gradient, number))
-    _check_reached(logits, sum_.unreached())
+    _check_reached(logits, sum_.list_unreached())
     return sum_.finish()
 
 
@@ -142,7 +142,7 @@ class _Sum:
                     if not any(id(other) in self.users for _, other in user.parameters()):
                         del self.gradients[id(user)]
 
-    def unreached(self) -> list[tuple[Call, str]]:
+    def list_unreached(self) -> list[tuple[Call, str]]:
         """A call and the name of each parameter that no pass has come to."""
         return [users[0] for users in self.users.values() if not self._reached(users)]
 

@@ -79,7 +79,7 @@ class ActivationSpace(SearchSpace):
         skips = [None if self.skip_rows else False] * (len(self.rows) - 1)
         backbone = LayeredBackbone(candidates, skips, in_channels, width, side)
         supernet = Supernet(backbone, num_classes)
-        backbone.drawn(supernet.head)
+        backbone.draw_weights(supernet.head)
         return supernet
 
     @checked
@@ -98,7 +98,7 @@ class ActivationSpace(SearchSpace):
         candidates = [[name] for name in activations]
         backbone = LayeredBackbone(candidates, skips, in_channels, width, side, parametrisation)
         network = Network(backbone, num_classes)
-        backbone.drawn(network.head)
+        backbone.draw_weights(network.head)
         return network
 
     def decisions(self, genotype: Genotype) -> tuple[list[str], list[bool]]:

@@ -109,13 +109,13 @@ class LayeredBackbone(Backbone):
         sizes = [in_channels * side**2, *[width] * (len(activations) - 1)]
         scale = math.sqrt(2 / width) if self.ntk else 1.0
         self.layers = nn.ModuleList(
-            Layer(row, self.drawn(nn.Linear(size, width, bias=False)), names, skip, scale)
+            Layer(row, self.draw_weights(nn.Linear(size, width, bias=False)), names, skip, scale)
             for row, (size, names, skip) in enumerate(zip(sizes, activations, [False, *skips], strict=True))
         )
         self.widths = [width] * len(activations)
         self.auxiliary_at = 0
 
-    def drawn(self, linear: nn.Linear) -> nn.Linear:
+    def draw_weights(self, linear: nn.Linear) -> nn.Linear:
         """The layer, its weights at the scale of the parametrisation; the head's as well."""
         nn.init.normal_(linear.weight, std=1.0 if self.ntk else linear.in_features**-0.5)
         return linear

@@ -10,7 +10,7 @@ from torch import Tensor
 from nas_lightning.spaces.cells.graph import Mixture
 
 
-def weighted(mixture: Mixture, row: int, candidate: Callable[[int], Tensor]) -> dict[int, Tensor]:
+def weigh_candidates(mixture: Mixture, row: int, candidate: Callable[[int], Tensor]) -> dict[int, Tensor]:
     """w[row, c] · candidate(c) by column c, for the active candidates; nothing is computed of the others."""
     active = [column for column, chosen in enumerate(mixture.active[row]) if chosen]
     if mixture.weights is None:
@@ -25,7 +25,7 @@ def weighted_sum(mixture: Mixture, row: int, candidate: Callable[[int], Tensor],
     >>> weighted_sum(mixture, 0, lambda column: torch.ones(1) + column, torch.ones(1))
     tensor([0.5000])
     """
-    first, *others = weighted(mixture, row, candidate).values() or [torch.zeros_like(like)]
+    first, *others = weigh_candidates(mixture, row, candidate).values() or [torch.zeros_like(like)]
     for term in others:
         first = first + term
     return first

@@ -166,7 +166,7 @@ class _Run:
             else:
                 total = _add(total, weighted(self.graph.ops[item.key], self.input(item), weight), None)
         if total is None:
-            total = torch.zeros_like(self.strided(self.through(0), 0))
+            total = torch.zeros_like(self.read_strided(self.through(0), 0))
         if self.graph.partial == 1:
             return total
         return channel_shuffle(torch.cat([total, self.bypass(target)], dim=1), self.graph.partial)
@@ -201,7 +201,7 @@ class _Run:
         total: Tensor | None = None
         for source, row in self.graph.edges[target]:
             node = self.nodes[source]
-            rest = self.strided(node[:, node.shape[1] // self.graph.partial :], source)
+            rest = self.read_strided(node[:, node.shape[1] // self.graph.partial :], source)
             columns = [column for column, active in enumerate(self.mixture.active[row]) if active]
             if columns:
                 total = _add(total, rest, self.row_sum(row, columns, rest))
@@ -216,7 +216,7 @@ class _Run:
             return torch.stack([self.mixture.weights[row][column] for column in columns]).sum()
         return None if len(columns) == 1 else like.new_tensor(len(columns))
 
-    def strided(self, x: Tensor, source: int) -> Tensor:
+    def read_strided(self, x: Tensor, source: int) -> Tensor:
         return x if self.graph.strides[source] == 1 else F.max_pool2d(x, 2, ceil_mode=True)
 
 

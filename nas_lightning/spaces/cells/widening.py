@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 
-def widened(weight: Tensor, shape: Sequence[int], generator: torch.Generator) -> Tensor:
+def widen(weight: Tensor, shape: Sequence[int], generator: torch.Generator) -> Tensor:
     """The weight with these sizes.
 
     >>> widened(torch.tensor([5.0, 7.0]), (3,), torch.Generator().manual_seed(0))
@@ -44,7 +44,7 @@ def adopt(wide: nn.Module, narrow: nn.Module, generator: torch.Generator) -> nn.
     """The wide module with the parameters of the narrow one, widened in place: optimisers go on with them."""
     sizes = {name: parameter.shape for name, parameter in wide.named_parameters()}
     for name, parameter in narrow.named_parameters():
-        resize(parameter, widened(parameter.data, sizes[name], generator))
+        resize(parameter, widen(parameter.data, sizes[name], generator))
         owner, _, leaf = name.rpartition(".")
         setattr(wide.get_submodule(owner), leaf, parameter)
     return wide.train(narrow.training)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.cells.choices import weighted, weighted_sum
+from nas_lightning.spaces.cells.choices import weigh_candidates, weighted_sum
 from nas_lightning.spaces.cells.graph import Candidates, Mixture, Mixtures
 from nas_lightning.spaces.nasbench101.network import STACKS, vertex_op
 from nas_lightning.spaces.network import Backbone
@@ -53,7 +53,7 @@ class ChoiceCell(Candidates):
         for index, group in enumerate(self.parents):
             read = self._read(x, blocks, None if group is None else mixtures[group])
             blocks.append(self._computed(index, read, mixtures[OPERATIONS]))
-        returned = weighted(mixtures[OUTPUT], 0, lambda column: self._node(x, blocks, column))
+        returned = weigh_candidates(mixtures[OUTPUT], 0, lambda column: self._node(x, blocks, column))
         zeros = torch.zeros_like(blocks[0])
         return torch.cat([returned.get(column, zeros) for column in range(len(blocks) + 1)], dim=1)
 

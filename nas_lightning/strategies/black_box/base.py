@@ -26,9 +26,9 @@ from nas_lightning.data.search import check_search_data
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
+from nas_lightning.objectives.evaluation_time import OutOfTimeError, check_timed, evaluate_timed
 from nas_lightning.objectives.log_ranks import log_ranks
 from nas_lightning.objectives.short_training import Evaluator, ShortTraining, build_objective
-from nas_lightning.objectives.timed import OutOfTimeError, check_timed, evaluate_timed
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.base import Strategy
@@ -141,7 +141,7 @@ class BlackBox(Strategy):
         pairs = zip(notations, genotypes, strict=True)
         new = {notation: genotype for notation, genotype in pairs if notation not in self.scored}
         if new:
-            found = self.timed("scoring", lambda: self.measure(list(new.values())))
+            found = self.spend("scoring", lambda: self.measure(list(new.values())))
             self.scored.update(zip(new, found, strict=True))
             self._check_agreement()
         return [self.scored[notation] for notation in notations]
@@ -151,7 +151,7 @@ class BlackBox(Strategy):
         objective, notation = self.objective, self.space.notation(genotype)
         assert objective is not None
         if notation not in self.evaluated:
-            value, seconds = self._told(lambda: evaluate_timed(objective, genotype))
+            value, seconds = self._do_first(lambda: evaluate_timed(objective, genotype))
             if self.seconds is not None and self.spent["evaluating"] + seconds > self.seconds:
                 raise OutOfTimeError
             self.spent["evaluating"] += seconds
@@ -196,7 +196,7 @@ class BlackBox(Strategy):
         first = list(self.scored)[: self.agreement]
         path = None if self.pool is None else self.pool.with_stem(f"{self.pool.stem}_second")
         genotypes = [self.space.parse(notation) for notation in first]
-        again = self.timed("scoring", lambda: self._score_pool(genotypes, drawn, path, self.seed + 1))
+        again = self.spend("scoring", lambda: self._score_pool(genotypes, drawn, path, self.seed + 1))
         self.self_correlations = self_correlations([self.scored[notation] for notation in first], again)
         warn_of_noise(self.self_correlations, len(first))
 
@@ -208,16 +208,16 @@ class BlackBox(Strategy):
     def _on_device(self, genotype: Genotype) -> nn.Module:
         return _built(self.network, self.device, genotype)
 
-    def _told(self, work: Callable[[], T]) -> T:
+    def _do_first(self, work: Callable[[], T]) -> T:
         """What the work comes to, done by the first process."""
         result = work() if self.trainer.is_global_zero else None
         return self.trainer.strategy.broadcast(result)  # type: ignore[return-value]
 
-    def timed(self, what: str, work: Callable[[], T]) -> T:
+    def spend(self, what: str, work: Callable[[], T]) -> T:
         """The same, and the seconds of the first process."""
         start = monotonic()
-        result = self._told(work)
-        self.spent[what] += self._told(lambda: monotonic() - start)
+        result = self._do_first(work)
+        self.spent[what] += self._do_first(lambda: monotonic() - start)
         return result
 
     # What a checkpoint keeps

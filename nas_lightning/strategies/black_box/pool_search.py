@@ -80,7 +80,7 @@ class PoolSearch(BlackBox):
             return drawn
         new = [genotype for genotype in drawn if genotype not in self.sizes]
         if new:
-            self.sizes.update(zip(new, self.timed("scoring", lambda: self._count(new)), strict=True))
+            self.sizes.update(zip(new, self.spend("scoring", lambda: self._count(new)), strict=True))
         order = sorted(drawn, key=lambda genotype: -self.sizes[genotype])
         return order[: math.ceil(self.keep * len(drawn))]
 

@@ -68,7 +68,7 @@ def start(weights: Tensor, group: Group) -> Tensor:
     """The weights without the zero operation, equal where nothing else has any: (edges, ops)."""
     real = without_none(weights, group)
     empty = real.sum(dim=1, keepdim=True) == 0
-    return normalised(real.where(~empty, without_none(torch.ones_like(weights), group)), weights)
+    return normalise_rows(real.where(~empty, without_none(torch.ones_like(weights), group)), weights)
 
 
 def raised_loss(supernet: Supernet, weights: Matrices, batches: Sequence[Batch]) -> Matrices:
@@ -91,10 +91,10 @@ def without_least(weights: Tensor, raises: Tensor) -> Tensor:
     least = raises.where(weights > 0, torch.inf).argmin(dim=1, keepdim=True)
     more = (weights > 0).sum(dim=1, keepdim=True) > 1
     kept = torch.where(more, weights.scatter(1, least, 0.0), weights)
-    return normalised(kept, weights)
+    return normalise_rows(kept, weights)
 
 
-def normalised(kept: Tensor, before: Tensor) -> Tensor:
+def normalise_rows(kept: Tensor, before: Tensor) -> Tensor:
     """The rows that are kept with the sums that they had: (edges, ops)."""
     total = kept.sum(dim=1, keepdim=True)
     share = before.sum(dim=1, keepdim=True) / total.where(total > 0, 1.0)

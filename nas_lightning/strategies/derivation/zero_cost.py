@@ -65,7 +65,7 @@ class ZeroCost(Derivation):
     def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
         supernet, weights = strategy.supernet, weights_at_the_end(strategy)
         if self.untrained:
-            supernet, weights = initialised(supernet, self.seed), equal_weights(strategy.space)
+            supernet, weights = initialise_weights(supernet, self.seed), equal_weights(strategy.space)
         (batch,) = place_batches(supernet, data.train_batches(1))
         found: list[tuple[float, Genotype]] = []
         for order in range(self.orders):
@@ -116,7 +116,7 @@ class WeighedSupernet(nn.Module):
         return self.supernet(x, self.weights)
 
 
-def initialised(supernet: Supernet, seed: int) -> Supernet:
+def initialise_weights(supernet: Supernet, seed: int) -> Supernet:
     """A copy of the supernet as it may be before training."""
     fresh = deepcopy(supernet)
     with torch.random.fork_rng(devices=[]):

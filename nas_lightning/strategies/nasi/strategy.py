@@ -183,14 +183,14 @@ class Nasi(Strategy):
     def step_batch(self, batch: Batch) -> Batch:
         """The mini-batch of a step, with the inputs and labels that the options ask for."""
         if not self.fixed_batch:
-            return self.replaced(batch, self.generator)
+            return self.replace_batch(batch, self.generator)
         if self._batch is None:
             x, y = self.data.train_batches(self.trainer.world_size, self.seed)[self.global_rank]
             fixed = x.to(self.device, batch[0].dtype), y.to(self.device)
-            self._batch = self.replaced(fixed, torch.Generator().manual_seed(self.seed))
+            self._batch = self.replace_batch(fixed, torch.Generator().manual_seed(self.seed))
         return self._batch
 
-    def replaced(self, batch: Batch, generator: torch.Generator) -> Batch:
+    def replace_batch(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Inputs and labels, true or drawn; every process draws for all of them and keeps its own part."""
         x, y = batch
         processes, rank = self.trainer.world_size, self.global_rank

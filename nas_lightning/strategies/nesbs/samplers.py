@@ -60,7 +60,7 @@ class Sampling:
     svgd_momentum: Share = 0.9
     svgd_bandwidth: PositiveFloat | None = None
 
-    def tried(
+    def judge_sets(
         self,
         judge: InheritedWeights,
         distribution: Architectures,
@@ -76,7 +76,7 @@ class Sampling:
 
             def set_of(delta: float) -> list[Genotype]:
                 start = relaxed.start(self.size, generator)
-                return set_of_particles(space, relaxed, self.moved(start, relaxed, delta))
+                return set_of_particles(space, relaxed, self.move_particles(start, relaxed, delta))
 
             yield from rounds_by_delta(judge, set_of, self.rounds, self.delta, seed)
         elif self.sampler == "nes_rs":
@@ -87,7 +87,7 @@ class Sampling:
             for _ in range(self.rounds):
                 yield judge.judge(set_of_draws(space, draw, self.size, p))
 
-    def moved(self, particles: Tensor, relaxed: RelaxedArchitectures, delta: float) -> Tensor:
+    def move_particles(self, particles: Tensor, relaxed: RelaxedArchitectures, delta: float) -> Tensor:
         """The particles where SVGD-RD takes them."""
         return svgd_rd(
             particles,

@@ -19,7 +19,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.nesbs.posterior import Architectures
 from nas_lightning.strategies.oneshot.relaxations import entropy, uniform_noise
-from nas_lightning.strategies.oneshot.values import Relaxed, SearchBatch
+from nas_lightning.strategies.oneshot.values import RelaxedWeights, SearchBatch
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
 from nas_lightning.tasks.multi_class import check_classes
 from nas_lightning.training.gradients import accumulate, constant, gradients
@@ -126,26 +126,26 @@ class PosteriorTraining(WeightSharing):
     ) -> None:
         """One step of α down the negative ELBO, divided by m."""
         for batch in batches:
-            relaxed = self.sampled()
+            relaxed = self.sample_path()
             if self.computed == "all":
-                relaxed = Relaxed(relaxed.weights)
+                relaxed = RelaxedWeights(relaxed.weights)
             with constant(self.weight_list):
                 loss = self.loss("valid", batch["valid"], relaxed) + self.kl() / self.images
                 accumulate(self.arch_list, gradients(loss, self.arch_list), 1 / len(batches))
         optimizer.step()
         optimizer.zero_grad()
 
-    def relax(self) -> Relaxed:
+    def relax(self) -> RelaxedWeights:
         if self.best_response:
-            return self.sampled()
+            return self.sample_path()
         path = self.space.one_hot(self.space.sample(self.generator))
-        return Relaxed({name: matrix.to(self.device) for name, matrix in path.items()})
+        return RelaxedWeights({name: matrix.to(self.device) for name, matrix in path.items()})
 
-    def sampled(self) -> Relaxed:
+    def sample_path(self) -> RelaxedWeights:
         """An architecture drawn from the posterior, whose weights pass gradients to α."""
         noise = {name: uniform_noise(alpha, self.generator) for name, alpha in self.arch.items()}
         weights = self.distribution.sample(self.logits(), noise, self.gumbel_tau)
-        return Relaxed(weights, {name: matrix.detach() > 0.5 for name, matrix in weights.items()})
+        return RelaxedWeights(weights, {name: matrix.detach() > 0.5 for name, matrix in weights.items()})
 
     def logits(self) -> dict[str, Tensor]:
         """α/τ."""

@@ -113,7 +113,7 @@ class Nesbs(PosteriorTraining):
         batches = self.data.valid_batches(count * world)[self.global_rank :: world]
         judge = InheritedWeights(self.space, self.supernet, batches, average)
         logits = {name: alpha.detach().cpu().double() for name, alpha in self.logits().items()}
-        tried = self.sampling.tried(judge, self.distribution, logits, generator, self.seed)
+        tried = self.sampling.judge_sets(judge, self.distribution, logits, generator, self.seed)
         self.rounds_done = list(tried)
 
     # Hooks

@@ -12,7 +12,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet, Weights
 from nas_lightning.strategies.oneshot.composition import Composition
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
-from nas_lightning.strategies.oneshot.values import Arch, Epoch, Noise, Relaxed, SearchBatch
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Noise, RelaxedWeights, SearchBatch
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
 from nas_lightning.training.gradients import constant, gradients
 
@@ -59,7 +59,7 @@ class ArchParameters(WeightSharing):
         noise = self.parts.sampler.draw(self.by_name, self.space, self.generator)
         return {name: [matrix.to(self.device) for matrix in drawn] for name, drawn in noise.items()}
 
-    def relax(self, noise: Noise | None = None) -> Relaxed:
+    def relax(self, noise: Noise | None = None) -> RelaxedWeights:
         """The architecture weights of one step, for these random numbers or for new ones."""
         noise = self.draw() if noise is None else noise
         arch, groups = self.by_name, self.space.groups
@@ -68,33 +68,33 @@ class ArchParameters(WeightSharing):
             relaxed = connection.apply(relaxed, arch, self.epoch, groups)
         return relaxed
 
-    def paths(self) -> list[Relaxed]:
+    def paths(self) -> list[RelaxedWeights]:
         return [self.relax(noise) for noise in self.parts.sampler.paths(self.draw())]
 
-    def perturbed(self, relaxed: Relaxed, batch: SearchBatch) -> Relaxed:
+    def perturb(self, relaxed: RelaxedWeights, batch: SearchBatch) -> RelaxedWeights:
         perturbation = self.parts.perturbation
         if perturbation is None:
             return relaxed
 
         def slope(weights: Weights) -> Weights:
-            return self._slope(Relaxed(weights, relaxed.active), batch)
+            return self._slope(RelaxedWeights(weights, relaxed.active), batch)
 
         noise = {name: uniform_noise(matrix, self.generator) for name, matrix in relaxed.weights.items()}
         weights = perturbation.apply(relaxed.weights, noise, self.epoch, self.parts.sampler, slope)
-        return Relaxed(weights, relaxed.active)
+        return RelaxedWeights(weights, relaxed.active)
 
-    def _slope(self, relaxed: Relaxed, batch: SearchBatch) -> Weights:
+    def _slope(self, relaxed: RelaxedWeights, batch: SearchBatch) -> Weights:
         """∂L_train/∂w of the architecture's weights, zero for those that it does not reach."""
         moving = {name: nn.Parameter(matrix.clone()) for name, matrix in relaxed.weights.items()}
         with torch.enable_grad(), constant(self.weight_list):
-            loss = self.cross_entropy(batch["train"], Relaxed(moving, relaxed.active))[0]
+            loss = self.cross_entropy(batch["train"], RelaxedWeights(moving, relaxed.active))[0]
             slopes = gradients(loss, list(moving.values()))
         return {
             name: torch.zeros_like(matrix) if slope is None else slope
             for (name, matrix), slope in zip(moving.items(), slopes, strict=True)
         }
 
-    def regularised(self, loss: Tensor) -> Tensor:
+    def add_penalties(self, loss: Tensor) -> Tensor:
         """The loss with the terms of all regularisers, which share what they are computed from."""
         extra = self.regularisation()
         return loss if extra is None else loss + extra

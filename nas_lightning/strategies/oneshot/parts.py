@@ -22,13 +22,13 @@ from nas_lightning.objectives.inherited import Batch, Judgement
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.supernet import Supernet, Weights
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
-from nas_lightning.strategies.oneshot.search import Search, Trained
+from nas_lightning.strategies.oneshot.search import Search, TrainedSupernet
 from nas_lightning.strategies.oneshot.values import (
     Arch,
     Epoch,
     Groups,
     Noise,
-    Relaxed,
+    RelaxedWeights,
     SearchBatch,
 )
 from nas_lightning.training.gradients import Gradients, accumulate
@@ -99,17 +99,17 @@ class Sampler(Part, ABC):
             if name in space.groups
         }
 
-    def relax(self, arch: Arch, noise: Noise, epoch: Epoch, groups: Groups) -> Relaxed:
+    def relax(self, arch: Arch, noise: Noise, epoch: Epoch, groups: Groups) -> RelaxedWeights:
         """The weights of all groups."""
         weights = {name: self.weights(arch[name], noise[name], epoch, groups[name]) for name in groups}
         active = {name: matrix.detach() > 0 for name, matrix in weights.items()} if self.sparse else None
-        return Relaxed(weights, active)
+        return RelaxedWeights(weights, active)
 
     def paths(self, noise: Noise) -> list[Noise]:
         """The numbers of each path that one step of the weights trains; their gradients add up."""
         return [noise]
 
-    def projected(self, beta: Tensor, group: Group) -> Tensor:
+    def project(self, beta: Tensor, group: Group) -> Tensor:
         """The parameters after a step, where they may not lie everywhere."""
         return beta
 
@@ -130,7 +130,7 @@ class Connection(Part, ABC):
         return {}
 
     @abstractmethod
-    def apply(self, relaxed: Relaxed, arch: Arch, epoch: Epoch, groups: Groups) -> Relaxed:
+    def apply(self, relaxed: RelaxedWeights, arch: Arch, epoch: Epoch, groups: Groups) -> RelaxedWeights:
         """The weights of a step."""
 
     stages: tuple[int, ...] = ()
@@ -176,7 +176,9 @@ class WeightRegulariser(Term, ABC):
     """A term of the loss that a step of the supernet's weights descends."""
 
     @abstractmethod
-    def gradients(self, search: Trained, batch: Batch, relaxed: Relaxed, epoch: Epoch) -> Gradients | None:
+    def gradients(
+        self, search: TrainedSupernet, batch: Batch, relaxed: RelaxedWeights, epoch: Epoch
+    ) -> Gradients | None:
         """∇_θ of its value on a training batch; None: it has none in this epoch."""
 
 

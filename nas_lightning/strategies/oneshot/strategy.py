@@ -151,7 +151,7 @@ class OneShot(WeightTerms):
         optimizer.zero_grad()
         with torch.no_grad():
             for name, group in self.space.groups.items():
-                self.arch[name].copy_(self.parts.sampler.projected(self.arch[name], group))
+                self.arch[name].copy_(self.parts.sampler.project(self.arch[name], group))
 
     def configure_optimizers(self) -> list[Optimizer]:
         optimizers = super().configure_optimizers()

@@ -20,7 +20,7 @@ Noise = Mapping[str, Sequence[Tensor]]
 SearchBatch = Mapping[str, Batch]  # "train", "valid"
 
 
-class Relaxed(NamedTuple):
+class RelaxedWeights(NamedTuple):
     """What a step's supernet is called with.
 
     Args:

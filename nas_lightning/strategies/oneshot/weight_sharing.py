@@ -24,7 +24,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.oneshot.relaxations import entropy
-from nas_lightning.strategies.oneshot.values import Relaxed, SearchBatch
+from nas_lightning.strategies.oneshot.values import RelaxedWeights, SearchBatch
 from nas_lightning.strategies.trainer_options import check_trainer
 from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.epoch_means import EpochMeans
@@ -117,7 +117,7 @@ class WeightSharing(Strategy):
         return cls(space, supernet, **options)
 
     @abstractmethod
-    def relax(self) -> Relaxed:
+    def relax(self) -> RelaxedWeights:
         """The architecture weights of one step."""
 
     def epoch_metrics(self) -> Mapping[str, float | Tensor]:
@@ -138,20 +138,20 @@ class WeightSharing(Strategy):
         """Clip and descend the gradient of L_train(w, β) for w."""
         for batch in batches:
             with torch.no_grad():
-                paths = [self.perturbed(relaxed, batch) for relaxed in self.paths()]
+                paths = [self.perturb(relaxed, batch) for relaxed in self.paths()]
             for relaxed in paths:
                 accumulate(self.weight_list, self.weight_gradients(batch, relaxed), 1 / len(batches))
         self.descend()
 
-    def weight_gradients(self, batch: SearchBatch, relaxed: Relaxed) -> Gradients:
+    def weight_gradients(self, batch: SearchBatch, relaxed: RelaxedWeights) -> Gradients:
         """∇_w of what a step of the weights descends, for one path and batch."""
         return gradients(self.loss("train", batch["train"], relaxed), self.weight_list)
 
-    def paths(self) -> list[Relaxed]:
+    def paths(self) -> list[RelaxedWeights]:
         """What one step of the weights trains; the gradients of several add up."""
         return [self.relax()]
 
-    def perturbed(self, relaxed: Relaxed, batch: SearchBatch) -> Relaxed:
+    def perturb(self, relaxed: RelaxedWeights, batch: SearchBatch) -> RelaxedWeights:
         """The weights that the supernet is trained at on a batch."""
         return relaxed
 
@@ -167,12 +167,12 @@ class WeightSharing(Strategy):
         found = self.optimizers()
         return found[index] if isinstance(found, list) else found
 
-    def cross_entropy(self, batch: Batch, relaxed: Relaxed) -> tuple[Tensor, Tensor]:
+    def cross_entropy(self, batch: Batch, relaxed: RelaxedWeights) -> tuple[Tensor, Tensor]:
         """The task's loss and the logits of a batch."""
         logits = self.supernet(batch[0], relaxed.weights, relaxed.active)
         return task_of(self.supernet).loss(logits, batch[1]), logits
 
-    def loss(self, side: str, batch: Batch, relaxed: Relaxed) -> Tensor:
+    def loss(self, side: str, batch: Batch, relaxed: RelaxedWeights) -> Tensor:
         """The loss of a batch, counted with its accuracy for its side of the epoch."""
         loss, logits = self.cross_entropy(batch, relaxed)
         self.epoch_scores[side].update(loss.detach() * len(logits), logits.detach(), batch[1], len(logits))

@@ -13,7 +13,7 @@ from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.arch_parameters import ArchParameters
 from nas_lightning.strategies.oneshot.arch_steps.unrolled import VirtualStep
 from nas_lightning.strategies.oneshot.freezing.matching import cosine
-from nas_lightning.strategies.oneshot.values import Learning, Relaxed, SearchBatch
+from nas_lightning.strategies.oneshot.values import Learning, RelaxedWeights, SearchBatch
 from nas_lightning.training.gradients import Gradients, gradients
 
 _PARTIAL = "partial"  # in a checkpoint
@@ -67,13 +67,13 @@ class WeightTerms(ArchParameters):
         if partial in stages and partial != backbone.partial:
             backbone.widen(partial, torch.Generator())
 
-    def weight_gradients(self, batch: SearchBatch, relaxed: Relaxed) -> Gradients:
+    def weight_gradients(self, batch: SearchBatch, relaxed: RelaxedWeights) -> Gradients:
         found = super().weight_gradients(batch, relaxed)
         for part in self.parts.weight_terms:
-            found = added(found, part.gradients(self, batch["train"], relaxed, self.epoch))
+            found = add_gradients(found, part.gradients(self, batch["train"], relaxed, self.epoch))
         if self.operations is not None and not bool(self.operations.frozen.all()):
             loss = self.cross_entropy(batch["valid"], relaxed)[0]
-            self.validated = added(self.validated, gradients(loss, self.weight_list))
+            self.validated = add_gradients(self.validated, gradients(loss, self.weight_list))
         return found
 
     def descend(self) -> None:
@@ -143,7 +143,7 @@ class OperationWeights(nn.Module):
         return [weight for op, frozen in pairs if frozen for weight in op]
 
 
-def added(one: Gradients, two: Gradients | None) -> Gradients:
+def add_gradients(one: Gradients, two: Gradients | None) -> Gradients:
     """The sum of two gradients for the same weights, of which either may have nothing."""
     if not one or two is None:
         return two or one

@@ -24,16 +24,16 @@ def textbook(rows, z, noise):
 
 @pytest.mark.parametrize("noise", [0.05, 1.0])
 def test_the_belief_is_the_textbooks(rows, z, noise):
-    belief = Belief.before(4, noise).given(rows, z)
+    belief = Belief.before(4, noise).condition(rows, z)
     mean, covariance = textbook(rows, z, noise)
     np.testing.assert_allclose(belief.mean, mean, atol=1e-10)
     np.testing.assert_allclose(belief.covariance, covariance, atol=1e-10)
 
 
 def test_measurements_can_come_one_after_another(rows, z):
-    together, belief = Belief.before(4, 0.3).given(rows, z), Belief.before(4, 0.3)
+    together, belief = Belief.before(4, 0.3).condition(rows, z), Belief.before(4, 0.3)
     for row, value in zip(rows, z, strict=True):
-        belief = belief.given(row[None], np.array([value]))
+        belief = belief.condition(row[None], np.array([value]))
     np.testing.assert_allclose(belief.mean, together.mean, atol=1e-10)
     np.testing.assert_allclose(belief.covariance, together.covariance, atol=1e-10)
 
@@ -44,7 +44,7 @@ def test_predictions_are_right_as_often_as_they_say():
     for _ in range(400):
         rows, w = random.normal(size=(15, 5)), random.normal(size=5)
         z = rows @ w + 0.4 * random.normal(size=15)
-        mean, deviation = Belief.before(5, 0.4).given(rows[:5], z[:5]).predict(rows[5:])
+        mean, deviation = Belief.before(5, 0.4).condition(rows[:5], z[:5]).predict(rows[5:])
         inside.append(np.abs(z[5:] - mean) < deviation)
     assert np.mean(inside) == pytest.approx(0.683, abs=0.03)
 

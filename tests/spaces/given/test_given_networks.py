@@ -9,7 +9,7 @@ from torch import nn
 
 import nas_lightning
 from nas_lightning.models.description import description, materialise
-from nas_lightning.models.export import export
+from nas_lightning.models.exporter import export
 from nas_lightning.models.file import describe, save, take_weights_over
 from nas_lightning.spaces import OwnNetwork, TimmNetwork, TorchvisionNetwork, make_space
 from nas_lightning.training.logits import check_forward, freeze_unused, training_logits

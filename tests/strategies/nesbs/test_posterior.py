@@ -125,7 +125,7 @@ def test_gradients_are_those_of_the_soft_samples(logits, generator):
     assert bool((found[:, 0] == 0).all())  # an edge that is left out has no parameter
 
 
-def projected(likelihood):
+def project(likelihood):
     """arg min_α KL(p_α ‖ p(·|D)) for log p(D|A) = Σ_i ℓ_i[A_i]: the posterior itself, p_i = softmax ℓ_i."""
     return {name: matrix.softmax(dim=1) for name, matrix in likelihood.items()}
 
@@ -143,7 +143,7 @@ def test_the_optimum_of_the_objective_is_the_posterior(cell_space, logits, gener
         loss.backward()
         optimizer.step()
     found = distribution.probabilities(alpha)["cell"].detach()
-    torch.testing.assert_close(found, projected(likelihood)["cell"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, project(likelihood)["cell"], rtol=0, atol=1e-5)
 
 
 def test_the_optimum_by_samples(cell_space, logits, generator):

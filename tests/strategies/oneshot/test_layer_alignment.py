@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import LayerAlignment, OneShot
 from nas_lightning.strategies.oneshot.regularisers.layer_alignment import alignment, alignment_slopes
-from nas_lightning.strategies.oneshot.values import Epoch, Relaxed
+from nas_lightning.strategies.oneshot.values import Epoch, RelaxedWeights
 
 LAST = Epoch(1, 2)
 PATH = "|nor_conv_3x3~0|+|nor_conv_1x1~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_3x3~1|nor_conv_3x3~2|"
@@ -58,7 +58,7 @@ def test_the_gradient_is_that_of_differentiating_twice(space, path, request, sup
     if path:
         genotype = space.parse(PATH) if space.name == "nasbench201" else space.sample(generator)
         weights = {n: m.double() for n, m in space.one_hot(genotype).items()}
-        relaxed = Relaxed(weights)
+        relaxed = RelaxedWeights(weights)
     weights = {name: matrix.detach() for name, matrix in relaxed.weights.items()}
     active = {name: matrix != 0 for name, matrix in weights.items()}
     cells = [{n: m.clone().requires_grad_() for n, m in weights.items()} for _ in range(3)]
@@ -100,7 +100,7 @@ def test_steps_of_the_weights_add_it(cell_space, supernet, generator):
     search = OneShot(cell_space, supernet(cell_space, channels=4), regulariser=[LayerAlignment()]).double()
     search.epoch = LAST
     batch = {"train": images(generator)}
-    relaxed = Relaxed({name: w.detach() for name, w in search.relax().weights.items()})
+    relaxed = RelaxedWeights({name: w.detach() for name, w in search.relax().weights.items()})
     both = search.weight_gradients(batch, relaxed)
     plain = torch.autograd.grad(search.cross_entropy(batch["train"], relaxed)[0], search.weight_list)
     extra = search.parts.weight_terms[0].gradients(search, batch["train"], relaxed, LAST)

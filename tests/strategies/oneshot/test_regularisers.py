@@ -58,5 +58,5 @@ def test_terms_add_up_in_an_architecture_step(generator):
     alone = OneShot(space, supernet, sampler=Dirichlet(), regulariser=[Anchor(1.5)])
     torch.testing.assert_close(search.regularisation(), alone.regularisation())
     loss = torch.tensor(2.0)
-    assert torch.equal(search.regularised(loss), loss + search.regularisation())
-    assert OneShot(space, supernet).regularised(loss) is loss
+    assert torch.equal(search.add_penalties(loss), loss + search.regularisation())
+    assert OneShot(space, supernet).add_penalties(loss) is loss

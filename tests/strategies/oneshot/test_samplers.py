@@ -226,7 +226,7 @@ def softmax(row):
     return [math.exp(value) / total for value in row]
 
 
-def drawn(sampler, beta, generator):
+def draw_weights(sampler, beta, generator):
     return sampler.draw({"cell": beta}, PLAIN, generator)["cell"]
 
 
@@ -235,7 +235,7 @@ def test_what_a_sampler_says_of_itself_is_what_it_does(sampler, generator):
     beta = parameters(generator)
     if sampler.on_simplex:
         beta = torch.softmax(beta, dim=1)
-    noises = [drawn(sampler, beta, generator) for _ in range(40)]
+    noises = [draw_weights(sampler, beta, generator) for _ in range(40)]
     weights = [sampler.weights(beta, noise, START, GROUP) for noise in noises]
     assert {len(noise) for noise in noises} == {sampler.noises}
     assert (len({str(w > 0) for w in weights}) > 1) is sampler.varies
@@ -282,7 +282,7 @@ def test_rows_of_many_matrices_are_rows(sampler, generator):
 def test_each_matrix_of_noise_matters(sampler, generator):
     """Parameters that differ, or that are so large that all gates are open and only ties are left."""
     betas = parameters(generator, 0.1), torch.full(GROUP.shape, 50.0, dtype=torch.float64)
-    noise = drawn(sampler, betas[0], generator)
+    noise = draw_weights(sampler, betas[0], generator)
     for number in range(len(noise)):
         others = [uniform_noise(betas[0], generator) for _ in range(9)]
         changed = [[*noise[:number], other, *noise[number + 1 :]] for other in [noise[number], *others]]
@@ -329,7 +329,7 @@ def test_a_skip_is_clipped_where_nothing_else_may_be_chosen(ops, generator):
     weights = sampler.weights(alpha, [], START, group)
     torch.testing.assert_close(weights[:, ops.index("skip_connect")], alpha[:, 0])
     torch.testing.assert_close(weights[:, ops.index("none")], 1 - alpha[:, 0])
-    assert sampler.projected(torch.tensor([[-0.5], [0.5], [1.5]]), group).tolist() == [[0.0], [0.5], [1.0]]
+    assert sampler.project(torch.tensor([[-0.5], [0.5], [1.5]]), group).tolist() == [[0.0], [0.5], [1.0]]
     assert not sampler.decays(group)
 
 
@@ -340,7 +340,7 @@ def test_a_skip_among_others_is_one_of_a_softmax(generator):
         beta = 3 * torch.randn(3, len(ops), generator=generator)
         assert sampler.decays(group)
         assert sampler.initial(group, generator).shape == (3, len(ops))
-        assert torch.equal(sampler.projected(beta, group), beta)
+        assert torch.equal(sampler.project(beta, group), beta)
         expected = torch.tensor([softmax(row) for row in beta.tolist()])
         torch.testing.assert_close(sampler.weights(beta, [], START, group), expected)
 

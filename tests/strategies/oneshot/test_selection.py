@@ -7,7 +7,7 @@ from torch import nn
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces import DartsSpace, Mlp, NasBench1Shot1, NasBench201
 from nas_lightning.strategies.oneshot.selection.candidates import RandomCandidates
-from nas_lightning.strategies.oneshot.selection.evolution import InheritedEvolution, crossed
+from nas_lightning.strategies.oneshot.selection.evolution import InheritedEvolution, cross_over
 
 SPACES = [NasBench201(), DartsSpace(nodes=3), NasBench1Shot1(2), Mlp(layers=4)]
 
@@ -55,13 +55,13 @@ def test_evolution_finds_what_a_random_search_of_its_size_does_not():
 def test_a_child_takes_each_decision_from_a_parent(space, generator):
     for _ in range(20):
         one, two = space.sample(generator), space.sample(generator)
-        child = crossed(space, one, two, generator)
+        child = cross_over(space, one, two, generator)
         assert isinstance(child, Genotype)
         space.check(child)
         a, b, c = (space.one_hot(g) for g in (one, two, child))
         for name in a:
             assert bool(((c[name] > 0) <= ((a[name] + b[name]) > 0)).all())
-    assert crossed(space, one, one, generator) == one
+    assert cross_over(space, one, one, generator) == one
 
 
 def test_children_are_of_both_parents():
@@ -71,7 +71,7 @@ def test_children_are_of_both_parents():
     )
     share = torch.zeros(6)
     for _ in range(400):
-        share += torch.tensor([float(op == "none") for op in crossed(space, one, two, draw).ops])
+        share += torch.tensor([float(op == "none") for op in cross_over(space, one, two, draw).ops])
     assert bool(((share / 400 - 0.5).abs() < 0.1).all())
 
 

@@ -7,7 +7,7 @@ import torch
 
 from nas_lightning.strategies import OneShot
 from nas_lightning.strategies.oneshot.perturbations.adversarial import Adversarial
-from nas_lightning.strategies.oneshot.perturbations.random import RandomNoise, projected
+from nas_lightning.strategies.oneshot.perturbations.random import RandomNoise, project
 from nas_lightning.strategies.oneshot.samplers.sigmoid import Sigmoid
 from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
 from nas_lightning.strategies.oneshot.values import Epoch
@@ -23,7 +23,7 @@ def shares(generator, rows=4, ops=5):
 def test_projected_weights_are_what_the_samplers_are(generator, sampler):
     weights = torch.randn(50, 5, generator=generator, dtype=torch.float64)
     weights[0] = -1.0  # nothing is left of this row
-    found = projected(weights, sampler)
+    found = project(weights, sampler)
     assert 0 <= float(found.min()) <= float(found.max()) <= 1
     if sampler.shares:
         torch.testing.assert_close(found.sum(dim=-1), torch.ones(50, dtype=torch.float64))
@@ -59,7 +59,7 @@ def test_the_adversary_raises_the_supernets_loss(cell_space, supernet, generator
     x = torch.randn(8, 1, 8, 8, generator=generator, dtype=torch.float64)
     batch = {"train": (x, torch.arange(8) % 3)}
     plain = strategy.relax()
-    worse = strategy.perturbed(type(plain)({"cell": plain.weights["cell"].detach()}), batch)
+    worse = strategy.perturb(type(plain)({"cell": plain.weights["cell"].detach()}), batch)
     before, after = (float(strategy.cross_entropy(batch["train"], r)[0].detach()) for r in (plain, worse))
     assert after > before + 1e-3
     assert all(weight.grad is None and weight.requires_grad for weight in strategy.weight_list)

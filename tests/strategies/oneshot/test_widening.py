@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.cells.widening import resize, widened
+from nas_lightning.spaces.cells.widening import resize, widen
 from nas_lightning.strategies import EdgeWeights, OneShot, Widening
 from nas_lightning.strategies.oneshot.values import Epoch
 from tests.strategies.conftest import build_search, quiet_trainer
@@ -16,7 +16,7 @@ GROWING = "drnas partial=widening strategy.partial.stages=[4,2,1] supernet.chann
 
 def test_a_widened_weight_has_the_old_one_and_copies_of_its_channels(generator):
     weight = torch.randn(2, 3, 1, 1, generator=generator)
-    wide = widened(weight, (4, 6, 1, 1), generator)
+    wide = widen(weight, (4, 6, 1, 1), generator)
     assert torch.equal(wide[:2, :3], weight)
     rows = [[bool(torch.equal(wide[i, :3], weight[j])) for j in range(2)] for i in range(4)]
     assert all(any(row) for row in rows)

@@ -26,4 +26,4 @@ class FirstOrder(ArchStep):
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
         with constant(search.weight_list):
             loss = search.loss("valid", batch["valid"], search.relax())
-            return gradients(search.regularised(loss), search.arch_list)
+            return gradients(search.add_penalties(loss), search.arch_list)

@@ -32,7 +32,7 @@ class SecondOrder(ArchStep):
             return search.cross_entropy(batch["train"], search.relax(noise))[0]
 
         def valid_loss() -> Tensor:
-            return search.regularised(search.loss("valid", batch["valid"], search.relax(noise)))
+            return search.add_penalties(search.loss("valid", batch["valid"], search.relax(noise)))
 
         step = search.virtual_step()
         # autocast keeps copies of the weights of before, and the difference is lost in bfloat16

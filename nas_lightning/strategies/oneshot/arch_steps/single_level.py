@@ -27,7 +27,7 @@ class SingleLevel(ArchStep):
 
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
         loss = search.loss("train", batch["train"], search.relax())
-        return gradients(search.regularised(loss), [*search.arch_list, *search.weight_list])
+        return gradients(search.add_penalties(loss), [*search.arch_list, *search.weight_list])
 
     def step(self, search: Search, batches: Sequence[SearchBatch]) -> None:
         for batch in batches:

@@ -20,7 +20,7 @@ from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.spaces.ops import SKIP
 from nas_lightning.strategies.oneshot.parts import Connection, Parts
 from nas_lightning.strategies.oneshot.regularisers.sparsity import check_skips
-from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Relaxed
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, RelaxedWeights
 
 
 @checked
@@ -33,7 +33,7 @@ class AuxiliarySkip(Connection):
         end: and in the last; it falls linearly.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
-    >>> sampled = Relaxed({"cell": torch.tensor([[0.5, 0.5]])})
+    >>> sampled = RelaxedWeights({"cell": torch.tensor([[0.5, 0.5]])})
     >>> AuxiliarySkip().apply(sampled, {}, Epoch(1, of=3), {"cell": group}).weights["cell"]
     tensor([[1.0000, 0.5000]])
     """
@@ -44,15 +44,17 @@ class AuxiliarySkip(Connection):
     def check(self, parts: Parts, space: SearchSpace) -> None:
         check_skips(space)
 
-    def apply(self, relaxed: Relaxed, arch: Arch, epoch: Epoch, groups: Groups) -> Relaxed:
+    def apply(self, relaxed: RelaxedWeights, arch: Arch, epoch: Epoch, groups: Groups) -> RelaxedWeights:
         beta = epoch.between(self.start, self.end)
         if beta == 0:
             return relaxed
         weights = {name: with_skip(w, beta, groups[name]) for name, w in relaxed.weights.items()}
         if relaxed.active is None:
-            return Relaxed(weights)
+            return RelaxedWeights(weights)
         skips = {name: skip_column(groups[name]).to(a.device) > 0 for name, a in relaxed.active.items()}
-        return Relaxed(weights, {name: active | skips[name] for name, active in relaxed.active.items()})
+        return RelaxedWeights(
+            weights, {name: active | skips[name] for name, active in relaxed.active.items()}
+        )
 
 
 def with_skip(weights: Tensor, beta: float, group: Group) -> Tensor:

@@ -23,7 +23,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.strategies.oneshot.connections.widening import Widening
 from nas_lightning.strategies.oneshot.parts import Parts
-from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Relaxed
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, RelaxedWeights
 
 _EDGES = "_edges"  # the edges' parameters stand beside those of their group under this ending
 
@@ -39,7 +39,7 @@ class EdgeWeights(Widening):
     >>> group = Group(((0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3"))
     >>> connection = EdgeWeights()
     >>> arch = connection.initial({"cell": group}, torch.Generator().manual_seed(0))
-    >>> relaxed = Relaxed({"cell": torch.full((2, 2), 0.5)})
+    >>> relaxed = RelaxedWeights({"cell": torch.full((2, 2), 0.5)})
     >>> weights = connection.apply(relaxed, arch, Epoch(0, of=2), {"cell": group}).weights["cell"]
     >>> round(float(weights.sum()), 4)  # a half of each edge's operations, and shares of two edges
     1.0
@@ -61,8 +61,8 @@ class EdgeWeights(Widening):
             for name, group in groups.items()
         }
 
-    def apply(self, relaxed: Relaxed, arch: Arch, epoch: Epoch, groups: Groups) -> Relaxed:
-        return Relaxed(weigh_edges(relaxed.weights, arch, groups), relaxed.active)
+    def apply(self, relaxed: RelaxedWeights, arch: Arch, epoch: Epoch, groups: Groups) -> RelaxedWeights:
+        return RelaxedWeights(weigh_edges(relaxed.weights, arch, groups), relaxed.active)
 
     def scores(self, scores: Mapping[str, Tensor], arch: Arch, groups: Groups) -> Mapping[str, Tensor]:
         return weigh_edges(scores, arch, groups)

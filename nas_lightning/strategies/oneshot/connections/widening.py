@@ -14,7 +14,7 @@ from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.parts import Connection
-from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Relaxed
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, RelaxedWeights
 
 
 @checked
@@ -43,5 +43,5 @@ class Widening(Connection):
             expected = f"expected a supernet with partial={self.stages[0]}, the first stage's"
             raise InputError(expected, got=supernet.backbone.partial, where="supernet.partial")
 
-    def apply(self, relaxed: Relaxed, arch: Arch, epoch: Epoch, groups: Groups) -> Relaxed:
+    def apply(self, relaxed: RelaxedWeights, arch: Arch, epoch: Epoch, groups: Groups) -> RelaxedWeights:
         return relaxed

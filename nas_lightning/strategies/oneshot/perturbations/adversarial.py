@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.spaces.supernet import Weights
 from nas_lightning.strategies.oneshot.parts import Sampler
-from nas_lightning.strategies.oneshot.perturbations.random import RandomNoise, projected
+from nas_lightning.strategies.oneshot.perturbations.random import RandomNoise, project
 from nas_lightning.strategies.oneshot.values import Epoch
 
 
@@ -52,5 +52,5 @@ class Adversarial(RandomNoise):
             slopes = slope(moved)
             away = {name: m + 2 * epsilon / self.steps * slopes[name].sign() for name, m in moved.items()}
             near = {n: w + (away[n] - w).clamp(-epsilon, epsilon) for n, w in weights.items()}
-            moved = {name: projected(matrix, sampler) for name, matrix in near.items()}
+            moved = {name: project(matrix, sampler) for name, matrix in near.items()}
         return moved

@@ -56,14 +56,14 @@ class RandomNoise(WeightPerturbation):
         slope: Callable[[Weights], Weights],
     ) -> Weights:
         epsilon = self.radius(epoch)
-        return {name: projected(w + epsilon * (2 * noise[name] - 1), sampler) for name, w in weights.items()}
+        return {name: project(w + epsilon * (2 * noise[name] - 1), sampler) for name, w in weights.items()}
 
     def radius(self, epoch: Epoch) -> float:
         """ε in an epoch."""
         return epoch.between(self.epsilon_start, self.epsilon)
 
 
-def projected(weights: Tensor, sampler: Sampler) -> Tensor:
+def project(weights: Tensor, sampler: Sampler) -> Tensor:
     """Weights in [0, 1], of rows that sum to one where the sampler's do: (edges, ops)."""
     inside = weights.clamp(0.0, 1.0)
     if not sampler.shares:

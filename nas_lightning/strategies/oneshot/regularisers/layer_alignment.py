@@ -28,8 +28,8 @@ from nas_lightning.objectives.inherited import Batch
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.parts import Parts, WeightRegulariser
-from nas_lightning.strategies.oneshot.search import Trained
-from nas_lightning.strategies.oneshot.values import Epoch, Groups, Relaxed
+from nas_lightning.strategies.oneshot.search import TrainedSupernet
+from nas_lightning.strategies.oneshot.values import Epoch, Groups, RelaxedWeights
 from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.gradients import Gradients, constant, gradients
 
@@ -73,7 +73,9 @@ class LayerAlignment(WeightRegulariser):
             expected = "expected two or more cells, whose gradients are to agree"
             raise InputError(expected, got=cells, where="supernet.cells")
 
-    def gradients(self, search: Trained, batch: Batch, relaxed: Relaxed, epoch: Epoch) -> Gradients | None:
+    def gradients(
+        self, search: TrainedSupernet, batch: Batch, relaxed: RelaxedWeights, epoch: Epoch
+    ) -> Gradients | None:
         weight = epoch.between(self.weight_start, self.weight_end)
         if weight == 0:
             return None
@@ -88,7 +90,9 @@ class LayerAlignment(WeightRegulariser):
                 return None
             epsilon = float(self.scale / length)
             above, below = (
-                gradients(loss(search.supernet, batch, moved(cells, towards, e), relaxed), search.weight_list)
+                gradients(
+                    loss(search.supernet, batch, move_cells(cells, towards, e), relaxed), search.weight_list
+                )
                 for e in (epsilon, -epsilon)
             )
         factor = -weight / (2 * epsilon)
@@ -96,7 +100,9 @@ class LayerAlignment(WeightRegulariser):
             None if a is None or b is None else factor * (a - b) for a, b in zip(above, below, strict=True)
         ]
 
-    def _slopes(self, search: Trained, batch: Batch, cells: CellWeights, relaxed: Relaxed) -> CellWeights:
+    def _slopes(
+        self, search: TrainedSupernet, batch: Batch, cells: CellWeights, relaxed: RelaxedWeights
+    ) -> CellWeights:
         """g_l of each cell, zero where the loss does not reach it."""
         flat = [w for cell in cells for w in cell.values()]
         with constant(search.weight_list):
@@ -108,13 +114,13 @@ class LayerAlignment(WeightRegulariser):
         return {"lambda_alignment": epoch.between(self.weight_start, self.weight_end)}
 
 
-def loss(supernet: Supernet, batch: Batch, cells: CellWeights, relaxed: Relaxed) -> Tensor:
+def loss(supernet: Supernet, batch: Batch, cells: CellWeights, relaxed: RelaxedWeights) -> Tensor:
     """L_train with weights of its own for each cell, for what the step computes."""
     active = relaxed.active or {name: w != 0 for name, w in relaxed.weights.items()}
     return task_of(supernet).loss(supernet.by_cell(batch[0], cells, active), batch[1])
 
 
-def moved(cells: CellWeights, towards: CellWeights, epsilon: float) -> CellWeights:
+def move_cells(cells: CellWeights, towards: CellWeights, epsilon: float) -> CellWeights:
     """w + ε d."""
     return [
         {name: w.detach() + epsilon * d[name] for name, w in cell.items()}

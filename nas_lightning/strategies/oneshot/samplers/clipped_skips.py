@@ -45,7 +45,7 @@ class ClippedSkips(Softmax):
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
         return clipped_weights(beta, group) if is_skip(group) else torch.softmax(beta, dim=-1)
 
-    def projected(self, beta: Tensor, group: Group) -> Tensor:
+    def project(self, beta: Tensor, group: Group) -> Tensor:
         return beta.clamp(0.0, 1.0) if is_skip(group) else beta
 
     def decays(self, group: Group) -> bool:

@@ -12,13 +12,13 @@ from torch import Tensor
 from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.spaces.base import Group
 from nas_lightning.strategies.oneshot.relaxations import gumbel
-from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
+from nas_lightning.strategies.oneshot.samplers.temperature import TemperatureSampler
 from nas_lightning.strategies.oneshot.values import Epoch
 
 
 @checked
 @dataclass(frozen=True)
-class Concrete(Annealed):
+class Concrete(TemperatureSampler):
     """w = softmax((β + G)/τ), G standard Gumbel  (section 2.3).
 
     Its gradient is that of the loss; every operation is computed.

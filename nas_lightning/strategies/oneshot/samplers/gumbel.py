@@ -15,13 +15,13 @@ from torch import Tensor
 from nas_lightning.checks import checked
 from nas_lightning.spaces.base import Group
 from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel
-from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
+from nas_lightning.strategies.oneshot.samplers.temperature import TemperatureSampler
 from nas_lightning.strategies.oneshot.values import Epoch
 
 
 @checked
 @dataclass(frozen=True)
-class Gumbel(Annealed):
+class Gumbel(TemperatureSampler):
     """w = one-hot of arg max(β + G) forward, softmax((β + G)/τ) backward  (equations 3 and 4).
 
     Args:

@@ -21,13 +21,13 @@ from nas_lightning.strategies.oneshot.relaxations import (
     largest,
     saturated_share,
 )
-from nas_lightning.strategies.oneshot.samplers.annealed import Annealed
+from nas_lightning.strategies.oneshot.samplers.temperature import TemperatureSampler
 from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 
 @checked
 @dataclass(frozen=True)
-class HardConcrete(Annealed):
+class HardConcrete(TemperatureSampler):
     """Gates, of which only the largest of an edge are computed in a step.
 
     Ties are broken at random, as in the authors' code; the paper draws two operations. The zero operation has

@@ -14,7 +14,7 @@ from torch import Tensor
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import Group, SearchSpace
 from nas_lightning.strategies.oneshot.parts import Sampler
-from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Noise, Relaxed
+from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Noise, RelaxedWeights
 
 
 class Paths(Sampler):
@@ -23,8 +23,8 @@ class Paths(Sampler):
     varies: ClassVar[bool] = True
     learns: ClassVar[bool] = False
 
-    def relax(self, arch: Arch, noise: Noise, epoch: Epoch, groups: Groups) -> Relaxed:
-        return Relaxed({name: drawn[0] for name, drawn in noise.items()})
+    def relax(self, arch: Arch, noise: Noise, epoch: Epoch, groups: Groups) -> RelaxedWeights:
+        return RelaxedWeights({name: drawn[0] for name, drawn in noise.items()})
 
     def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
         return noise[0]

@@ -73,11 +73,11 @@ def children(
 ) -> Iterator[Genotype]:
     """By turns a child of two parents, and one of a parent with another decision; without end."""
     while True:
-        yield crossed(space, choose(parents, generator), choose(parents, generator), generator)
+        yield cross_over(space, choose(parents, generator), choose(parents, generator), generator)
         yield space.mutate(choose(parents, generator), generator)
 
 
-def crossed(space: SearchSpace, one: Genotype, two: Genotype, generator: torch.Generator) -> Genotype:
+def cross_over(space: SearchSpace, one: Genotype, two: Genotype, generator: torch.Generator) -> Genotype:
     """Each decision from either parent, at random.
 
     Where a node has edges of both and keeps fewer, chance decides which, those first whose parent was drawn.

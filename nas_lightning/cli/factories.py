@@ -13,7 +13,7 @@ from hydra import compose
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.cli.refusals import preparing
+from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.cli.targets import check_value
 from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.errors import InputError
@@ -36,7 +36,7 @@ def build(cfg: DictConfig, **parts: Any) -> Any:
 
     The parts do not go through OmegaConf, which would copy them.
     """
-    with preparing(str(cfg._get_full_key(None))):
+    with refuse_in_a_line(str(cfg._get_full_key(None))):
         return factory_of(cfg)(**parts)
 
 
@@ -63,7 +63,7 @@ def build_trainer(
 
 
 def _build_callback(cfg: DictConfig, parts: Parts[Any], names: Collection[str]) -> pl.Callback:
-    with preparing(str(cfg._get_full_key(None))):
+    with refuse_in_a_line(str(cfg._get_full_key(None))):
         callback: pl.Callback = parts.build(factory_of(cfg), names)
         return callback
 
@@ -138,7 +138,7 @@ def build_data(cfg: DictConfig) -> ImageData | OwnData:
             expected = f"expected data of your own (dataset=mine), for {data.name} has classes"
             raise InputError(expected, got=task.name, where="task")
         return data
-    with preparing("dataset"):
+    with refuse_in_a_line("dataset"):
         data = data if isinstance(data, OwnData) else OwnData(data, seed=cfg.seed)
     data.task = None if is_usual(task) else task
     return data

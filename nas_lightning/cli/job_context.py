@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cli.composer import record_of
-from nas_lightning.cli.configured import own_modules
+from nas_lightning.cli.factories import own_modules
 from nas_lightning.jobs.next_commands import image_words
 from nas_lightning.options import option_file
 from nas_lightning.runs.command import Command
@@ -24,7 +24,7 @@ from nas_lightning.runs.screen_log import ScreenLog
 
 
 @dataclass(frozen=True)
-class Started:
+class JobContext:
     """What a job's functions are given.
 
     Args:
@@ -83,7 +83,7 @@ class Started:
         return image_words(self.command, choice, settings, option)
 
 
-def started_job(cfg: DictConfig) -> Started:
+def started_job(cfg: DictConfig) -> JobContext:
     """The job that Hydra runs now; nobody else asks Hydra for what it knows of it."""
     hydra = HydraConfig.get()
     sources = (source for source in hydra.runtime.config_sources if source.provider == "command-line")
@@ -93,4 +93,4 @@ def started_job(cfg: DictConfig) -> Started:
         tuple(Path(source.path) for source in sources),
         hydra.mode == RunMode.MULTIRUN,
     )
-    return Started(cfg, command, dict(hydra.runtime.choices), record_of(cfg, hydra))
+    return JobContext(cfg, command, dict(hydra.runtime.choices), record_of(cfg, hydra))

@@ -15,7 +15,7 @@ from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 @checked
 @dataclass(frozen=True)
-class Annealed(Sampler):
+class TemperatureSampler(Sampler):
     """Base of the samplers with a temperature τ.
 
     Args:
