@@ -56,7 +56,7 @@ def check_writable(path: Path) -> None:
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if path.exists() and not path.is_dir():
         there = path.absolute().parent
-    with TemporaryDirectory(dir=there, suffix=PARTIAL):
+    with TemporaryDirectory(dir=there, prefix=f"{path.name}.", suffix=PARTIAL):
         pass
 
 

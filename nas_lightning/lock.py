@@ -46,7 +46,7 @@ def hold_file(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with _hold(path.with_name(f".{path.name}{FILE_NAME}")):
         for partial in path.parent.glob(f"{escape(path.name)}.*{PARTIAL}"):
-            partial.unlink()
+            partial.rmdir() if partial.is_dir() else partial.unlink()
         yield
 
 

@@ -64,7 +64,7 @@ def in_the_repository(copy: Path) -> None:
     public = {}
     for path, text in additions():
         if path.suffix == ".py":
-            (name,) = re.findall(r"^class (\w+)", text, re.M)
+            (name,) = re.findall(r"^class (\w+)(?!\w|\((?:pl\.|Dataset))", text, re.M)
             folder, public[f"{'.'.join(path.with_suffix('').parts)}.{name}"] = places()[name]
             write(copy / folder / path.name, text)
     for path, text in additions():
@@ -122,7 +122,9 @@ def test_the_page_has_a_recipe_for_each_kind():
     kinds = {"strategy", "sampler", "space", "metric", "dataset", "study", "callbacks", "experiment"}
     assert groups == kinds
     assert set(places()) == {
-        name for path, text in additions() for name in re.findall(r"^class (\w+)", text, re.M)
+        name
+        for path, text in additions()
+        for name in re.findall(r"^class (\w+)(?!\w|\((?:pl\.|Dataset))", text, re.M)
     }
 
 

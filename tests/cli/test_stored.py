@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
-
 from nas_lightning.cli.stored import (
     DEEPEST,
     LONGEST_WORD,
@@ -18,6 +16,8 @@ from nas_lightning.cli.stored import (
     own_words,
     places,
 )
+from omegaconf import OmegaConf
+
 from nas_lightning.errors import InputError
 from nas_lightning.runs.record import Record
 

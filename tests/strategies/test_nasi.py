@@ -14,7 +14,7 @@ from nas_lightning.strategies.nasi.strategy import Nasi
 from nas_lightning.strategies.nasi.trace import parameters_without_biases, trace, trace_and_direction
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
 
-NO_IMAGES = object()  # where a fresh mini-batch comes with each step
+NO_IMAGES = SearchData(Fake())  # where a fresh mini-batch comes with each step
 
 
 class Toy(nn.Module):

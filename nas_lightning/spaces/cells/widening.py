@@ -19,7 +19,7 @@ from torch import Tensor, nn
 def widen(weight: Tensor, shape: Sequence[int], generator: torch.Generator) -> Tensor:
     """The weight with these sizes.
 
-    >>> widened(torch.tensor([5.0, 7.0]), (3,), torch.Generator().manual_seed(0))
+    >>> widen(torch.tensor([5.0, 7.0]), (3,), torch.Generator().manual_seed(0))
     tensor([5., 7., 5.])
     """
     for dimension, (old, new) in enumerate(zip(weight.shape, shape, strict=True)):

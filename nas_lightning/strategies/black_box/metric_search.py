@@ -41,7 +41,6 @@ class MetricSearch(PoolSearch):
     >>> search = MetricSearch(space, network, data, metrics={"params": Params()}, pool_size=5)
     >>> off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
     >>> pl.Trainer(max_steps=2, accelerator="cpu", **dict.fromkeys(off, False)).fit(search, data)
-    scoring took ... s, evaluating took ... s
     >>> best, ranking = space.notation(search.derive()[0]), search.ranking()
     >>> len(ranking), ranking[best] == max(ranking.values())
     (25, True)

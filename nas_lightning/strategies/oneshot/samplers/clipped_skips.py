@@ -28,7 +28,7 @@ class ClippedSkips(Softmax):
     >>> sampler = ClippedSkips()
     >>> sampler.weights(sampler.initial(group, generator), [], Epoch(0, of=2), group)
     tensor([[0.5000, 0.5000]])
-    >>> sampler.projected(torch.tensor([[1.3]]), group)  # after a step
+    >>> sampler.project(torch.tensor([[1.3]]), group)  # after a step
     tensor([[1.]])
     """
 
