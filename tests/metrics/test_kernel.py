@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Kernel, ntk
-from nas_lightning.metrics.passes.kernel import _parts, cotangents, rowwise_kernel
+from nas_lightning.metrics.passes import layers as rules
+from nas_lightning.metrics.passes.kernel import _MOST_ENTRIES, _parts, _Sum, cotangents, rowwise_kernel
 
 CLASSES = 3
 
@@ -259,6 +260,39 @@ def test_parts_change_no_kernel(monkeypatch, generator):
         for c in range(2)
     ]
     torch.testing.assert_close(whole, torch.stack(rows).double() @ torch.stack(rows).double().T)
+
+
+def test_a_part_is_as_many_passes_as_there_are_rows(monkeypatch, generator):
+    """12 entries a part for 10 rows: [12], [4, 8], [2]."""
+    network = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    logits, passes, gradient = network(torch.randn(5, 3, generator=generator)), [], torch.autograd.grad
+    monkeypatch.setattr("nas_lightning.metrics.passes.kernel._MOST_ENTRIES", 10 * 12)
+    monkeypatch.setattr(torch.autograd, "grad", lambda *a, **n: passes.append(len(a[1])) or gradient(*a, **n))
+    rowwise_kernel([*network.parameters()], logits, cotangents(logits, torch.zeros(5), "all"))
+    assert passes == [1] * 10 + [2] * 10 + [1] * 10
+    assert 4 * _MOST_ENTRIES == 2**30  # bytes, in float32
+
+
+def test_a_weight_of_two_kinds_of_layers(monkeypatch, batch, jacobian):
+    """One divides its columns into blocks where they are many, the other does not."""
+    network = nn.Sequential(
+        *(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.ConvTranspose2d(4, 2, 3), nn.Tanh()),
+        *(nn.Flatten(), nn.Linear(2 * 7 * 6, CLASSES)),
+    )
+    network[2].weight = network[0].weight
+    network = network.double().eval()
+    oracle = expected(jacobian(network, batch[0]), batch[1], "true_class")
+    for entries in (rules._BLOCK, 1):
+        monkeypatch.setattr(rules, "_BLOCK", entries)
+        torch.testing.assert_close(ntk(network, batch).matrix, oracle, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["stride", "shared"])
+def test_gradients_are_dropped_as_soon_as_their_layer_is_done(name, batch, monkeypatch):
+    left, finish = [], _Sum.finish
+    monkeypatch.setattr(_Sum, "finish", lambda self: left.append({**self.gradients}) or finish(self))
+    ntk(NETWORKS[name]().double().eval(), batch, output="all", batch_statistics=False)
+    assert left == [{}]
 
 
 @pytest.mark.parametrize("output", ["", "Sum", "a", "alb", "true", "zz"])
