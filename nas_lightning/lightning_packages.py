@@ -62,4 +62,7 @@ def follow_loaded_package() -> None:
 
 
 def _is_there(package: str) -> bool:
-    return find_spec(package) is not None
+    try:
+        return find_spec(package) is not None
+    except ImportError:  # of a finder that refuses it
+        return False

@@ -25,7 +25,7 @@ EXPERIMENTS = [
 ]
 SEARCHES = [str(name) for name in EXPERIMENTS if name.parts[0] != "retrain"]
 TRAININGS = [str(name) for name in EXPERIMENTS if name.parts[0] == "retrain"]
-FOR_TRAINING = ("genotype", "retrain", "ensemble")
+FOR_TRAINING = ("genotype", "retrain", "ensemble", "network")
 
 
 def with_option(path: Path) -> DictConfig:

@@ -64,7 +64,7 @@ def in_the_repository(copy: Path) -> None:
     public = {}
     for path, text in additions():
         if path.suffix == ".py":
-            (name,) = re.findall(r"^class (\w+)(?!\w|\((?:pl\.|Dataset))", text, re.M)
+            (name,) = re.findall(r"^class (\w+)(?!\w|\((?:pl\.LightningDataModule|Dataset))", text, re.M)
             folder, public[f"{'.'.join(path.with_suffix('').parts)}.{name}"] = places()[name]
             write(copy / folder / path.name, text)
     for path, text in additions():
@@ -124,7 +124,7 @@ def test_the_page_has_a_recipe_for_each_kind():
     assert set(places()) == {
         name
         for path, text in additions()
-        for name in re.findall(r"^class (\w+)(?!\w|\((?:pl\.|Dataset))", text, re.M)
+        for name in re.findall(r"^class (\w+)(?!\w|\((?:pl\.LightningDataModule|Dataset))", text, re.M)
     }
 
 

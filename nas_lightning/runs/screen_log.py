@@ -41,7 +41,9 @@ class ScreenLog:
 
     def __enter__(self) -> ScreenLog:
         if self.file is not None:
-            self._log = open(self.file, "a", encoding="utf-8", buffering=1, opener=_open)
+            self._log = open(
+                self.file, "a", encoding="utf-8", errors="backslashreplace", buffering=1, opener=_open
+            )
             self._begin = os.fstat(self._log.fileno()).st_size
             self._screens = sys.stdout, sys.stderr
             sys.stdout, sys.stderr = (_Both(screen, self) for screen in self._screens)
@@ -52,9 +54,11 @@ class ScreenLog:
     ) -> None:
         if self.file is not None:
             sys.stdout, sys.stderr = self._screens
-        if error is not None and not (isinstance(error, SystemExit) and not error.code):
-            self.write_error(error)
-        self._close()
+        try:
+            if error is not None and not (isinstance(error, SystemExit) and not error.code):
+                self.write_error(error)
+        finally:
+            self._close()
 
     def write(self, line: str) -> None:
         """Add a line; nothing where there is no log, or no longer."""

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
-from nas_lightning.cli.stored import (
+from omegaconf import OmegaConf
+
+from nas_lightning.cli.stored_words import (
     DEEPEST,
     LONGEST_WORD,
     MOST_WORDS,
@@ -16,8 +18,6 @@ from nas_lightning.cli.stored import (
     own_words,
     places,
 )
-from omegaconf import OmegaConf
-
 from nas_lightning.errors import InputError
 from nas_lightning.runs.record import Record
 

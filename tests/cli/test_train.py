@@ -89,7 +89,7 @@ def test_images_set_aside_pick_the_best_epoch(tmp_path, command):
     argv = (*QUICK, "genotype=nasbench201_best", "dataset.val_fraction=0.25", "run=a")
     code, out, _ = command("train", *argv)
     assert code == 0
-    assert "val " in out
+    assert "valid " in out
     assert (tmp_path / "a" / "checkpoints" / "best.ckpt").is_file()
 
 

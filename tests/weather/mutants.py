@@ -59,7 +59,7 @@ ROOMS = {
     "genotype": Room(["nas_lightning.genotype"], ["tests/test_genotype.py"]),
     "checkpoints": Room(["nas_lightning.callbacks.checkpoints"], ["tests/callbacks/test_checkpoints.py"]),
     "resume": Room(
-        ["nas_lightning.cli.resume", "nas_lightning.cli.stored"],
+        ["nas_lightning.cli.resume", "nas_lightning.cli.stored_words"],
         ["tests/cli/test_resume.py", "tests/cli/test_stored.py"],
     ),
     "relaxations": Room([f"{ONE_SHOT}.relaxations"], ["tests/strategies/test_relaxations.py"]),
