@@ -64,7 +64,11 @@ def in_the_repository(copy: Path) -> None:
     public = {}
     for path, text in additions():
         if path.suffix == ".py":
-            (name,) = re.findall(r"^class (\w+)(?!\w|\((?:pl\.LightningDataModule|Dataset))", text, re.M)
+            names = re.findall(r"^class (\w+)(?!\w|\((?:pl\.LightningDataModule|Dataset))", text, re.M)
+            if not names:  # a module of data that somebody has already stays where it is
+                write(copy / path, text)
+                continue
+            (name,) = names
             folder, public[f"{'.'.join(path.with_suffix('').parts)}.{name}"] = places()[name]
             write(copy / folder / path.name, text)
     for path, text in additions():
