@@ -40,7 +40,8 @@ def _groups(folders: tuple[Path, ...]) -> dict[str, dict[str, str]]:
     return options_of
 
 
-def top_names(script: str) -> set[str]:
+@cache
+def top_names(script: str) -> frozenset[str]:
     """What stands at the top of a script's configuration: its groups, and the keys of its own yamls.
 
     >>> {"trainer", "seed", "objective"} <= top_names("search"), "genotype" in top_names("search")
@@ -51,7 +52,7 @@ def top_names(script: str) -> set[str]:
         content = yaml.safe_load((config_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
         chosen = [entry for entry in content.pop("defaults", []) if isinstance(entry, dict)]
         names |= {*content, *(group for entry in chosen for group in entry)}
-    return names
+    return frozenset(names)
 
 
 def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path:
