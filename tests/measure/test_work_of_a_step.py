@@ -61,7 +61,7 @@ def test_a_step_of_darts(kind, operations, kept):
 
 
 def test_how_often_a_search_is_composed_before_its_first_step(tmp_path):
-    """Each composition reads the primary configuration; so do the names and the places that checks ask for."""
+    """Each composition reads the primary configuration; so do the names and places that checks ask for."""
     hook = (
         "opened = []; sys.addaudithook(lambda event, args: opened.append(str(args[0]))"
         " if event == 'open' else None)\n"
