@@ -16,9 +16,10 @@ test: $(VENV)/.ready  ## the tests that every change must pass
 test-all: $(VENV)/.ready  ## the long ones too
 	$(BIN)/python -m pytest $(ARGS)
 
-coverage: $(VENV)/.ready  ## which lines `make test` runs; those that it does not are listed
+coverage: export COVERAGE_FILE = $(CURDIR)/.coverage
+coverage: $(VENV)/.ready  ## which lines `make test` runs, in processes that it starts too; the others are listed
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --show-missing
 

@@ -10,42 +10,16 @@ import pytest
 import nas_lightning
 
 PACKAGE = Path(nas_lightning.__file__).parent
-SMALL_VALUES = {
-    *(
-        "version",
-        "errors",
-        "flags",
-        "plain",
-        "checks",
-        "files",
-        "randomness",
-        "text",
-        "tables",
-        "genotype",
-        "options",
-        "rooms",
-    ),
-    "frozen_map",
-    "lock",
-    "signatures",
-    "lightning_packages",
-}
-ROOMS = (
-    *(
-        "spaces",
-        "data",
-        "tasks",
-        "plots",
-        "metrics",
-        "cost",
-        "models",
-        "benchmarks",
-        "training",
-        "runs",
-        "objectives",
-    ),
-    *("ensembles", "strategies", "callbacks", "studies", "report", "jobs", "cli", "measure"),
+SMALL = (
+    "version errors flags plain checks files randomness text tables genotype options rooms frozen_map lock"
+    " signatures lightning_packages"
 )
+SMALL_VALUES = set(SMALL.split())
+ORDER = (
+    "spaces data tasks plots metrics cost models benchmarks training runs objectives ensembles strategies"
+    " callbacks studies report jobs cli measure"
+)
+ROOMS = tuple(ORDER.split())
 """From the ground up; docs/architecture.md says what each is for."""
 
 

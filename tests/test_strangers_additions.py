@@ -94,20 +94,8 @@ def passed(folder: Path, own: str, tests: tuple[str, ...], names: set[str], plug
     pattern = rf"[\[/.-]({'|'.join(sorted(names))})[\]/.-]"
     plugins.mkdir()
     (plugins / "choice.py").write_text(CHOICE.format(names=pattern), encoding="utf-8")
-    words = [
-        "-m",
-        "pytest",
-        "-v",
-        "-n",
-        "0",
-        "-m",
-        "not slow",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "choice",
-        *tests,
-    ]
+    quiet = ("-v", "-n", "0", "-m", "not slow", "-p", "no:cacheprovider")
+    words = ["-m", "pytest", *quiet, "-p", "choice", *tests]
     paths = os.pathsep.join(map(str, (folder, plugins)))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "NAS_CONFIG_DIR": own}
     where = folder if not own else REPOSITORY

@@ -50,7 +50,7 @@ class SearchProgressBar(TQDMProgressBar):
     def get_metrics(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        return dict(by_side(_changed(trainer.callback_metrics, self._stale)))
+        return dict(by_side(_news(trainer.callback_metrics, self._stale)))
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """A line that the bar does not run into."""
@@ -74,14 +74,14 @@ class SearchProgressBar(TQDMProgressBar):
 
     def _print_line(self, trainer: pl.Trainer) -> None:
         """The line of the epoch that ended, now that all its values are there."""
-        new = _changed(trainer.callback_metrics, self._before)
+        new = _news(trainer.callback_metrics, self._before)
         sides = [f"{side} {value}" for side, value in by_side(new).items()]
         if self._ended and sides and not self.live and trainer.is_global_zero and self._enabled:
             print("   ".join([self._ended, *sides]), flush=True)
         self._ended = ""
 
 
-def _changed(metrics: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _news(metrics: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Lightning keeps the tensors of metrics that an epoch does not log."""
     return {name: value for name, value in metrics.items() if value is not before.get(name)}
 

@@ -24,7 +24,7 @@ _OPERATION = r"^\s*- [^\W\d]\w*\.\w\S*$"  # a dotted name in a list
 def import_metrics(config: DictConfig) -> None:
     """Import torchmetrics, lightly where the job has no module of a user's own."""
     if not names_own_module(config):
-        with _hidden():
+        with _hide():
             import torchmetrics  # noqa: F401
 
 
@@ -43,7 +43,7 @@ def names_own_module(config: DictConfig) -> bool:
 
 
 @contextmanager
-def _hidden() -> Iterator[None]:
+def _hide() -> Iterator[None]:
     """Within, those packages cannot be imported, and requirements of them count as not met."""
     from lightning_utilities.core.imports import RequirementCache
 

@@ -76,11 +76,11 @@ def _check_same_sweep(record: Record, config: DictConfig, command: Command) -> N
     if old != new:
         expected = f"expected {' '.join(old) or 'no -m'}, as the sweep that is there has it"
         raise InputError(expected, got=" ".join(new) or "nothing that varies", where="run")
-    kept = _kept(record_of(config, config.hydra))
-    check_same({**kept, **_kept(record)}, kept, where="run")
+    kept = _identity(record_of(config, config.hydra))
+    check_same({**kept, **_identity(record)}, kept, where="run")
 
 
-def _kept(record: Record) -> dict[str, Any]:
+def _identity(record: Record) -> dict[str, Any]:
     """What all jobs share, and what says which they are."""
     subdir = look_up(record.hydra, "sweep", "subdir")
     sweeper = {"hydra.sweeper": look_up(record.hydra, "sweeper"), "hydra.sweep.subdir": subdir}

@@ -53,7 +53,7 @@ class Reader:
             return _check_pair(self.convert(batch))
         named = _entries(batch)
         if named is not None and (isinstance(batch, Mapping) or self._knows(named)):
-            return _named(named, self.inputs, INPUTS), _named(named, self.targets, TARGETS)
+            return _entry(named, self.inputs, INPUTS), _entry(named, self.targets, TARGETS)
         if not isinstance(batch, Sequence) or isinstance(batch, (str, bytes)) or len(batch) < 2:
             got = "inputs alone" if isinstance(batch, Tensor) else type(batch).__name__
             raise InputError("expected (inputs, targets) or a dict of them", got=got, where=_WHERE)
@@ -139,7 +139,7 @@ def _entries(batch: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _named(entries: Mapping[str, Any], name: str | int | None, usual: Sequence[str]) -> Any:
+def _entry(entries: Mapping[str, Any], name: str | int | None, usual: Sequence[str]) -> Any:
     names = usual if name is None else [name]
     for candidate in names:
         if candidate in entries:

@@ -62,7 +62,7 @@ def class_labels(y: Tensor) -> Tensor:
     if whole.dim() == 2 and bool(((whole == 0) | (whole == 1)).all() & (whole.sum(dim=1) == 1).all()):
         return whole.argmax(dim=1)
     if whole.dim() != 1:
-        raise InputError("expected a class label for each image, (b,)", got=_described(y), where=_WHERE)
+        raise InputError("expected a class label for each image, (b,)", got=_describe(y), where=_WHERE)
     return whole
 
 
@@ -134,10 +134,10 @@ def _as_labels(values: Any) -> Tensor | None:
 
 def _whole_numbers(y: Tensor) -> Tensor:
     if y.is_complex() or (y.is_floating_point() and not bool((y == y.round()).all())):
-        raise InputError("expected class labels, which are whole numbers", got=_described(y), where=_WHERE)
+        raise InputError("expected class labels, which are whole numbers", got=_describe(y), where=_WHERE)
     return y.long()
 
 
-def _described(y: Tensor) -> str:
+def _describe(y: Tensor) -> str:
     first = ", ".join(f"{value:g}" for value in y.flatten()[:3].tolist()) if not y.is_complex() else "…"
     return f"{y.dtype} of shape {tuple(y.shape)}: {first}, …"

@@ -12,10 +12,10 @@ from pytorch_lightning.utilities import rank_zero_only
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data.batches import Batch, Reader, check_images
 from nas_lightning.data.evaluation import SharedBatches
-from nas_lightning.data.given import Given, GivenModule, Loaded
-from nas_lightning.data.given_parts import GivenParts
 from nas_lightning.data.labels import Classes, Targets, class_names_of, declared_classes
 from nas_lightning.data.loaders import EpochLoader
+from nas_lightning.data.source import DataSource, Feed, SourceModule
+from nas_lightning.data.source_parts import SourceParts
 from nas_lightning.data.streams import PairedStreams, Stream
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import seed_of
@@ -77,15 +77,15 @@ class OwnData(pl.LightningDataModule):
             if valid is not None or test is not None or balanced:
                 expected = "expected a data module alone, which has its parts"
                 raise InputError(expected, got=type(data).__name__, where="OwnData")
-            self.given: Given = GivenModule(data, read, sides)
+            self.source: DataSource = SourceModule(data, read, sides)
         else:
-            self.given = GivenParts(
+            self.source = SourceParts(
                 data, valid, test, reader=read, sides=sides, batch_size=batch_size, balanced=balanced
             )
         self._image, self.seed, self.epoch_batches = image, seed, epoch_batches
         self._classes = tuple(classes) if classes else None
         self._num_classes, self._name = num_classes, name or type(data).__name__.lower()
-        self._source = ""  # who has counted the classes
+        self._counted_by = ""  # who has counted the classes
         self._streams: dict[str, Stream | None] = {}
         self._first: Batch | None = None
         if isinstance(data, pl.LightningDataModule) and batch_size is not None:
@@ -113,10 +113,10 @@ class OwnData(pl.LightningDataModule):
     @property
     def num_classes(self) -> int:
         if self._num_classes is None:
-            told = declared_classes(self.given.owners()) if self.meaning.of_classes else None
+            told = declared_classes(self.source.owners()) if self.meaning.of_classes else None
             self._num_classes = len(self._classes or ()) or told
         if self._num_classes is None:  # nobody says it
-            self._source = ", as the first batch has; num_classes=… says how many"
+            self._counted_by = ", as the first batch has; num_classes=… says how many"
             self._num_classes = max(self.meaning.least, self.meaning.count(self.first[1]))
         return self._num_classes
 
@@ -124,7 +124,7 @@ class OwnData(pl.LightningDataModule):
     def classes(self) -> tuple[str, ...]:
         """The classes' names, in the order of their labels; their numbers where nobody says them."""
         if self._classes is None:
-            names = class_names_of(*self.given.owners())
+            names = class_names_of(*self.source.owners())
             usable = names is not None and len(names) == self.num_classes
             self._classes = names if usable else tuple(map(str, range(self.num_classes)))
         return self._classes  # type: ignore[return-value]
@@ -143,9 +143,9 @@ class OwnData(pl.LightningDataModule):
     def first(self) -> Batch:
         """The first batch of the training part, as it is, but for its form."""
         if self._first is None:
-            loaded = self._part("train")
-            assert loaded is not None, "there is a training part"
-            stream = Stream(loaded.loader, loaded.read, self.seed, self.name)
+            feed = self._part("train")
+            assert feed is not None, "there is a training part"
+            stream = Stream(feed.loader, feed.read, self.seed, self.name)
             x, y = next(stream.once())
             check_images(x, y)
             self._first = x, self.meaning.targets(y)
@@ -154,11 +154,11 @@ class OwnData(pl.LightningDataModule):
     @property
     def batch_size(self) -> int:
         """Of the training part."""
-        return self.given.batch_size or len(self.first[0])
+        return self.source.batch_size or len(self.first[0])
 
     @batch_size.setter
     def batch_size(self, size: int) -> None:
-        self.given.resize(size)
+        self.source.resize(size)
         self._streams, self._first = {}, None
 
     # Streams of batches
@@ -166,8 +166,8 @@ class OwnData(pl.LightningDataModule):
     def stream(self, part: str) -> Stream | None:
         """Batches of `train`, `valid` or `test` as they are read; None where there is none."""
         if part not in self._streams:
-            loaded = self._part(part)
-            self._streams[part] = None if loaded is None else self._stream(loaded, part)
+            feed = self._part(part)
+            self._streams[part] = None if feed is None else self._stream(feed, part)
         return self._streams[part]
 
     def every_batch(self, part: str) -> list[Batch]:
@@ -188,7 +188,7 @@ class OwnData(pl.LightningDataModule):
         train, valid = self._part("train"), self._part("valid")
         assert train is not None, "there is a training part"
         if valid is None and train_fraction < 1:
-            train, valid = self.given.split(train_fraction, self.seed)
+            train, valid = self.source.split(train_fraction, self.seed)
         sides = (self._stream(train, "train"), self._stream(valid or train, "valid"))
         for side in sides:
             next(side.once())  # raises for what does not fit
@@ -196,30 +196,30 @@ class OwnData(pl.LightningDataModule):
 
     def pair(self, train: Stream, valid: Stream) -> PairedStreams:
         """Both sides of a search, batch by batch."""
-        return PairedStreams(train, valid, shortest=self.given.shortest)
+        return PairedStreams(train, valid, shortest=self.source.shortest)
 
-    def _stream(self, loaded: Loaded, part: str) -> Stream:
+    def _stream(self, feed: Feed, part: str) -> Stream:
         def read(batch: Any) -> Batch:
-            return self._checked(*loaded.read(batch))
+            return self._check(*feed.read(batch))
 
         where, seed = f"the {part} part of {self.name}", seed_of(self.seed, *part.encode())
-        return Stream(loaded.loader, read, seed, where, self.epoch_batches)
+        return Stream(feed.loader, read, seed, where, self.epoch_batches)
 
-    def _checked(self, x: Any, y: Any) -> Batch:
+    def _check(self, x: Any, y: Any) -> Batch:
         check_images(x, y, self.image)
         targets = self.meaning.targets(y)
-        self.meaning.check(targets, self.num_classes, self._source)
+        self.meaning.check(targets, self.num_classes, self._counted_by)
         return x, targets
 
     # Lightning's hooks
 
     def prepare_data(self) -> None:
-        self.given.prepare()
+        self.source.prepare()
 
     def setup(self, stage: str | None = None) -> None:
         """Look at the first batches, so that what does not fit is said before training."""
         if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
-            self.given.prepare()
+            self.source.prepare()
         for part in ("train", "valid") if stage in (None, "fit", "validate") else ("test",):
             stream = self.stream(part)
             if stream is not None:
@@ -243,7 +243,7 @@ class OwnData(pl.LightningDataModule):
         warnings.filterwarnings("ignore", "Total length of `list` across ranks is zero")
         return []
 
-    def _part(self, name: str) -> Loaded | None:
+    def _part(self, name: str) -> Feed | None:
         if name == "train" and rank_zero_only.rank == 0:  # type: ignore[attr-defined]
-            self.given.prepare()
-        return self.given.part(name)
+            self.source.prepare()
+        return self.source.part(name)

@@ -24,7 +24,7 @@ def command_to_train(command: Command, run: Path, facts: RunFacts, images: Itera
     """What trains the architectures of this search at their size on the same images."""
     words = [*_program("train", command), "genotype=file", f"genotype.path={hydra_value(short_path(run))}"]
     several = ["ensemble=all"] if len(facts.notation) > 1 else []
-    own = _allowed({"operations": own_targets(facts.space_settings.get("ops", ()))})
+    own = _permissions({"operations": own_targets(facts.space_settings.get("ops", ()))})
     return shlex.join([*words, *own, *several, *images, *command.settings("network.")])
 
 
@@ -50,7 +50,7 @@ def uses_of_model(command: Command, run: Path, own: Own = NONE_OWN) -> dict[str,
     """What is done with a trained network."""
     path = short_path(run)
     start = [*_program("train", command), f"init={hydra_value(path)}", "retrain=finetune"]
-    further = [*start, *_allowed(own)]
+    further = [*start, *_permissions(own)]
     export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *_folders(command)]
     allowed = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
     return {
@@ -103,7 +103,7 @@ def hydra_value(value: Any) -> str:
     return quote(text) if isinstance(value, str) and set(text) - _PLAIN else text
 
 
-def _allowed(own: Own) -> list[str]:
+def _permissions(own: Own) -> list[str]:
     """What allows a file to name what is a user's own."""
     return [f"{kind}=[{','.join(names)}]" for kind, names in own.items() if names]
 

@@ -47,7 +47,7 @@ def main() -> None:
     works: dict[str, Callable[[], object]] = {}
     sampled: list[str] = []
     for name, words in {**{name: (name,) for name in groups()["strategy"]}, **EXTRA}.items():
-        search = composed(space, supernets, *words)
+        search = compose_strategy(space, supernets, *words)
         if search is not None:
             works[f"{name} weights"] = lambda s=search: [weight_step(s, batch) for _ in draws(s)]
             if search.parts.sampler.varies:
@@ -63,7 +63,7 @@ def main() -> None:
         print(f"{name:32s} {shares[0]:>10s} {shares[1]:>14s}")
 
 
-def composed(space: NasBench201, supernets: dict, name: str, *words: str) -> OneShot | None:
+def compose_strategy(space: NasBench201, supernets: dict, name: str, *words: str) -> OneShot | None:
     """The strategy of that yaml, if its parts are of one-shot search."""
     with initialize_config_module("nas_lightning.conf", version_base="1.3"):
         config = compose("search", [f"strategy={name}", "space=nasbench201", "run=.", *words])

@@ -82,7 +82,7 @@ def parse() -> argparse.Namespace:
 def score_cells(options: argparse.Namespace) -> tuple[list[str], dict[str, Scores]]:
     """All cells by their number of parameters, and the scores of those that a pool's tenth could have."""
     space = NasBench201()
-    cells = sorted(map(space.notation, space.all()), key=lambda notation: -convolved(notation))
+    cells = sorted(map(space.notation, space.all()), key=lambda notation: -count_weights(notation))
     if options.file is not None:
         return cells, read_scores(options.file)
     # a tenth of a random half is of the largest 12 % but for one pool in millions
@@ -94,7 +94,7 @@ def score_cells(options: argparse.Namespace) -> tuple[list[str], dict[str, Score
     return cells, {space.notation(genotype): row for genotype, row in zip(chosen, scores, strict=True)}
 
 
-def convolved(notation: str) -> int:
+def count_weights(notation: str) -> int:
     """What the number of parameters grows with: of c channels a 3×3 convolution has 9c², a 1×1 one c²."""
     return 9 * notation.count("nor_conv_3x3") + notation.count("nor_conv_1x1")
 

@@ -48,13 +48,13 @@ def distinct_columns(patterns: Tensor) -> int:
     >>> distinct_columns(torch.tensor([[True, False, True], [False, True, False]]))
     2
     """
-    words = [_packed(word) for word in patterns.split(_BITS)]
+    words = [_pack(word) for word in patterns.split(_BITS)]
     if len(words) == 1:
         return len(words[0].unique())
     return len(torch.stack(words, dim=1).unique(dim=0))
 
 
-def _packed(bits: Tensor) -> Tensor:
+def _pack(bits: Tensor) -> Tensor:
     """(≤ 62, units) → (units,): the integer that the bits spell."""
     total = torch.zeros(bits.shape[1], dtype=torch.int64, device=bits.device)
     for row in bits:

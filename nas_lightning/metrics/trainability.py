@@ -69,12 +69,12 @@ def largest_singular_value(inner: Tensor, outer: Tensor) -> Tensor:
     True
     """
     if inner.dim() == outer.dim() == 4:
-        inner = _unshuffled(inner, outer)
+        inner = _unshuffle(inner, outer)
     a, b = (g.movedim(1, -1).flatten(0, -2) for g in (inner, outer))
     return torch.linalg.matrix_norm((a.T @ b).double() / len(b), 2)
 
 
-def _unshuffled(inner: Tensor, outer: Tensor) -> Tensor:
+def _unshuffle(inner: Tensor, outer: Tensor) -> Tensor:
     """The inner map with the outer's positions; sides that do not divide get zeros at the border."""
     factor = max(1, round(inner.shape[2] / outer.shape[2]))
     missing = [factor * outer.shape[axis] - inner.shape[axis] for axis in (3, 2)]

@@ -85,7 +85,7 @@ def find_space(name: str, folders: Iterable[str | Path] = ()) -> tuple[type[Sear
     """The class of a space, and the settings that its option has besides."""
     option = find_option(name, folders)
     target, own = _options(tuple(map(Path, folders)))[option]
-    made = _imported(option, target)
+    made = _import(option, target)
     return made, {} if made.name == name else own
 
 
@@ -95,7 +95,7 @@ def find_option(name: str, folders: Iterable[str | Path] = ()) -> str:
     if name in options:
         return name
     for option, (target, _) in options.items():
-        if _imported(option, target).name == name:
+        if _import(option, target).name == name:
             return option
     expected = f"expected a space ({near_match(name, options)}; your own: folders=[…] or space=its class)"
     raise InputError(expected, got=name)
@@ -113,7 +113,7 @@ def _options(folders: tuple[Path, ...]) -> dict[str, tuple[str, dict[str, Any]]]
     return options
 
 
-def _imported(option: str, target: str) -> type[SearchSpace]:
+def _import(option: str, target: str) -> type[SearchSpace]:
     module, _, name = target.rpartition(".")
     try:
         made = getattr(import_module(module), name)

@@ -109,7 +109,7 @@ class ActivationSearchStudy(Study):
             skip = (
                 [None, None]
                 if layer == 0
-                else [mean_estimate(skips[:, layer - 1]), _kept(skips[:, layer - 1])]
+                else [mean_estimate(skips[:, layer - 1]), _count(skips[:, layer - 1])]
             )
             rows.append(
                 [layer + 1, *(mean_estimate(values[:, layer]) for values in shares.values()), wins, *skip]
@@ -132,10 +132,10 @@ def _claims(shares: Mapping[str, Values], skips: Values, what: str) -> Table:
             "larger",
             f"{spread[0]:.3f}, {spread[1:].mean():.3f}",
         ],
-        ["skips that are kept", "all", _kept(skips)],
+        ["skips that are kept", "all", _count(skips)],
     ]
     return Table("claims", f"What the paper reports, and what was found: {what}", ["", "paper", "here"], rows)
 
 
-def _kept(alpha: Values) -> str:
+def _count(alpha: Values) -> str:
     return f"{int((alpha > 0.5).sum())} of {alpha.size}"

@@ -105,9 +105,9 @@ class Correlation(Study):
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
         values = pool.score({"main": setting})["main"]
         target = benchmark.dataset
-        oriented = self._oriented(values)
+        oriented = self._orient(values)
         what = f"{self.cells:,} cells scored on {data.name}"
-        ranked = {**oriented, **self._combined(values)}
+        ranked = {**oriented, **self._combination(values)}
         alone = {f"spearman/{name}": spearman(x, accuracies[target]) for name, x in ranked.items()}
         return Findings(
             tables=[
@@ -127,10 +127,10 @@ class Correlation(Study):
             numbers={name: value for name, value in alone.items() if not isnan(value)},
         )
 
-    def _oriented(self, values: Mapping[str, Values]) -> dict[str, Values]:
+    def _orient(self, values: Mapping[str, Values]) -> dict[str, Values]:
         return {name: metric.orient(1) * values[name] for name, metric in self.metrics.items()}
 
-    def _combined(self, values: Mapping[str, Values]) -> dict[str, Values]:
+    def _combination(self, values: Mapping[str, Values]) -> dict[str, Values]:
         """The ranking that the suite offers by default, where its metrics are among those computed."""
         if any(self.metrics.get(name) != metric for name, metric in COMBINED.items()):
             return {}
@@ -160,7 +160,7 @@ class Correlation(Study):
         self, pool: Pool, setting: Setting, ranked: Mapping[str, Values], accuracy: Values, what: str
     ) -> Table:
         values = second_scores(pool, setting, self.agreement) if self.agreement else {}
-        second = {**self._oriented(values), **self._combined(values)} if values else {}
+        second = {**self._orient(values), **self._combination(values)} if values else {}
         sets = {name: {name: self.metrics[name]} if name in self.metrics else COMBINED for name in ranked}
         seconds = seconds_of(pool, setting, sets)
         rows = []

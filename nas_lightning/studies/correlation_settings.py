@@ -123,13 +123,15 @@ class CorrelationSettings(Study):
         pool = Pool(space, genotypes, self.metrics, self.scores or folder / "scores", self.workers)
         scores = pool.score(settings)
         accuracy, what = accuracies[benchmark.dataset], f"{self.cells:,} cells scored on {data.name}"
-        tables = [self._varied(one, scores, accuracy, s, what) for one in varied for s in (spearman, kendall)]
+        tables = [
+            self._table_of(one, scores, accuracy, s, what) for one in varied for s in (spearman, kendall)
+        ]
         tables.append(self._by_data_set(scores, accuracies, data.name))
         if self.agnostic:
             tables.append(self._agnosticism(scores, what))
         return Findings(tables, self._figures(varied, scores, accuracy))
 
-    def _varied(
+    def _table_of(
         self, one: Variation, scores: Scores, accuracy: Values, statistic: Statistic, what: str
     ) -> Table:
         rows: list[list[Entry]] = []

@@ -103,7 +103,7 @@ class Pool:
         """Score the first architectures of each setting, and say how long the others take."""
         todo, seconds = 0, 0.0
         for name, setting in settings.items():
-            known = self._known(name)
+            known = self._rows_of(name)
             new = [i for i, g in enumerate(self.genotypes) if self.space.notation(g) not in known]
             first, rest = new[:_FIRST], new[_FIRST:]
             start = time.monotonic()
@@ -112,10 +112,10 @@ class Pool:
             seconds += (time.monotonic() - start) / max(len(first), 1) * len(rest)
         if todo:
             what = f"{todo:,} more scores of {len(self.genotypes):,} architectures"
-            time_left = _spoken(seconds / self.workers)
+            time_left = _say_duration(seconds / self.workers)
             print(f"{what}: about {time_left}; what is done stays, resume=DIR goes on", flush=True)
 
-    def _known(self, name: str) -> set[str]:
+    def _rows_of(self, name: str) -> set[str]:
         if not self._file(name).is_file():
             return set()
         with self._file(name).open(encoding="utf-8", newline="") as file:
@@ -125,10 +125,10 @@ class Pool:
         return self.folder / f"{name}.csv"
 
 
-def _spoken(seconds: float) -> str:
+def _say_duration(seconds: float) -> str:
     """A duration as one says it.
 
-    >>> _spoken(20), _spoken(200), _spoken(20000)
+    >>> _say_duration(20), _say_duration(200), _say_duration(20000)
     ('20 seconds', '3 minutes', '5.6 hours')
     """
     if seconds < 90:

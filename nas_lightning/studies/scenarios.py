@@ -63,24 +63,24 @@ class TradeOffObjective:
 
     def with_kappa(self) -> Values:
         """−κ/M, larger is better: (n,)."""
-        return self._negated(0.0, 0.0)
+        return self._minus_trade_off(0.0, 0.0)
 
     def scores(self, parameters: Parameters) -> Values:
         """Minus the objective, so that larger is better: (n,)."""
-        return self._negated(*self._scaled(parameters))
+        return self._minus_trade_off(*self._scales(parameters))
 
     def best(self, accuracy: Values, rows: Rows | None = None) -> Parameters:
         """Of the grid, what has the largest Spearman correlation with the accuracy (on some of the rows)."""
         from scipy.stats import rankdata
 
         chosen = np.arange(len(accuracy)) if rows is None else rows
-        ranks = _centred(rankdata(self._on_grid[:, chosen], axis=1))  # (g, n)
-        found = ranks @ _centred(rankdata(accuracy[chosen])[None])[0]
+        ranks = _centre(rankdata(self._on_grid[:, chosen], axis=1))  # (g, n)
+        found = ranks @ _centre(rankdata(accuracy[chosen])[None])[0]
         return GRID[int(np.argmax(np.nan_to_num(found, nan=-np.inf)))]
 
     def raw(self, parameters: Parameters) -> tuple[float, float]:
         """μ and ν of the formula for the metric as it is."""
-        mu, nu = self._scaled(parameters)
+        mu, nu = self._scales(parameters)
         return mu / self.unit ** (1 + 2 * self.power), nu * self.unit**2
 
     def held_out(
@@ -96,10 +96,10 @@ class TradeOffObjective:
     @cached_property
     def _on_grid(self) -> Values:
         """The scores for all parameters of the grid, (g, n)."""
-        mu, nu = torch.tensor([self._scaled(p) for p in GRID], dtype=torch.float64).T[:, :, None]  # (g, 1)
-        return self._negated(mu, nu)
+        mu, nu = torch.tensor([self._scales(p) for p in GRID], dtype=torch.float64).T[:, :, None]  # (g, 1)
+        return self._minus_trade_off(mu, nu)
 
-    def _scaled(self, parameters: Parameters) -> tuple[float, float]:
+    def _scales(self, parameters: Parameters) -> tuple[float, float]:
         """μ and ν for the metric in units of its largest value."""
         metric, kappa = self.metric[self.sound], self.kappa[self.sound]
         if not len(metric):
@@ -109,7 +109,7 @@ class TradeOffObjective:
         second = float(((metric.square() - nu).abs() ** self.power).median())
         return 10**parameters.exponent * first / second if second else 0.0, nu
 
-    def _negated(self, mu: Tensor | float, nu: Tensor | float) -> Values:
+    def _minus_trade_off(self, mu: Tensor | float, nu: Tensor | float) -> Values:
         return -trade_off(self.kappa, self.metric, mu, nu, self.power).numpy()
 
 
@@ -121,7 +121,7 @@ def _halves(count: int, splits: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
         yield other, one
 
 
-def _centred(ranks: Values) -> Values:
+def _centre(ranks: Values) -> Values:
     """Rows with mean 0 and length 1; NaN where a row does not vary."""
     ranks = ranks - ranks.mean(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):

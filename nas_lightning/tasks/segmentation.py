@@ -63,10 +63,10 @@ class Segmentation(Task):
 
     def loss(self, z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         weights = weights_of(self.class_weights, z)
-        return F.cross_entropy(z, y, weights, ignore_index=self._ignored, label_smoothing=smoothing)
+        return F.cross_entropy(z, y, weights, ignore_index=self._ignore_index, label_smoothing=smoothing)
 
     def evaluation_loss(self, z: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(z, y, ignore_index=self._ignored)
+        return F.cross_entropy(z, y, ignore_index=self._ignore_index)
 
     def predictions(self, z: Tensor) -> Tensor:
         return z.softmax(dim=1)
@@ -77,7 +77,7 @@ class Segmentation(Task):
         return {"iou": MulticlassJaccardIndex(outputs, **options), "accuracy": accuracy}
 
     @property
-    def _ignored(self) -> int:
+    def _ignore_index(self) -> int:
         return -100 if self.ignore is None else self.ignore
 
     def _counting(self, y: Tensor) -> Tensor:

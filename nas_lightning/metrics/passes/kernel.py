@@ -144,20 +144,20 @@ class _Sum:
 
     def list_unreached(self) -> list[tuple[Call, str]]:
         """A call and the name of each parameter that no pass has come to."""
-        return [users[0] for users in self.users.values() if not self._reached(users)]
+        return [users[0] for users in self.users.values() if not self._with_gradients(users)]
 
     def finish(self) -> Tensor:
         """The sum, with those parameters that not every pass has come to: what did not come is zero."""
         for users in self.users.values():
-            if self._reached(users):
+            if self._with_gradients(users):
                 self._add(users)
         return self.kernel
 
-    def _reached(self, users: list[tuple[Call, str]]) -> list[tuple[Call, str]]:
+    def _with_gradients(self, users: list[tuple[Call, str]]) -> list[tuple[Call, str]]:
         return [(call, name) for call, name in users if id(call) in self.gradients]
 
     def _add(self, users: list[tuple[Call, str]]) -> None:
-        reached = self._reached(users)
+        reached = self._with_gradients(users)
         if all(type(call.layer) is nn.Linear and name == "weight" for call, name in reached):
             self.kernel += self._linear([call for call, _ in reached])
         else:

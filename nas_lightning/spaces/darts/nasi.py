@@ -140,7 +140,7 @@ class DartsNasi(TwoCellSpace):
             edges = []
             for row, node in zip(table, self.inner, strict=True):
                 inputs = scores[f"{kind}_input_{node}"][0].tolist()
-                edges += _paired([self.ops[column] for column in _largest(row)], _largest(inputs), node)
+                edges += _edges([self.ops[column] for column in _largest(row)], _largest(inputs), node)
             cells[kind] = Cell(edges, INPUTS, self.inner)
         return self.genotype_of(cells)
 
@@ -150,7 +150,7 @@ class DartsNasi(TwoCellSpace):
             edges = []
             for node in self.inner:
                 ops = choose(combinations(self.ops, KEEP), generator)
-                edges += _paired(ops, choose(combinations(range(node), KEEP), generator), node)
+                edges += _edges(ops, choose(combinations(range(node), KEEP), generator), node)
             cells[kind] = Cell(edges, INPUTS, self.inner)
         return self.genotype_of(cells)
 
@@ -169,7 +169,7 @@ class DartsNasi(TwoCellSpace):
                 others = combinations(range(node), KEEP)
                 changes += [(ops, other) for other in others if len({*other, *sources}) == 3]
                 for new_ops, new_sources in changes:
-                    changed = Cell([*rest, *_paired(new_ops, new_sources, node)], INPUTS, self.inner)
+                    changed = Cell([*rest, *_edges(new_ops, new_sources, node)], INPUTS, self.inner)
                     neighbours.append(self.genotype_of({**dict(genotype), kind: changed}))
         return neighbours
 
@@ -179,7 +179,7 @@ def _largest(scores: Sequence[float]) -> list[int]:
     return sorted(sorted(range(len(scores)), key=lambda column: -scores[column])[:KEEP])
 
 
-def _paired(ops: Sequence[str], sources: Sequence[int], node: int) -> list[Edge]:
+def _edges(ops: Sequence[str], sources: Sequence[int], node: int) -> list[Edge]:
     return [Edge(op, source, node) for op, source in zip(ops, sources, strict=True)]
 
 

@@ -122,7 +122,7 @@ def variations(module: Module, candidates: Sequence[str] = OPS) -> list[Module]:
 
     In all of them every vertex is between input and output, so that variations are mutual.
     """
-    return [other for other in dict.fromkeys(_changed(module, candidates)) if _is_whole(other)]
+    return [other for other in dict.fromkeys(_neighbours(module, candidates)) if _is_whole(other)]
 
 
 def _is_whole(module: Module) -> bool:
@@ -134,7 +134,7 @@ def _is_whole(module: Module) -> bool:
         return False
 
 
-def _changed(module: Module, candidates: Sequence[str]) -> Iterator[Module]:
+def _neighbours(module: Module, candidates: Sequence[str]) -> Iterator[Module]:
     """All changes that leave at least input and output, valid or not."""
     matrix, ops, last = module.matrix, module.ops, len(module.matrix) - 1
     for vertex, old in enumerate(ops):
@@ -149,7 +149,7 @@ def _changed(module: Module, candidates: Sequence[str]) -> Iterator[Module]:
             smaller = tuple(tuple(matrix[i][j] for j in kept) for i in kept)
             yield Module(smaller, (*ops[: vertex - 1], *ops[vertex:]))
     for vertex in range(1, last + 1):  # the number of the new one
-        larger = _inserted(matrix, vertex)
+        larger = _insert(matrix, vertex)
         for source in range(vertex):
             for target in range(vertex + 1, last + 2):
                 joined = _with(_with(larger, (source, vertex)), (vertex, target))
@@ -157,7 +157,7 @@ def _changed(module: Module, candidates: Sequence[str]) -> Iterator[Module]:
                     yield Module(joined, (*ops[: vertex - 1], op, *ops[vertex - 1 :]))
 
 
-def _inserted(matrix: Matrix, vertex: int) -> Matrix:
+def _insert(matrix: Matrix, vertex: int) -> Matrix:
     """The matrix with a vertex more, of no edges yet."""
     rows = [(*row[:vertex], 0, *row[vertex:]) for row in matrix]
     return (*rows[:vertex], (0,) * (len(matrix) + 1), *rows[vertex:])

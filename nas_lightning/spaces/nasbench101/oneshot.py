@@ -105,11 +105,11 @@ class NasBench1Shot1(ModuleSpace):
             row = scores[name][0].tolist()
             order = sorted(range(vertex), key=lambda column: -row[column])
             parents[vertex - 1] = order[: self.parents[vertex - 1]]
-        return self._joined(ops, parents)
+        return self._join(ops, parents)
 
     def sample(self, generator: torch.Generator) -> Genotype:
         ops = [choose(self.ops, generator) for _ in self.blocks]
-        return self._joined(
+        return self._join(
             ops, [choose(combinations(range(v), n), generator) for v, n in enumerate(self.parents, 1)]
         )
 
@@ -121,12 +121,12 @@ class NasBench1Shot1(ModuleSpace):
         neighbours = []
         for block, old in enumerate(module.ops):
             others = [[*module.ops[:block], op, *module.ops[block + 1 :]] for op in self.ops if op != old]
-            neighbours += [self._joined(ops, parents) for ops in others]
+            neighbours += [self._join(ops, parents) for ops in others]
         for place, kept in enumerate(parents):
             for other in combinations(range(place + 1), len(kept)):
                 if len({*other, *kept}) == len(kept) + 1:
                     neighbours.append(
-                        self._joined(module.ops, [*parents[:place], other, *parents[place + 1 :]])
+                        self._join(module.ops, [*parents[:place], other, *parents[place + 1 :]])
                     )
         return neighbours
 
@@ -136,7 +136,7 @@ class NasBench1Shot1(ModuleSpace):
         self.check(genotype)
         return genotype
 
-    def _joined(self, ops: Sequence[str], parents: Sequence[Sequence[int]]) -> Genotype:
+    def _join(self, ops: Sequence[str], parents: Sequence[Sequence[int]]) -> Genotype:
         """The genotype in which vertex v ≥ 1 reads `parents[v − 1]`."""
         size = len(parents) + 1
         rows = [[int(v > 0 and source in parents[v - 1]) for v in range(size)] for source in range(size)]

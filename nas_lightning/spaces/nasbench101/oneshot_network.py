@@ -52,7 +52,7 @@ class ChoiceCell(Candidates):
         blocks: list[Tensor] = []
         for index, group in enumerate(self.parents):
             read = self._read(x, blocks, None if group is None else mixtures[group])
-            blocks.append(self._computed(index, read, mixtures[OPERATIONS]))
+            blocks.append(self._compute(index, read, mixtures[OPERATIONS]))
         returned = weigh_candidates(mixtures[OUTPUT], 0, lambda column: self._node(x, blocks, column))
         zeros = torch.zeros_like(blocks[0])
         return torch.cat([returned.get(column, zeros) for column in range(len(blocks) + 1)], dim=1)
@@ -71,7 +71,7 @@ class ChoiceCell(Candidates):
             )
         return weighted_sum(mixture, 0, lambda column: self._node(x, blocks, column), blocks[0])
 
-    def _computed(self, index: int, read: Tensor, mixture: Mixture) -> Tensor:
+    def _compute(self, index: int, read: Tensor, mixture: Mixture) -> Tensor:
         ops = self.ops[index]
         return weighted_sum(mixture, index, lambda column: ops[column](read), read)  # type: ignore[index]
 

@@ -53,12 +53,12 @@ def normal(keys: Tensor, like: Tensor) -> Tensor:
 
 def uniform(numbers: Tensor) -> Tensor:
     """SplitMix64's hash of integers, as numbers in (0, 1), float64."""
-    mixed = (numbers ^ _shifted(numbers, 30)) * _FIRST
-    mixed = (mixed ^ _shifted(mixed, 27)) * _SECOND
-    mixed = mixed ^ _shifted(mixed, 31)
-    return (_shifted(mixed, 11).double() + 0.5) * 2.0**-53
+    mixed = (numbers ^ _shift(numbers, 30)) * _FIRST
+    mixed = (mixed ^ _shift(mixed, 27)) * _SECOND
+    mixed = mixed ^ _shift(mixed, 31)
+    return (_shift(mixed, 11).double() + 0.5) * 2.0**-53
 
 
-def _shifted(numbers: Tensor, bits: int) -> Tensor:
+def _shift(numbers: Tensor, bits: int) -> Tensor:
     """A logical shift to the right."""
     return (numbers >> bits) & ((1 << (64 - bits)) - 1)

@@ -76,7 +76,7 @@ def operation(name: str | None = None, *, kind: OpKind | None = None) -> Callabl
 
 def add_operation(target: str | OpFactory, name: str | None = None, kind: OpKind | None = None) -> Operation:
     """Register an operation, imported where its dotted name is given."""
-    build = _imported(target) if isinstance(target, str) else target
+    build = _import(target) if isinstance(target, str) else target
     for known in _OPERATIONS.values():
         if known.build is build:  # its file has registered it
             return known
@@ -160,7 +160,7 @@ def _measured_kind(build: OpFactory, dotted: str) -> OpKind:
     return "learned" if any(True for _ in module.parameters()) else "pooling"
 
 
-def _imported(target: str) -> OpFactory:
+def _import(target: str) -> OpFactory:
     """What a user's dotted name stands for."""
     module, _, name = target.rpartition(".")
     if not module:

@@ -184,7 +184,7 @@ class BlackBox(Strategy):
         self, genotypes: Sequence[Genotype], metrics: Mapping[str, Metric], path: Path | None, seed: int
     ) -> list[Scores]:
         check_classes(self.data, "training-free metrics are of")
-        build = partial(_built, self.network, self.device)
+        build = partial(_build_on, self.network, self.device)
         options: dict[str, Any] = {"path": path, "workers": self.workers, "seed": seed}
         return score_pool(self.space, build, genotypes, self._batch(), metrics, **options)
 
@@ -206,7 +206,7 @@ class BlackBox(Strategy):
         return x.to(self.device), y.to(self.device)
 
     def _on_device(self, genotype: Genotype) -> nn.Module:
-        return _built(self.network, self.device, genotype)
+        return _build_on(self.network, self.device, genotype)
 
     def _do_first(self, work: Callable[[], T]) -> T:
         """What the work comes to, done by the first process."""
@@ -243,5 +243,5 @@ class BlackBox(Strategy):
         self.remember(memory["own"])
 
 
-def _built(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:
+def _build_on(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:
     return network(genotype).to(device)

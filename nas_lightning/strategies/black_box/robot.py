@@ -87,16 +87,16 @@ class Robot(Greedy):
         seed = seed_of_name(self.seed, f"weights {number}")
         low = -1.0 if self.signed else 0.0
         if self.proposals == "bayesian" and number > 1:
-            return suggest(self._seen(), dict.fromkeys(self.metrics, (low, 1.0)), seed)
+            return suggest(self._observations(), dict.fromkeys(self.metrics, (low, 1.0)), seed)
         return random_weights(list(self.metrics), seed, signed=self.signed)
 
     def _best_weights(self) -> Weights:
         """Those of the best round; equal ones where no round looked for any."""
-        if not self._seen():
+        if not self._observations():
             return self._weights(0)
-        return max(self._seen(), key=lambda pair: pair[1])[0]
+        return max(self._observations(), key=lambda pair: pair[1])[0]
 
-    def _seen(self) -> list[tuple[Weights, float]]:
+    def _observations(self) -> list[tuple[Weights, float]]:
         """Weights and the value of what they chose, but for one that came too late."""
         return [(weights, self.evaluated[name]) for weights, name in self.tried if name in self.evaluated]
 

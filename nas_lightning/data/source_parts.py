@@ -18,16 +18,16 @@ from torch.utils.data import (
 )
 
 from nas_lightning.data.batches import Batch, Reader, as_tensor
-from nas_lightning.data.given import Given, Loaded, sides_of
 from nas_lightning.data.labels import labels_of
 from nas_lightning.data.order import SEARCH_SPLIT, stratified_split
+from nas_lightning.data.source import DataSource, Feed, sides_of
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator
 
 BATCH_SIZE = 64  # of data sets that nobody says another for
 
 
-class GivenParts(Given):
+class SourceParts(DataSource):
     """Loaders, data sets or arrays.
 
     Args:
@@ -64,11 +64,11 @@ class GivenParts(Given):
                 f"expected data sets with {name}; a loader has its own", got=got, where="the data"
             )
 
-    def part(self, name: str) -> Loaded | None:
+    def part(self, name: str) -> Feed | None:
         part = self.parts[name]
         if part is None:
             return None
-        return self._load(part, name) if is_dataset(part) else Loaded(part, self.reader)
+        return self._load(part, name) if is_dataset(part) else Feed(part, self.reader)
 
     def owners(self) -> list[Any]:
         train = self.parts["train"]
@@ -79,7 +79,7 @@ class GivenParts(Given):
             super().resize(batch_size)
         self.batch_size = batch_size
 
-    def split(self, fraction: float, seed: int) -> tuple[Loaded, Loaded]:
+    def split(self, fraction: float, seed: int) -> tuple[Feed, Feed]:
         whole = self.parts["train"]
         if not is_dataset(whole) or isinstance(whole, IterableDataset):
             return super().split(fraction, seed)
@@ -89,17 +89,17 @@ class GivenParts(Given):
         first, second = (self._load(Subset(whole, part.tolist()), "train") for part in rows)
         return first, second
 
-    def _load(self, dataset: Any, part: str) -> Loaded:
+    def _load(self, dataset: Any, part: str) -> Feed:
         assert self.batch_size is not None, "a data set has one"
         collate, train = Collate(self.reader), part != "test"
         if isinstance(dataset, IterableDataset):
             batched = _is_batched(dataset, self.reader)
             size = None if batched else self.batch_size
             loader = DataLoader(dataset, batch_size=size, collate_fn=None if batched else collate)
-            return Loaded(loader, self.reader if batched else Reader())
+            return Feed(loader, self.reader if batched else Reader())
         sampler = _balanced_sampler(dataset) if self.balanced and part == "train" else None
         full = train and len(dataset) >= self.batch_size
-        return Loaded(
+        return Feed(
             DataLoader(
                 dataset,
                 self.batch_size,

@@ -19,7 +19,7 @@ from nas_lightning.errors import InputError
 VALID = ("valid", "val", "validation")
 
 
-class Loaded(NamedTuple):
+class Feed(NamedTuple):
     """A loader and how its batches are read.
 
     Args:
@@ -31,7 +31,7 @@ class Loaded(NamedTuple):
     read: Callable[[Any], Batch]
 
 
-class Given(ABC):
+class DataSource(ABC):
     """The parts of somebody's data."""
 
     shortest = False
@@ -40,14 +40,14 @@ class Given(ABC):
     """Of data sets; None where somebody else's loaders have theirs."""
 
     @abstractmethod
-    def part(self, name: str) -> Loaded | None:
+    def part(self, name: str) -> Feed | None:
         """`train`, `valid` or `test`; None where there is none."""
 
     @abstractmethod
     def owners(self) -> list[Any]:
         """The objects that may know their classes."""
 
-    def split(self, fraction: float, seed: int) -> tuple[Loaded, Loaded]:
+    def split(self, fraction: float, seed: int) -> tuple[Feed, Feed]:
         """Two sides of the training part, where it can be divided."""
         raise InputError(
             "expected a validation part, which the architecture learns from: a val_dataloader, "
@@ -71,7 +71,7 @@ class Given(ABC):
         """Make the parts of `fit` or `test` ready."""
 
 
-class GivenModule(Given):
+class SourceModule(DataSource):
     """A `LightningDataModule`.
 
     Args:
@@ -85,9 +85,9 @@ class GivenModule(Given):
         self._ready: set[str] = set()
         self._parts: dict[str, Any] = {}
 
-    def part(self, name: str) -> Loaded | None:
+    def part(self, name: str) -> Feed | None:
         loader = self._sides().get(name) if name != "test" else self._ask("test")
-        return None if loader is None else Loaded(loader, self._read)
+        return None if loader is None else Feed(loader, self._read)
 
     def owners(self) -> list[Any]:
         return [self.module, getattr(self._sides()["train"], "dataset", None)]
