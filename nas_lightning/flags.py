@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,21 @@ class FlagParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"expected what `{self.prog} --help` says: {message}")
+
+
+def add_own_parts(parser: argparse.ArgumentParser) -> None:
+    """The flags that say which parts of a user's own a model's file may name."""
+    add = parser.add_argument
+    add("--config-dir", action="append", default=[], help="your own folder of spaces")
+    add("--operation", action="append", default=[], help="your own that the file may name")
+    add("--module", action="append", default=[], help="your own network that the file may name")
+
+
+def own_parts(options: argparse.Namespace) -> dict[str, list[str]]:
+    """What `nas_lightning.load` is told of them; users have their own modules where they are."""
+    if options.module or options.operation:
+        sys.path.append(os.getcwd())
+    return {"folders": options.config_dir, "operations": options.operation, "modules": options.module}
 
 
 def command(main: Callable[P, None]) -> Callable[P, None]:

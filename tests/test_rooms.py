@@ -16,8 +16,8 @@ SMALL = (
 )
 SMALL_VALUES = set(SMALL.split())
 ORDER = (
-    "spaces data tasks plots metrics cost models benchmarks training runs objectives ensembles strategies"
-    " callbacks studies report jobs cli measure"
+    "spaces data tasks plots metrics cost models benchmarks training runs objectives ensembles predictions"
+    " strategies callbacks studies report jobs cli measure"
 )
 ROOMS = tuple(ORDER.split())
 """From the ground up; docs/architecture.md says what each is for."""

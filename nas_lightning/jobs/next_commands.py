@@ -51,11 +51,14 @@ def uses_of_model(command: Command, run: Path, own: Own = NONE_OWN) -> dict[str,
     path = short_path(run)
     start = [*_program("train", command), f"init={hydra_value(path)}", "retrain=finetune"]
     further = [*start, *_permissions(own)]
-    export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *_folders(command)]
-    allowed = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
+    flags = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
+    parts = [*_folders(command), *flags]
+    export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *parts]
+    predict = [_python(), "-m", "nas_lightning.jobs.predict_command", path, *parts]
     return {
         "Use it in Python": f"network = nas_lightning.load({_arguments(command, path, own)})",
-        "Export it": shlex.join([*export, *allowed]),
+        "Predict the images of a folder": f"{shlex.join(predict)} …",
+        "Export it": shlex.join(export),
         "Train it further on your own images": f"{shlex.join(further)} dataset=image_folder dataset.root=…",
     }
 

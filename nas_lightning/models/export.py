@@ -6,12 +6,11 @@ python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batc
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
+from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.flags import FlagParser, command, place_to_write
+from nas_lightning.flags import FlagParser, add_own_parts, command, own_parts, place_to_write
 from nas_lightning.models.exporter import export
 from nas_lightning.models.file import describe, load
 
@@ -29,20 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--with-normalisation", action="store_true", help="take images with values from 0 to 1, as they are"
     )
-    parser.add_argument("--config-dir", action="append", default=[], help="your own folder of spaces")
-    parser.add_argument("--operation", action="append", default=[], help="your own that the file may name")
-    parser.add_argument(
-        "--module", action="append", default=[], help="your own network that the file may name"
-    )
+    add_own_parts(parser)
     options = parser.parse_args(arguments)
-    if options.module or options.operation:
-        sys.path.append(os.getcwd())  # users have their own modules where they are
     batch = None
     if options.batch != "dynamic":
         if not options.batch.isdecimal() or len(options.batch) > 4:
             raise InputError("expected a number below 10,000 or dynamic", got=options.batch, where="--batch")
         batch = int(options.batch)
-    own = {"folders": options.config_dir, "operations": options.operation, "modules": options.module}
+    own: dict[str, Any] = own_parts(options)
     network = load(options.source, with_normalisation=options.with_normalisation, **own)
     image = describe(options.source).image
     print(export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size))

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import tarfile
 import zlib
 
 import numpy as np
@@ -159,3 +160,48 @@ def test_a_link_to_images_elsewhere_is_followed(tmp_path, class_folders):
     elsewhere = class_folders(tmp_path / "elsewhere")
     (root / "fox").symlink_to(elsewhere / "cat", target_is_directory=True)
     assert "fox" in find_images(root).classes
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "tiff", "webp"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_an_image_is_turned_as_its_camera_says(tmp_path, orientation, ending):
+    upright = np.zeros((24, 16, 3), dtype=np.uint8)
+    upright[:8, :8] = 255  # white in the upper left corner
+    stored = {
+        1: lambda a: a,
+        2: lambda a: a[:, ::-1],
+        3: lambda a: a[::-1, ::-1],
+        4: lambda a: a[::-1],
+        5: lambda a: a.transpose(1, 0, 2),
+        6: lambda a: np.rot90(a, 1),
+        7: lambda a: np.rot90(a.transpose(1, 0, 2), 2),
+        8: lambda a: np.rot90(a, -1),
+    }[orientation]  # of what a camera keeps that is held so
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / f"image.{ending}"
+    write(path, Image.fromarray(np.ascontiguousarray(stored(upright))), exif=exif, quality=100)
+    found = read(path)
+    assert found.shape == upright.shape
+    assert np.abs(found - upright).mean() < 4
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")  # which Pillow says to whoever reads the screen
+def test_broken_tags_of_a_camera_leave_the_image_as_it_is(tmp_path):
+    path = tmp_path / "image.jpg"
+    write(path, Image.new("RGB", (16, 24), "red"), exif=b"Exif\0\0MM\0*\0\0\0\xff\xff\xff")
+    assert read(path).shape == (24, 16, 3)
+
+
+def test_images_of_every_usual_ending_are_found_in_a_folder_and_in_a_tar(tmp_path):
+    endings = ("jpg", "JPEG", "png", "ppm", "pgm", "bmp", "tif", "tiff", "webp", "gif")
+    for number, ending in enumerate(endings):
+        path = tmp_path / "all" / f"class{number % 2}" / f"{number}.{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, Image.new("L", (8, 8), 200))
+    with tarfile.open(tmp_path / "all.tar", "w") as tar:
+        tar.add(tmp_path / "all", arcname=".")
+    for root in (tmp_path / "all", tmp_path / "all.tar"):
+        found = find_images(root)
+        assert len(found.files) == len(endings)
+        assert all(np.abs(np.asarray(decode(file)).astype(int) - 200).max() < 8 for file in found.files)

@@ -50,7 +50,8 @@ def pytest_collection_modifyitems(items):
 
 def class_of(strategy: str) -> type[Strategy]:
     """What its option names, composed alone: whole commands would take half of the time to collect tests."""
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # a part's order among its defaults
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of an option's place among its defaults
         return get_class(composed(f"strategy/{strategy}").strategy._target_)
 
 

@@ -6,18 +6,21 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+ENDINGS = frozenset(
+    [".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".jp2"]
+)
+"""Of files that are images; others are left out."""
+
 
 def walk_images(root: Path) -> Iterator[tuple[str, str]]:
     """The path of every image and the name of the folder that it is in, in natural order of the paths."""
-    from timm.data.readers.img_extensions import get_img_extensions
     from timm.utils.misc import natural_key
 
-    endings = get_img_extensions(as_set=True)
     paths = (
         os.path.join(folder, name)
         for folder, names in _walk(str(root), ())
         for name in names
-        if os.path.splitext(name)[1].lower() in endings
+        if os.path.splitext(name)[1].lower() in ENDINGS
     )
     for path in sorted(paths, key=natural_key):
         folder = os.path.dirname(path)

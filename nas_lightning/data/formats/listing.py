@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nas_lightning.data.formats.folders import walk_images
+from nas_lightning.data.formats.folders import ENDINGS, walk_images
 from nas_lightning.errors import InputError, near_match
 
 TRAIN_NAMES = ("train", "train.tar")
@@ -95,11 +97,25 @@ def _in_folder(root: Path) -> Listing:
 def _in_tar(root: Path) -> Listing:
     from timm.data.readers import create_reader  # a second to import, which only files need
 
-    reader = create_reader("", root=str(root))
+    with _endings():
+        reader = create_reader("", root=str(root))
     names = reader.class_name_to_idx
     files = [_member(str(root), info, inner) for info, _, inner in reader.samples]
     classes = tuple(sorted(names, key=names.__getitem__))
     return Listing(files, torch.tensor(reader.targets.tolist()), classes)
+
+
+@contextmanager
+def _endings() -> Iterator[None]:
+    """Within, timm's readers find images of every ending that folders may have."""
+    from timm.data.readers.img_extensions import get_img_extensions, set_img_extensions
+
+    before = get_img_extensions()
+    set_img_extensions(ENDINGS)
+    try:
+        yield
+    finally:
+        set_img_extensions(before)
 
 
 def _member(path: str, info: tarfile.TarInfo, inner: tarfile.TarInfo | None) -> ImageFile:

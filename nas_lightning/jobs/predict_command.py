@@ -1,0 +1,67 @@
+"""What a trained network, or an ensemble, says of images: a CSV file of all, and a page.
+
+nas-predict RUN IMAGES [--out FOLDER] [--batch 64] [--device cpu] [--runtime torch|onnx]
+
+Folders that are named like classes say what is right; then the page has the confusion matrix, precision and
+recall of each class, how far confidence can be trusted, and the most confident mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas_lightning.errors import InputError
+from nas_lightning.files import check_links
+from nas_lightning.flags import FlagParser, add_own_parts, command, own_parts
+from nas_lightning.text import format_number, format_share, short_path
+
+if TYPE_CHECKING:
+    from nas_lightning.jobs.predict import Outcome
+
+MOST_BATCH = 65_536
+
+
+@command
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command; prints how right the predictions are, and the paths of what was written."""
+    parser = FlagParser(prog="nas-predict", description=__doc__.split("\n")[0])
+    parser.add_argument("run", help="the folder of a training or of an ensemble, or a model.safetensors")
+    parser.add_argument("images", type=Path, help="a folder or a .tar file of images, or one image")
+    parser.add_argument("--out", type=Path, help="where to write; by default predictions/<images> in the run")
+    parser.add_argument("--batch", type=int, default=64, help="images at a time")
+    parser.add_argument("--device", default="cpu", help="where the network computes, such as cuda")
+    parser.add_argument("--runtime", choices=("torch", "onnx"), default="torch", help="what computes it")
+    add_own_parts(parser)
+    options = parser.parse_args(arguments)
+    if not 1 <= options.batch <= MOST_BATCH:
+        raise InputError(f"expected a number from 1 to {MOST_BATCH:,}", got=options.batch, where="--batch")
+    run = Path(options.run)
+    if options.out is None:
+        folder = run if run.is_dir() else run.parent
+        check_links(folder)
+        options.out = folder / "predictions" / options.images.resolve().name
+    from nas_lightning.jobs.predict import predict  # torch: --help need not wait for it
+
+    own: dict[str, Any] = own_parts(options)
+    how = {"batch": options.batch, "device": options.device, "runtime": options.runtime}
+    for line in _summary(predict(run, options.images, options.out, **how, **own)):
+        print(line)
+
+
+def _summary(outcome: Outcome) -> Iterator[str]:
+    predictions, numbers = outcome.predictions, outcome.findings.numbers
+    yield f"{len(predictions.names):,} images, {len(predictions.errors):,} of them could not be read"
+    if numbers:
+        known, error = int(predictions.judged.sum()), format_number(numbers["calibration_error"])
+        accuracy = format_share(numbers["accuracy"])
+        yield f"accuracy {accuracy} on the {known:,} whose class is known; calibration error {error}"
+    times = [f"{format_number(value)} ms for {size}" for size, value in outcome.latency.items()]
+    yield f"the network takes {', '.join(times)}"
+    for path in (outcome.csv, outcome.page):
+        yield f"  {short_path(path)}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What is written of predictions: a row an image, and tables and figures of how right they are."""
+
+from __future__ import annotations
+
+from nas_lightning.predictions.classes import calibration_of, class_tables, confusion_matrix, reliability
+from nas_lightning.predictions.predictor import Predictions
+from nas_lightning.runs.findings import Findings
+from nas_lightning.tables import Entry, Table
+
+
+def findings_of(predictions: Predictions) -> Findings:
+    """How right the predictions are; nothing where no class is known."""
+    judged = predictions.judged
+    if predictions.task != "multi_class" or not judged.any():
+        return Findings([])
+    from nas_lightning.predictions import figures  # and with them matplotlib
+
+    error, confusion = calibration_of(predictions), confusion_matrix(predictions)
+    right = (predictions.predicted == predictions.truth)[judged].double()
+    drawn = {
+        "confusion_matrix": figures.draw_confusion(confusion, predictions.classes),
+        "reliability": figures.draw_reliability(reliability(predictions), error),
+    }
+    numbers = {"accuracy": float(right.mean()), "calibration_error": error}
+    return Findings(class_tables(predictions), drawn, numbers)
+
+
+def table_of(predictions: Predictions) -> Table:
+    """A row an image: what it was taken for, how surely, every output, or why it could not be read."""
+    of_classes, several = predictions.task == "multi_class", predictions.disagreement is not None
+    columns = ["file", "class", "predicted"]
+    columns += ["confidence"] * of_classes + ["disagreement"] * several
+    labels = predictions.labels
+    rows: list[list[Entry]] = []
+    for row, name in enumerate(predictions.names):
+        place, outputs = int(predictions.truth[row]), predictions.outputs[row].tolist()
+        numbers = [max(outputs)] if of_classes else []
+        numbers += [] if predictions.disagreement is None else [float(predictions.disagreement[row])]
+        error = predictions.errors.get(row, "")
+        known: list[float | None] = [None if error else number for number in (*numbers, *outputs)]
+        rows.append([name, predictions.classes[place] if place >= 0 else "", labels[row], *known, error])
+    return Table("predictions", "", [*columns, *predictions.classes, "error"], rows)

@@ -1,0 +1,187 @@
+"""`nas-predict`: every file is a row, whatever it holds, and the numbers are those of scikit-learn."""
+
+import csv
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+import nas_lightning
+from nas_lightning.ensembles import Ensemble
+from nas_lightning.errors import InputError
+from nas_lightning.jobs.predict import predict
+from nas_lightning.jobs.predict_command import main
+from nas_lightning.models.file import write
+from nas_lightning.predictions import Predictor
+from nas_lightning.predictions.classes import reliability
+from nas_lightning.predictions.pictures import list_pictures
+from tests.predictions.conftest import CLASSES, DAMAGED, write_network
+
+
+def read(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def outcome(run, images, tmp_path_factory):
+    return predict(run, images, tmp_path_factory.mktemp("out"), batch=32)
+
+
+def test_every_file_has_a_row(outcome, images):
+    rows = read(outcome.csv)
+    files = sorted(str(path.relative_to(images)) for path in images.rglob("*.*"))
+    assert sorted(row["file"].lstrip("'") for row in rows) == files
+    assert len(rows) == 300
+    wrong = {row["file"].lstrip("'"): row for row in rows if row["error"]}
+    assert set(wrong) == set(DAMAGED)
+    for name, row in wrong.items():
+        assert row["predicted"] == row["confidence"] == row["green"] == ""
+        assert row["error"].startswith("expected an image"), name
+
+
+def test_the_outputs_are_those_of_the_network(outcome, run, images):
+    """Read by hand: Pillow, resize, scale, softmax."""
+    network = nas_lightning.load(run)
+    for row in [row for row in read(outcome.csv) if not row["error"]][::29]:
+        pixels = np.asarray(Image.open(images / row["file"]).convert("RGB"), dtype=np.float32) / 255
+        x = torch.from_numpy((pixels - 0.4) / 0.2).permute(2, 0, 1)[None]
+        expected = network(x).softmax(dim=1)[0].detach()
+        found = torch.tensor([float(row[name]) for name in CLASSES])
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        assert row["predicted"] == CLASSES[int(expected.argmax())]
+        assert float(row["confidence"]) == pytest.approx(float(expected.max()), abs=1e-5)
+
+
+def test_classes_are_judged_as_scikit_learn_does(outcome):
+    rows = [row for row in read(outcome.csv) if row["class"] and not row["error"]]
+    assert len(rows) == 295
+    true, predicted = ([row[key] for row in rows] for key in ("class", "predicted"))
+    classes, confused, confusion = outcome.findings.tables
+    matrix = confusion_matrix(true, predicted, labels=CLASSES)
+    assert [list(row[1:]) for row in confusion.rows] == matrix.tolist()
+    expected = precision_recall_fscore_support(true, predicted, labels=CLASSES, zero_division=0)
+    for row, *values in zip(classes.rows, *expected, strict=False):
+        assert row[1:] == pytest.approx(values, abs=1e-6)
+    mean = precision_recall_fscore_support(true, predicted, average="macro", labels=CLASSES, zero_division=0)
+    assert classes.rows[-1][1:4] == pytest.approx(mean[:3], abs=1e-6)
+    assert outcome.findings.numbers["accuracy"] == pytest.approx(np.mean(np.array(true) == predicted))
+    wrong = matrix - np.diag(np.diag(matrix))
+    assert [row[2] for row in confused.rows] == sorted(wrong[wrong > 0].tolist(), reverse=True)
+
+
+def test_confidence_is_judged_as_torchmetrics_does(outcome):
+    found = outcome.predictions
+    probabilities, truth = found.outputs[found.judged], found.truth[found.judged]
+    expected = multiclass_calibration_error(probabilities, truth, 3, n_bins=15)
+    assert outcome.findings.numbers["calibration_error"] == pytest.approx(float(expected), abs=1e-6)
+    bins = reliability(found)
+    assert sum(count for _, _, count in bins) == 295
+    gaps = sum(count * abs(confidence - accuracy) for confidence, accuracy, count in bins) / 295
+    assert gaps == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_the_page_is_whole_and_names_are_text(outcome):
+    page = outcome.page.read_text(encoding="utf-8")
+    assert "<b>red/" not in page
+    assert "&lt;b&gt;red/" in page
+    assert page.count("<li><img") == 24
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http-equiv", "")
+    for name in DAMAGED[:2]:
+        assert name in page
+
+
+def test_images_in_no_folder_of_a_class_are_predicted_and_not_judged(run, images, tmp_path):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    (flat / "a.png").write_bytes((images / "blue" / "0.png").read_bytes())
+    outcome = predict(run, flat, tmp_path / "out")
+    (row,) = read(outcome.csv)
+    assert row["class"] == ""
+    assert row["predicted"] in CLASSES
+    assert not outcome.findings.tables
+    single = predict(run, flat / "a.png", tmp_path / "single")
+    assert read(single.csv)[0]["confidence"] == row["confidence"]
+
+
+def test_a_tar_is_read_as_its_folder(run, images, outcome, tmp_path):
+    with tarfile.open(tmp_path / "images.tar", "w") as tar:
+        for path in sorted(images.rglob("*.png"))[:20]:
+            tar.add(path, arcname=str(path.relative_to(images)))
+    rows = read(predict(run, tmp_path / "images.tar", tmp_path / "out").csv)
+    known = {row["file"]: row for row in read(outcome.csv)}
+    assert len(rows) == 20
+    for row in rows:
+        assert row["predicted"] == known[row["file"]]["predicted"]
+
+
+def test_an_ensemble_says_how_far_its_members_agree(run, images, tmp_path):
+    runs = [run, *(write_network(tmp_path / f"run{seed}", seed) for seed in (1, 2))]
+    Ensemble.of_runs(runs).save(tmp_path / "all" / "ensemble")
+    few = [picture.file.path for picture in list_pictures(images / "green")][:12]
+    folder = tmp_path / "few"
+    folder.mkdir()
+    for number, path in enumerate(few):
+        (folder / f"{number}.png").write_bytes(Path(path).read_bytes())
+    together = predict(tmp_path / "all", folder, tmp_path / "out").predictions
+    alone = [predict(one, folder, tmp_path / "alone").predictions for one in runs]
+    mean = torch.stack([one.outputs for one in alone]).mean(dim=0)
+    torch.testing.assert_close(together.outputs, mean, atol=1e-6, rtol=0)
+    places = [one.predicted for one in alone]
+    pairs = [(places[a] != places[b]).float() for a, b in ((0, 1), (0, 2), (1, 2))]
+    torch.testing.assert_close(together.disagreement, torch.stack(pairs).mean(dim=0))
+
+
+def test_onnx_runtime_says_the_same(run, images, outcome, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    found = predict(run, images, tmp_path, runtime="onnx").predictions
+    torch.testing.assert_close(found.outputs, outcome.predictions.outputs, atol=1e-5, rtol=0, equal_nan=True)
+
+
+def test_a_network_for_grey_images_sees_them_in_grey(images, tmp_path):
+    grey = write_network(tmp_path / "grey", seed=0, channels=1)
+    assert len(predict(grey, images / "green", tmp_path / "out").predictions.errors) == 1
+    two = write_network(tmp_path / "two", seed=0, channels=2)
+    outcome = predict(two, images / "green", tmp_path / "out2")
+    assert all("grey or in colour" in reason for reason in outcome.predictions.errors.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{run}", "{tmp}/nothing"], "expected an image, or a folder or a .tar file of images"),
+        (["{run}", "{tmp}"], "expected files of images, got 'none'"),
+        (["{tmp}", "{images}"], "expected the folder of a run of train.py"),
+        (["{run}", "{images}", "--batch", "0"], "expected a number from 1 to 65,536, got 0"),
+        (["{run}", "{images}", "--device", "cuda:9"], "expected a device of this machine"),
+        (["{run}", "{images}", "--device", "toaster"], "expected a device of this machine"),
+        (["{run}", "{images}", "--runtime", "java"], "expected what `nas-predict --help` says"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_line(words, message, run, images, tmp_path):
+    with pytest.raises(SystemExit) as ending:
+        main([word.format(run=run, images=images, tmp=tmp_path) for word in words])
+    assert message in str(ending.value)
+    assert "\n" not in str(ending.value)
+
+
+def test_the_command_says_where_to_look(run, images, tmp_path, capsys):
+    main([str(run), str(images / "green"), "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().out
+    assert "99 images, 1 of them could not be read" in said
+    assert (tmp_path / "out" / "predictions.csv").is_file()
+    assert str(tmp_path / "out" / "predictions.html") in said
+
+
+def test_what_predicts_pixels_is_refused(run, tmp_path):
+    about = replace(nas_lightning.describe(run), task="segmentation", dense=True)
+    write(about.network(), tmp_path / "model.safetensors", about)
+    with pytest.raises(InputError, match="expected a network that predicts images, not their pixels"):
+        Predictor(tmp_path)
