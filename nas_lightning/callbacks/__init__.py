@@ -11,6 +11,7 @@ from nas_lightning.callbacks.history import GenotypeHistory
 from nas_lightning.callbacks.kernel_monitor import NTKMonitor
 from nas_lightning.callbacks.loader_place import LoaderPlace
 from nas_lightning.callbacks.memory_guard import MemoryGuard
+from nas_lightning.callbacks.output_recorder import OutputRecorder
 from nas_lightning.callbacks.progress import SearchProgressBar
 from nas_lightning.callbacks.rewind import RewindMetrics
 from nas_lightning.callbacks.rng import RNGState
@@ -26,6 +27,7 @@ __all__ = [
     "LoaderPlace",
     "MemoryGuard",
     "NTKMonitor",
+    "OutputRecorder",
     "RNGState",
     "RewindMetrics",
     "SearchProgressBar",

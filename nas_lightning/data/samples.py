@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +19,10 @@ class Samples(ABC):
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def name(self, row: int) -> str:
+        """What an image is called: its file's name, where it has one."""
+        return f"image {row}"
 
     @abstractmethod
     def select(self, rows: Tensor) -> Samples:
@@ -40,18 +44,28 @@ class TensorSamples(Samples):
         images: bytes: (n, c, h, w).
         labels: of the chosen rows: (rows,).
         rows: which of the images; None: all.
+        names: of all images; None: their numbers.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, rows: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        rows: Tensor | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
         """`labels` are those of the chosen `rows` of the images; by default of all."""
-        self.images = images
+        self.images, self.names = images, names
         self.labels = labels.long()
         self.rows = torch.arange(len(images)) if rows is None else rows
         _, channels, height, width = images.shape
         self.image = (channels, height, width)
 
+    def name(self, row: int) -> str:
+        return super().name(row) if self.names is None else self.names[int(self.rows[row])]
+
     def select(self, rows: Tensor) -> TensorSamples:
-        return TensorSamples(self.images, self.labels[rows], self.rows[rows])
+        return TensorSamples(self.images, self.labels[rows], self.rows[rows], self.names)
 
     def read(self, draws: Iterable[BatchRows], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
         for draw in draws:

@@ -6,10 +6,9 @@ scheduler. Each writes its folder as the scripts do and returns the facts of the
 
 from nas_lightning.jobs.ensemble import ensemble
 from nas_lightning.jobs.parts import Parts
-from nas_lightning.jobs.predict import predict
 from nas_lightning.jobs.search import search
 from nas_lightning.jobs.study import study
 from nas_lightning.jobs.train import train
 from nas_lightning.runs.facts import RunFacts
 
-__all__ = ["Parts", "RunFacts", "ensemble", "predict", "search", "study", "train"]
+__all__ = ["Parts", "RunFacts", "ensemble", "search", "study", "train"]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from PIL import Image
+from torch import Tensor
 
+from nas_lightning.data import ImageData, OwnData
+from nas_lightning.data.formats.decode import decode
+from nas_lightning.data.order import BatchRows
+from nas_lightning.data.samples import Samples
 from nas_lightning.files import write_whole
 from nas_lightning.predictions.findings import findings_of, table_of
 from nas_lightning.predictions.latency import milliseconds
@@ -14,7 +23,7 @@ from nas_lightning.predictions.pictures import list_pictures
 from nas_lightning.predictions.predictor import Predictions, Predictor
 from nas_lightning.runs.findings import Findings
 
-CSV = "predictions.csv"
+FOLDER, CSV, PAGE = "predictions", "predictions.csv", "predictions.html"
 _BATCHES = (1, 64)  # whose latency is measured
 
 
@@ -24,14 +33,14 @@ class Outcome(NamedTuple):
     Args:
         predictions: a row an image.
         findings: how right they are, where classes are known.
-        latency: milliseconds of a batch, by its size.
+        latency: milliseconds of a batch, by its size; empty where it was not measured.
         csv: the file of all rows.
         page: shows them.
     """
 
     predictions: Predictions
     findings: Findings
-    latency: dict[int, float]
+    latency: Mapping[int, float]
     csv: Path
     page: Path
 
@@ -55,15 +64,52 @@ def predict(
         device: where the network computes.
         **loading: see `nas_lightning.load`, such as `runtime="onnx"`.
     """
-    from nas_lightning.report.predictions import PAGE, predictions_page  # and with it matplotlib
-
-    pictures, out = list_pictures(images), Path(out)
+    pictures = list_pictures(images)
     predictor = Predictor(run, device, **loading)
     predictions = predictor.predict(pictures, batch)
-    findings = findings_of(predictions)
     latency = {size: milliseconds(predictor, torch.rand(size, *predictor.about.image)) for size in _BATCHES}
+    title = f"{Path(run).resolve().name} on {Path(images).resolve().name}"
+    return write_outcome(out, title, predictions, lambda row: decode(pictures[row].file), latency)
+
+
+def describe_test(run: Path, data: ImageData | OwnData, probabilities: Tensor, truth: Tensor) -> Outcome:
+    """What a training's test came to, image by image, in `predictions/test` of its run.
+
+    Args:
+        run: the folder of the training.
+        data: whose test images they are; names and pictures are shown where these are the first, in order.
+        probabilities: (n, classes).
+        truth: (n,).
+    """
+    samples = data.test if isinstance(data, ImageData) else None
+    if samples is not None and not torch.equal(samples.labels[: len(truth)], truth):
+        samples = None
+    names = tuple(f"image {row}" if samples is None else samples.name(row) for row in range(len(truth)))
+    predictions = Predictions(names, data.classes, probabilities, truth)
+    picture = None if samples is None else partial(picture_of, samples)
+    return write_outcome(run / FOLDER / "test", f"Test images of {data.name}", predictions, picture)
+
+
+def picture_of(samples: Samples, row: int) -> Image.Image:
+    """An image as it was evaluated: in colour where there are three channels, else the first one in grey."""
+    ((pixels, _),) = samples.read([BatchRows(torch.tensor([row]))], random=False)
+    array = np.ascontiguousarray(pixels[0].permute(1, 2, 0).numpy())
+    return Image.fromarray(array if array.shape[-1] == 3 else array[..., 0])
+
+
+def write_outcome(
+    out: str | Path,
+    title: str,
+    predictions: Predictions,
+    picture: Callable[[int], Image.Image] | None,
+    latency: Mapping[int, float] | None = None,
+) -> Outcome:
+    """Write the table of all rows, tables and figures, and the page; `picture` gives the image of a row."""
+    from nas_lightning.report.predictions import predictions_page  # and with it matplotlib
+
+    out, latency = Path(out), latency or {}
+    findings = findings_of(predictions)
     csv = write_whole(out / CSV, table_of(predictions).csv())
     findings.write(out)
-    title = f"{Path(run).resolve().name} on {Path(images).resolve().name}"
-    page = predictions_page(title, predictions, findings, latency, [picture.file for picture in pictures])
+    page = predictions_page(title, predictions, findings, latency, picture)
     return Outcome(predictions, findings, latency, csv, write_whole(out / PAGE, page))

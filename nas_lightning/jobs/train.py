@@ -11,12 +11,14 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from nas_lightning.callbacks import OutputRecorder
 from nas_lightning.cost.counts import Cost, cost
 from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.measurements import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts
+from nas_lightning.jobs.predict import describe_test
 from nas_lightning.models.description import Description, materialise
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.models.file import describe, description, take_weights_over, write
@@ -126,6 +128,7 @@ def fit(
     check_steps(trainer)
     use_best(module, folder.best_checkpoint)
     trainer.test(module, parts.data, verbose=False)
+    outputs = [callback.collect() for callback in trainer.callbacks if isinstance(callback, OutputRecorder)]  # type: ignore[attr-defined]
     facts = RunFacts(
         "training",
         seed=parts.seed,
@@ -141,6 +144,9 @@ def fit(
     )
     if trainer.is_global_zero:
         write(tested_network(module), parts.folder / MODEL, described)
+        for found in outputs:
+            if found is not None:
+                describe_test(parts.folder, parts.data, *found)
         folder.finish(facts, [genotype])
     return facts
 

@@ -23,6 +23,7 @@ from nas_lightning.report.sections import (
     read_results,
     read_section,
     read_stored_findings,
+    read_test_images,
     read_weights,
 )
 from nas_lightning.report.summaries import MOST_SECONDS, is_number
@@ -86,6 +87,7 @@ def _sections(
     else:
         if (run / POOL_FILE).is_file():
             yield read_section("Pool", "pool.html", lambda: read_pool(run / POOL_FILE, record.notations))
+        yield read_section("Class by class", "test_images.html", lambda: read_test_images(run))
         yield read_section("Curves", "curves.html", lambda: read_curves(record))
         if record.kind == "search":
             yield read_section("Weights over time", "weights.html", lambda: read_weights(record))

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from PIL import ImageOps
+from PIL import Image, ImageOps
 
-from nas_lightning.data.formats.decode import decode
-from nas_lightning.data.formats.listing import ImageFile
 from nas_lightning.predictions.classes import mistakes
 from nas_lightning.predictions.findings import table_of
 from nas_lightning.predictions.predictor import Predictions
 from nas_lightning.report.rendering import render
-from nas_lightning.report.sections import Section, read_findings
+from nas_lightning.report.sections import Section, Values, read_findings
 from nas_lightning.runs.findings import Findings
 from nas_lightning.tables import Table
 from nas_lightning.text import format_number, format_share
 
-PAGE = "predictions.html"
 MOST_MISTAKES = 24
 MOST_ROWS = 500  # the CSV file has all
 _SIDE = 112  # of a small picture, in pixels
@@ -31,7 +28,7 @@ def predictions_page(
     predictions: Predictions,
     findings: Findings,
     latency: Mapping[int, float],
-    files: Sequence[ImageFile],
+    picture: Callable[[int], Image.Image] | None,
 ) -> str:
     """All of it, as a file that needs no other.
 
@@ -40,12 +37,13 @@ def predictions_page(
         predictions: a row an image.
         findings: how right they are; empty where no class is known.
         latency: milliseconds of a batch, by its size.
-        files: the images, one a row.
+        picture: gives the image of a row; None: there is nothing to look at.
     """
     sections = []
-    wrong = [_mistake(predictions, row, files[row]) for row in mistakes(predictions, MOST_MISTAKES)]
-    if wrong:
-        sections.append(Section("The most confident mistakes", "mistakes.html", {"mistakes": wrong}))
+    wrong = mistakes(predictions, MOST_MISTAKES)
+    if wrong and picture is not None:
+        values: Values = {"mistakes": [_mistake(predictions, row, picture(row)) for row in wrong]}
+        sections.append(Section("The most confident mistakes", "mistakes.html", values))
     tables = [table for table in findings.tables if not table.long]
     if tables:
         values = read_findings(Findings(tables, findings.figures))
@@ -76,18 +74,18 @@ def _first(predictions: Predictions) -> Table:
     return Table(table.name, "", table.columns, table.rows[:MOST_ROWS], note)
 
 
-def _mistake(predictions: Predictions, row: int, file: ImageFile) -> dict[str, str]:
+def _mistake(predictions: Predictions, row: int, picture: Image.Image) -> dict[str, str]:
     return {
         "name": predictions.names[row],
         "true": predictions.classes[int(predictions.truth[row])],
         "predicted": predictions.labels[row],
         "confidence": format_share(float(predictions.confidence[row])),
-        "png": thumbnail(file),
+        "png": thumbnail(picture),
     }
 
 
-def thumbnail(file: ImageFile) -> str:
+def thumbnail(picture: Image.Image) -> str:
     """A small picture, as the base64 of a PNG."""
     content = io.BytesIO()
-    ImageOps.contain(decode(file), (_SIDE, _SIDE)).save(content, format="PNG")
+    ImageOps.contain(picture, (_SIDE, _SIDE)).save(content, format="PNG")
     return base64.b64encode(content.getvalue()).decode()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nas_lightning.runs.findings import Findings
 
 Values = Mapping[str, Any]
+TEST = "predictions/test"  # what a training says of its test images, below its folder
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,14 @@ def read_findings(findings: Findings) -> Values:
         for name, figure in findings.figures.items()
     ]
     return {"tables": tables, "figures": figures}
+
+
+def read_test_images(run: Path) -> Values | None:
+    """A training's results class by class, and where its mistakes are shown; None where there are none."""
+    table = run / TEST / TABLES / "classes.csv"
+    if not table.is_file():
+        return None
+    return {"tables": [_stored_table(table)], "figures": [], "page": f"{TEST}/predictions.html"}
 
 
 def read_configuration(run: Path) -> Values:

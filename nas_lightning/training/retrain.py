@@ -142,8 +142,9 @@ class Retrain(pl.LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self._evaluate(batch, self.val_scores)
 
-    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self._evaluate(batch, self.test_scores)
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """The logits, for callbacks."""
+        return self._evaluate(batch, self.test_scores)
 
     def predict_step(self, batch: Tensor | tuple[Tensor, Tensor], batch_idx: int = 0) -> Tensor:
         """The logits of images, with or without labels beside them."""
@@ -168,11 +169,12 @@ class Retrain(pl.LightningModule):
         if isinstance(self.task, MultiClass):
             self.log("test_error", 1 - self.test_scores.accuracy.compute(), sync_dist=True)
 
-    def _evaluate(self, batch: tuple[Tensor, Tensor], scores: EpochMeans) -> None:
+    def _evaluate(self, batch: tuple[Tensor, Tensor], scores: EpochMeans) -> Tensor:
         x, y = batch
         logits = self(x)
         total, images = evaluation_total(self.task, logits, y)
         scores.update(total, logits, y, images)
+        return logits
 
     # A restart after some batches of an epoch, or after all, does not call `on_train_epoch_start`.
 

@@ -1,6 +1,9 @@
 """`train.py` from the first word to the last."""
 
+import csv
 import json
+import subprocess
+import sys
 
 import pytest
 import pytorch_lightning as pl
@@ -9,11 +12,16 @@ from nas_lightning import callbacks
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.training.retrain import Retrain
-from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK
+from tests.cli.conftest import CELL, REPOSITORY, TINY_DATA, TINY_NETWORK
 
 import torch  # isort: skip
 
 QUICK = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=2")
+
+
+def read_predictions(run):
+    with (run / "predictions" / "test" / "predictions.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def facts(run):
@@ -53,6 +61,27 @@ def test_the_checkpoint_is_the_network_that_was_tested(runs, command):
         for x, y in data.test_dataloader():
             correct += int((module.network.eval()(x).argmax(1) == y).sum())
     assert facts(runs / "a")["metrics"]["test_accuracy"] == correct / 16
+
+
+def test_the_test_images_are_judged_one_by_one(runs):
+    rows = read_predictions(runs / "trained")
+    assert len(rows) == 16
+    right = sum(row["class"] == row["predicted"] for row in rows)
+    assert right / 16 == pytest.approx(facts(runs / "trained")["metrics"]["test_accuracy"])
+    page = (runs / "trained" / "report.html").read_text(encoding="utf-8")
+    assert "Class by class" in page
+    assert 'href="predictions/test/predictions.html"' in page
+
+
+@pytest.mark.slow
+def test_two_processes_judge_every_image_once(runs, tmp_path):
+    script = [sys.executable, str(REPOSITORY / "train.py"), *QUICK, "genotype=file", "genotype.path=searched"]
+    words = ("trainer=ddp", "trainer.devices=2", "trainer.accelerator=cpu", f"run={tmp_path / 'two'}")
+    subprocess.run([*script, *words], cwd=runs, check=True, capture_output=True)
+    rows, alone = read_predictions(tmp_path / "two"), read_predictions(runs / "trained")
+    assert [(row["file"], row["class"]) for row in rows] == [(row["file"], row["class"]) for row in alone]
+    right = sum(row["class"] == row["predicted"] for row in rows)
+    assert right / 16 == pytest.approx(facts(tmp_path / "two")["metrics"]["test_accuracy"])
 
 
 def test_one_of_several_architectures(tmp_path, command):

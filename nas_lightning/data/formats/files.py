@@ -59,6 +59,9 @@ class FileSamples(Samples):
         self.files, self.labels, self.image, self.most_pixels = files, labels, image, most_pixels
         self.plain, self.augmenting, self.workers, self.keep = plain, augmenting, workers, keep
 
+    def name(self, row: int) -> str:
+        return self.files[row].label
+
     def select(self, rows: Tensor) -> FileSamples:
         return FileSamples(
             [self.files[row] for row in rows.tolist()],
@@ -95,7 +98,7 @@ class FileSamples(Samples):
         chunks = torch.arange(len(self)).split(CHUNK)
         for rows, (chunk, _) in zip(chunks, self.read(map(BatchRows, chunks), random=False), strict=True):
             images[rows] = chunk
-        return TensorSamples(images, self.labels)
+        return TensorSamples(images, self.labels, names=[file.label for file in self.files])
 
 
 class _Reader(Dataset[Tensor | InputError]):
