@@ -16,7 +16,7 @@ from nas_lightning.genotype import read_genotypes
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.options import config_folder, description
 from tests.cli.conftest import REPOSITORY
-from tests.yamls import chosen, composed, file, small_form
+from tests.yamls import chosen, composed, file, small, small_form
 
 FILES = sorted(path.relative_to(config_folder()) for path in config_folder().rglob("*.yaml"))
 OPTIONS = [path for path in FILES if len(path.parts) > 1 and not path.name.startswith("_")]
@@ -96,13 +96,16 @@ def test_a_recipe_on_cifar10_trains_a_supernet_of_the_papers_size(name):
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_recipe_runs_small(tmp_path, monkeypatch, name):
-    """On the digits, at what the yamls of its parts call small."""
+    """On the digits, at what the yamls of its parts and its own call small."""
     from tests.cli.conftest import run_script
 
     monkeypatch.chdir(tmp_path)
     parts = {**chosen(file("experiment", name)), "dataset": "digits"}
     less = ("trainer.max_epochs=1", "callbacks.history.figures=false", "run=a")
-    assert run_script("search", f"experiment={name}", *small_form(**parts), *less) == 0
+    assert (
+        run_script("search", f"experiment={name}", *small_form(**parts), *small("experiment", name), *less)
+        == 0
+    )
     assert read_genotypes(tmp_path / "a")
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.base import Group, without_none
+from nas_lightning.spaces.group import Group, without_none
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.oneshot.convergence_rate import check, convergence_rate
 

@@ -49,7 +49,8 @@ class GenotypeHistory(pl.Callback):
         groups = {}
         for name, scores in strategy.scores().items():
             group = strategy.space.groups[name]
-            table = [[round(score, 6) for score in row] for row in scores.detach().tolist()]
+            by_name = group.by_name(scores.detach()).tolist()
+            table = [[round(score, 6) for score in row] for row in by_name]
             groups[name] = {"edges": group.rows, "ops": group.ops, "scores": table}
         genotypes = [genotype.to_dict() for genotype in strategy.derive()]
         self._append({"epoch": trainer.current_epoch, "genotypes": genotypes, "groups": groups})

@@ -2,11 +2,11 @@
 
     python -m nas_lightning.measure.collapse --data FOLDER [--searches darts "darts stop=skips" …] [--seeds 2]
 
-The operation sets S2, S3 and S4 of RobustDARTS (arXiv:1909.09656, section 3) in small supernets of DARTS'
-cells: skips and convolutions; nothing beside them; noise and convolutions. The folder holds
+The operation sets of RobustDARTS (arXiv:1909.09656, section 3) in small supernets of DARTS' cells: two of its
+own on each edge; skips and convolutions; nothing beside them; noise and convolutions. The folder holds
 `cifar10/train.tar`. The table has the share of the derived normal cell's operations that learn nothing:
-skips, or in S4 noise, which no cell should have. Every run is one line of `--results`, which a second call
-goes on from.
+skips, in S1 pooling too, and in S4 noise, which no cell should have. Every run is one line of `--results`,
+which a second call goes on from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nas_lightning.measure.fitting import quiet_trainer
 from nas_lightning.runs.repetitions import mean_with_deviation
 from nas_lightning.spaces.ops import has_parameters
 
-SETS = ("s2", "s3", "s4")
+SETS = ("s1", "s2", "s3", "s4")
 SEARCHES = (
     *("darts", "darts stop=skips", "darts arch_step=second_order", "darts regulariser=[path]"),
     *("pr_darts", "fair_darts", "drnas", "beta_darts", "darts_minus", "sdarts", "lambda_darts", "oles"),

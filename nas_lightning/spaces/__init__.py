@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from nas_lightning.rooms import names_of
 from nas_lightning.spaces.activations.mlp import Mlp
 from nas_lightning.spaces.activations.two_layer import TwoLayer
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.darts.nasi import DartsNasi
 from nas_lightning.spaces.darts.space import DartsSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.nasbench101.oneshot import NasBench1Shot1
 from nas_lightning.spaces.nasbench101.space import NasBench101
 from nas_lightning.spaces.nasbench201 import NasBench201

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from typing import Any, ClassVar
@@ -18,65 +17,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from nas_lightning.errors import InputError, near_match
+from nas_lightning.errors import InputError
 from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.randomness import choose
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.network import Network
-from nas_lightning.spaces.ops import NONE
 from nas_lightning.spaces.supernet import Supernet
-
-
-@dataclass(frozen=True)
-class Group:
-    """Decisions of one kind: a row for each, a column for each candidate.
-
-    A row is an edge (source, target) or a node (node,); the candidates are operations, or the numbers of the
-    nodes that the row's node may read. A sampled path takes `draw` candidates of each row.
-
-    Args:
-        rows: an edge (source, target) or a node (node,) each.
-        ops: the candidates of every row.
-        draw: how many candidates of a row a sampled path takes.
-
-    >>> Group(((0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3")).shape
-    (2, 2)
-    >>> Group(((3,),), ("0", "1", "2"), draw=2).on_edges
-    False
-    """
-
-    rows: tuple[tuple[int, ...], ...]
-    ops: tuple[str, ...]
-    draw: int = 1
-
-    def __post_init__(self) -> None:
-        if len(set(self.ops)) != len(self.ops) or not real_ops(self):
-            raise InputError("expected distinct operations, one other than none", got=list(self.ops))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(edges, ops)."""
-        return len(self.rows), len(self.ops)
-
-    @property
-    def on_edges(self) -> bool:
-        """Whether its decisions are operations on edges."""
-        return all(len(row) == 2 for row in self.rows)
-
-    @property
-    def edges(self) -> tuple[tuple[int, int], ...]:
-        """(source, target) of each row; raises where the rows are nodes."""
-        if not self.on_edges:
-            raise InputError(
-                "expected a space that chooses operations on edges, such as darts", where="space"
-            )
-        return tuple((row[0], row[1]) for row in self.rows)
-
-    def column(self, op: str) -> int:
-        """The column of an operation, by its name."""
-        if op not in self.ops:
-            raise InputError(f"expected an operation of the space ({near_match(op, self.ops)})", got=op)
-        return self.ops.index(op)
 
 
 class SearchSpace(ABC):
@@ -168,7 +115,8 @@ class SearchSpace(ABC):
             for op, source, target in genotype[name].edges:
                 if (source, target) not in group.edges:
                     raise InputError(f"expected an edge of the space's {name} cell", got=f"{source}→{target}")
-                weights[name][group.edges.index((source, target)), group.column(op)] += 1
+                row = group.edges.index((source, target))
+                weights[name][row, group.column(op, row)] += 1
         return weights
 
     def genotype_of(self, cells: Mapping[str, Cell]) -> Genotype:
@@ -206,16 +154,6 @@ class SearchSpace(ABC):
                 raise ValueError(f"expected scores of shape {group.shape} for {name!r}, got {shape}")
             if not bool(torch.isfinite(scores[name]).all()):
                 raise ValueError(f"expected finite scores for {name!r}, got {scores[name].tolist()}")
-
-
-def real_ops(group: Group) -> list[str]:
-    """The candidates that compute something."""
-    return [op for op in group.ops if op != NONE]
-
-
-def without_none(scores: Tensor, group: Group) -> Tensor:
-    """Scores ≥ 0 with those of the zero operation at 0, so that nothing is derived from it: (edges, ops)."""
-    return scores * torch.tensor([op != NONE for op in group.ops], device=scores.device)
 
 
 def best(scores: Mapping[str, float]) -> tuple[str, float]:

@@ -20,8 +20,9 @@ from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import parse_json
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
-from nas_lightning.spaces.base import Group, SearchSpace, best
+from nas_lightning.spaces.base import SearchSpace, best
 from nas_lightning.spaces.cells.graph import CellGraph, Mixture, Mixtures
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.network import Backbone, Network
 from nas_lightning.spaces.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm, operation_names
 from nas_lightning.spaces.supernet import Supernet

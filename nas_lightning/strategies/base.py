@@ -113,6 +113,8 @@ class Strategy(pl.LightningModule, ABC):
         return {
             "strategy": self.label,
             "space": self.space.name,
-            "operations": {name: list(group.ops) for name, group in groups},
+            "operations": {
+                name: [list(ops) for ops in group.own] or list(group.ops) for name, group in groups
+            },
             "edges": {name: [list(row) for row in group.rows] for name, group in groups},
         }

@@ -22,7 +22,8 @@ from nas_lightning.spaces.activations.layers import (
     LayeredBackbone,
     Parametrisation,
 )
-from nas_lightning.spaces.base import Group, SearchSpace, best
+from nas_lightning.spaces.base import SearchSpace, best
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.ops import SKIP
 from nas_lightning.spaces.supernet import Supernet

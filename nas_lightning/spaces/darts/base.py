@@ -27,7 +27,7 @@ class TwoCellSpace(SearchSpace):
 
     """
 
-    shown_by_cells = frozenset({"nodes", "ops"})
+    shown_by_cells = frozenset({"nodes", "ops", "edge_ops"})
 
     @checked
     def __init__(self, nodes: InnerNodes, ops: Sequence[str]) -> None:

@@ -26,11 +26,11 @@ from nas_lightning.checks import Cells, Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.randomness import choose
-from nas_lightning.spaces.base import Group
 from nas_lightning.spaces.cells.choices import weighted_sum
 from nas_lightning.spaces.cells.graph import Candidates, Mixture, Mixtures
 from nas_lightning.spaces.darts.base import InnerNodes, TwoCellSpace
 from nas_lightning.spaces.darts.network import INPUTS, DartsBackbone, Stem
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op
 from nas_lightning.spaces.supernet import Supernet
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from nas_lightning.errors import InputError
 from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.genotype import Genotype
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.supernet import Supernet
 
 

@@ -18,7 +18,7 @@ from nas_lightning.checks import Cells, Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.randomness import choose
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.nasbench101.base import ModuleSpace, read_module
 from nas_lightning.spaces.nasbench101.modules import OPS, Module, from_cell
 from nas_lightning.spaces.nasbench101.oneshot_network import OPERATIONS, OUTPUT, ChoiceBackbone

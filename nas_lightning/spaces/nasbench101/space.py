@@ -16,7 +16,7 @@ from torch import Tensor
 from nas_lightning.checks import Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.nasbench101 import modules as modules101
 from nas_lightning.spaces.nasbench101 import sampling as sampling101
 from nas_lightning.spaces.nasbench101.base import GENOTYPES, ModuleSpace, read_module

@@ -113,7 +113,8 @@ class Discretisation:
 
     def keep_one(self, name: str, row: int) -> int:
         """Make a row one-hot at the operation whose removal costs most; returns its column."""
-        columns = [column for column, op in enumerate(self.space.groups[name].ops) if op != NONE]
+        names = self.space.groups[name].candidates[row]
+        columns = [column for column, op in enumerate(names) if op != NONE]
         worth = [self.worth_without(name, row, column) for column in columns]
         column = columns[worth.index(min(worth))]
         self.weights[name][row] = 0.0

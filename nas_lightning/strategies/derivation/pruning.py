@@ -21,7 +21,8 @@ from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Batch, place_batches
-from nas_lightning.spaces.base import Group, SearchSpace, without_none
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group, without_none
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.derivation.base import Derivation, Matrices, ranks, weights_at_the_end
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing

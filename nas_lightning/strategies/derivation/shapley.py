@@ -106,8 +106,8 @@ def all_players(space: SearchSpace) -> list[Player]:
     return [
         (name, row, column)
         for name, group in space.groups.items()
-        for row in range(group.shape[0])
-        for column, op in enumerate(group.ops)
+        for row, names in enumerate(group.candidates)
+        for column, op in enumerate(names)
         if op != NONE
     ]
 

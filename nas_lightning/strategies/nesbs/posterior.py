@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import NONE
 from nas_lightning.strategies.oneshot.relaxations import gumbel
 
@@ -161,17 +162,19 @@ def _of_rows(name: str, drawn: Tensor) -> Iterator[Decision]:
 def _of_edges(space: SearchSpace, name: str, group: Group, drawn: Tensor) -> Iterator[Decision]:
     """A decision an edge where a node keeps all its edges, else one for the node."""
     derives_none = NONE not in group.ops or _derives_none(space, name, group)
-    columns = torch.tensor([column for column, op in enumerate(group.ops) if op != NONE or derives_none])
+    real = group.where(lambda op: op != NONE or derives_none)
     for node in sorted({target for _, target in group.edges}):
         rows = [row for row, (_, target) in enumerate(group.edges) if target == node]
         keep = int(drawn[rows].sum())
         for of_decision, kept in [(rows, keep)] if keep < len(rows) else [([row], 1) for row in rows]:
-            kinds = torch.tensor(of_decision).repeat_interleave(len(columns))
-            yield Decision(name, kinds, columns.repeat(len(of_decision)), kinds, kept)
+            places, columns = real[of_decision].nonzero(as_tuple=True)
+            kinds = torch.tensor(of_decision)[places]
+            yield Decision(name, kinds, columns, kinds, kept)
 
 
 def _derives_none(space: SearchSpace, name: str, group: Group) -> bool:
     """Whether `none` is an operation of the space's architectures or stands for an edge that is left out."""
     scores = {other: torch.zeros(its.shape) for other, its in space.groups.items()}
-    scores[name][:, group.column(NONE)] = 1.0
-    return bool(space.one_hot(space.discretise(scores))[name][:, group.column(NONE)].any())
+    nothing = group.where(lambda op: op == NONE)
+    scores[name][nothing] = 1.0
+    return bool(space.one_hot(space.discretise(scores))[name][nothing].any())

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import SKIP, has_parameters
 
 
@@ -42,8 +42,8 @@ def convergence_rate(alpha: Tensor, group: Group) -> Rate:
     """
     check(group)
     last = max(target for _, target in group.edges)
-    skip = alpha[:, group.column(SKIP)]
-    conv = alpha[:, [group.column(op) for op in group.ops if has_parameters(op)]].sum(dim=1)
+    skip = (alpha * group.where(lambda op: op == SKIP).to(alpha)).sum(dim=1)
+    conv = (alpha * group.where(has_parameters).to(alpha)).sum(dim=1)
     into = {node: [row for row, (_, t) in enumerate(group.edges) if t == node] for node in range(last + 1)}
     ends = {group.edges[row][0]: row for row in into[last]}
     terms = [conv[row] ** 2 * skip[into[node]].square().prod() for node, row in ends.items()]

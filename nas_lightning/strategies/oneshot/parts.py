@@ -19,7 +19,8 @@ from torch.optim import Optimizer
 
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Batch, Judgement
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.supernet import Supernet, Weights
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
 from nas_lightning.strategies.oneshot.search import Search, TrainedSupernet

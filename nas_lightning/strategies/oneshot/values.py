@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from nas_lightning.objectives.inherited import Batch
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.supernet import Active, Weights
 from nas_lightning.strategies.oneshot.relaxations import linear
 

@@ -232,6 +232,6 @@ class WeightSharing(Strategy):
         group = self.space.groups[name]
         return {
             f"weights/{name}/{'_'.join(map(str, place))}/{op}": weight
-            for place, row in zip(group.rows, weights, strict=True)
-            for op, weight in zip(group.ops, row, strict=True)
+            for place, names, row in zip(group.rows, group.candidates, weights, strict=True)
+            for op, weight in zip(names, row, strict=True)
         }

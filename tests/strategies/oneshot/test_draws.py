@@ -8,7 +8,7 @@ from pytorch_lightning import Trainer
 from torch import Tensor
 
 from nas_lightning.spaces import NasBench201, TwoLayer
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.strategies import OneShot
 from nas_lightning.strategies.oneshot.samplers.gumbel import Gumbel
 from nas_lightning.strategies.oneshot.samplers.hard_concrete import HardConcrete

@@ -13,7 +13,7 @@ from scipy import stats
 from nas_lightning.errors import InputError
 from nas_lightning.options import config_folder
 from nas_lightning.spaces import NasBench1Shot1, NasBench201
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.strategies import OneShot
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
 from nas_lightning.strategies.oneshot.samplers.clipped_skips import ClippedSkips

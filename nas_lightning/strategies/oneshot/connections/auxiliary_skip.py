@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from nas_lightning.checks import NonNegativeFloat, checked
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import SKIP
 from nas_lightning.strategies.oneshot.parts import Connection, Parts
 from nas_lightning.strategies.oneshot.regularisers.sparsity import check_skips
@@ -26,12 +26,13 @@ from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Relaxed
 @checked
 @dataclass(frozen=True)
 class AuxiliarySkip(Connection):
-    """β more for the skip of every edge, while searching.
+    """β more for the skip of every edge that has one, while searching.
 
     Args:
         start: β in the first epoch.
         end: and in the last; it falls linearly.
 
+    >>> import torch
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> sampled = RelaxedWeights({"cell": torch.tensor([[0.5, 0.5]])})
     >>> AuxiliarySkip().apply(sampled, {}, Epoch(1, of=3), {"cell": group}).weights["cell"]
@@ -51,7 +52,7 @@ class AuxiliarySkip(Connection):
         weights = {name: with_skip(w, beta, groups[name]) for name, w in relaxed.weights.items()}
         if relaxed.active is None:
             return RelaxedWeights(weights)
-        skips = {name: skip_column(groups[name]).to(a.device) > 0 for name, a in relaxed.active.items()}
+        skips = {name: skips_of(groups[name]).to(a.device) for name, a in relaxed.active.items()}
         return RelaxedWeights(
             weights, {name: active | skips[name] for name, active in relaxed.active.items()}
         )
@@ -59,9 +60,9 @@ class AuxiliarySkip(Connection):
 
 def with_skip(weights: Tensor, beta: float, group: Group) -> Tensor:
     """w + β at the skip of every edge: (edges, ops)."""
-    return weights + beta * skip_column(group).to(weights)
+    return weights + beta * skips_of(group).to(weights)
 
 
-def skip_column(group: Group) -> Tensor:
-    """1 where the skip stands: (ops,)."""
-    return torch.tensor([float(op == SKIP) for op in group.ops])
+def skips_of(group: Group) -> Tensor:
+    """Where the skips stand: boolean (edges, ops)."""
+    return group.where(lambda op: op == SKIP)

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.strategies.oneshot.connections.widening import Widening
 from nas_lightning.strategies.oneshot.parts import Parts
 from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, RelaxedWeights

@@ -31,7 +31,7 @@ class Anchor(Regulariser):
     Args:
         weight: λ.
 
-    >>> from nas_lightning.spaces.base import Group
+    >>> from nas_lightning.spaces.group import Group
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> flat = {"cell": torch.zeros(1, 2)}  # elu(0) + 1 = 1 is the flat distribution's concentration
     >>> bool(Anchor().term(flat, {}, Epoch(0, of=2), {"cell": group}).abs() < 1e-6)

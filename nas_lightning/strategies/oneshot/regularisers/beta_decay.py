@@ -30,7 +30,7 @@ class BetaDecay(Regulariser):
         weight_start: λ in the first epoch.
         weight_end: and in the last.
 
-    >>> from nas_lightning.spaces.base import Group
+    >>> from nas_lightning.spaces.group import Group
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> arch = {"cell": torch.zeros(1, 2)}
     >>> BetaDecay().term(arch, {}, Epoch(1, of=2), {"cell": group}) / 50  # ln 2

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from nas_lightning.checks import NonNegativeFloat, checked
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import has_parameters
 from nas_lightning.strategies.oneshot.parts import Parts, Regulariser
-from nas_lightning.strategies.oneshot.regularisers.sparsity import check_skips, columns
+from nas_lightning.strategies.oneshot.regularisers.sparsity import check_skips
 from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 
@@ -62,9 +63,10 @@ class PathDepth(Regulariser):
 
 def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> Tensor:
     """L_path of a cell: how likely learned operations join all neighbouring nodes."""
-    learned = columns(group, [op for op in group.ops if has_parameters(op)])
-    between = probability[path(group)][:, learned]
-    neighbours = between.sum(dim=1) if literal_sum else between.mean(dim=1)  # (path edges,)
+    learned = group.where(has_parameters).to(probability)[path(group)]
+    neighbours = (probability[path(group)] * learned).sum(dim=1)  # (path edges,)
+    if not literal_sum:
+        neighbours = neighbours / learned.sum(dim=1).clamp_min(1)
     return neighbours.prod()
 
 

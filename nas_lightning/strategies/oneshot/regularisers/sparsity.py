@@ -10,7 +10,7 @@ makes skips costlier than other operations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -19,7 +19,8 @@ from torch import Tensor
 
 from nas_lightning.checks import NonNegativeFloat, at_least, at_most, checked
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import NONE, SKIP, find_operation
 from nas_lightning.strategies.oneshot.parts import Parts, Regulariser
 from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
@@ -83,15 +84,11 @@ def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = Fals
 
     With `pooling_group`, pooling operations leave L_nonskip for an average of their own.
     """
-    names = {"skip": [op for op in group.ops if op == SKIP]}
+    parts = {"skip": [op for op in group.ops if op == SKIP]}
     others = [op for op in group.ops if pooling_group and op not in (NONE, SKIP)]
     pooling = [op for op in others if find_operation(op).kind == "pooling"]
     if pooling:
-        names["pooling"] = pooling
-    names["nonskip"] = [op for op in group.ops if op != SKIP and op not in pooling]
-    return {part: probability[:, columns(group, ops)].mean() for part, ops in names.items()}
-
-
-def columns(group: Group, ops: Sequence[str]) -> list[int]:
-    """Where operations stand."""
-    return [group.column(op) for op in ops]
+        parts["pooling"] = pooling
+    parts["nonskip"] = [op for op in group.ops if op != SKIP and op not in pooling]
+    places = {part: group.where(ops.__contains__) for part, ops in parts.items()}
+    return {part: probability[place.to(probability.device)].mean() for part, place in places.items()}

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import NONE, SKIP
 from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
 from nas_lightning.strategies.oneshot.values import Epoch
@@ -54,7 +54,7 @@ class ClippedSkips(Softmax):
 
 def is_skip(group: Group) -> bool:
     """Whether its decisions are between a skip and nothing."""
-    return set(group.ops) == {NONE, SKIP}
+    return set(group.ops) == {NONE, SKIP} and not group.own
 
 
 def clipped_weights(alpha: Tensor, group: Group) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.checks import PositiveFloat, checked
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.strategies.oneshot.relaxations import gumbel
 from nas_lightning.strategies.oneshot.samplers.temperature import TemperatureSampler
 from nas_lightning.strategies.oneshot.values import Epoch

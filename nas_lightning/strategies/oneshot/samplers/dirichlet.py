@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.strategies.oneshot.parts import Sampler
 from nas_lightning.strategies.oneshot.values import Epoch
 

@@ -31,7 +31,7 @@ class Fair(Paths):
     varies: ClassVar[bool] = True
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
-        sizes = {len(group.ops) for group in space.groups.values()}
+        sizes = {group.shape[1] for group in space.groups.values()}
         if len(sizes) != 1 or any(group.draw != 1 for group in space.groups.values()):
             expected = (
                 "expected a space whose rows all choose one of equally many operations, so that m paths "

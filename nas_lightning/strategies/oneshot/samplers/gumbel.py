@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.checks import checked
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel
 from nas_lightning.strategies.oneshot.samplers.temperature import TemperatureSampler
 from nas_lightning.strategies.oneshot.values import Epoch

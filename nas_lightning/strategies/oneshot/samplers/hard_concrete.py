@@ -13,7 +13,8 @@ from torch import Tensor
 
 from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.base import Group, SearchSpace, without_none
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group, without_none
 from nas_lightning.strategies.oneshot.parts import Parts
 from nas_lightning.strategies.oneshot.relaxations import (
     gate_probability,
@@ -55,7 +56,7 @@ class HardConcrete(TemperatureSampler):
     shares: ClassVar[bool] = False
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
-        fewest = min(len(group.ops) for group in space.groups.values())
+        fewest = min(group.shape[1] for group in space.groups.values())
         if self.active_ops > fewest:
             where = "strategy.sampler.active_ops"
             raise InputError(f"expected 1 to {fewest} operations", got=self.active_ops, where=where)

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from nas_lightning.checks import at_least, checked
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.strategies.oneshot.parts import Parts, Sampler
 from nas_lightning.strategies.oneshot.relaxations import gumbel, one_hot
 from nas_lightning.strategies.oneshot.values import Epoch

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.strategies.oneshot.parts import Sampler
 from nas_lightning.strategies.oneshot.values import Epoch
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.base import Group, SearchSpace
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
 from nas_lightning.strategies.oneshot.parts import Sampler
 from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups, Noise, RelaxedWeights
 

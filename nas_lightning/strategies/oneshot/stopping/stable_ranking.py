@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.genotype import Genotype
-from nas_lightning.spaces.base import Group
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import has_parameters, is_operation
 from nas_lightning.strategies.oneshot.rules import Stopping
 from nas_lightning.strategies.oneshot.values import Groups
@@ -48,5 +48,6 @@ class StableRanking(Stopping):
 
 def ranking(scores: Tensor, group: Group) -> list[list[int]]:
     """The learned operations of each row, the largest score first."""
-    learned = [column for column, op in enumerate(group.ops) if is_operation(op) and has_parameters(op)]
-    return scores[:, learned].argsort(dim=-1, descending=True, stable=True).tolist()
+    learned = group.where(lambda op: is_operation(op) and has_parameters(op)).to(scores.device)
+    rows = zip(scores, learned, strict=True)
+    return [row[columns].argsort(descending=True, stable=True).tolist() for row, columns in rows]

@@ -1,0 +1,110 @@
+"""A group of decisions: what strategies have a matrix of parameters for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.spaces.ops import NONE
+
+
+@dataclass(frozen=True)
+class Group:
+    """Decisions of one kind: a row for each, a column for each candidate.
+
+    A row is an edge (source, target) or a node (node,); the candidates are operations, or the numbers of the
+    nodes that the row's node may read. A sampled path takes `draw` candidates of each row.
+
+    Args:
+        rows: an edge (source, target) or a node (node,) each.
+        ops: the candidates of every row.
+        draw: how many candidates of a row a sampled path takes.
+        own: the candidates of each row, as many each, where rows have their own; `ops` are then all of them.
+
+    >>> Group(((0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3")).shape
+    (2, 2)
+    >>> Group(((3,),), ("0", "1", "2"), draw=2).on_edges
+    False
+    >>> ops = ("skip_connect", "nor_conv_1x1", "nor_conv_3x3")
+    >>> Group(((0, 1),), ops, own=(("skip_connect", "nor_conv_3x3"),)).where(lambda op: op == "nor_conv_3x3")
+    tensor([[False,  True]])
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    ops: tuple[str, ...]
+    draw: int = 1
+    own: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        for ops in {self.ops, *self.own}:
+            if len(set(ops)) != len(ops) or not real_ops(ops):
+                raise InputError("expected distinct operations, one other than none", got=list(ops))
+        if self.own and len(self.own) != len(self.rows):
+            raise InputError(f"expected operations for {len(self.rows)} edges", got=len(self.own))
+        if len(set(map(len, self.own))) > 1:
+            raise InputError("expected as many operations on every edge", got=list(map(len, self.own)))
+        for op in dict.fromkeys(op for ops in self.own for op in ops):
+            find_name(op, self.ops)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(edges, ops)."""
+        return len(self.rows), len(self.own[0] if self.own else self.ops)
+
+    @property
+    def candidates(self) -> tuple[tuple[str, ...], ...]:
+        """The names of each row's candidates, in the order of its columns."""
+        return self.own or (self.ops,) * len(self.rows)
+
+    def where(self, holds: Callable[[str], bool]) -> Tensor:
+        """Which candidates have a property, by their names: boolean (edges, ops)."""
+        return torch.tensor([[holds(op) for op in names] for names in self.candidates])
+
+    def by_name(self, values: Tensor) -> Tensor:
+        """Values with a column for each of `ops`, 0 where a row has no such candidate."""
+        if not self.own:
+            return values
+        columns = torch.tensor([[self.ops.index(op) for op in names] for names in self.own])
+        table = values.new_zeros(len(self.rows), len(self.ops))
+        return table.scatter(1, columns.to(values.device), values)
+
+    @property
+    def on_edges(self) -> bool:
+        """Whether its decisions are operations on edges."""
+        return all(len(row) == 2 for row in self.rows)
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """(source, target) of each row; raises where the rows are nodes."""
+        if not self.on_edges:
+            raise InputError(
+                "expected a space that chooses operations on edges, such as darts", where="space"
+            )
+        return tuple((row[0], row[1]) for row in self.rows)
+
+    def column(self, op: str, row: int | None = None) -> int:
+        """The column of an operation by its name: in a row, or in all of them."""
+        if row is None and self.own:
+            raise InputError("expected a space whose edges have the same operations", where="space")
+        return find_name(op, self.ops if row is None else self.candidates[row])
+
+
+def find_name(op: str, ops: Sequence[str]) -> int:
+    """The place of an operation among these."""
+    if op not in ops:
+        raise InputError(f"expected an operation of the space ({near_match(op, ops)})", got=op)
+    return ops.index(op)
+
+
+def real_ops(ops: Sequence[str]) -> list[str]:
+    """Those that compute something."""
+    return [op for op in ops if op != NONE]
+
+
+def without_none(scores: Tensor, group: Group) -> Tensor:
+    """Scores ≥ 0 with those of the zero operation at 0, so that nothing is derived from it: (edges, ops)."""
+    return scores * group.where(lambda op: op != NONE).to(scores.device)
