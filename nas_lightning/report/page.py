@@ -6,6 +6,7 @@ What it shows is gathered here and in `sections`; how it looks is in `templates`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ def write_report(
     seconds: float | None = None,
     following: Mapping[str, str] | None = None,
     findings: Findings | None = None,
+    reload: int | None = None,
 ) -> Path:
     """Describe a run by what its folder holds, and draw its figures; what is missing is named.
 
@@ -50,16 +52,19 @@ def write_report(
         seconds: what it took, where no file has them yet.
         following: what to type next, by what it is for; None: what suits every run of its kind.
         findings: tables and figures; None: those in the folder.
+        reload: of a run that goes on, the seconds after which a browser looks for a newer page.
     """
     if not run.is_dir():
         raise InputError("expected a run's folder", got=str(run))
     check_links(run)
     record = RunRecord(run)
     commands = dict(record.commands()) if following is None or not record.facts else following
+    facts = dict(read_facts(record, seconds))
     page = render(
         "page.html",
         title=record.title,
-        tiles=dict(read_facts(record, seconds)),
+        tiles=facts if reload is None else {**facts, "as of": f"{datetime.now():%H:%M:%S}"},
+        reload=reload,
         sections=[section for section in _sections(record, commands, findings) if section is not None],
     )
     return write_whole(run / REPORT_FILE, page)

@@ -30,6 +30,7 @@ def _environment() -> Environment:
     script = _source(environment, "page.js")
     digest = hashlib.sha256(script.encode()).digest()
     environment.globals.update(
+        reload=None,
         kinds=KINDS,
         series=SERIES,
         style=Markup(_source(environment, "page.css")),

@@ -70,20 +70,22 @@ def read_section(title: str, template: str, gather: Callable[[], Values | None])
 
 def read_architecture(record: RunRecord) -> Values:
     """The genotypes, and for a search of one genotype an epoch the way that led to it."""
-    run = record.run
-    if not (run / FILE_NAME).is_file():
+    run, is_over = record.run, (record.run / FILE_NAME).is_file()
+    timeline = _timeline(run)
+    genotypes = read_genotypes(run) if is_over else timeline.genotypes[-1:] if timeline else []
+    if not genotypes:
         raise InputError(f"expected {FILE_NAME}, which a run writes at its end")
-    genotypes = read_genotypes(run)
     save_genotypes(genotypes, run / FIGURES)
     notations = record.notations or [str(genotype) for genotype in genotypes]
-    timeline = _timeline(run) if len(genotypes) == 1 else None
+    timeline = timeline if len(genotypes) == 1 else None
     rows = timeline.rows if timeline else {}
     common = common_edges(genotypes)
     members = [
         {"number": number, "cells": shape_genotype(genotype, rows, common), "notation": str(notation)}
         for number, (genotype, notation) in enumerate(zip(genotypes, notations, strict=False), 1)
     ]
-    values: dict[str, Any] = {"members": members, "kinds": kinds_in(genotypes), "frames": []}
+    note = "" if is_over else "As it is so far: the run has not ended."
+    values: dict[str, Any] = {"members": members, "kinds": kinds_in(genotypes), "frames": [], "note": note}
     if timeline and timeline.genotypes:
         frames, order = timeline.frames(genotypes[0])
         values |= {"frames": frames, "numbers": timeline.numbers(order)}

@@ -1,0 +1,46 @@
+"""The page of a run that goes on: written anew after epochs, it loads itself again in an open browser."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytorch_lightning as pl
+from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
+
+from nas_lightning.checks import PositiveFloat, checked
+from nas_lightning.errors import InputError
+
+
+class LivePage(pl.Callback):
+    """Writes `report.html` after epochs, and never ends a training: what goes wrong is said once.
+
+    Args:
+        folder: the run's.
+        seconds: that lie between two pages at least, and before the first.
+
+    >>> LivePage("my_run", seconds=60).seconds
+    60
+    """
+
+    @checked
+    def __init__(self, folder: str | Path, seconds: PositiveFloat = 30.0) -> None:
+        self.folder, self.seconds = Path(folder), seconds
+        self._due = seconds
+        self._is_broken = False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._due = time.monotonic() + self.seconds
+
+    @rank_zero_only
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._is_broken or time.monotonic() < self._due:
+            return
+        from nas_lightning.report.page import write_report  # and with it matplotlib
+
+        try:
+            write_report(self.folder, reload=max(1, round(self.seconds)))
+        except (InputError, OSError) as error:
+            self._is_broken = True
+            rank_zero_warn(f"report.html is written at the end only: {error}")
+        self._due = time.monotonic() + self.seconds
