@@ -11,7 +11,7 @@ import nas_lightning
 
 PACKAGE = Path(nas_lightning.__file__).parent
 SMALL = (
-    "version errors flags plain checks files randomness text tables genotype options rooms frozen_map lock"
+    "version errors flags plain checks files machine randomness text tables genotype options rooms frozen_map lock"
     " signatures lightning_packages"
 )
 SMALL_VALUES = set(SMALL.split())

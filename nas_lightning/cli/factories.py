@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytorch_lightning as pl
 import torch
 from hydra import compose
 from hydra.utils import instantiate
+from lightning_fabric.plugins.environments import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.strategies import ParallelStrategy
+from pytorch_lightning.strategies import Strategy as TrainerStrategy
 
 from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.cli.targets import check_value
@@ -19,6 +23,7 @@ from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.jobs.parts import NAMES, Parts
+from nas_lightning.machine import check_processes
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.spaces import SearchSpace
 from nas_lightning.spaces.given.base import GivenNetwork
@@ -59,7 +64,16 @@ def build_trainer(
     trainer = build(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
         raise InputError("expected GPUs, which synchronised batch norms need", where="trainer.sync_batchnorm")
+    if trainer.num_nodes > 1 and not _can_meet(trainer.strategy):
+        expected = "expected MASTER_ADDR in the environment, where the machines meet, or a scheduler's job"
+        raise InputError(expected, got=trainer.num_nodes, where="trainer.num_nodes")
     return trainer
+
+
+def _can_meet(strategy: TrainerStrategy) -> bool:
+    """Whether the processes of several machines know where; else each waits for the others, in vain."""
+    environment = strategy.cluster_environment if isinstance(strategy, ParallelStrategy) else None
+    return not isinstance(environment, LightningEnvironment) or "MASTER_ADDR" in os.environ
 
 
 def _build_callback(cfg: DictConfig, parts: Parts[Any], names: Collection[str]) -> pl.Callback:
@@ -77,6 +91,7 @@ def _check_owners(cfg: DictConfig) -> None:
         if name in cfg.trainer:
             raise InputError(f"expected {own} instead", got=cfg.trainer[name], where=f"trainer.{name}")
     _check_effect(cfg)
+    check_processes(cfg.trainer.get("devices"), "trainer.devices")
     if cfg.trainer.get("default_root_dir") != cfg.run:
         raise InputError("expected run=FOLDER instead", where="trainer.default_root_dir")
     if (cfg.trainer.get("min_epochs") or 0) > cfg.trainer.max_epochs:

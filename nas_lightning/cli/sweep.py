@@ -19,6 +19,7 @@ from nas_lightning.cli.resume import check_same, kept_settings, record_to_resume
 from nas_lightning.cli.stored_words import own_words
 from nas_lightning.cli.words import folder_key
 from nas_lightning.errors import InputError
+from nas_lightning.machine import check_processes
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record, look_up
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from nas_lightning.runs.facts import RunFacts
 
 _KEY = folder_key(sweep=True)
+_PROCESSES = "hydra.launcher.n_jobs"
 
 
 @contextmanager
@@ -37,6 +39,7 @@ def sweep_folder(config: DictConfig, command: Command) -> Iterator[None]:
 
     It is a new one, or that of the same sweep, which goes on.
     """
+    check_processes(OmegaConf.select(config, _PROCESSES), _PROCESSES)
     folder, typed = RunFolder(OmegaConf.select(config, _KEY)), bool(command.settings(f"{_KEY}="))
     again = typed and folder.has_record and folder.record.is_sweep
     if again:

@@ -18,6 +18,7 @@ from torch import nn
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
+from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes.initialise import Scheme
 from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
@@ -79,7 +80,7 @@ class Correlation(Study):
         power: PositiveFloat = 2.0,
         splits: PositiveInt = 5,
         resamples: PositiveInt = 200,
-        workers: PositiveInt = 1,
+        workers: Processes = 1,
         scores: str | Path | None = None,
         seed: int = 0,
     ) -> None:

@@ -18,6 +18,7 @@ from torch import nn
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
+from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes.initialise import Scheme
 from nas_lightning.runs.findings import Findings
@@ -86,7 +87,7 @@ class CorrelationSettings(Study):
         agnostic: bool = True,
         power: PositiveFloat = 2.0,
         resamples: PositiveInt = 200,
-        workers: PositiveInt = 1,
+        workers: Processes = 1,
         scores: str | Path | None = None,
         seed: int = 0,
     ) -> None:

@@ -16,6 +16,7 @@ import torch
 from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
+from nas_lightning.machine import Processes
 from nas_lightning.metrics import Params
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
@@ -60,7 +61,7 @@ class Picks(Study):
         images: Annotated[int, at_least(2)] = 32,
         epochs: PositiveInt = 10,
         lr: PositiveFloat = 0.1,
-        workers: PositiveInt = 1,
+        workers: Processes = 1,
     ) -> None:
         self.metrics: Mapping[str, Metric] = {**named_metrics(metrics), "size": Params()}
         self.ranked = named_metrics(metrics)

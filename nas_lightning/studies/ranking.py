@@ -22,6 +22,7 @@ from nas_lightning.benchmarks.formats.columns import READERS
 from nas_lightning.checks import NonNegativeInt, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
+from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
 from nas_lightning.objectives.log_ranks import COMBINED
 from nas_lightning.runs.findings import Findings
@@ -73,7 +74,7 @@ class Ranking(Study):
         splits: PositiveInt = 20,
         agreement: NonNegativeInt = 24,
         resamples: PositiveInt = 200,
-        workers: PositiveInt = 1,
+        workers: Processes = 1,
         seed: int = 0,
     ) -> None:
         if BASELINE not in metrics:

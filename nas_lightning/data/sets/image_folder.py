@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nas_lightning.checks import Between0And1, ImageSide, NonNegativeInt, PositiveInt, checked
+from nas_lightning.checks import Between0And1, ImageSide, PositiveInt, checked
 from nas_lightning.data.base import Classes, Contents
 from nas_lightning.data.formats.decode import MOST_PIXELS, decode
 from nas_lightning.data.formats.files import FileSamples, Fit, InMemory
@@ -13,6 +13,7 @@ from nas_lightning.data.formats.listing import Listing, find_images, find_parts
 from nas_lightning.data.order import CONTENT, stratified_split
 from nas_lightning.data.sets.base import SmallImages
 from nas_lightning.errors import InputError
+from nas_lightning.machine import MoreProcesses
 from nas_lightning.randomness import generator
 
 # Of ImageNet, which stand in where a set's own are not known
@@ -59,7 +60,7 @@ class ImageFolder(SmallImages):
         num_classes: Classes | None = None,
         test_fraction: Between0And1 = 0.2,
         in_memory: InMemory = "auto",
-        num_workers: NonNegativeInt = 0,
+        num_workers: MoreProcesses = 0,
         most_pixels: PositiveInt = MOST_PIXELS,
         flip: bool = True,
         **image_data: Any,

@@ -14,6 +14,7 @@ from nas_lightning.data.rand_augment import Magnitude
 from nas_lightning.data.sets.download import missing_data_error
 from nas_lightning.data.sets.image_folder import MEAN, STD, list_parts
 from nas_lightning.errors import InputError
+from nas_lightning.machine import MoreProcesses
 
 
 class ImageNet(ImageData):
@@ -48,7 +49,7 @@ class ImageNet(ImageData):
         image_size: ImageSide = 224,
         color_jitter: NonNegativeFloat = 0.4,
         rand_augment: Magnitude = 0,
-        num_workers: NonNegativeInt = 4,
+        num_workers: MoreProcesses = 4,
         batch_size: PositiveInt = 128,
         augment: bool = True,
         cutout: NonNegativeInt = 0,

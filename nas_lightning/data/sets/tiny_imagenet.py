@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from nas_lightning.checks import NonNegativeInt, checked
+from nas_lightning.checks import checked
 from nas_lightning.data.base import Contents
 from nas_lightning.data.formats.files import FileSamples, Fit, InMemory
 from nas_lightning.data.formats.listing import ImageFile, Listing
 from nas_lightning.data.sets.base import SmallImages
 from nas_lightning.data.sets.download import fetch, missing_data_error
 from nas_lightning.errors import InputError
+from nas_lightning.machine import MoreProcesses
 
 URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 FOLDER = "tiny-imagenet-200"
@@ -45,7 +46,7 @@ class TinyImageNet(SmallImages):
         root: str = "data",
         download: bool = False,
         in_memory: InMemory = "auto",
-        num_workers: NonNegativeInt = 0,
+        num_workers: MoreProcesses = 0,
         **image_data: Any,
     ) -> None:
         super().__init__(**image_data)

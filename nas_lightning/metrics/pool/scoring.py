@@ -15,6 +15,7 @@ from tqdm import tqdm
 from nas_lightning.checks import PositiveInt, checked, entries
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.passes.initialise import Scheme, initialise
 from nas_lightning.metrics.passes.shared import Batch
@@ -34,7 +35,7 @@ def score_pool(
     metrics: Annotated[Mapping[str, Metric], entries(1)],
     *,
     path: str | Path | None = None,
-    workers: PositiveInt = 1,
+    workers: Processes = 1,
     threads: PositiveInt = 1,
     scheme: Scheme = "lecun",
     seed: int = 0,
@@ -125,7 +126,8 @@ def _run(
     """The results as they come."""
     if backend == "ray":
         return _with_ray(work, items)
-    if workers == 1:
+    workers = min(workers, len(items))  # all of which start at once
+    if workers <= 1:
         return (work(*item) for item in items)
     from joblib import Parallel, delayed
 

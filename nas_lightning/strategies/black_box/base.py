@@ -24,6 +24,7 @@ from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.search import check_search_data
 from nas_lightning.genotype import Genotype
+from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.objectives.evaluation_time import OutOfTimeError, check_timed, evaluate_timed
@@ -86,7 +87,7 @@ class BlackBox(Strategy):
         *,
         images: Annotated[int, at_least(2)] = 32,
         pool: str | Path | None = None,
-        workers: PositiveInt = 1,
+        workers: Processes = 1,
         evaluation: Evaluator = "none",
         epochs: PositiveInt = 3,
         lr: PositiveFloat = 0.1,

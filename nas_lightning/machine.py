@@ -1,0 +1,40 @@
+"""How many processes this machine may be asked for."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from nas_lightning.checks import Limit, NonNegativeInt, PositiveInt, check_argument
+
+
+def count_cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+PER_CORE = 8  # more of them wait for each other, and each has hundreds of megabytes of its own
+_MOST = PER_CORE * count_cores()
+OF_MACHINE = Limit(
+    f"of at most {_MOST}, {PER_CORE} for each of the {count_cores()} cores of this machine",
+    lambda count: count <= _MOST,
+)
+Processes = Annotated[PositiveInt, OF_MACHINE]
+MoreProcesses = Annotated[NonNegativeInt, OF_MACHINE]
+"""As many besides this one."""
+
+
+def check_processes(count: object, where: str) -> None:
+    """Raise for more of them than that; whoever starts them judges what is no number of processes.
+
+    >>> check_processes(100_000, "trainer.devices")
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected processes of at most ..., got 100000 (in trainer.devices)
+    >>> check_processes("auto", "trainer.devices"), check_processes(-1, "hydra.launcher.n_jobs")
+    (None, None)
+    """
+    if str(count).isdecimal():
+        check_argument("processes", int(str(count)), Annotated[int, OF_MACHINE], where)

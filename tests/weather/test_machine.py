@@ -1,0 +1,65 @@
+"""No setting starts more processes than the machine can bear."""
+
+import re
+
+import pytest
+from hydra.utils import get_object
+
+from nas_lightning.checks import is_within
+from nas_lightning.errors import InputError
+from nas_lightning.jobs.arguments import arguments
+from nas_lightning.machine import PER_CORE, check_processes, count_cores
+from tests.cli.conftest import TINY_SEARCH
+from tests.test_defaults import OPTIONS
+from tests.yamls import file
+
+MOST = PER_CORE * count_cores()
+SEARCH = (*TINY_SEARCH, "trainer.max_epochs=1", "strategy=random")
+MANY = {
+    "strategy.workers": (*SEARCH[:-1], "strategy=knas", "strategy.pool=null"),
+    "dataset.num_workers": ("space=nasbench201", "strategy=random", "dataset=image_folder", "dataset.root=."),
+    "trainer.devices": (*SEARCH, "trainer.accelerator=cpu"),
+    "hydra.launcher.n_jobs": (*SEARCH, "-m", "launcher=joblib", "seed=1,2"),
+}
+
+
+def named_targets() -> list[str]:
+    texts = [file(*option).read_text(encoding="utf-8") for option in OPTIONS]
+    return sorted({name for text in texts for name in re.findall(r"_target_: (nas_lightning[\w.]+)", text)})
+
+
+def test_whatever_has_workers_has_a_bound():
+    hints = {
+        f"{target}.{name}": hint
+        for target in named_targets()
+        for name, hint in (arguments(get_object(target)) or {}).items()
+        if name.endswith(("workers", "processes", "threads"))
+    }
+    assert len(hints) > 10
+    assert [name for name, hint in hints.items() if is_within(MOST + 1, hint)] == []
+    assert [name for name, hint in hints.items() if not is_within(MOST, hint)] == []
+
+
+@pytest.mark.parametrize("setting", MANY)
+def test_more_than_the_machine_can_bear_is_said_before_it_starts(setting, command, tmp_path):
+    code, _, err = command("search", *MANY[setting], f"{setting}={MOST + 1}")
+    assert code == 1
+    (line,) = err.splitlines()
+    assert f"{PER_CORE} for each of the {count_cores()} cores of this machine, got {MOST + 1}" in line
+    assert line.endswith(f"(in {setting})")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_what_another_counts_is_left_to_it():
+    for count in (None, "auto", -1, [0, 1], True, MOST, str(MOST)):
+        check_processes(count, "trainer.devices")
+    with pytest.raises(InputError, match=f"got {MOST + 1}"):
+        check_processes(str(MOST + 1), "trainer.devices")
+
+
+def test_machines_that_cannot_meet_do_not_wait(command, monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    code, _, err = command("search", *SEARCH, "trainer.accelerator=cpu", "trainer.num_nodes=2")
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert "expected MASTER_ADDR" in err
+    assert "got 2 (in trainer.num_nodes)" in err
