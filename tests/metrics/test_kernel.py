@@ -10,8 +10,9 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Kernel, ntk
+from nas_lightning.metrics.passes import kernel as sums
 from nas_lightning.metrics.passes import layers as rules
-from nas_lightning.metrics.passes.kernel import _MOST_ENTRIES, _parts, _Sum, cotangents, rowwise_kernel
+from nas_lightning.metrics.passes.kernel import _MOST_ENTRIES, _parts, _Sum, cotangents, gram, rowwise_kernel
 
 CLASSES = 3
 
@@ -315,3 +316,47 @@ def test_the_floor_is_of_the_largest_eigenvalue():
             torch.diag(torch.tensor([100.0, 10.0, smallest], dtype=torch.float64)), precision=0.01
         )
         assert kernel.lambda_min == pytest.approx(kept)
+
+
+def test_a_small_largest_eigenvalue_has_a_small_floor():
+    kernel = Kernel(torch.diag(torch.tensor([1e-3, 1e-8], dtype=torch.float64)), precision=1e-7)
+    assert kernel.condition == pytest.approx(1e5)
+
+
+@pytest.mark.parametrize(
+    ("features", "classes", "outer"),
+    [(9, 2, False), (8, 2, True), (2, 9, False), (2, 8, True), (100, 2, False), (2, 2, True)],
+)
+def test_a_linear_layer_takes_the_cheaper_way(features, classes, outer, monkeypatch, generator, jacobian):
+    """With three positions that is the outer products as long as both are below 3²."""
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(features, classes, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(x).mean(dim=1)
+
+    x = torch.randn(5, 3, features, generator=generator, dtype=torch.float64)
+    columns, network, labels = [], Mean().double(), torch.tensor([0, 1, 1, 0, 1])
+    monkeypatch.setattr(sums, "gram", lambda rows: columns.append(rows.shape[1]) or gram(rows))
+    kernel = ntk(network, (x, labels))
+    assert columns == [features * classes] * outer
+    torch.testing.assert_close(kernel.matrix, expected(jacobian(network, x), labels, "true_class"))
+
+
+def test_all_outputs_of_two_classes(generator, jacobian):
+    network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(48, 2)).double()
+    x, labels = torch.randn(4, 2, 6, 6, generator=generator, dtype=torch.float64), torch.tensor([0, 1, 1, 0])
+    oracle = expected(jacobian(network, x), labels, "all")
+    torch.testing.assert_close(ntk(network, (x, labels), output="all").matrix, oracle)
+
+
+def test_a_product_is_the_sum_of_its_blocks(monkeypatch, generator):
+    rows = torch.randn(4, 10, generator=generator, dtype=torch.float64)
+    monkeypatch.setattr(sums, "_BLOCK", 3)
+    widths, split = [], Tensor.split
+    monkeypatch.setattr(Tensor, "split", lambda *a, **n: widths.extend(split(*a, **n)) or split(*a, **n))
+    torch.testing.assert_close(gram(rows), rows @ rows.T)
+    assert [part.shape for part in widths] == [(4, 3), (4, 3), (4, 3), (4, 1)]

@@ -258,6 +258,40 @@ def test_a_gradient_that_does_not_come_is_not_zero():
         same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
 
 
+def test_a_call_for_nothing_does_not_stand_for_another_use():
+    """The layer is called as often as its weight is used, but not where it is used."""
+    layers = {"lin": nn.Linear(6, 6, bias=False)}
+    network = Small(lambda n, x: (n.lin(x), n.head(F.linear(x, n.lin.weight)))[1], **layers).double()
+    with pytest.warns(UserWarning, match=ROWS) as caught:
+        same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
+    assert "no gradient reached weight of 'lin'" in str(caught[0].message)
+
+
+def test_a_call_for_nothing_adds_nothing():
+    layers = {"lin": nn.Linear(6, 6)}
+    network = Small(lambda n, x: (n.lin(2 * x), n.head(n.lin(x).tanh()))[1], **layers).double()
+    same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_a_parameter_that_some_samples_do_not_reach(coupled):
+    """Experts: half of the samples go through each."""
+    layers = {"one": nn.Linear(6, 6), "other": nn.Linear(6, 6)}
+    rows = torch.tensor([0, 1, 1, 0, 1])[:, None]
+    network = Small(
+        lambda n, x: n.head(torch.stack([z for _, z in sorted(parts(n, x).items())]).tanh()), **layers
+    ).double()
+
+    def parts(n: nn.Module, x: Tensor) -> dict[int, Tensor]:
+        return {i: (n.one if rows[i] else n.other)(x[i]) for i in range(M)}
+
+    if coupled:
+        same(ntk(network, (tokens(6), LABELS), coupled=True), oracle(network, tokens(6)))
+    else:
+        with pytest.warns(UserWarning, match=ROWS):
+            same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
+
+
 def test_what_has_no_gradient_is_zero_and_not_said():
     """In some cells an operation's result is computed, and no gradient comes back to it."""
     space, x = NasBench201(), torch.randn(M, 1, 8, 8, generator=torch.Generator().manual_seed(0))
