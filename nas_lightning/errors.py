@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Iterable
+import os
+import re
+from collections.abc import Iterable, Iterator
 
 _MOST = 30  # choices that one line names
 
@@ -65,34 +67,56 @@ _DEAD = ("TerminatedWorkerError", "BrokenProcessPool")
 """What pools raise, by name: who asks has not imported them."""
 
 
-def describe_system_error(error: BaseException | None) -> str | None:
+def describe_system_error(error: BaseException | None, place: object = None) -> str | None:
     """What the system did to a run, in one line, whatever has been raised because of it; else None.
 
     That is a disk that refuses to be written, a file that is gone, a process that was killed, a connection
-    that is not to be had: nothing of the run is wrong, and it can go on.
+    that is not to be had: nothing of the run is wrong, and it can go on. `place` is named for a disk that
+    does not say what it has refused, as none does once a file is open.
 
     >>> describe_system_error(OSError(errno.ENOSPC, "No space left on device", "run/metrics.csv"))
     'expected a place that can be written: No space left on device (in run/metrics.csv)'
     >>> describe_system_error(FileNotFoundError(errno.ENOENT, "No such file or directory", "images/0.png"))
     'expected a file or folder that can be used: No such file or directory (in images/0.png)'
     """
-    first, seen = error, set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if line := _describe(error) or (_describe_file(error) if error is first else None):
+    for reason in _reasons(error):
+        if line := _describe(reason, place) or (_describe_file(reason) if reason is error else None):
             return line
-        error = error.__cause__ or error.__context__
     return None
 
 
-def _describe(error: BaseException) -> str | None:
+def disk_error(error: BaseException) -> OSError | None:
+    """What a disk has refused, whatever has been raised because of it, and be it a library's text; else None.
+
+    >>> disk_error(RuntimeError("I/O error: File too large (os error 27)")).errno == errno.EFBIG
+    True
+    """
+    for reason in _reasons(error):
+        said = re.search(r"\(os error (\d+)\)", str(reason))  # as the libraries in Rust put it
+        number = reason.errno if isinstance(reason, OSError) else int(said[1]) if said else None
+        if number in _DISK:
+            return OSError(number, os.strerror(number))
+    return None
+
+
+def _reasons(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what it was raised because of."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _describe(error: BaseException, place: object) -> str | None:
     """What says so wherever it stands among the reasons of an error."""
     text = str(error)
     if isinstance(error, OSError) and error.errno in _DISK:
-        where = error.filename
+        where = error.filename or place
         return str(InputError(f"expected a place that can be written: {error.strerror}", where=where))
     if isinstance(error, RuntimeError) and "PytorchStreamWriter failed" in text:
-        return str(InputError("expected a place that a checkpoint can be written to: is the disk full?"))
+        expected = "expected a place that a checkpoint can be written to: is the disk full?"
+        return str(InputError(expected, where=place))
     if type(error).__name__ in _DEAD or (isinstance(error, RuntimeError) and text.startswith(_LOADER)):
         reason = text.split("\n")[0].split(". ")[0].rstrip(".")
         return str(InputError(f"expected worker processes that nobody ends (is memory short?): {reason}"))

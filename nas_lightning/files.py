@@ -10,12 +10,12 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nas_lightning.errors import InputError
+from nas_lightning.errors import InputError, disk_error
 
 PARTIAL = ".partial"
 """The ending of what is not complete; whoever has a folder to himself may remove what ends so."""
@@ -44,9 +44,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
         synchronise(partial)
         os.replace(partial, path)
         synchronise(path.parent)
-    except Exception:  # such as a full disk, which a half file would keep full
-        shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+    except Exception as error:
+        with suppress(OSError):  # that of the disk itself says more
+            _remove(partial)
+        if refusal := disk_error(error):  # which seldom says of what file
+            raise OSError(refusal.errno, refusal.strerror, str(path)) from error
         raise
+
+
+def _remove(partial: Path) -> None:
+    """Or a half file would keep a full disk full."""
+    shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
 
 
 def check_writable(path: Path) -> None:

@@ -35,8 +35,8 @@ class AtomicCheckpoints(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
-        with replacing(path) as partial:
-            torch.save(checkpoint, partial)
+        with replacing(path) as partial, partial.open("wb") as file:  # whose errors are the system's own
+            torch.save(checkpoint, file)
 
 
 class StepCheckpoint(pl.Callback):

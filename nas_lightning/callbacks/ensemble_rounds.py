@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 
 from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text
+from nas_lightning.files import json_text, write_whole
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 
 ROUNDS_FILE = "rounds.json"
@@ -37,5 +37,4 @@ class SaveRounds(pl.Callback):
             best = min(pl_module.rounds_done, key=lambda done: done.loss, default=None)
             entries = [{**done.to_dict(), "selected": done is best} for done in pl_module.rounds_done]
             text = json_text({"sampler": pl_module.sampling.sampler, "rounds": entries}, 2)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(text + "\n", encoding="utf-8")
+            write_whole(self.path, text + "\n")

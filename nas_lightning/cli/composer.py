@@ -23,6 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.cli.alternatives import splitting_alternatives
+from nas_lightning.cli.words import folder_key
 from nas_lightning.errors import InputError, describe_system_error
 from nas_lightning.runs.record import Record
 
@@ -104,7 +105,8 @@ class Composer:
             with splitting_alternatives():
                 start(config_name=self.script, task_function=begin, overrides=words)
         except Exception as error:
-            if message := describe_system_error(error):  # a log that cannot be opened, say, on a full disk
+            folder = OmegaConf.select(config, folder_key(sweep))  # a record that a full disk refuses, say
+            if message := describe_system_error(error, folder):
                 sys.exit(f"error: {message}")
             if begun or isinstance(error, InputError):
                 raise

@@ -14,6 +14,7 @@ from hydra import compose
 from hydra.utils import instantiate
 from lightning_fabric.plugins.environments import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.strategies import Strategy as TrainerStrategy
 
@@ -60,7 +61,7 @@ def build_trainer(
     _check_owners(cfg)
     chosen = [item for item in (cfg.callbacks or {}).values() if item is not None]
     named = [_build_callback(item, parts, names) for item in chosen]
-    loggers = [build(item) for item in (cfg.logger or {}).values() if item is not None]
+    loggers = [_build_logger(item) for item in (cfg.logger or {}).values() if item is not None]
     trainer = build(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
         raise InputError("expected GPUs, which synchronised batch norms need", where="trainer.sync_batchnorm")
@@ -78,8 +79,22 @@ def _can_meet(strategy: TrainerStrategy) -> bool:
 
 def _build_callback(cfg: DictConfig, parts: Parts[Any], names: Collection[str]) -> pl.Callback:
     with refuse_in_a_line(str(cfg._get_full_key(None))):
-        callback: pl.Callback = parts.build(factory_of(cfg), names)
-        return callback
+        built: pl.Callback = parts.build(factory_of(cfg), names)
+    _check_kind(built, pl.Callback, cfg)
+    return built
+
+
+def _build_logger(cfg: DictConfig) -> Logger:
+    built: Logger = build(cfg)
+    _check_kind(built, Logger, cfg)
+    return built
+
+
+def _check_kind(built: Any, kind: type, cfg: DictConfig) -> None:
+    """Raise for a class that is none of Lightning's kind."""
+    if not isinstance(built, kind):
+        where = f"{cfg._get_full_key(None)}._target_"
+        raise InputError(f"expected a {kind.__name__.lower()} of Lightning", got=cfg._target_, where=where)
 
 
 def _check_owners(cfg: DictConfig) -> None:

@@ -53,7 +53,7 @@ def run_job(cfg: DictConfig) -> float | None:
             done = go_on_with_job(job) if job.command.sweep else None
             job.write_record()
         except (InputError, OSError) as error:  # which leaves the folder to whom it is
-            sys.exit(f"error: {_user_error(error) or error}")
+            sys.exit(f"error: {_user_error(error, cfg.run) or error}")
         return _run(job, log) if done is None else done.metrics.get(cfg.objective)
 
 
@@ -67,7 +67,7 @@ def _run(job: JobContext, log: ScreenLog) -> float | None:
             sys.exit(128 + signal.SIGTERM)  # its own code says that all went well
         raise
     except Exception as error:
-        message = _user_error(error)
+        message = _user_error(error, job.cfg.run)
         if not job.command.sweep:
             can_go_on = job.folder.has_work and not isinstance(error, DivergenceError)
             if can_go_on or describe_system_error(error):
@@ -95,12 +95,12 @@ def _work(job: JobContext) -> RunFacts:
     return getattr(import_module(f"nas_lightning.cli.{module}"), run)(job)
 
 
-def _user_error(error: Exception) -> str | None:
-    """The user's mistake behind an error; None: it is ours, and deserves its traceback."""
+def _user_error(error: Exception, run: str) -> str | None:
+    """The user's mistake behind an error of a run; None: it is ours, and deserves its traceback."""
     cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
     if isinstance(cause, InputError):
         return original_message(cause) or str(cause)
-    if refused := describe_system_error(error):
+    if refused := describe_system_error(error, run):
         return refused
     if isinstance(cause, (MisconfigurationException, OmegaConfBaseException, InstantiationException)):
         return f"expected settings that fit together: {' '.join(str(cause).split())}"

@@ -13,6 +13,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nas_lightning.files import replacing
+
 INK = "#22262b"
 GREY = "#8a9099"
 FAINT = "#d5d9de"
@@ -154,11 +156,13 @@ _settings = threading.Lock()
 
 def save(figure: Figure, path: Path) -> tuple[Path, Path]:
     """Write `path`.svg and `path`.png; the same figure gives the same bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     svg, png = (path.with_name(path.name + suffix) for suffix in (".svg", ".png"))
-    with _settings, mpl.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "path"}):
-        figure.savefig(svg, metadata={"Date": None, "Creator": None}, facecolor="white")
-    figure.savefig(png, dpi=160, metadata={"Software": None}, facecolor="white")
+    salted = mpl.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "path"})
+    with _settings, salted, replacing(svg) as partial:
+        undated = {"Date": None, "Creator": None}
+        figure.savefig(partial, format="svg", metadata=undated, facecolor="white")
+    with replacing(png) as partial:
+        figure.savefig(partial, format="png", dpi=160, metadata={"Software": None}, facecolor="white")
     return svg, png
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nas_lightning.files import write_whole
 from nas_lightning.tables import Table
 
 if TYPE_CHECKING:
@@ -37,11 +38,9 @@ class Findings:
         written = []
         for table in self.tables:
             path = folder / TABLES / f"{table.name}.md"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(table.markdown() + "\n", encoding="utf-8")
-            path.with_suffix(".csv").write_text(table.csv(), encoding="utf-8")
-            path.with_suffix(".tex").write_text(table.latex(), encoding="utf-8")
-            written.append(path)
+            written.append(write_whole(path, table.markdown() + "\n"))
+            write_whole(path.with_suffix(".csv"), table.csv())
+            write_whole(path.with_suffix(".tex"), table.latex())
         for name, figure in self.figures.items():
             written.append(save(figure, folder / "figures" / name)[1])
         return written

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from nas_lightning.checks import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.errors import InputError
 from nas_lightning.files import json_text, parse_json
 
 HISTORY_FILE = "history.jsonl"
 
 FIGURES = "figures"
+
+_KINDS = {
+    "edges": Annotated[Sequence[Annotated[Sequence[NonNegativeInt], entries(1)]], entries(1)],
+    "ops": Annotated[Sequence[str], entries(1), DISTINCT],
+    "scores": Sequence[Sequence[float]],
+}
 
 
 def history_line(entry: Mapping[str, Any]) -> str:
@@ -25,19 +32,27 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise InputError("expected a history in UTF-8", where=path) from None
-    entries = []
+    epochs: list[dict[str, Any]] = []
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
         try:
             entry = parse_json(line)
-            _check_names(entry.get("groups", {}))
-            entries.append({"epoch": int(entry["epoch"]), **entry})
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            check_argument("epoch", entry["epoch"], NonNegativeInt, "epoch")
+            for name, group in entry.get("groups", {}).items():
+                _check_group(name, group, epochs[-1].get("groups", {}).get(name, group) if epochs else group)
+            epochs.append(entry)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"expected an epoch in JSON: {error!r}", where=f"{path}:{number}") from None
-    return entries
+    return epochs
 
 
-def _check_names(groups: Mapping[str, Any]) -> None:
-    """The groups' names become names of files."""
-    for name in groups:
-        if not re.fullmatch(r"\w[\w-]*", name):
-            raise InputError("expected a group with a plain name", got=name)
+def _check_group(name: str, group: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+    """The name becomes that of files; each candidate of each decision has a score, epoch after epoch."""
+    if not re.fullmatch(r"\w[\w-]*", name):
+        raise InputError("expected a group with a plain name", got=name)
+    for key, hint in _KINDS.items():
+        check_argument(key, group[key], hint, name)
+    edges, ops = group["edges"], group["ops"]
+    if (edges, ops) != (before["edges"], before["ops"]):
+        raise InputError("expected the edges and operations of the epoch before", where=name)
+    if [len(row) for row in group["scores"]] != [len(ops)] * len(edges):
+        raise InputError("expected a score for each candidate of each decision", where=name)

@@ -61,8 +61,8 @@ def train_once(module: M, train: Callable[[M], nn.Module], path: Path, name: str
     if not path.is_file():
         start = time.monotonic()
         best = train(module)
-        with replacing(path) as partial:
-            torch.save(best.state_dict(), partial)
+        with replacing(path) as partial, partial.open("wb") as file:
+            torch.save(best.state_dict(), file)
         print(f"trained {name} in {duration(time.monotonic() - start)}", flush=True)
     module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     return module.eval()

@@ -127,6 +127,12 @@ def test_coupled_is_the_jacobian_through_batch_statistics(output, batch, jacobia
         torch.testing.assert_close(uncoupled.matrix.sum(), oracle.sum())
 
 
+def test_coupled_with_a_layer_that_is_never_used(batch, jacobian):
+    network = Shared().double().eval()
+    oracle = expected(jacobian(network, batch[0]), batch[1], "true_class")
+    torch.testing.assert_close(ntk(network, batch, coupled=True).matrix, oracle, rtol=1e-9, atol=1e-9)
+
+
 def test_uncoupled_is_the_gradient_for_parameters_of_each_samples_own(batch):
     """Every sample gets a copy of the parameters; the batch statistics are still those of the batch."""
     network = Normed(tracked=False).double().train()

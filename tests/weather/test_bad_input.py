@@ -1,10 +1,23 @@
 """Whatever is typed or pointed at: a run, or one line before anything is trained or written."""
 
+import time
+
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.weather import bad_input
-from tests.weather.bad_input import COMMANDS, Answer, Case, answer, cases, complaint, damaged_files
+from tests.weather.bad_input import (
+    COMMANDS,
+    Answer,
+    AtWork,
+    Case,
+    Clock,
+    Hang,
+    answer,
+    cases,
+    complaint,
+    damaged_files,
+)
 
 FEW = settings(
     max_examples=20,
@@ -49,6 +62,31 @@ def test_a_file(complain, case):
 def test_a_thousand(capsys):
     assert bad_input.main(["--cases", "1000"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("1000 cases")
+
+
+def wait(counted):
+    time.sleep(2)
+
+
+def compute(counted):
+    while True:
+        sum(range(1000))
+
+
+def train(counted):
+    while True:
+        counted.append(sum(range(1000)))
+
+
+@pytest.mark.parametrize(("work", "end"), [(wait, Hang), (compute, Hang), (train, AtWork)])
+def test_a_command_that_waits_or_computes_for_long_is_ended(work, end, monkeypatch):
+    monkeypatch.setattr(bad_input, "SECONDS", 0.3)
+    monkeypatch.setattr(bad_input, "TICK", 0.03)
+    counted = []
+    with pytest.raises(end), Clock(lambda: len(counted)):
+        work(counted)
+    with Clock(lambda: 0):
+        time.sleep(0.1)
 
 
 GOOD = Answer(1, "", "error: expected a number, got 'a' (in seed)\n", 0, 1.0, (), (), "")

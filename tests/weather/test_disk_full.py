@@ -1,51 +1,240 @@
-"""A disk that is full from some change of the run's folder on: one line, and one command afterwards."""
+"""A disk that is full, or goes read-only, while a run is written: one line, and one command afterwards.
 
+By a fault at some change of the run's folder; by the system's limit on the size of files; by file systems
+that are small or read-only, where this process may mount some.
+"""
+
+import os
+import resource
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from tests.weather.commands import COMMANDS, assert_same_folder, finish
-from tests.weather.faults import command_in_child, fill_disk, said_by
+from tests.cli.conftest import run_script
+from tests.weather.commands import COMMANDS, assert_same_folder, files_of, finish
+from tests.weather.faults import (
+    ChangesOf,
+    command_in_child,
+    fill_disk,
+    in_child,
+    make_read_only,
+    said_by,
+    work_in_child,
+)
 from tests.weather.test_kill_everywhere import Whole, whole
 
 __all__ = ["whole"]  # the fixture
 
+FULL, READ_ONLY = "No space left on device", "Read-only file system"
+MORE = "size=256m"
 
-def full_from(number: int, whole: Whole, tmp_path) -> None:
-    folder = tmp_path.resolve() / "run"
-    assert command_in_child(folder, *whole.words, at=number, fault=fill_disk) == 1
-    said = said_by(folder).read_text()
+
+def check_line(said: str, message: str, folder: Path, jobs: int = 1) -> None:
+    """One line, a sweep's for each job, that says what the system said and where."""
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert 1 <= len(errors) <= (2 if "-m" in whole.words else 1), said  # each job of a sweep has its own
-    assert all("No space left on device" in error for error in errors), said
-    assert all(str(folder) in error or "got 'run'" in error for error in errors), said
+    assert 1 <= len(errors) <= jobs, said
+    assert all(message in error for error in errors), said
+    places = (f"{folder.name}/", f"got '{folder.name}'")  # in there, or the folder itself
+    assert all(any(place in error for place in places) for error in errors), said
     assert "Traceback" not in said
-    assert not [*folder.rglob("*.partial")]
+
+
+def jobs_of(whole: Whole) -> int:
+    return 3 if "-m" in whole.words else 1  # two, and the sweep itself
+
+
+def check_advice(said: str, folder: Path) -> None:
+    """What to type is said where there is something to go on with."""
+    begun = (folder / ".hydra").exists() or (folder / "multirun.yaml").exists()
+    assert (f"resume={folder.name}" in said) == begun, said
+
+
+def check_goes_on(whole: Whole, folder: Path) -> None:
+    """One command comes to what the run that nothing met came to."""
     assert finish(folder, whole.words) != "dead end"
     assert_same_folder(whole.folder, folder)
 
 
-@pytest.mark.parametrize("part", ["search.log", ".hydra", "checkpoints/last.ckpt", "metrics.csv", "summary"])
+def met_from(number: int, whole: Whole, tmp_path: Path, fault: Callable = fill_disk) -> None:
+    """A fault from that change on."""
+    folder = tmp_path.resolve() / "run"
+    assert command_in_child(folder, *whole.words, at=number, fault=fault) == 1
+    message = FULL if fault is fill_disk else READ_ONLY
+    said = said_by(folder).read_text()
+    check_line(said, message, folder, jobs_of(whole))
+    check_advice(said, folder)
+    assert fault is make_read_only or not [*folder.rglob("*.partial")]
+    check_goes_on(whole, folder)
+
+
+def first(part: str, whole: Whole) -> int:
+    return min(place for place, name in enumerate(whole.changes) if part in name)
+
+
+PARTS = ["search.log", ".hydra", "checkpoints/last.ckpt", "metrics.csv", "summary"]
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_some_of_a_search(part, whole, tmp_path):
     run = whole("search")
-    full_from(min(place for place, name in enumerate(run.changes) if part in name), run, tmp_path)
+    met_from(first(part, run), run, tmp_path)
+
+
+@pytest.mark.parametrize("part", ["checkpoints/last.ckpt", "summary"])
+def test_a_search_whose_file_system_goes_read_only(part, whole, tmp_path):
+    run = whole("search")
+    met_from(first(part, run), run, tmp_path, make_read_only)
 
 
 @pytest.mark.parametrize("kind", ["train", "ensemble", "study", "sweep"])
 def test_in_the_middle_of_the_others(kind, whole, tmp_path):
     run = whole(kind)
-    full_from(len(run.changes) // 2, run, tmp_path)
+    met_from(len(run.changes) // 2, run, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("fault", [fill_disk, make_read_only])
 @pytest.mark.parametrize("kind", COMMANDS)
-def test_from_each_of_them(kind, whole, tmp_path):
+def test_from_each_of_them(kind, fault, whole, tmp_path):
     run, failures = whole(kind), {}
     for number, name in enumerate(run.changes[:-1]):  # the last one takes the lock away
         (tmp_path / str(number)).mkdir()
         try:
-            full_from(number, run, tmp_path / str(number))
+            met_from(number, run, tmp_path / str(number), fault)
         except AssertionError as error:
             failures[f"{number} {name}"] = str(error).splitlines()[0]
         shutil.rmtree(tmp_path / str(number))
     assert not failures
+
+
+def run_limited(size: int, words: tuple[str, ...]) -> int:
+    """The exit code of a command in a process that may write no longer file."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    return run_script(*words)
+
+
+SLOW = pytest.mark.slow
+SOME = [
+    ("search", 0.5),
+    *(pytest.param(kind, share, marks=SLOW) for kind in COMMANDS for share in (0.02, 0.999)),
+]
+
+
+@pytest.mark.parametrize(("kind", "share"), SOME)
+def test_files_that_may_not_be_so_long(kind, share, whole, tmp_path):
+    run, folder = whole(kind), tmp_path.resolve() / "run"
+    longest = max(path.stat().st_size for path in files_of(run.folder))
+    assert work_in_child(folder, partial(run_limited, int(share * longest), run.words)) == 1
+    said = said_by(folder).read_text()
+    check_line(said, "File too large", folder, jobs_of(run))
+    check_advice(said, folder)
+    assert not [*folder.rglob("*.partial")]
+    check_goes_on(run, folder)
+
+
+@pytest.fixture
+def mount(tmp_path) -> Iterator[Callable[[str], Path]]:
+    """`mount("size=1m")`: a file system in memory with these options, mounted anew where it is there."""
+    place = tmp_path.resolve() / "disk"
+    place.mkdir()
+
+    def mount_with(options: str) -> Path:
+        again = ("remount," if place.is_mount() else "") + options
+        command = ["mount", "-t", "tmpfs", "-o", again, "tests", str(place)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            pytest.skip("no mount here")
+        if done.returncode:
+            pytest.skip(f"may not mount: {done.stderr.strip()}")
+        return place
+
+    yield mount_with
+    if place.is_mount():
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def command_on(place: Path, *words: str) -> tuple[int, str]:
+    """The exit code of a command that is typed there, and what it says, which goes elsewhere."""
+    said = place.parent / "said.txt"
+
+    def work() -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(place)
+            return run_script(*words)
+
+    return in_child(work, said), said.read_text()
+
+
+@pytest.mark.parametrize(("kind", "share"), SOME)
+def test_a_file_system_that_is_small(kind, share, whole, mount):
+    run = whole(kind)
+    needed = sum(path.stat().st_size for path in files_of(run.folder))
+    place = mount(f"size={int(share * needed)}")
+    code, said = command_on(place, *run.words)
+    assert code == 1
+    check_line(said, FULL, place / "run", jobs_of(run))
+    check_advice(said, place / "run")
+    assert not [*place.rglob("*.partial")]
+    mount(MORE)
+    check_goes_on(run, place / "run")
+
+
+def test_a_file_system_that_is_read_only(whole, mount):
+    """Neither starts there nor goes on; what is there stays as it is."""
+    run, place = whole("search"), mount(MORE)
+    shutil.copytree(run.folder, place / "run")
+    (place / "run" / "summary.json").unlink()
+    mount("ro")
+    before = {path: path.read_bytes() for path in files_of(place)}
+    code, said = command_on(place, "search", "resume=run")
+    assert code == 1
+    check_line(said, READ_ONLY, place / "run")
+    code, said = command_on(place, *run.words[:-1], "run=new")
+    assert (code, said) == (1, "error: expected a folder that can be written, got 'new' (in run)\n")
+    assert {path: path.read_bytes() for path in files_of(place)} == before
+
+
+@pytest.fixture
+def ext4(tmp_path) -> Iterator[Path]:
+    """A file system that goes read-only where it meets an error."""
+    image, place = tmp_path / "image", tmp_path.resolve() / "disk"
+    place.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 2**26)
+    for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop,errors=remount-ro", image, place]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"may not mount: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def damage_file_system(event: str, path: str) -> None:
+    """Let its driver find an error, as if of the disk."""
+    device = os.stat(path if os.path.exists(path) else os.path.dirname(path)).st_dev
+    name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
+    Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("an error")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["checkpoints/last.ckpt", "metrics.csv", "summary"])
+def test_a_file_system_that_goes_read_only_in_the_middle(part, whole, ext4):
+    run, folder = whole("search"), ext4 / "run"
+    said = ext4.parent / "said.txt"
+
+    def work() -> int:
+        os.chdir(ext4)
+        sys.addaudithook(ChangesOf(folder, first(part, run), damage_file_system))
+        return run_script(*run.words)
+
+    assert in_child(work, said) == 1
+    check_line(said.read_text(), READ_ONLY, folder)
+    check_advice(said.read_text(), folder)
+    shutil.copytree(folder, ext4.parent / "mended" / "run")  # another disk: it can still be read
+    check_goes_on(run, ext4.parent / "mended" / "run")

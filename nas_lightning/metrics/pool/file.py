@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, parse_json
+from nas_lightning.files import json_text, parse_json, write_whole
 
 MetricValues = dict[str, float]
 
@@ -56,9 +56,8 @@ class PoolFile:
         return content[: content.rfind(b"\n") + 1]
 
     def _begin(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.facts.write_text(json_text(self.settings, 2) + "\n", encoding="utf-8")
-        self.path.write_text(_line(self.header), encoding="utf-8", newline="")
+        write_whole(self.facts, json_text(self.settings, 2) + "\n")
+        write_whole(self.path, _line(self.header))
 
     def _check_settings(self) -> None:
         try:
