@@ -7,7 +7,7 @@ arch,raspi4,pixel3
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nas_lightning.benchmarks.formats.columns import READERS
@@ -23,6 +23,7 @@ class LatencyTable:
     Args:
         path: the file, `.csv` or `.parquet`.
         space: that the architectures are of.
+        gaps: whether devices may lack architectures; nothing or a number below 0 stands there then.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> LatencyTable("phone.txt", NasBench201())
@@ -31,7 +32,7 @@ class LatencyTable:
     nas_lightning.errors.InputError: expected a table of latencies, .csv or .parquet, got 'phone.txt'
     """
 
-    def __init__(self, path: str | Path, space: SearchSpace) -> None:
+    def __init__(self, path: str | Path, space: SearchSpace, *, gaps: bool = False) -> None:
         path = Path(path)
         if path.suffix not in READERS or not path.is_file():
             raise InputError("expected a table of latencies, .csv or .parquet", got=str(path))
@@ -41,7 +42,7 @@ class LatencyTable:
             raise InputError("expected a column arch or genotype", got=", ".join(columns), where=path)
         self.names = _notations(columns.pop(named[0]), space, path)
         self.devices = {
-            device: dict(zip(self.names, _milliseconds(values, device, path), strict=True))
+            device: _milliseconds(dict(zip(self.names, values, strict=True)), device, path, gaps)
             for device, values in columns.items()
         }
 
@@ -66,15 +67,17 @@ def _notations(texts: Sequence[str], space: SearchSpace, path: Path) -> list[str
     return names
 
 
-def _milliseconds(values: Sequence[str | float], device: str, path: Path) -> list[float]:
-    numbers = []
-    for number, value in enumerate(values, 1):
+def _milliseconds(values: Mapping[str, str | float], device: str, path: Path, gaps: bool) -> dict[str, float]:
+    numbers = {}
+    for row, (name, value) in enumerate(values.items(), 1):
         try:
             ms = float(value)
         except (TypeError, ValueError):
-            ms = math.nan
+            ms = -math.inf if value == "" else math.nan
+        if gaps and ms < 0:
+            continue
         if not 0 < ms < math.inf:
             expected = f"expected {device} as milliseconds above 0"
-            raise InputError(expected, got=value, where=f"{path}, row {number}")
-        numbers.append(ms)
+            raise InputError(expected, got=value, where=f"{path}, row {row}")
+        numbers[name] = ms
     return numbers

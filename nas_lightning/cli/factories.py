@@ -23,6 +23,7 @@ from nas_lightning.cli.targets import check_value
 from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.arguments import arguments
+from nas_lightning.jobs.limits import limit_parts
 from nas_lightning.jobs.parts import NAMES, Parts
 from nas_lightning.machine import check_processes
 from nas_lightning.runs.folder import RunFolder, is_requeued
@@ -179,7 +180,7 @@ def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
     space: SearchSpace = build(cfg.space)
     supernet = sizes_of(space.supernet, cfg.supernet, "supernet")
     network = sizes_of(space.network, cfg.network, "network")
-    return Parts(
+    parts = Parts(
         space,
         build(cfg.search_data, data=build_data(cfg)),
         Path(cfg.run),
@@ -191,6 +192,7 @@ def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
         partial(build, cfg.trainer, logger=False),
         build(cfg.task) if "task" in cfg else None,
     )
+    return limit_parts(parts, build(cfg.limits)) if "limits" in cfg else parts
 
 
 def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:

@@ -27,7 +27,17 @@ from nas_lightning.runs.record import Record
 
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data"),
-    *("strategy", "derivation", "retrain", "init", "ensemble", "study", "seed", "trainer.max_epochs"),
+    *(
+        "strategy",
+        "limits",
+        "derivation",
+        "retrain",
+        "init",
+        "ensemble",
+        "study",
+        "seed",
+        "trainer.max_epochs",
+    ),
     *("trainer.max_steps", "trainer.max_time"),
 )
 """What a resumed run shares with the stopped one: schedules, for instance, follow the number of epochs."""

@@ -17,7 +17,7 @@ from nas_lightning.checks import NonNegativeInt, PositiveInt, check_argument
 from nas_lightning.errors import InputError
 from nas_lightning.options import top_names
 
-_PARTS = ("trainer", "dataset", "space", "search_data", "strategy", "retrain", "task")
+_PARTS = ("trainer", "dataset", "space", "search_data", "strategy", "retrain", "task", "limits")
 _PARTS_OR_NONE = ("derivation", "benchmark", "ensemble", "study")
 _MAPPINGS = ("supernet", "network", "genotype", "callbacks", "logger")
 _SEVERAL = ("callbacks", "logger")

@@ -44,14 +44,15 @@ def cost(network: nn.Module, image: tuple[int, int, int]) -> Cost:
     Cost(params=24, macs=384)
     """
     try:
-        flops = _flops(copy.deepcopy(network).to("meta"), torch.empty(1, *image, device="meta"))
+        macs = count_macs(copy.deepcopy(network).to("meta"), torch.empty(1, *image, device="meta"))
     except Exception:  # a network that decides by values, which shapes alone do not have
         with torch.random.fork_rng(devices=[]):
-            flops = _flops(copy.deepcopy(network).cpu(), torch.zeros(1, *image))
-    return Cost(count_parameters(network), flops // 2)
+            macs = count_macs(copy.deepcopy(network).cpu(), torch.zeros(1, *image))
+    return Cost(count_parameters(network), macs)
 
 
-def _flops(network: nn.Module, x: torch.Tensor) -> int:
+def count_macs(network: nn.Module, x: torch.Tensor) -> int:
+    """The multiply-adds of x (b, c, h, w), for which the network is left in evaluation mode."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         network.eval()(x)
-    return counter.get_total_flops()
+    return counter.get_total_flops() // 2

@@ -59,7 +59,8 @@ def search(
     trainer.fit(strategy, parts.data, ckpt_path=checkpoint)
     if strategy.needs_steps:
         check_steps(trainer)
-    genotypes = strategy.derive() if derivation is None else derivation(strategy, parts.data)
+    derived = strategy.derive() if derivation is None else derivation(strategy, parts.data)
+    genotypes = list(dict.fromkeys(strategy.space.keep_limits(genotype) for genotype in derived))
     size = cost(parts.network(genotypes[0]), parts.data.image)
     looked_up = {} if parts.benchmark is None else parts.benchmark.describe(genotypes[0])
     facts = RunFacts(

@@ -64,6 +64,28 @@ class SearchSpace(ABC):
         return FrozenMap({name: value for name, value in given.items() if (name, value) not in own.items()})
 
     @property
+    def unlimited(self) -> SearchSpace:
+        """The space with what is over the limits, where it has some."""
+        return self
+
+    @property
+    def limited(self) -> tuple[str, ...]:
+        """The names of the costs that have limits."""
+        return ()
+
+    def expected_excess(self, probabilities: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """How far each limited cost is expected to be over its limit, as a share: differentiable."""
+        return {}
+
+    def derived_excess(self, scores: Mapping[str, Tensor]) -> dict[str, float]:
+        """The same of what scores favour without limits."""
+        return {}
+
+    def keep_limits(self, genotype: Genotype) -> Genotype:
+        """The genotype, or one near it within the limits."""
+        return genotype
+
+    @property
     @abstractmethod
     def groups(self) -> Mapping[str, Group]:
         """The decisions, by the name of their group; none where there is no supernet."""

@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from nas_lightning.cost.memory import bytes_for_backward, free_memory, optimizer_copies, training_memory
+from nas_lightning.cost.memory import (
+    bytes_for_backward,
+    free_memory,
+    inference_memory,
+    optimizer_copies,
+    training_memory,
+)
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.training.logits import training_logits
 from nas_lightning.training.optim import build_optimizer
@@ -66,3 +72,22 @@ def test_free_memory_of_the_machine():
     free = free_memory(torch.device("cpu"))
     assert free is None or 2**20 < free < 2**50
     assert free_memory(torch.device("meta")) is None
+
+
+def test_a_forward_pass_holds_its_weights_and_what_is_alive():
+    """A residual block by hand: x, conv(x), relu of it in place, and the sum while both terms are there."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(2, 2, 3, padding=1, bias=False)
+
+        def forward(self, x):
+            y = self.conv(x).relu_()  # 32 floats, no more for the ReLU
+            z = y.view(1, -1)  # no memory of its own
+            return x + y + 0 * z.view_as(x)  # y, x + y, 0·z and the sum: 4 · 32
+
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            found = inference_memory(Block(), torch.zeros(1, 2, 4, 4))
+        assert found == 4 * (36 + 32 + 4 * 32)

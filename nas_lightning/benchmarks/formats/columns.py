@@ -6,6 +6,7 @@ import argparse
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,23 @@ SECONDS = "seconds"
 """The column of what an evaluation takes."""
 
 
+SETTING = "#"
+"""What the lines above a CSV file's columns begin with: `# name: value`."""
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """The settings above a CSV file's columns; none where there are no such lines."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        lines = [line.lstrip(SETTING) for line in takewhile(lambda line: line.startswith(SETTING), file)]
+    pairs = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
 def read_csv(path: Path) -> Columns:
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            header, *rows = list(csv.reader(file)) or [[]]
+            lines = dropwhile(lambda line: line.startswith(SETTING), file)
+            header, *rows = list(csv.reader(lines)) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"expected a CSV file: {error}", where=path) from None
     if len(set(header)) != len(header):

@@ -127,7 +127,7 @@ class Discretisation:
         left = [self.worth_without(name, row, slice(None)) for row in rows]
         for row, rank in zip(rows, ranks([-worth for worth in left]), strict=True):
             scores[name][row] = rank * self.weights[name][row]
-        kept = self.space.one_hot(self.space.discretise(scores))[name][rows]
+        kept = self.space.one_hot(self.space.unlimited.discretise(scores))[name][rows]
         self.weights[name][rows] *= kept.to(self.weights[name])
         return int(kept.sum()) < len(rows)
 

@@ -29,6 +29,7 @@ from nas_lightning.objectives.inherited import Batch
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Active, Supernet
 from nas_lightning.strategies.base import Strategy
+from nas_lightning.strategies.limit_pressure import LimitPressure
 from nas_lightning.strategies.nasi.trace import (
     parameters_without_biases,
     squared_norm,
@@ -37,7 +38,7 @@ from nas_lightning.strategies.nasi.trace import (
 )
 from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel, uniform_noise
 from nas_lightning.tasks.multi_class import task_of
-from nas_lightning.training.gradients import average
+from nas_lightning.training.gradients import accumulate, average
 
 Labels = Literal["true", "random"]
 Inputs = Literal["true", "gaussian"]
@@ -110,6 +111,7 @@ class Nasi(Strategy):
         shapes = {name: group.shape for name, group in space.groups.items()}
         self.arch = nn.ParameterDict({name: torch.zeros(shape) for name, shape in shapes.items()})
         self.arch_list = list(self.arch.parameters())
+        self.pressure = LimitPressure(space)
         self.mu, self.adaptive, self.nu_samples, self.tau, self.xi = mu, adaptive, nu_samples, tau, xi
         self.computed, self.fixed_batch, self.labels, self.inputs = computed, fixed_batch, labels, inputs
         self.seed = seed
@@ -134,10 +136,20 @@ class Nasi(Strategy):
         self.trace_sum += values["trace"]
         for parameter, gradient in zip(self.arch_list, G, strict=True):
             parameter.grad = gradient / self.largest.clamp_min(torch.finfo(norm.dtype).tiny)
+        self.keep_within_limits()
         self.log_dict({**values, "gradient_norm": norm}, on_step=True, on_epoch=False, sync_dist=True)
         optimizer = self.optimizers()
         optimizer.step()  # type: ignore[union-attr]
         optimizer.zero_grad()  # type: ignore[union-attr]
+
+    def keep_within_limits(self) -> None:
+        """Take from the gradient, which has norm 1 at most, that of what limits add to a loss."""
+        if self.space.limited:
+            probabilities = {name: torch.softmax(alpha, dim=-1) for name, alpha in self.arch.items()}
+            slopes = torch.autograd.grad(self.pressure.term(probabilities), self.arch_list)
+            accumulate(self.arch_list, [-slope for slope in slopes], 1.0)
+            self.pressure.ascend(self.scores())
+            self.log_dict(self.pressure.metrics(self.scores()), on_step=True, on_epoch=False)
 
     def sample_gradient(self, x: Tensor, y: Tensor) -> tuple[list[Tensor], dict[str, Tensor]]:
         """G_t for a sampled architecture, and what there is to log of it."""

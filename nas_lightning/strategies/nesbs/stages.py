@@ -17,6 +17,7 @@ from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.limit_pressure import LimitPressure
 from nas_lightning.strategies.nesbs.posterior import Architectures
 from nas_lightning.strategies.oneshot.relaxations import entropy, uniform_noise
 from nas_lightning.strategies.oneshot.values import RelaxedWeights, SearchBatch
@@ -86,6 +87,7 @@ class PosteriorTraining(WeightSharing):
         shapes = {name: group.shape for name, group in space.groups.items()}
         self.arch = nn.ParameterDict({name: torch.zeros(shape) for name, shape in shapes.items()})
         self.arch_list = list(self.arch.parameters())
+        self.pressure = LimitPressure(space)
 
     @property
     def posterior_epochs(self) -> int:
@@ -131,9 +133,11 @@ class PosteriorTraining(WeightSharing):
                 relaxed = RelaxedWeights(relaxed.weights)
             with constant(self.weight_list):
                 loss = self.loss("valid", batch["valid"], relaxed) + self.kl() / self.images
+                loss = loss + self.pressure.term(self.distribution.probabilities(self.logits()))
                 accumulate(self.arch_list, gradients(loss, self.arch_list), 1 / len(batches))
         optimizer.step()
         optimizer.zero_grad()
+        self.pressure.ascend(self.scores())
 
     def relax(self) -> RelaxedWeights:
         if self.best_response:
@@ -182,7 +186,9 @@ class PosteriorTraining(WeightSharing):
             super().on_train_epoch_end()
 
     def epoch_metrics(self) -> Mapping[str, float | Tensor]:
-        return {"kl": self.kl().detach()} if self.in_posterior or self.best_response else {}
+        if not (self.in_posterior or self.best_response):
+            return {}
+        return {"kl": self.kl().detach(), **self.pressure.metrics(self.scores())}
 
     def _log_posterior(self) -> None:
         """What `WeightSharing` logs, without the weights' side."""

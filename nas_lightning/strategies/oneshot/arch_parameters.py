@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet, Weights
+from nas_lightning.strategies.limit_pressure import LimitPressure
 from nas_lightning.strategies.oneshot.composition import Composition
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
 from nas_lightning.strategies.oneshot.values import Arch, Epoch, Noise, RelaxedWeights, SearchBatch
@@ -34,6 +35,7 @@ class ArchParameters(WeightSharing):
         super().__init__(space, supernet, **weight_sharing)
         self.arch = nn.ParameterDict(self._initial_parameters())
         self.arch_list = list(self.arch.parameters())
+        self.pressure = LimitPressure(space)
         self.epoch = Epoch(0, 2)  # until a fit says how long it is
 
     def _initial_parameters(self) -> dict[str, Tensor]:
@@ -100,14 +102,12 @@ class ArchParameters(WeightSharing):
         return loss if extra is None else loss + extra
 
     def regularisation(self) -> Tensor | None:
-        """The sum of all regularisers' terms."""
-        if not self.parts.arch_terms:
+        """The sum of all regularisers' terms, and of what limits add."""
+        if not self.parts.arch_terms and not self.space.limited:
             return None
         probabilities, groups = self.probabilities(), self.space.groups
-        first, *others = (
-            part.term(self.by_name, probabilities, self.epoch, groups) for part in self.parts.arch_terms
-        )
-        return sum(others, first)
+        terms = [part.term(self.by_name, probabilities, self.epoch, groups) for part in self.parts.arch_terms]
+        return sum(terms, self.pressure.term(probabilities))
 
     def probabilities(self) -> dict[str, Tensor]:
         """What each operation is expected to have now: (edges, ops) per group."""

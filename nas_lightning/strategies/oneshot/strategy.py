@@ -152,6 +152,7 @@ class OneShot(WeightTerms):
         with torch.no_grad():
             for name, group in self.space.groups.items():
                 self.arch[name].copy_(self.parts.sampler.project(self.arch[name], group))
+        self.pressure.ascend(self.scores())
 
     def configure_optimizers(self) -> list[Optimizer]:
         optimizers = super().configure_optimizers()
@@ -228,6 +229,7 @@ class OneShot(WeightTerms):
             for regulariser in self.parts.regularisers:
                 metrics.update(regulariser.metrics(probabilities, self.epoch, groups))
             metrics.update(skip_counts(self.space, self.scores()))
+            metrics.update(self.pressure.metrics(self.scores()))
         if self.parts.selection is not None:
             judgement = self.best()[1]
             side = "selected" if self._validates() else "valid"

@@ -1,0 +1,73 @@
+"""A device: latencies that were measured there, and what they say of a space's other networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from nas_lightning.benchmarks.formats.columns import read_settings
+from nas_lightning.benchmarks.latency_table import LatencyTable
+from nas_lightning.cost.latency.features import Features
+from nas_lightning.cost.latency.model import LEAST, LatencyModel
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+
+MOST = 300
+"""Networks that others are foretold from: what more would add is little, and takes long."""
+
+
+class Device:
+    """genotype → milliseconds: as measured; else as foretold, with a standard deviation on top.
+
+    Args:
+        name: a table of latencies; `table.csv:phone` is its column `phone`, which one of a single column
+            does not need.
+        space: of the networks.
+        network: what the settings of the file have to agree with, where it names any.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> Device("phone.csv", NasBench201())
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected a table of latencies, .csv or .parquet, got 'phone.csv'
+    """
+
+    def __init__(self, name: str, space: SearchSpace, network: dict[str, str] | None = None) -> None:
+        path, _, column = name.partition(":")
+        table = LatencyTable(path, space, gaps=True)
+        if not table.devices:
+            raise InputError("expected a column of milliseconds", got="none", where=path)
+        if not column and len(table.devices) > 1:
+            expected = f"expected one of its devices, {path}:{', '.join(table.devices)}"
+            raise InputError(expected, got="none", where="limits.device")
+        column = column or next(iter(table.devices))
+        self.measured = table.choose([column])[column]
+        if len(self.measured) < LEAST:
+            raise InputError(
+                f"expected {LEAST} measured networks or more", got=len(self.measured), where=path
+            )
+        _check_settings(Path(path), network or {})
+        self.space = space
+        order = torch.randperm(len(self.measured), generator=torch.Generator().manual_seed(0))
+        names = list(self.measured)
+        chosen = [names[index] for index in order[:MOST].tolist()]
+        known = {space.parse(text): self.measured[text] for text in chosen}
+        self.model = LatencyModel(Features(space), known)
+
+    def __call__(self, genotype: Genotype) -> float:
+        measured = self.measured.get(self.space.notation(genotype))
+        if measured is not None:
+            return measured
+        (latency,) = self.model.predict([genotype])
+        return latency.ms + latency.error
+
+
+def _check_settings(path: Path, network: dict[str, str]) -> None:
+    """Raise for a file that was measured with networks of other sizes."""
+    settings = read_settings(path)
+    for name, value in network.items():
+        if settings.get(name, value) != value:
+            expected = f"expected {name}={settings[name]}, with which {path} was measured"
+            raise InputError(expected, got=value, where="limits.device")

@@ -1,0 +1,1 @@
+"""Spaces of which only the networks within limits are left: whatever searches them stays within."""

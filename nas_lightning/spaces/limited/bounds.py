@@ -1,0 +1,118 @@
+"""Limits on what networks cost, and which architectures keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import torch
+
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.limited.linear import COUNTED, HELD_OUT, LinearCosts, fit_costs
+
+Costs = Mapping[str, float]
+_TOO_NEAR = 1e-6  # to a limit for sums that are rounded
+_ENOUGH = 4 * (COUNTED + HELD_OUT)  # draws in a space that may have fewer architectures than are asked for
+
+
+class Bounds:
+    """Limits of a space's networks.
+
+    What is counted once is kept. In a space with groups a table of operations is learnt when it is first
+    asked for; where that is exact, nothing is counted any more.
+
+    Args:
+        space: whose networks they are.
+        limits: the most that each cost may be.
+        measure: genotype → what its network costs, by the names of the limits.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> bounds = Bounds(space, {"convs": 2.0}, lambda g: {"convs": sum("conv" in op for op in g.ops)})
+    >>> cell = space.parse("|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_1x1~1|+|none~0|none~1|none~2|")
+    >>> bounds.excess(cell), bounds.holds(cell), bounds.table.exact
+    (1.5, False, True)
+    """
+
+    def __init__(self, space: SearchSpace, limits: Costs, measure: Callable[[Genotype], Costs]) -> None:
+        self.space, self.limits, self.measure = space, dict(limits), measure
+        self.counted: dict[Genotype, Costs] = {}
+        self.learnt = False
+
+    def costs(self, genotype: Genotype) -> Costs:
+        """What the network of a genotype costs."""
+        if genotype not in self.counted:
+            self.counted[genotype] = self.measure(genotype)
+        return self.counted[genotype]
+
+    def excess(self, genotype: Genotype) -> float:
+        """max_k cost_k / limit_k, at most 1 within all limits."""
+        if self.learnt and self.table.exact and genotype not in self.counted:
+            guess = self.guess(genotype)
+            if abs(guess - 1) > _TOO_NEAR:
+                return guess
+        return self._ratio(self.costs(genotype))
+
+    def guess(self, genotype: Genotype) -> float:
+        """The same by the table, where the space can have one."""
+        return self._ratio(self.guess_costs(genotype))
+
+    def guess_costs(self, genotype: Genotype) -> Costs:
+        """What it costs by the table; counted in a space without groups."""
+        if not self.space.groups:
+            return self.costs(genotype)
+        weights = {name: matrix.double() for name, matrix in self.space.one_hot(genotype).items()}
+        return {name: float(cost.of(weights)) for name, cost in self.table.costs.items()}
+
+    def holds(self, genotype: Genotype) -> bool:
+        """Whether it is within all limits; what the table says is far over is not counted."""
+        if (
+            self.learnt
+            and genotype not in self.counted
+            and self.guess(genotype) > 1 + 2 * self.slack + _TOO_NEAR
+        ):
+            return False
+        return self.excess(genotype) <= 1
+
+    @property
+    def slack(self) -> float:
+        """How far the table may be off."""
+        return max((cost.error for cost in self.table.costs.values()), default=0.0)
+
+    @cached_property
+    def table(self) -> LinearCosts:
+        """What operations cost, from networks drawn by a seed of its own."""
+        generator = torch.Generator().manual_seed(0)
+        drawn: dict[Genotype, None] = {}
+        for _ in range(_ENOUGH):
+            if len(drawn) == COUNTED + HELD_OUT:
+                break
+            drawn[self.space.sample(generator)] = None
+        genotypes = list(drawn)
+        found = fit_costs(self.space, genotypes, [self.costs(genotype) for genotype in genotypes])
+        self.learnt = True
+        return found
+
+    def _ratio(self, costs: Costs) -> float:
+        return max(costs[name] / limit for name, limit in self.limits.items())
+
+
+def describe_costs(costs: Costs) -> str:
+    """Costs as a line has them.
+
+    >>> describe_costs({"params": 12345.0, "latency_ms": 1.5})
+    '12,345 params, 1.5 latency_ms'
+    """
+    return ", ".join(f"{_number(value)} {name}" for name, value in costs.items())
+
+
+def _number(value: float) -> str:
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.4g}"
+
+
+def refuse_below(name: str, limit: float, least: float) -> InputError:
+    """The error of a limit that no network of the space keeps."""
+    words = f"expected at least {_number(least)}, which the smallest network of the space has"
+    return InputError(words, got=_number(limit), where=f"limits.{name}")
