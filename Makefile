@@ -5,7 +5,10 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 # processes that share the tests; ARGS="-n 0" for one that a debugger can follow
 
-.PHONY: search test test-all coverage mutants lint bench clean
+SITE ?= mkdocs
+# what builds the pages; SITE=zensical builds the same
+
+.PHONY: search test test-all coverage mutants lint bench docs clean
 
 search: $(VENV)/.ready  ## search an architecture for handwritten digits (minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python search.py $(ARGS)  # images of 8×8 are no work for two threads
@@ -32,6 +35,11 @@ lint: $(VENV)/.ready  ## style and types
 
 bench: $(VENV)/.ready  ## every figure of speed in one table, docs/bench.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m nas_lightning.measure.bench $(ARGS)
+
+docs: $(VENV)/.ready  ## the site in build/html; a link to nothing fails it
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(BIN)/python -m docs.make_site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/$(SITE) build --strict $(ARGS)
 
 clean:  ## the environment; runs stay where they are
 	rm -rf $(VENV)

@@ -1,0 +1,46 @@
+"""The site's pages: all of docs/ in its navigation, links that hold there, the reference of public classes."""
+
+import re
+from importlib import import_module
+
+import pytest
+import yaml
+
+from docs import make_site
+
+MKDOCS = (make_site.REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("build") / "site"
+        patch.setattr(make_site, "SITE", folder)
+        make_site.main()
+    return folder
+
+
+def test_every_page_has_its_place_in_the_navigation(site):
+    named = {page for group in yaml.safe_load(MKDOCS)["nav"] for pages in group.values() for page in pages}
+    assert named == {page.name for page in site.glob("*.md")} | {"reference/index.md"}
+
+
+def test_links_lead_to_pages_and_pictures(site):
+    links = []
+    for page in site.glob("*.md"):
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        links += re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
+    assert len(links) > 40
+    assert [link for link in links if not (site / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("room", "one"), [("strategies", "Strategy"), ("spaces", "DartsSpace"), ("callbacks", "NTKMonitor")]
+)
+def test_the_reference_has_every_public_class(site, room, one):
+    text = (site / "reference" / f"{room}.md").read_text(encoding="utf-8")
+    names = re.findall(r"^::: ([\w.]+)\.(\w+)$", text, re.MULTILINE)
+    assert len(names) > 15
+    assert one in {name for _, name in names}
+    for module, name in names:
+        assert getattr(import_module(module), name).__module__ == module
