@@ -1,4 +1,4 @@
-"""The site's pages: all of docs/ in its navigation, links that hold there, the reference of public classes."""
+"""The site: all pages of docs/ in its navigation, links that hold there, the reference of public classes."""
 
 import re
 from importlib import import_module
