@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nas_lightning.errors import InputError
 from nas_lightning.files import check_links, write_whole
 from nas_lightning.report.pool import POOL_FILE, read_pool
-from nas_lightning.report.record import RunRecord
+from nas_lightning.report.record import ACCURACIES, RunRecord
 from nas_lightning.report.rendering import render
 from nas_lightning.report.sections import (
     Section,
@@ -34,8 +34,6 @@ from nas_lightning.text import duration, format_number, format_share
 
 if TYPE_CHECKING:
     from nas_lightning.runs.findings import Findings
-
-_ACCURACIES = ("test_accuracy", "ensemble_accuracy", "val_accuracy", "valid_accuracy")
 
 
 def write_report(
@@ -106,7 +104,7 @@ def read_facts(record: RunRecord, seconds: float | None = None) -> Iterator[tupl
     for key in names:
         if key in values:
             yield key, values[key]
-    for name in [name for name in _ACCURACIES if name in record.metrics][:1]:
+    for name in [name for name in ACCURACIES if name in record.metrics][:1]:
         yield name.replace("_", " "), format_share(record.metrics[name])
     for name, key in (("members", "members"), ("parameters", "params"), ("multiply-adds", "macs")):
         if is_number(record.facts.get(key)):

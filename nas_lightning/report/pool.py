@@ -7,30 +7,14 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nas_lightning.errors import InputError
+from nas_lightning.report.scatter import Point, draw_scatter
 from nas_lightning.text import format_number
 
 POOL_FILE = "pool.csv"
 MOST_ROWS = 200  # of the table; all are in the file
-SIZE, LEFT, BOTTOM = 300, 40, 34
-
-
-class Dot(NamedTuple):
-    """An architecture in the picture.
-
-    Args:
-        x: pixels from the left.
-        y: pixels from above.
-        name: its notation.
-        chosen: whether the search ended in it.
-    """
-
-    x: float
-    y: float
-    name: str
-    chosen: bool
 
 
 def read_pool(path: Path, chosen: Sequence[str]) -> Mapping[str, Any]:
@@ -42,28 +26,24 @@ def read_pool(path: Path, chosen: Sequence[str]) -> Mapping[str, Any]:
     """
     names, scores = _read(path)
     metrics = list(scores)
-    dots, front = [], ""
+    scatter = None
     if len(metrics) > 1:
         x, y = (places(scores[metric]) for metric in metrics[:2])
-        inside = SIZE - LEFT - BOTTOM
-        dots = [
-            Dot(LEFT + inside * a, SIZE - BOTTOM - inside * b, name, name in chosen)
-            for a, b, name in zip(x, y, names, strict=True)
+        points = [
+            Point(name, 100 * a, 100 * b, name in chosen) for name, a, b in zip(names, x, y, strict=True)
         ]
-        corners = [dots[index] for index in pareto_front(list(zip(x, y, strict=True)))]
-        front = " ".join(f"{dot.x:.1f},{dot.y:.1f}" for dot in corners)
+        note = f"{len(names)} architectures by their places; 100 is the largest score"
+        scatter = draw_scatter(
+            f"{metrics[1]} against {metrics[0]}", metrics[0], points, note=note, limits=(0, 100)
+        )
     order = sorted(range(len(names)), key=lambda index: names[index] not in chosen)
     rows = [[names[i], *(format_number(scores[m][i]) for m in metrics)] for i in order[:MOST_ROWS]]
     return {
         "metrics": metrics,
-        "dots": sorted(dots, key=lambda dot: dot.chosen),  # the chosen one on top
-        "front": front,
+        "scatter": scatter,
         "rows": rows,
         "chosen": list(chosen),
         "count": len(names),
-        "size": SIZE,
-        "left": LEFT,
-        "bottom": BOTTOM,
     }
 
 
@@ -77,21 +57,6 @@ def places(values: Sequence[float]) -> list[float]:
     last = max(len(order) - 1, 1)
     sound = [-math.inf if math.isnan(value) else value for value in values]
     return [(bisect_left(order, value) + bisect_right(order, value) - 1) / 2 / last for value in sound]
-
-
-def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Which points no other is above in both, from left to right; larger is better.
-
-    >>> pareto_front([(0.0, 1.0), (0.5, 0.2), (0.6, 0.6), (1.0, 0.0)])
-    [0, 2, 3]
-    """
-    front: list[int] = []
-    best = -math.inf
-    for index in sorted(range(len(points)), key=lambda i: points[i], reverse=True):
-        if points[index][1] > best:
-            front.append(index)
-            best = points[index][1]
-    return front[::-1]
 
 
 def _read(path: Path) -> tuple[list[str], dict[str, list[float]]]:

@@ -18,6 +18,7 @@ from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.history import HISTORY_FILE
 from nas_lightning.runs.record import Record
 
+ACCURACIES = ("test_accuracy", "ensemble_accuracy", "val_accuracy", "valid_accuracy")
 _SCRIPTS = {"search": "search.py", "training": "train.py", "ensemble": "train.py", "study": "analyze.py"}
 
 
@@ -70,6 +71,11 @@ class RunRecord:
         """The numbers that the run ended in."""
         metrics = self.facts.get("metrics")
         return {n: v for n, v in metrics.items() if is_number(v)} if isinstance(metrics, dict) else {}
+
+    @property
+    def accuracy(self) -> float | None:
+        """The first that the run has of test images, then of others."""
+        return next((self.metrics[name] for name in ACCURACIES if name in self.metrics), None)
 
     @property
     def versions(self) -> Mapping[str, Any]:

@@ -17,11 +17,14 @@ from nas_lightning.report.charts import Line, draw_chart
 from nas_lightning.report.page import REPORT_FILE, read_facts
 from nas_lightning.report.record import RunRecord
 from nas_lightning.report.rendering import render
+from nas_lightning.report.scatter import Point, draw_scatter
 from nas_lightning.report.sections import read_section
+from nas_lightning.report.summaries import is_number
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 
 _OF_THE_RUN = ("run", "resume", "hydra")
 _MISSING = "–"
+COSTS = {"parameters": "params", "multiply-adds": "macs"}
 
 
 def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
@@ -37,6 +40,7 @@ def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
     records = dict(zip(distinct_names(runs), map(RunRecord, runs), strict=True))
     sections = [
         read_section("Runs", "runs.html", lambda: _tabulate(records, path)),
+        read_section("Accuracy against cost", "costs.html", lambda: _costs(records)),
         read_section("Settings that differ", "findings.html", lambda: _differences(records)),
         read_section("Architectures", "side_by_side.html", lambda: _architectures(records)),
         read_section("Curves", "curves.html", lambda: _curves(records)),
@@ -122,7 +126,28 @@ def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None
         name: shape_genotype(genotype, plain=plain[(genotype.space, *(cell for cell, _ in genotype))])
         for name, genotype in genotypes_of.items()
     }
-    return {"shapes": shapes, "kinds": kinds_in(list(genotypes_of.values()))}
+    anchors = _anchors(records)
+    return {"shapes": shapes, "kinds": kinds_in(list(genotypes_of.values())), "anchors": anchors}
+
+
+def _anchors(records: Mapping[str, RunRecord]) -> dict[str, str]:
+    """Where on the page each run's architecture is."""
+    return {name: f"run-{number}" for number, name in enumerate(records)}
+
+
+def _costs(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
+    """Accuracy against each cost of at least two trained networks; a dot leads to its architecture."""
+    anchors = _anchors(records)
+    scatters = []
+    for title, key in COSTS.items():
+        points = [
+            Point(name, float(record.facts[key]), 100 * record.accuracy, link=f"#{anchors[name]}")
+            for name, record in records.items()
+            if record.kind != "search" and record.accuracy is not None and is_number(record.facts.get(key))
+        ]
+        if len(points) > 1:
+            scatters.append(draw_scatter(f"Accuracy (%) against {title}", title, points, least_x=True))
+    return {"scatters": scatters} if scatters else None
 
 
 def _curves(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:

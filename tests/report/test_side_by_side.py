@@ -7,7 +7,8 @@ import pytest
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.report.page import write_report
 from nas_lightning.report.rebuild import main
-from nas_lightning.report.side_by_side import write_side_by_side
+from nas_lightning.report.record import RunRecord
+from nas_lightning.report.side_by_side import _costs, write_side_by_side
 from tests.report.reading import Page
 from tests.report.searches import GENOTYPES, write_search
 
@@ -39,6 +40,28 @@ def test_cells_settings_and_numbers_stand_side_by_side(runs, tmp_path, capsys, m
     first, second = (set(dict(genotype.cells)["cell"].edges) for genotype in GENOTYPES)
     marked = [value for key, value in page.attributes if key == "class" and value.endswith(" marked")]
     assert len(marked) == len(first ^ second) > 0
+
+
+def test_trained_networks_are_dots_of_accuracy_and_cost_that_lead_to_their_cells(runs, tmp_path):
+    for run, accuracy, params in zip(runs, (0.5, 0.75), (2_000_000, 1_000_000), strict=True):
+        facts = json.loads((run / "genotype.json").read_text())
+        facts |= {"kind": "training", "metrics": {"test_accuracy": accuracy}, "params": params}
+        (run / "genotype.json").write_text(json.dumps(facts))
+    page = Page(write_side_by_side(runs, tmp_path / "page.html"))
+    costs = page.sections["Accuracy against cost"]
+    assert "Accuracy (%) against parameters" in costs
+    assert "Accuracy (%) against multiply-adds" in costs
+    links = [value for key, value in page.attributes if key == "href" and value.startswith("#run-")]
+    assert sorted(links) == ["#run-0", "#run-0", "#run-1", "#run-1"]
+    assert {("id", "run-0"), ("id", "run-1")} <= set(page.attributes)
+    (dots,) = [
+        [(dot.name, dot.x > 150, dot.y < 150) for dot in scatter.dots]
+        for scatter in _costs({run.name: RunRecord(run) for run in runs})["scatters"][:1]
+    ]
+    assert dots == [
+        ("first", True, False),
+        ("second", False, True),
+    ]  # left and above is better
 
 
 def test_runs_of_the_same_name_are_told_apart_and_what_they_lack_is_no_error(runs, tmp_path):
