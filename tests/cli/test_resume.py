@@ -42,6 +42,7 @@ def find(run: Path, *typed: str, script="search", folders=(), sweep=False, trust
 def test_the_last_folder_that_is_typed_counts():
     assert run_to_resume(["seed=1", "resume=a", "resume='b c'", "resumes=d"]) == Path("b c")
     assert run_to_resume(['resume="a=b"']) == Path("a=b")
+    assert run_to_resume(["resume=runs/a"]) == Path("runs/a")
     for none in ([], ["seed=1"], ["resume=null"], ["resume=a", "resume=null"]):
         assert run_to_resume(none) is None
         assert find_run("search", none, (), sweep=False, trust=False) is None
@@ -107,6 +108,9 @@ def test_a_sweep_goes_on_as_one(tmp_path):
 
 
 def test_only_a_whole_record_of_the_same_script_goes_on(tmp_path):
+    for script, other in (("search", "train"), ("train", "search")):
+        with pytest.raises(InputError, match=f"expected the folder of a run of {other}.py"):
+            find(write_record(tmp_path / script, script=script), script=other)
     run = write_record(tmp_path / "run", script="train")
     assert record_to_resume("train", run).words == WORDS
     with pytest.raises(InputError, match=r"of a run of search.py, got '.*run' \(in resume\)"):
@@ -159,7 +163,7 @@ def test_a_file_that_cannot_be_read_is_not_whole(tmp_path, monkeypatch, error):
 
 def test_a_job_that_slurm_starts_again_goes_on(tmp_path, monkeypatch):
     run = write_record(tmp_path / "run")
-    typed = ["seed=1", "hydra.run.dir=first", f"hydra.run.dir='{run}'"]
+    typed = ["seed=1", "hydra.run.dir=first", "hydra.run.dir=second", f"hydra.run.dir='{run}'"]
     assert resume_requeued(typed) == typed
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert resume_requeued(typed) == ["seed=1", f"resume='{run}'"]

@@ -32,6 +32,7 @@ MAY_STAY = [
     *("trainers.logger=a/b", "+dataset.path=/elsewhere", "dataset.root='~/data'", "retrain.path=../a"),
     *("dataset.download=false", "dataset.download=null", "+benchmark.trust=false", "strategy.trust=null"),
     *("space.ops=[none,skip_connect]", "space.depth=1.5", "network.paths=a", "operation=a", "module=a"),
+    *("network.channels=4", "strategy.name=a.b"),
     *("runs=3", "resumed=3", "my_hydra=3", "a.b_=c", "a-b=c", "logger=csv,none"),
 ]
 REFUSED = {
@@ -163,6 +164,7 @@ OURS = "nas_lightning.callbacks.GenotypeHistory"
     "settings",
     [
         {"a": {"_target_": "evil.Evil"}},
+        {"strategy": {"_target_": "evil.Evil"}},
         {"a": [3, {"b": {"_target_": "evil.Evil"}}]},
         {"a": {"_target_": OURS, "b": None, "c": {"_target_": "evil.Evil"}}},
         {"a": None, "b": "???", "hydra": {}, "c": [[{"_target_": "evil.Evil"}]]},
@@ -178,6 +180,8 @@ def test_a_class_that_nobody_names_is_refused_wherever_it_stands(settings, tmp_p
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "evil.yaml").write_text("a:\n  _target_: 'evil.Evil'\n")
     check_stored_targets(config, [tmp_path], [])
+    (tmp_path / "own" / "evil.yaml").unlink()
+    check_stored_targets(config, [tmp_path], [])  # a folder is read once
 
 
 def test_classes_of_ours_and_what_hydra_builds_are_as_they_are():
