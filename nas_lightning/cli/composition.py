@@ -67,6 +67,7 @@ def compose_checked(composer: Composer, words: Sequence[str], where: str = WHERE
         config = composer.compose(words)
     except FAILURES as error:
         _blame_group(composer, words)
+        _blame_part(composer, words)
         _blame_key(composer, words, where)
         _blame_launcher(words, composer.folders, str(error))
         raise InputError(f"expected settings that fit together: {_first_line(error)}", where=where) from None
@@ -135,6 +136,18 @@ def _blame_group(composer: Composer, lines: Sequence[str]) -> None:
             raise InputError(
                 f"expected a choice of {composer.script}.py ({', '.join(own)})", got=group, where=WHERE
             )
+
+
+def _blame_part(composer: Composer, lines: Sequence[str]) -> None:
+    """Raise for the first part of a strategy that is not made of such."""
+    overrides = parse(lines)
+    strategies = [str(o.input_line) for o in overrides if _group(o) == "strategy"]
+    chosen = composer.compose(strategies).hydra.runtime.choices
+    for override in overrides:
+        group = _group(override)
+        if strategies and group in composer.compose([]).hydra.runtime.choices and group not in chosen:
+            reason = f"because {strategies[-1]} is not made of parts"
+            raise InputError(f"expected no {group}, {reason}", got=override.input_line, where=WHERE)
 
 
 # Single settings

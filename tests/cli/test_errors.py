@@ -146,6 +146,13 @@ def test_a_search_says_what_is_wrong(refused, argument, message):
     assert message in refused("search", *SEARCH, argument)
 
 
+def test_a_part_of_a_strategy_without_parts_is_refused_with_the_reason(refused):
+    said = refused("search", *SEARCH, "strategy=random", "sampler=dirichlet")
+    assert (
+        "expected no sampler, because strategy=random is not made of parts, got 'sampler=dirichlet'" in said
+    )
+
+
 TRAINING = [
     ((), "expected an architecture: genotype=file genotype.path="),
     (("genotype=darts_v3",), "did you mean 'darts_v2'?"),

@@ -98,6 +98,8 @@ class Composition:
             reason = f"because the parameters of {type(self.sampler).__name__} {lie} on the simplex"
             wanted, got = usual_optimizer(self.sampler), type(self.arch_optimizer).__name__
             raise InputError(f"expected {type(wanted).__name__}, {reason}", got=got, where="arch_optimizer")
+        if self.arch_step is not None and not self.arch_step.validates:
+            self._check_own_step(type(self.arch_step).__name__)
         for part in self:
             part.check(self, space)
 
@@ -113,6 +115,19 @@ class Composition:
             raise InputError(expected, where="data")
         if data is not None:
             check_search_data(data, "data")
+
+    def _check_own_step(self, got: str) -> None:
+        """One loss for weights and parameters leaves the weights no step on validation images beside."""
+        beside = "expected an arch_step beside it, because"
+        if self.perturbation is not None:
+            expected = f"{beside} a perturbation is for the weights' own step"
+            raise InputError(expected, got=got, where="arch_step")
+        if self.weight_terms:
+            expected = f"{beside} a term of the weights' loss is for their own step"
+            raise InputError(expected, got=got, where="arch_step")
+        if self.freezing is not None:
+            reason = "because the gradients of training images are compared with those of validation images"
+            raise InputError(f"expected an arch_step on both, {reason}", got=got, where="arch_step")
 
     def _check_paths(self) -> None:
         """Without parameters there is nothing to learn, and a search of the supernet instead."""

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nas_lightning.errors import InputError
-from nas_lightning.strategies import OneShot
+from nas_lightning.strategies import OneShot, SingleLevel, WeightPerturbation
 from tests.strategies.conftest import build_search, quiet_trainer
 from tests.strategies.oneshot.parts_by_name import GROUPS, options
 from tests.strategies.test_resume import Run, StopAfter, differing
@@ -151,7 +151,7 @@ def test_bfloat16(words):
         ),
         (
             "regulariser=[lambda] arch_step=single_level",
-            "expected an arch_step beside it, because the alignment is for the weights' own step, "
+            "expected an arch_step beside it, because a term of the weights' loss is for their own step, "
             "got 'SingleLevel' (in arch_step)",
         ),
     ],
@@ -183,6 +183,20 @@ def test_parts_that_need_edges(words):
 )
 def test_parts_that_need_cells_or_operations(words, message):
     assert built([words], "mlp") == message
+
+
+class Shift(WeightPerturbation):
+    """A perturbation of somebody else's, which says nothing of the parts beside it."""
+
+    def apply(self, weights, noise, epoch, sampler, slope):
+        return {name: matrix + 0.1 for name, matrix in weights.items()}
+
+
+def test_a_part_of_somebody_elses_is_not_accepted_where_it_would_do_nothing(cell_space):
+    supernet = cell_space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
+    assert OneShot(cell_space, supernet, perturbation=Shift()).label == "Softmax + Shift"
+    with pytest.raises(InputError, match="expected an arch_step beside it, because a perturbation is for"):
+        OneShot(cell_space, supernet, perturbation=Shift(), arch_step=SingleLevel())
 
 
 def test_a_paper_with_another_part_is_not_called_by_its_name(search):

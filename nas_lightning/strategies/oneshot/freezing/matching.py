@@ -22,9 +22,7 @@ from torch import Tensor
 
 from nas_lightning.checks import PositiveInt, at_least, at_most, checked
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.oneshot.parts import Parts
 from nas_lightning.strategies.oneshot.rules import Freezing
 from nas_lightning.strategies.oneshot.values import Learning
 
@@ -45,12 +43,6 @@ class GradientMatching(Freezing):
 
     threshold: Annotated[float, at_least(-1), at_most(1)] = 0.4
     steps: PositiveInt = 20
-
-    def check(self, parts: Parts, space: SearchSpace) -> None:
-        if parts.arch_step is None or not parts.arch_step.validates:
-            reason = "because the gradients of training images are compared with those of validation images"
-            name = type(parts.arch_step).__name__
-            raise InputError(f"expected an arch_step on both, {reason}", got=name, where="arch_step")
 
     def check_supernet(self, supernet: Supernet) -> None:
         if not supernet.backbone.operations():

@@ -42,10 +42,6 @@ class RandomNoise(WeightPerturbation):
             reason = "because a sampled path has no neighbourhood that steps compute"
             name = type(parts.sampler).__name__
             raise InputError(f"expected a sampler of all operations, {reason}", got=name, where="sampler")
-        if parts.arch_step is not None and not parts.arch_step.validates:
-            reason = "because a perturbation is for the weights' own step"
-            name = type(parts.arch_step).__name__
-            raise InputError(f"expected an arch_step beside it, {reason}", got=name, where="arch_step")
 
     def apply(
         self,

@@ -62,10 +62,6 @@ class LayerAlignment(WeightRegulariser):
             raise InputError(
                 f"expected a space whose cells share decisions, {reason}", got=space.name, where="space"
             )
-        if parts.arch_step is not None and not parts.arch_step.validates:
-            reason = "because the alignment is for the weights' own step"
-            name = type(parts.arch_step).__name__
-            raise InputError(f"expected an arch_step beside it, {reason}", got=name, where="arch_step")
 
     def check_supernet(self, supernet: Supernet) -> None:
         cells = len(supernet.backbone.widths)
