@@ -20,6 +20,7 @@ from pytorch_lightning.strategies import Strategy as TrainerStrategy
 
 from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.cli.targets import check_value
+from nas_lightning.cli.trainer_settings import check_effect
 from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.arguments import arguments
@@ -106,7 +107,7 @@ def _check_owners(cfg: DictConfig) -> None:
     ):
         if name in cfg.trainer:
             raise InputError(f"expected {own} instead", got=cfg.trainer[name], where=f"trainer.{name}")
-    _check_effect(cfg)
+    check_effect(cfg)
     check_processes(cfg.trainer.get("devices"), "trainer.devices")
     if cfg.trainer.get("default_root_dir") != cfg.run:
         raise InputError("expected run=FOLDER instead", where="trainer.default_root_dir")
@@ -123,41 +124,6 @@ def _check_owners(cfg: DictConfig) -> None:
         value = cfg.trainer.get(name, default)
         if value != default and cfg[owner].get(own) is not None:
             raise InputError(f"expected {owner}.{own}={value} instead", where=f"trainer.{name}")
-
-
-_WITHOUT_EFFECT = {
-    "overfit_batches": (0.0, "dataset.subset=COUNT"),
-    "reload_dataloaders_every_n_epochs": (0, "0: loaders make each epoch anew"),
-    "use_distributed_sampler": (False, "false: loaders divide batches between processes themselves"),
-    "limit_predict_batches": (None, "none: nothing is predicted"),
-    "model_registry": (None, "none: there is no registry"),
-    "enable_autolog_hparams": (True, "true: callbacks and loggers decide"),
-}
-_OF_VALIDATION = "none: a search has no validation or test of its own"
-_WITHOUT_EFFECT_IN_SEARCHES = {
-    "limit_val_batches": (None, _OF_VALIDATION),
-    "limit_test_batches": (None, _OF_VALIDATION),
-    "val_check_interval": (None, _OF_VALIDATION),
-    "check_val_every_n_epoch": (1, _OF_VALIDATION),
-    "num_sanity_val_steps": (0, _OF_VALIDATION),
-}
-"""Arguments of Lightning's trainer that do nothing here: the value that says so, and what to type instead."""
-
-
-def _check_effect(cfg: DictConfig) -> None:
-    """Raise for a setting of the trainer that would be accepted and ignored."""
-    ignored: dict[str, tuple[Any, str]] = {
-        **_WITHOUT_EFFECT,
-        **(_WITHOUT_EFFECT_IN_SEARCHES if "strategy" in cfg else {}),
-    }
-    for name, (default, instead) in ignored.items():
-        value = cfg.trainer.get(name, default)
-        if value != default:
-            raise InputError(f"expected {instead}", got=value, where=f"trainer.{name}")
-    algorithm = cfg.trainer.get("gradient_clip_algorithm")
-    if algorithm is not None and cfg.trainer.get("gradient_clip_val") is None:
-        expected = "expected trainer.gradient_clip_val beside it"
-        raise InputError(expected, got=algorithm, where="trainer.gradient_clip_algorithm")
 
 
 def build_data(cfg: DictConfig) -> ImageData | OwnData:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nas_lightning.ensembles.attacks import Attack
 from nas_lightning.errors import InputError
+from nas_lightning.progress import follow
 
 Batch = tuple[Tensor, Tensor]
 
@@ -43,7 +44,7 @@ def defence_round(
     for member in members:
         member.eval().requires_grad_(False)  # the gradient is that of the images alone
     right, count = torch.zeros(2), 0
-    for x, y in batches:
+    for x, y in follow(batches, "batches under attack"):
         x, y = x.to(parameter), y.to(parameter.device)
         changed = attack(members[number], x, y)
         with torch.no_grad():

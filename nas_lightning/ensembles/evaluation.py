@@ -31,6 +31,7 @@ from nas_lightning.data.samples import Samples
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.forward_selection import averaged_loss
 from nas_lightning.errors import InputError
+from nas_lightning.progress import follow
 
 Batch = tuple[Tensor, Tensor]
 BINS = 15  # of the calibration error, as in Guo et al. 2017
@@ -198,7 +199,10 @@ def evaluate(ensemble: Ensemble, batches: Iterable[Batch]) -> Evaluation:
     parameter = next(ensemble.parameters())
     was_training = ensemble.training
     ensemble.eval()
-    found = [(ensemble.member_probabilities(x.to(parameter)).double().cpu(), y.cpu()) for x, y in batches]
+    found = [
+        (ensemble.member_probabilities(x.to(parameter)).double().cpu(), y.cpu())
+        for x, y in follow(batches, "batches")
+    ]
     ensemble.train(was_training)
     if not found:
         raise InputError("expected at least one batch", got="none")

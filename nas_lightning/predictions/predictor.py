@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.ensembles.ensemble import FILE_NAME as ENSEMBLE
@@ -17,6 +16,7 @@ from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.errors import InputError
 from nas_lightning.models.file import Description, describe, load
 from nas_lightning.predictions.pictures import Picture, read_pixels, true_classes
+from nas_lightning.progress import follow
 
 _OF_LABELS = ("binary", "multi_label")
 """Tasks whose outputs are probabilities, each by itself."""
@@ -139,7 +139,7 @@ class Predictor:
         """The rows of pictures that can be read and their pixels; `errors` gets the others."""
         rows: list[int] = []
         pixels: list[Tensor] = []
-        for row, picture in enumerate(tqdm(pictures, unit="image", disable=None)):
+        for row, picture in enumerate(follow(pictures, "images")):
             try:
                 pixels.append(read_pixels(picture.file, self.about.image))
                 rows.append(row)

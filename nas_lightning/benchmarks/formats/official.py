@@ -17,6 +17,7 @@ from typing import Any
 
 from nas_lightning.benchmarks.formats.columns import Columns
 from nas_lightning.errors import InputError
+from nas_lightning.progress import follow
 
 ARCH = "arch"
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
@@ -88,7 +89,7 @@ def columns(api: Any, *, forget: bool = False) -> Columns:
     With `forget`, an architecture that the package has read from a folder of its own leaves the memory again.
     """
     values_of: dict[str, list[Any]] = {ARCH: list(api.meta_archs)}
-    for index in range(len(api.meta_archs)):
+    for index in follow(range(len(api.meta_archs)), "architectures"):
         for dataset, name in _OFFICIAL_NAMES.items():
             valid = _VALID_NAMES[dataset]
             row = {

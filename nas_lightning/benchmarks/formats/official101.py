@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from nas_lightning.benchmarks.formats.columns import Columns
 from nas_lightning.benchmarks.formats.tfrecord import read_fields, read_records
 from nas_lightning.errors import InputError
+from nas_lightning.progress import follow
 from nas_lightning.spaces.nasbench101.base import read_module
 from nas_lightning.spaces.nasbench101.modules import module_hash
 
@@ -104,7 +105,7 @@ def read(path: Path, *, partial: bool = False) -> Columns:
     """Means over the runs of each module, in percent; with `partial`, of however many runs and modules."""
     modules: dict[str, tuple[str, int]] = {}
     sums: dict[int, dict[str, _Sums]] = {}
-    for number, data in enumerate(_records(path), 1):
+    for number, data in enumerate(follow(_records(path), "records"), 1):
         try:
             run = parse_record(data)
             known = modules.get(run.hash)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from nas_lightning.checks import PositiveInt, checked, entries
 from nas_lightning.errors import InputError
@@ -20,6 +19,7 @@ from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.passes.initialise import Scheme, initialise
 from nas_lightning.metrics.passes.shared import Batch
 from nas_lightning.metrics.pool.file import MetricValues, PoolFile
+from nas_lightning.progress import follow
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 
@@ -60,7 +60,7 @@ def score_pool(
         scheme: how the weights are drawn, see `initialise`.
         seed: of the weights.
         backend: `loky` on this machine, or `ray`, where that package is installed.
-        progress: show rate and time left, on a terminal.
+        progress: say rate and time left.
     """
     work = Work(network, batch, dict(metrics), scheme, seed, threads)
     genotypes = list(genotypes)
@@ -70,9 +70,7 @@ def score_pool(
     todo = {name: genotype for name, genotype in pool.items() if name not in scores_of}
     done = _run(work, list(todo.items()), workers, backend)
     started = len(pool) - len(todo)
-    for name, scores in tqdm(
-        done, total=len(pool), initial=started, unit="arch", disable=_disable_bar(progress)
-    ):
+    for name, scores in follow(done, "architectures", total=len(pool), done=started, shown=progress):
         scores_of[name] = scores
         if file is not None:
             file.append(name, scores)
@@ -170,10 +168,6 @@ def _settings(space: SearchSpace, work: Work) -> dict[str, Any]:
         "seed": work.seed,
         "threads": work.threads,
     }
-
-
-def _disable_bar(progress: bool) -> bool | None:
-    return None if progress else True  # tqdm's None: hidden unless on a terminal
 
 
 def _digest(content: bytes) -> str:
