@@ -16,7 +16,9 @@ from nas_lightning.metrics.passes.shared import Needs, Passes
 class Naswot(Metric):
     """ln |K|, K_ij = number of rectified units that agree on samples i and j (Mellor et al. 2021).
 
-    K is summed over all rectifications, each counted once even where several layers read its result.
+    K is summed over all rectifications, each counted once even where several layers read its result. The
+    paper has ReLU. Units of others agree where both samples lie in the same piece (LeakyReLU, PReLU, ReLU6,
+    Hardswish, …), or on the same side of 0, where a smooth gate opens (GELU, SiLU, Mish).
 
     >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     >>> batch = torch.tensor([[1.0, 2.0], [-1.0, -2.0]]), torch.tensor([0, 1])

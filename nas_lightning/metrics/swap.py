@@ -20,6 +20,8 @@ _BITS = 62  # of an integer
 class Swap(Metric):
     """|{(1[z_u(x_1) > 0], …, 1[z_u(x_n) > 0]) : u}|, u every rectified unit (Peng et al. 2024).
 
+    A unit of several pieces (ReLU6) has a pattern for each point where one begins, see `passes.rectifiers`.
+
     The paper multiplies by a Gaussian of the parameters whose centre and width follow from the accuracies of
     trained networks; without those, rank by `params` as well.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes import Passes
+from nas_lightning.tasks.multi_class import check_classes
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Vkdnw(Metric):
     """
 
     def compute(self, passes: Passes) -> Tensor:
+        check_classes(passes.network, "vkdnw is of")
         return decile_entropy(fisher_spectrum(passes.kernel("all").matrix, passes.logits.detach()))
 
 

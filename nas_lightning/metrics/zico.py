@@ -7,13 +7,13 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from nas_lightning.checks import at_least, checked
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes import Passes
 from nas_lightning.metrics.passes.initialise import LAYERS
+from nas_lightning.metrics.passes.outputs import logits_of
 
 
 @checked
@@ -46,7 +46,7 @@ class Zico(Metric):
             raise InputError(f"expected weights, and {2 * self.parts} samples for {self.parts} parts", got=m)
         found = []
         for x, y in zip(passes.x.detach().chunk(self.parts), passes.labels.chunk(self.parts), strict=True):
-            loss = F.cross_entropy(network(x), y)
+            loss = passes.loss_of(logits_of(network(x)), y)
             found.append(torch.autograd.grad(loss, weights, materialize_grads=True))
         return signal_to_noise([torch.stack(layer) for layer in zip(*found, strict=True)])
 

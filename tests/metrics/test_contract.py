@@ -93,6 +93,7 @@ def test_a_network_without_a_path_has_the_worst_value(name, images):
         assert metric.orient(value) == -torch.inf
 
 
+@pytest.mark.filterwarnings("ignore:the last layer of .* is all zeros")
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("kind", ["zero weights", "one class certain", "infinite"])
 def test_no_value_is_nan(name, kind, derived, images):

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.passes import shared
+from nas_lightning.metrics.passes import notices
 from nas_lightning.spaces import NasBench201
 
 M, CLASSES = 5, 3
@@ -23,7 +23,7 @@ ROWS = "row by row"
 
 @pytest.fixture(autouse=True)
 def _said_anew() -> None:
-    shared._say_once.cache_clear()
+    notices.say_row_by_row.cache_clear()
 
 
 def oracle(network: nn.Module, x: Tensor, logits=lambda output: output, labels: Tensor = LABELS) -> Tensor:

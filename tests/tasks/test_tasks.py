@@ -13,6 +13,7 @@ from torchmetrics import MeanAbsoluteError, PearsonCorrCoef
 from nas_lightning.data import Fake, OwnData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs import Parts, search, train
+from nas_lightning.metrics import Vkdnw
 from nas_lightning.models.file import describe, load
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import Darts, Evolution, MetricSearch, Nasi, RandomWS
@@ -204,7 +205,8 @@ def test_what_does_not_fit_is_one_line(make, message):
 def test_what_is_of_classes_says_so(refusal):
     space, data, sizes = NasBench201(), SearchData(Made("regression"), task=Regression()), {"channels": 2}
     parts = Parts(space, data, supernet_sizes=sizes, network_sizes=sizes)
-    trainer, metrics = quiet(1, limit_train_batches=1), MetricSearch(space, parts.network, data)
+    metrics = MetricSearch(space, parts.network, data, metrics={"vkdnw": Vkdnw()}, pool_size=2)
+    trainer = quiet(1, limit_train_batches=1)
     for message in (refusal(Nesbs, space, parts.supernet(), data), refusal(trainer.fit, metrics, data)):
         assert "expected task=multi_class" in message
         assert "got 'regression'" in message

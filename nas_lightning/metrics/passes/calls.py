@@ -48,6 +48,11 @@ class Call:
         with torch.no_grad():
             return self.layer(self.input)
 
+    def is_silent(self) -> bool:
+        """Whether all weights are zero, as those that some networks' last layers begin with."""
+        weights = [p for p in self.layer.parameters(recurse=False) if p.dim() > 1]
+        return self.plain and bool(weights) and not any(bool(weight.any()) for weight in weights)
+
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """The layer's own parameters that are trained."""
         for name, parameter in self.layer.named_parameters(recurse=False):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,27 +19,58 @@ _TOLERANCE = 1e-2  # of the largest logit: rounding differs between sizes of bat
 
 
 def check_independence(network: nn.Module, x: Tensor, logits: Tensor, calls: Calls) -> None:
-    """Raise unless two samples alone go through the layers, and come out, as they do among the others.
+    """Raise unless two samples go through the layers alone as they do among the others, and so come out.
 
-    Batch norms mix samples, which is known; so outputs are compared only where none uses the batch's
-    statistics. The networks of our spaces are known to have no other mixing.
+    Batch norms mix samples, which is known: they have fixed statistics here. The networks of our spaces are
+    known to have no other mixing.
     """
     if isinstance(network, Network) or len(x) <= _PROBE:
         return
-    norms = [module for module in network.modules() if isinstance(module, BATCH_NORMS) and module.training]
+    norms = [module for module in network.modules() if _uses_batch(module)]
     few = x[:_PROBE].detach()
     alone = Calls(network, few)
-    with ExitStack() as stack, torch.enable_grad():
-        for norm in norms:
-            norm.training = False
-            stack.callback(setattr, norm, "training", True)
+    with _fixed_statistics(norms), torch.enable_grad():
         apart = alone.record(lambda: logits_of(network(few)))
+        among = logits_of(network(x)) if norms else logits
     if [call.layer for call in alone.parametric_calls] != [call.layer for call in calls.parametric_calls]:
         raise IncompleteError("other layers are called for other batches")
     for call in alone.parametric_calls:
         if len(call.input) != _PROBE:
             where = f"{type(call.layer).__name__} {call.name!r}"
             raise IncompleteError(f"samples are not the first axis in {where}")
-    tolerance = _TOLERANCE * logits.detach().abs().max()
-    if not norms and bool((apart.detach() - logits[:_PROBE].detach()).abs().max() > tolerance):
+    if _see_others(among, x) if x.requires_grad else _come_out_otherwise(apart.detach(), among.detach()):
         raise IncompleteError("samples are mixed")
+
+
+def _see_others(logits: Tensor, x: Tensor) -> bool:
+    """Whether the first samples' logits depend on other samples, however little."""
+    (gradient,) = torch.autograd.grad(logits[:_PROBE].sum(), x, retain_graph=True, materialize_grads=True)
+    return bool(gradient[_PROBE:].any())
+
+
+def _come_out_otherwise(apart: Tensor, among: Tensor) -> bool:
+    """The same by values, where samples are words, which know no gradients."""
+    return bool((apart - among[:_PROBE]).abs().max() > _TOLERANCE * among.abs().max())
+
+
+def _uses_batch(module: nn.Module) -> bool:
+    return isinstance(module, BATCH_NORMS) and (module.training or module.running_mean is None)
+
+
+@contextmanager
+def _fixed_statistics(norms: Sequence[Any]) -> Iterator[None]:
+    """Batch norms in evaluation mode, those that keep no statistics with mean 0 and variance 1."""
+    kept = [(norm, norm.training, norm.running_mean, norm.running_var) for norm in norms]
+    try:
+        for norm in norms:
+            norm.training = False
+            if norm.running_mean is None:
+                like = next(norm.parameters(), torch.zeros(()))
+                norm.running_mean, norm.running_var = (
+                    like.new_zeros(norm.num_features),
+                    like.new_ones(norm.num_features),
+                )
+        yield
+    finally:
+        for norm, training, mean, variance in kept:
+            norm.training, norm.running_mean, norm.running_var = training, mean, variance

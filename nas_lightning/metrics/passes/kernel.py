@@ -110,7 +110,9 @@ def _parts(parameters: Sequence[Tensor], entries: int) -> Iterator[list[Tensor]]
 
 
 def gram(rows: Tensor) -> Tensor:
-    """G Gᵀ in float64, added up in blocks of columns."""
+    """G Gᵀ in float64, added up in blocks of columns; a complex column is two real ones."""
+    if rows.is_complex():
+        rows = torch.view_as_real(rows).flatten(1)
     total = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
     for block in rows.split(_BLOCK, dim=1):
         total += block @ block.T

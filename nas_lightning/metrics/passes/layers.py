@@ -8,6 +8,7 @@ ones for those that most networks are made of.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -110,6 +111,8 @@ def covers(layer: nn.Module) -> bool:
     """
     if type(layer) in RULES:
         return True
+    if isinstance(layer, torch.jit.ScriptModule) or getattr(layer, "scale_grad_by_freq", False):
+        return False  # has no hooks; has gradients that are of the batch
     own = any(True for _ in layer.parameters(recurse=False))
     deeper = any(True for child in layer.children() for _ in child.parameters())
     return own and not deeper and not (_has_batch_statistics(layer) and layer.running_mean is None)
@@ -132,7 +135,9 @@ def _each_sample(name: str, layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator
             return vjp(output, parameter)[1](dz_i)[0].flatten()
 
         try:
-            rows = vmap(share, chunk_size=max(1, _BLOCK // parameter.numel()))(x, dz)
+            with warnings.catch_warnings():  # of layers that vmap goes through one by one itself
+                warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                rows = vmap(share, chunk_size=max(1, _BLOCK // parameter.numel()))(x, dz)
         except RuntimeError:  # what vmap has no rule for
             rows = torch.stack([share(*sample) for sample in zip(x, dz, strict=True)])
     yield rows

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.blocks import Features, spectral_entropy
@@ -20,12 +18,17 @@ from nas_lightning.metrics.passes.independence import check_independence
 from nas_lightning.metrics.passes.kernel import Output, cotangents, layerwise_kernel, rowwise_kernel
 from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.passes.needs import Needs
+from nas_lightning.metrics.passes.notices import say_row_by_row, say_silent
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.metrics.passes.rectifiers import RectifierCodes
 from nas_lightning.metrics.passes.state import preserve_state
+from nas_lightning.metrics.passes.targets import check_batch, check_logits, is_constant, labels_for
+from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.tasks.multi_class import MultiClass, task_of
 
 Batch = tuple[Tensor, Tensor]
-"""Inputs (m, …) and class labels (m,)."""
+"""Inputs (m, …) and class labels (m,), or the targets of the network's task."""
 
 
 class Passes:
@@ -36,8 +39,8 @@ class Passes:
     number.
 
     Args:
-        network: with parameters to train.
-        batch: inputs (m, …) and labels (m,).
+        network: with parameters to train; its `task` says what outputs are for, where they are of no classes.
+        batch: inputs (m, …) and labels (m,), or the targets of the task.
         needs: what else the forward pass has to keep.
         batch_statistics: whether batch norms use the batch's.
 
@@ -56,8 +59,9 @@ class Passes:
         *,
         batch_statistics: bool = True,
     ) -> None:
-        x, self.labels = batch
-        _check(x, self.labels)
+        x, self._labels = batch
+        self.task = task_of(network)
+        check_batch(x, self._labels)
         self.network, self.needs, self.batch_statistics = network, needs, batch_statistics
         self.x = x.detach().clone().requires_grad_(x.is_floating_point())
         self.parameters = [p for p in network.parameters() if p.requires_grad]
@@ -79,27 +83,46 @@ class Passes:
 
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
+        if isinstance(exception[1], RuntimeError) and "use_reentrant=True" in str(exception[1]):
+            expected = "expected checkpointing with use_reentrant=False, which gradients can be asked of"
+            raise InputError(expected, got=True) from exception[1]
 
     @cached_property
     def logits(self) -> Tensor:
-        """The forward pass, (m, classes)."""
+        """The forward pass: (m, classes), (m, classes, …) of tasks with an output for each pixel."""
         with self._codes or nullcontext(), self._features or nullcontext():
             logits = self.calls.record(lambda: logits_of(self.network(self.x)))
-        _check_logits(logits, self.labels)
+        check_logits(logits, self.task, len(self.x))
         return logits
 
     @cached_property
+    def labels(self) -> Tensor:
+        """What the logits are to be, as the loss takes it."""
+        return labels_for(self.task, self._labels, self.logits)
+
+    @cached_property
     def is_degenerate(self) -> bool:
-        """Whether no input reaches the output: the logits of all samples agree, or are not finite."""
+        """Whether no input reaches the output: the logits of all samples agree, or are not finite.
+
+        The logits of a last layer that is all zeros agree, too, whatever reaches it: that is said, once.
+        """
         logits = self.logits.detach()
-        spread = (logits - logits[0]).abs().max()
-        size = logits.abs().max() * 8 * torch.finfo(logits.dtype).eps
-        return not bool(torch.isfinite(logits).all()) or bool(spread <= size)
+        if not is_constant(logits):
+            return not bool(torch.isfinite(logits).all())
+        last = self.calls.all[-1] if self.calls.all else None
+        if last is None or not last.is_silent() or is_constant(last.input):
+            return True
+        say_silent(type(self.network).__name__, last.name)
+        return False
 
     @cached_property
     def loss(self) -> Tensor:
-        """(1/m) Σ ℓ_i, cross entropy."""
-        return F.cross_entropy(self.logits, self.labels)
+        """(1/m) Σ ℓ_i: cross entropy, or what the task has."""
+        return self.loss_of(self.logits, self.labels)
+
+    def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The same of other outputs."""
+        return self.task.evaluation_loss(logits, labels)
 
     @cached_property
     def _loss_pass(self) -> tuple[list[Tensor], list[tuple[Call, Tensor]]]:
@@ -176,27 +199,40 @@ class Passes:
     def relu_patterns(self) -> list[Tensor]:
         """(m, units) of each rectification: whether a unit is active; needs `RELU_PATTERNS`."""
         assert Needs.RELU_PATTERNS in self.needs, "expected a metric that declares Needs.RELU_PATTERNS"
-        _ = self.logits
-        assert self._codes is not None
-        return self._codes.patterns
+        return self._seen_codes.patterns
 
     @property
     def relu_kernel(self) -> Tensor:
         """(m, m): for two samples, the number of units that are active, or inactive, in both."""
-        assert self._codes is not None, "expected a metric that declares Needs.RELU_CODES"
-        _ = self.logits  # the codes come with the forward pass
-        return self._codes.kernel
+        assert Needs.RELU_CODES in self.needs, "expected a metric that declares Needs.RELU_CODES"
+        return self._seen_codes.kernel
+
+    @property
+    def _seen_codes(self) -> RectifierCodes:
+        """Those of the forward pass; an architecture of a space may have none, and is the worst then."""
+        _ = self.logits
+        assert self._codes is not None
+        if not self._codes.units and not _is_of_space(self.network):
+            expected = "expected a network with activations made of pieces, such as ReLU, which are counted"
+            raise InputError(expected, got=f"none in {type(self.network).__name__}")
+        return self._codes
 
     def kernel(self, output: Output = "true_class", coupled: bool = False) -> Kernel:
         """The empirical neural tangent kernel; see `nas_lightning.metrics.passes.kernel`."""
         key = (output, coupled)
         if key not in self._kernels:
-            rows = cotangents(self.logits, self.labels, output)
+            rows = self._cotangents(output)
             matrix = None if coupled else self._layerwise(rows)
             if matrix is None:
                 matrix = rowwise_kernel(self.parameters, self.logits, rows)
             self._kernels[key] = Kernel((matrix + matrix.T) / 2, torch.finfo(self.logits.dtype).eps)
         return self._kernels[key]
+
+    def _cotangents(self, output: Output) -> list[Tensor]:
+        """∂f/∂logits; tasks that know no true class have the sum of outputs in its place."""
+        if output == "true_class" and isinstance(self.task, MultiClass):
+            return cotangents(self.logits, self.labels, output)
+        return cotangents(self.logits, self._labels, "sum" if output == "true_class" else output)
 
     def _layerwise(self, rows: Sequence[Tensor]) -> Tensor | None:
         """The sum over layers; None where layers do not account for all, or samples are not apart."""
@@ -205,27 +241,9 @@ class Passes:
             check_independence(self.network, self.x, self.logits, self.calls)
             return layerwise_kernel(self.calls, self.logits, rows)
         except IncompleteError as reason:
-            _say_once(type(self.network).__name__, str(reason))
+            say_row_by_row(type(self.network).__name__, str(reason))
             return None
 
 
-@cache
-def _say_once(network: str, reason: str) -> None:
-    warnings.warn(
-        f"the kernel of {network} is computed row by row, one backward pass a sample: {reason}", stacklevel=2
-    )
-
-
-def _check(x: Tensor, labels: Tensor) -> None:
-    if len(x) < 2 or labels.shape != (len(x),):
-        got = f"{tuple(x.shape)} and {tuple(labels.shape)}"
-        raise InputError("expected a batch of at least two samples, inputs (m, …) and labels (m,)", got=got)
-
-
-def _check_logits(logits: Tensor, labels: Tensor) -> None:
-    if logits.dim() != 2 or len(logits) != len(labels):
-        raise InputError("expected logits (m, classes) from the network", got=tuple(logits.shape))
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= logits.shape[1]:
-        got = f"labels from {low} to {high}"
-        raise InputError(f"expected class labels from 0 to {logits.shape[1] - 1}", got=got)
+def _is_of_space(network: nn.Module) -> bool:
+    return any(isinstance(module, (Network, Supernet)) for module in network.modules())

@@ -35,7 +35,6 @@ from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.black_box.agreement import self_correlations, warn_of_noise
 from nas_lightning.strategies.black_box.precision import single_precision
-from nas_lightning.tasks.multi_class import check_classes
 from nas_lightning.text import duration
 
 Scores = dict[str, float]
@@ -184,7 +183,6 @@ class BlackBox(Strategy):
     def _score_pool(
         self, genotypes: Sequence[Genotype], metrics: Mapping[str, Metric], path: Path | None, seed: int
     ) -> list[Scores]:
-        check_classes(self.data, "training-free metrics are of")
         build = partial(_build_on, self.network, self.device)
         options: dict[str, Any] = {"path": path, "workers": self.workers, "seed": seed}
         return score_pool(self.space, build, genotypes, self._batch(), metrics, **options)

@@ -33,6 +33,7 @@ from nas_lightning.strategies.derivation.base import (
 )
 from nas_lightning.strategies.derivation.perturbation import Discretisation
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
+from nas_lightning.tasks.multi_class import task_of
 
 NASWOT = Naswot()
 
@@ -108,7 +109,7 @@ class WeighedSupernet(nn.Module):
 
     def __init__(self, supernet: Supernet, weights: Matrices) -> None:
         super().__init__()
-        self.supernet = supernet
+        self.supernet, self.task = supernet, task_of(supernet)
         parameter = next(supernet.parameters())
         self.weights = {name: matrix.to(parameter) for name, matrix in weights.items()}
 

@@ -1,0 +1,45 @@
+"""Whether batches, logits and labels are what a task asks for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nas_lightning.errors import InputError
+from nas_lightning.tasks.base import Task
+from nas_lightning.tasks.multi_class import MultiClass
+
+
+def check_batch(x: Tensor, labels: Tensor) -> None:
+    """Raise unless there are at least two samples, and as many labels."""
+    if len(x) < 2 or len(labels) != len(x):
+        got = f"{tuple(x.shape)} and {tuple(labels.shape)}"
+        raise InputError("expected a batch of at least two samples, inputs (m, …) and labels (m,)", got=got)
+
+
+def check_logits(logits: Tensor, task: Task, samples: int) -> None:
+    """Raise unless there are outputs for each sample: (m, outputs), or (m, outputs, h, w) of dense tasks."""
+    shape = "(m, classes, h, w)" if task.dense else "(m, classes)"
+    if logits.dim() != (4 if task.dense else 2) or len(logits) != samples:
+        raise InputError(f"expected logits {shape} from the network", got=tuple(logits.shape))
+
+
+def labels_for(task: Task, labels: Tensor, logits: Tensor) -> Tensor:
+    """The labels as the task's loss takes them; classes in whatever form.
+
+    >>> labels_for(MultiClass(), torch.eye(3), torch.zeros(3, 3))
+    tensor([0, 1, 2])
+    """
+    given = task.targets(labels) if isinstance(task, MultiClass) else labels
+    task.check(given, logits.shape[1], "")
+    return given
+
+
+def is_constant(rows: Tensor) -> bool:
+    """Whether all samples of (m, …) have the same numbers, but for rounding.
+
+    >>> is_constant(torch.ones(2, 3)), is_constant(torch.eye(2))
+    (True, False)
+    """
+    spread = (rows - rows[0]).abs().max()
+    return bool(spread <= rows.abs().max() * 8 * torch.finfo(rows.dtype).eps)
