@@ -36,7 +36,8 @@ class NTKMonitor(pl.Callback):
         network: genotype → network; measures the architecture which a search would give now, built anew each
             time with the same random numbers: what changes is the architecture alone.
         scheme: how that network's weights are drawn.
-        output: which of the logits' gradients make the kernel, see `metrics.passes.kernel`.
+        output: which of the logits' gradients make the kernel, see `metrics.passes.kernel`; `sum` where
+            targets are no classes.
         batch: inputs and labels to measure on, in place of the training data's first; or what gives them.
         inputs: training batch → (inputs, labels), where a batch is neither a pair nor a mapping with the
             usual names, see `first_pair`.
@@ -104,6 +105,8 @@ class NTKMonitor(pl.Callback):
     def _give_up(self, error: Exception) -> None:
         self._failed = True
         reason = " ".join(str(error).split()) or type(error).__name__
+        if not isinstance(error, InputError):
+            reason += "; attribute=… says what is measured, inputs=… on what, output='sum' asks for no labels"
         rank_zero_warn(f"NTKMonitor measures nothing in this run: {reason}")
 
     def measure(self, pl_module: pl.LightningModule) -> Kernel:
@@ -111,7 +114,7 @@ class NTKMonitor(pl.Callback):
         assert self.batch is not None, "expected a batch: the training has not begun"
         x, y = (part.to(pl_module.device) for part in self.batch)
         if x.is_floating_point():
-            x = x.to(next(pl_module.parameters()).dtype)
+            x = x.to(next(pl_module.parameters(), x).dtype)
         return ntk(self._network(pl_module), (x, y), output=self.output)
 
     def _network(self, pl_module: Any) -> nn.Module:
@@ -148,7 +151,7 @@ def first_pair(batch: Any) -> Batch:
     while isinstance(batch, (Mapping, list, tuple)) and len(batch):
         if isinstance(batch, Mapping):
             names = [next((name for name in known if name in batch), None) for known in (IMAGES, LABELS)]
-            if None not in names:
+            if None not in names and all(getattr(batch[name], "ndim", 0) for name in names):
                 return batch[names[0]], batch[names[1]]
             batch = next(iter(batch.values()))
         elif len(batch) >= 2 and all(isinstance(part, Tensor) for part in batch[:2]):

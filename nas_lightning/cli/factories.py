@@ -49,8 +49,11 @@ def build(cfg: DictConfig, **parts: Any) -> Any:
 
 
 def factory_of(cfg: DictConfig) -> Callable[..., Any]:
-    """The class or function that a configuration names, with its settings, still to be called."""
-    return instantiate(cfg, _partial_=True)
+    """The class or function that a configuration names, with its settings, still to be called.
+
+    Lists and dicts are Python's own, as classes of strangers want them.
+    """
+    return instantiate(cfg, _convert_="all", _partial_=True)
 
 
 def build_trainer(
