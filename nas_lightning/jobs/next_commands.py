@@ -17,6 +17,7 @@ from nas_lightning.spaces.ops import own_targets
 from nas_lightning.text import quote, short_path
 
 _TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
+_TASK = ("task=", "task.")
 _PLAIN = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./%@?|~")
 
 
@@ -25,7 +26,7 @@ def command_to_train(command: Command, run: Path, facts: RunFacts, images: Itera
     words = [*_program("train", command), "genotype=file", f"genotype.path={hydra_value(short_path(run))}"]
     several = ["ensemble=all"] if len(facts.notation) > 1 else []
     own = _permissions({"operations": own_targets(facts.space_settings.get("ops", ()))})
-    return shlex.join([*words, *own, *several, *images, *command.settings("network.")])
+    return shlex.join([*words, *own, *several, *images, *command.settings(*_TASK, "network.")])
 
 
 def command_to_repeat(command: Command, facts: RunFacts) -> str:
@@ -50,7 +51,9 @@ def uses_of_model(command: Command, run: Path, own: Own = NONE_OWN) -> dict[str,
     """What is done with a trained network."""
     path = short_path(run)
     start = [*_program("train", command), f"init={hydra_value(path)}", "retrain=finetune"]
-    further = [*start, *_permissions(own)]
+    task = command.settings(*_TASK)
+    further = [*start, *_permissions(own), *task]
+    images = "dataset=…" if task else "dataset=image_folder dataset.root=…"  # folders have classes
     flags = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
     parts = [*_folders(command), *flags]
     export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *parts]
@@ -59,7 +62,7 @@ def uses_of_model(command: Command, run: Path, own: Own = NONE_OWN) -> dict[str,
         "Use it in Python": f"network = nas_lightning.load({_arguments(command, path, own)})",
         "Predict the images of a folder": f"{shlex.join(predict)} …",
         "Export it": shlex.join(export),
-        "Train it further on your own images": f"{shlex.join(further)} dataset=image_folder dataset.root=…",
+        "Train it further on your own images": f"{shlex.join(further)} {images}",
     }
 
 

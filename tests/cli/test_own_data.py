@@ -5,6 +5,8 @@ import json
 import pytest
 
 from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH
+from tests.cli.test_printed_commands import printed
+from tests.cli.test_printed_commands import words as printed_words
 
 SIZES = [word for word in TINY_SEARCH if not word.startswith("dataset")]
 STRATEGIES = {
@@ -83,6 +85,54 @@ def test_a_task_is_followed_from_search_to_report(command, tmp_path):
     outcome = command("search", *SIZES, "dataset=fake", "task=regression", "strategy=darts")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert "expected data of your own" in outcome.err
+
+
+OWN_TASK = """# Mine
+_target_: nas_lightning.tasks.OwnTask
+loss: {_target_: torch.nn.HuberLoss, delta: 0.5}
+metrics:
+  _target_: torchmetrics.MetricCollection
+  metrics:
+    r2: {_target_: torchmetrics.R2Score}
+    mae: {_target_: torchmetrics.MeanAbsoluteError}
+score: r2
+"""
+
+
+def test_a_task_of_ones_own_is_a_yaml(command, tmp_path):
+    """What a search prints as the next command trains by the same task."""
+    for group, name, text in (
+        ("dataset", "made", "# Made up\n_target_: tests.own_tasks.Made\ntask: regression\n"),
+        ("task", "own", OWN_TASK),
+    ):
+        (tmp_path / "conf" / group).mkdir(parents=True)
+        (tmp_path / "conf" / group / f"{name}.yaml").write_text(text, encoding="utf-8")
+    words = ("--config-dir", "conf", "dataset=made", "task=own", "task.loss.delta=0.2")
+    short = ("trainer.max_epochs=1", "callbacks.history.figures=false")
+    outcome = command("search", *words, *short, *SIZES, "strategy=darts", "run=found")
+    assert outcome.code == 0, outcome.err
+    assert {"valid_r2", "valid_mae", "valid_loss"} <= set(metrics_of(tmp_path / "found"))
+    further = printed_words(printed(outcome.out, "Train it"), "train.py")
+    assert {"task=own", "task.loss.delta=0.2"} <= set(further)
+    outcome = command("train", *further, *TINY_NETWORK, "trainer.max_epochs=1", "run=trained")
+    assert outcome.code == 0, outcome.err
+    assert {"test_r2", "test_mae"} <= set(metrics_of(tmp_path / "trained"))
+    finetune = printed_words(printed(outcome.out, "Train it further on your own images"), "train.py")
+    again = [word for word in finetune if word != "dataset=…"]
+    outcome = command("train", *again, "dataset=made", "trainer.max_epochs=1", "run=tuned")
+    assert outcome.code == 0, outcome.err
+    outcome = command(
+        "search",
+        *words,
+        *SIZES,
+        "strategy=metric_search",
+        "strategy.pool_size=2",
+        "strategy.pool_per_round=1",
+        "+metric@strategy.metrics.naswot=naswot",
+        "trainer.max_epochs=1",
+        "run=scored",
+    )
+    assert outcome.code == 0, outcome.err
 
 
 def test_what_does_not_fit_is_one_line(mine):
