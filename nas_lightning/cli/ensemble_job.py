@@ -41,8 +41,8 @@ def run_ensemble(job: JobContext) -> RunFacts:
     with refuse_in_a_line():
         plan: Plan = build(job.cfg.ensemble)
         data = build_data(job.cfg)
-        check_classes(data, "ensembles average the probabilities of")
         if plan.selects is not None:
+            check_classes(data, "members are selected by probabilities of")
             check_held_out(data)
         if plan.space is not None:
             job = _with_pool(job, plan, plan.space)

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +23,9 @@ from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.models import file as model_file
 from nas_lightning.models.file import Description
 from nas_lightning.spaces.cells.drop_path import DropPath
+from nas_lightning.tasks.base import link_of
+from nas_lightning.tasks.links import Link
+from nas_lightning.tasks.multi_class import task_of
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1
@@ -33,7 +35,7 @@ _EXPECTED = f"expected a folder with an {FILE_NAME}, such as outputs/train/<run>
 
 
 class Ensemble(nn.Module):
-    """Networks whose class probabilities are averaged.
+    """Networks whose predictions are averaged: class probabilities, or what their task says of an image.
 
     `load` gives one from the folder of an ensemble, `of_runs` one from runs of `train.py`.
 
@@ -53,6 +55,12 @@ class Ensemble(nn.Module):
         if not len(self.members):
             raise InputError("expected at least one member", got="none")
         _check_together(self.descriptions)
+        self.task_name = self.descriptions[0].task if descriptions else task_of(self.members[0]).name
+
+    @property
+    def link(self) -> Link:
+        """From outputs to predictions."""
+        return link_of(self.task_name)
 
     def __len__(self) -> int:
         """How many predictions are averaged."""
@@ -64,16 +72,16 @@ class Ensemble(nn.Module):
 
     def member_probabilities(self, x: Tensor) -> Tensor:
         """(b, c, h, w) → (members, b, classes)."""
-        return self.member_logits(x).softmax(dim=-1)
+        return torch.stack([self.link.predict(logits) for logits in self.member_logits(x)])
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logarithms of the averaged probabilities, which serve as logits: (b, c, h, w) → (b, classes)."""
-        return self.member_logits(x).log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(self))
+        """Logits of the averaged prediction, such as its logarithms: (b, c, h, w) → (b, classes)."""
+        return self.link.combine(self.member_logits(x))
 
     @torch.no_grad()
     def predict_proba(self, x: Tensor) -> Tensor:
-        """The averaged probabilities: (b, c, h, w) → (b, classes)."""
-        return self(x).exp()
+        """The averaged predictions, which are probabilities of classes: (b, c, h, w) → (b, classes)."""
+        return self.link.predict(self(x))
 
     # Files
 
@@ -196,7 +204,7 @@ def drop_paths(network: nn.Module) -> list[Any]:
 def _check_together(descriptions: Sequence[Description]) -> None:
     """Raise unless all members take the same images and tell the same classes apart."""
     for number, other in enumerate(descriptions[1:], 2):
-        for what in ("image", "classes", "mean", "std"):
+        for what in ("image", "classes", "mean", "std", "task"):
             if getattr(other, what) != getattr(descriptions[0], what):
                 expected = f"expected members with the same {what}: {getattr(descriptions[0], what)}"
                 raise InputError(expected, got=getattr(other, what), where=f"member {number}")

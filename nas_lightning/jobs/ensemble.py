@@ -15,7 +15,9 @@ import torch
 
 from nas_lightning.cost.counts import cost
 from nas_lightning.data import ImageData, OwnData
+from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import (
+    Batch,
     Evaluation,
     check_images,
     evaluate,
@@ -24,12 +26,13 @@ from nas_lightning.ensembles.evaluation import (
 )
 from nas_lightning.ensembles.member_selection import MemberSelection, predictions, select
 from nas_lightning.ensembles.plans import Member, Plan
+from nas_lightning.ensembles.scores import evaluate_task
 from nas_lightning.errors import DivergenceError
 from nas_lightning.jobs.ensemble_findings import ensemble_findings
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.findings import Findings
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.tasks.multi_class import check_classes
+from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
 
 FOLDER = "ensemble"
 Value = TypeVar("Value", bound=Hashable)
@@ -121,11 +124,11 @@ def conclude(
     own: Mapping[str, Any] = {},
 ) -> Conclusion:
     """Select, evaluate and write; `runs` are what was trained for it, `own` is as `make_space` takes it."""
-    check_classes(data, "ensembles average the probabilities of")
     start, earlier = time.monotonic(), _training_seconds(runs)
     torch.manual_seed(seed)  # whatever was trained before, in this start or an earlier one
     selection = None
     if plan.selects is not None:
+        check_classes(data, "members are selected by probabilities of")
         held_out = every_held_out_batch(data)
         pool = predictions(runs, held_out, torch.device(device), **own)
         selection = select(pool, plan.selects, [run.name.replace("_", " ") for run in runs])
@@ -135,14 +138,13 @@ def conclude(
     together.save(folder / FOLDER)
     together.to(device)
     batches = every_test_batch(data)
-    evaluation = evaluate(together, batches)
-    findings = ensemble_findings(together, evaluation, selection, batches, data.name)
+    findings, metrics = _judge(together, batches, selection, data)
     files = findings.write(folder)
     size, described = cost(together, data.image), together.descriptions
     facts = RunFacts(
         "ensemble",
         seed=seed,
-        metrics=_metrics(evaluation, selection),
+        metrics={name: round(value, 6) for name, value in metrics.items()},
         seconds=round(earlier + time.monotonic() - start, 1),
         words=tuple(words),
         space=described[0].genotype.space,
@@ -162,6 +164,20 @@ def _training_seconds(runs: Iterable[Path]) -> float:
     return sum(RunFolder(run).facts.seconds or 0 for run in runs)
 
 
+def _judge(
+    together: Ensemble, batches: Sequence[Batch], selection: MemberSelection | None, data: ImageData | OwnData
+) -> tuple[Findings, dict[str, float]]:
+    """What the ensemble is worth on these batches, by its task."""
+    task = task_of(data)
+    if isinstance(task, MultiClass):
+        evaluation = evaluate(together, batches)
+        findings = ensemble_findings(together, evaluation, selection, batches, data.name)
+        return findings, _metrics(evaluation, selection)
+    scores = evaluate_task(together, batches, task)
+    tested = {f"test_{name}": value for name, value in scores.together.items()}
+    return Findings([scores.table(data.name)]), tested
+
+
 def _metrics(evaluation: Evaluation, selection: MemberSelection | None) -> dict[str, float]:
     numbers = dict(evaluation.numbers())
     error, loss = numbers.pop("error"), numbers.pop("nll")
@@ -169,7 +185,7 @@ def _metrics(evaluation: Evaluation, selection: MemberSelection | None) -> dict[
     if selection is not None:
         held_out = selection.together.ensemble
         tested |= {"valid_accuracy": 1 - held_out.error, "valid_loss": held_out.nll}
-    return {name: round(value, 6) for name, value in tested.items()}
+    return tested
 
 
 def _distinct(values: Iterable[Value]) -> list[Value]:

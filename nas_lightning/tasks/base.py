@@ -6,7 +6,7 @@ A new one is one file with one subclass, and one yaml.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -16,6 +16,7 @@ from torchmetrics import Metric
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.decoder import make_dense
 from nas_lightning.spaces.network import Backbone
+from nas_lightning.tasks.links import IDENTITY, Link
 
 Module = TypeVar("Module", bound=nn.Module)
 _WHERE = "a batch"
@@ -41,6 +42,8 @@ class Task(ABC):
     """The fewest outputs that it makes sense with."""
     of_classes: ClassVar[bool] = False
     """Whether what data say of their classes says how many outputs there are."""
+    link: ClassVar[Link] = IDENTITY
+    """From outputs to predictions."""
     score: str
     """The metric that searches and trainings maximise."""
 
@@ -66,7 +69,7 @@ class Task(ABC):
 
     def predictions(self, z: Tensor) -> Tensor:
         """What is said of an image: probabilities, numbers."""
-        return z
+        return self.link.predict(z)
 
     def check(self, y: Tensor, outputs: int, source: str) -> None:  # noqa: B027
         """Raise for targets that so many outputs cannot have; `source` says who counted them."""
@@ -93,6 +96,21 @@ class Task(ABC):
         if y.dim() != 2 or y.shape[1] != outputs:
             expected = f"expected targets (b, {outputs}) for {outputs} outputs{source}"
             raise InputError(expected, got=tuple(y.shape), where=_WHERE)
+
+
+def link_of(name: str) -> Link:
+    """Of the task of that name; of one that nobody has imported, whose outputs are its predictions.
+
+    >>> link_of("regression") is link_of("somebody's")
+    True
+    """
+    return next((kind.link for kind in _kinds(Task) if getattr(kind, "name", None) == name), IDENTITY)
+
+
+def _kinds(kind: type[Task]) -> Iterator[type[Task]]:
+    for narrower in kind.__subclasses__():
+        yield narrower
+        yield from _kinds(narrower)
 
 
 def as_rows(y: Tensor) -> Tensor:

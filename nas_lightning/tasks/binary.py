@@ -15,6 +15,7 @@ from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.data.labels import check_range, class_labels
 from nas_lightning.errors import InputError
 from nas_lightning.tasks.base import Task
+from nas_lightning.tasks.links import SIGMOID
 from nas_lightning.tasks.of_labels import OfLabels
 
 
@@ -33,6 +34,7 @@ class Binary(Task):
     """
 
     name: ClassVar[str] = "binary"
+    link = SIGMOID
 
     @checked
     def __init__(self, *, positive_weight: PositiveFloat = 1.0, score: str = "accuracy") -> None:
@@ -55,9 +57,6 @@ class Binary(Task):
 
     def evaluation_loss(self, z: Tensor, y: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(z, y.to(z))
-
-    def predictions(self, z: Tensor) -> Tensor:
-        return z.sigmoid()
 
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
         if outputs != 1:

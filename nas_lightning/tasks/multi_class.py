@@ -15,6 +15,7 @@ from nas_lightning.checks import PositiveFloat, Share, checked
 from nas_lightning.data.labels import check_range, class_labels
 from nas_lightning.errors import InputError
 from nas_lightning.tasks.base import Task
+from nas_lightning.tasks.links import SOFTMAX
 
 
 class MultiClass(Task):
@@ -31,6 +32,7 @@ class MultiClass(Task):
     """
 
     name: ClassVar[str] = "multi_class"
+    link = SOFTMAX
     least = 2
     of_classes = True
 
@@ -60,9 +62,6 @@ class MultiClass(Task):
 
     def evaluation_loss(self, z: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(z, y)
-
-    def predictions(self, z: Tensor) -> Tensor:
-        return z.softmax(dim=1)
 
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
         return {"accuracy": MulticlassAccuracy(outputs, average="micro", validate_args=False)}

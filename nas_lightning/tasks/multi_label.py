@@ -13,6 +13,7 @@ from torchmetrics.classification import MultilabelAccuracy, MultilabelF1Score
 from nas_lightning.checks import Between0And1, checked
 from nas_lightning.errors import InputError
 from nas_lightning.tasks.base import Task, as_rows
+from nas_lightning.tasks.links import SIGMOID
 from nas_lightning.tasks.of_labels import OfLabels
 
 
@@ -29,6 +30,7 @@ class MultiLabel(Task):
     """
 
     name: ClassVar[str] = "multi_label"
+    link = SIGMOID
 
     @checked
     def __init__(self, *, threshold: Between0And1 = 0.5, score: str = "f1") -> None:
@@ -49,9 +51,6 @@ class MultiLabel(Task):
 
     def loss(self, z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         return F.binary_cross_entropy_with_logits(z, (y * (1 - smoothing) + smoothing / 2).to(z))
-
-    def predictions(self, z: Tensor) -> Tensor:
-        return z.sigmoid()
 
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
         options: dict[str, Any] = {"threshold": self.threshold, "average": "micro", "validate_args": False}

@@ -14,6 +14,7 @@ from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.data.labels import check_range
 from nas_lightning.errors import InputError
 from nas_lightning.tasks.base import Task
+from nas_lightning.tasks.links import SOFTMAX
 from nas_lightning.tasks.multi_class import weights_of
 
 
@@ -31,6 +32,7 @@ class Segmentation(Task):
     """
 
     name: ClassVar[str] = "segmentation"
+    link = SOFTMAX
     dense = True
     least = 2
     of_classes = True
@@ -67,9 +69,6 @@ class Segmentation(Task):
 
     def evaluation_loss(self, z: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(z, y, ignore_index=self._ignore_index)
-
-    def predictions(self, z: Tensor) -> Tensor:
-        return z.softmax(dim=1)
 
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
         options: dict[str, Any] = {"ignore_index": self.ignore, "validate_args": False}

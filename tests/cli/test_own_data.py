@@ -79,9 +79,21 @@ def test_a_task_is_followed_from_search_to_report(command, tmp_path):
     assert outcome.code == 0, outcome.err
     assert {"test_iou", "valid_iou", "test_loss"} <= set(metrics_of(tmp_path / "trained"))
     assert "iou" in (tmp_path / "trained" / "report.html").read_text(encoding="utf-8")
-    outcome = command("train", *train, "ensemble=deep", "run=together")
+    outcome = command("train", *train, "ensemble=deep", "ensemble.count=2", "run=together")
+    assert outcome.code == 0, outcome.err
+    assert {"test_iou", "test_accuracy", "test_loss"} == set(metrics_of(tmp_path / "together"))
+    assert "iou" in (tmp_path / "together" / "report.html").read_text(encoding="utf-8")
+    outcome = command(
+        "train",
+        *words,
+        *short,
+        *TINY_NETWORK,
+        "ensemble=nes_rs",
+        "ensemble.space=nasbench201",
+        "run=selected",
+    )
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
-    assert "ensembles average the probabilities of, got 'segmentation'" in outcome.err
+    assert "members are selected by probabilities of, got 'segmentation'" in outcome.err
     outcome = command("search", *SIZES, "dataset=fake", "task=regression", "strategy=darts")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert "expected data of your own" in outcome.err
