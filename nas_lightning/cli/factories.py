@@ -49,10 +49,7 @@ def build(cfg: DictConfig, **parts: Any) -> Any:
 
 
 def factory_of(cfg: DictConfig) -> Callable[..., Any]:
-    """The class or function that a configuration names, with its settings, still to be called.
-
-    Lists and dicts are Python's own, as classes of strangers want them.
-    """
+    """The class or function that a configuration names, with its settings as Python has lists and dicts."""
     return instantiate(cfg, _convert_="all", _partial_=True)
 
 
@@ -202,8 +199,7 @@ def own_parts(cfg: DictConfig, folders: tuple[Path, ...]) -> dict[str, Any]:
 
 def own_modules(cfg: DictConfig) -> list[str]:
     """A user's own networks that were typed, each of which files may name."""
-    typed = cfg.network.get("path")
-    return [*cfg.modules, *([] if typed is None else [typed])]
+    return [*cfg.modules, *filter(None, [cfg.network.get("path")])]
 
 
 def network_sizes(space: SearchSpace, folders: tuple[Path, ...]) -> dict[str, Any]:

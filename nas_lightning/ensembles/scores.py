@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import Batch
@@ -60,7 +60,7 @@ class _Sum:
 
     def __init__(self, task: Task, outputs: int) -> None:
         self.task, self.loss, self.images = task, 0.0, 0
-        self.metrics = nn.ModuleDict(dict(task.metrics(outputs)))
+        self.metrics = task.metrics(outputs)
 
     def add(self, z: Tensor, y: Tensor) -> None:
         self.loss += float(self.task.evaluation_loss(z, y)) * len(y)

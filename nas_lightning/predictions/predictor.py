@@ -106,6 +106,7 @@ class Predictor:
         if any((folder / place / ENSEMBLE).is_file() for place in (".", "ensemble")):
             self.ensemble = Ensemble.load(folder, with_normalisation=True, **loading)
             self.about = self.ensemble.descriptions[0]
+            _check_task(self.about, folder)
         else:
             self.about = describe(folder, **own)
             _check_task(self.about, folder)
@@ -154,10 +155,7 @@ class Predictor:
     @torch.no_grad()
     def _members(self, pixels: Tensor) -> Tensor:
         """What each member says: (members, b, classes)."""
-        logits = self.ensemble.member_logits(pixels.to(self.device)).cpu()
-        if self.about.task == "multi_class":
-            return logits.softmax(dim=-1)
-        return logits.sigmoid() if self.about.task in _OF_LABELS else logits
+        return self.ensemble.member_probabilities(pixels.to(self.device)).cpu()
 
 
 def _disagreement(members: Tensor) -> Tensor:

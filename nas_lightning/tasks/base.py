@@ -104,13 +104,13 @@ def link_of(name: str) -> Link:
     >>> link_of("regression") is link_of("somebody's")
     True
     """
-    return next((kind.link for kind in _kinds(Task) if getattr(kind, "name", None) == name), IDENTITY)
+    return next((kind.link for kind in _narrower(Task) if getattr(kind, "name", None) == name), IDENTITY)
 
 
-def _kinds(kind: type[Task]) -> Iterator[type[Task]]:
+def _narrower(kind: Any) -> Iterator[type[Task]]:
     for narrower in kind.__subclasses__():
         yield narrower
-        yield from _kinds(narrower)
+        yield from _narrower(narrower)
 
 
 def as_rows(y: Tensor) -> Tensor:
