@@ -13,7 +13,7 @@ from nas_lightning.jobs.next_commands import command_to_repeat
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.facts import RunFacts
-from nas_lightning.text import short_path
+from nas_lightning.text import duration, short_path
 
 REPEAT = "The same from another start"
 
@@ -22,7 +22,8 @@ REPEAT = "The same from another start"
 def announce(what: str, cfg: DictConfig) -> None:
     """One line before the work starts."""
     count = cfg.trainer.max_epochs
-    print(f"{what}, {count} epoch{'s' * (count != 1)}, seed {cfg.seed} → {short_path(cfg.run)}", flush=True)
+    length = f"{count} epoch{'s' * (count != 1)}" if count >= 0 else duration(60 * cfg.limits.minutes)
+    print(f"{what}, {length}, seed {cfg.seed} → {short_path(cfg.run)}", flush=True)
 
 
 def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> None:

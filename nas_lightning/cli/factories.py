@@ -111,7 +111,7 @@ def _check_owners(cfg: DictConfig) -> None:
     check_processes(cfg.trainer.get("devices"), "trainer.devices")
     if cfg.trainer.get("default_root_dir") != cfg.run:
         raise InputError("expected run=FOLDER instead", where="trainer.default_root_dir")
-    if (cfg.trainer.get("min_epochs") or 0) > cfg.trainer.max_epochs:
+    if (cfg.trainer.get("min_epochs") or 0) > cfg.trainer.max_epochs >= 0:  # below it, time ends the run
         most = f"trainer.max_epochs, which is {cfg.trainer.max_epochs}"
         raise InputError(f"expected at most {most}", got=cfg.trainer.min_epochs, where="trainer.min_epochs")
     if cfg.trainer.get("limit_train_batches") == 0 or cfg.trainer.get("max_steps") == 0:

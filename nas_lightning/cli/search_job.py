@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from omegaconf import DictConfig
+
+from nas_lightning.callbacks.deadline import Deadline
 from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.cli.ending import announce, show_run
 from nas_lightning.cli.factories import build_trainer, checkpoint, factory_of, searched_parts
@@ -11,11 +14,12 @@ from nas_lightning.jobs.next_commands import command_to_train
 from nas_lightning.jobs.search import build_strategy, search
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.tracking import publish
+from nas_lightning.text import duration
 
 
 def run_search(job: JobContext) -> RunFacts:
     """Search as it is configured."""
-    cfg, stopwatch = job.cfg, Stopwatch()
+    cfg, timed = job.cfg, [Stopwatch(), *deadlines(job.cfg)]
     with refuse_in_a_line():
         parts = searched_parts(cfg)
         parts.check_network()
@@ -24,11 +28,27 @@ def run_search(job: JobContext) -> RunFacts:
         if derivation is not None:
             derivation.check(strategy)
         parts.data.setup()  # finds what is wrong with the images before the run is announced
-        trainer = build_trainer(cfg, parts, [stopwatch])
+        trainer = build_trainer(cfg, parts, timed)
         start = checkpoint(cfg, strategy)
     announce(f"Searching {parts.space.name} with {strategy.label} on {parts.data.name}", cfg)
     facts = search(strategy, parts, trainer, derivation=derivation, checkpoint=start, words=job.words)
     if trainer.is_global_zero:
+        print(said_of_time(facts, cfg), end="")
         show_run(job, facts, {"Train it": command_to_train(job.command, parts.folder, facts, job.images)})
     publish(trainer.loggers, parts.folder)
     return facts
+
+
+def deadlines(cfg: DictConfig) -> list[Deadline]:
+    """What ends a search by `limits.minutes`, where nothing else does; one without rounds has ended."""
+    if cfg.limits.minutes is None or cfg.trainer.max_epochs == 0:
+        return []
+    cfg.trainer.max_epochs = -1
+    return [Deadline(cfg.limits.minutes)]
+
+
+def said_of_time(facts: RunFacts, cfg: DictConfig) -> str:
+    """A line on the time that was limited; nothing where none was."""
+    if cfg.limits.minutes is None or facts.seconds is None:
+        return ""
+    return f"took {duration(facts.seconds)} of {duration(60 * cfg.limits.minutes)}\n"

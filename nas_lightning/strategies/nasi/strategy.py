@@ -39,6 +39,7 @@ from nas_lightning.strategies.nasi.trace import (
 from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel, uniform_noise
 from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.gradients import accumulate, average
+from nas_lightning.training.horizon import epochs_of
 
 Labels = Literal["true", "random"]
 Inputs = Literal["true", "gaussian"]
@@ -114,7 +115,7 @@ class Nasi(Strategy):
         self.pressure = LimitPressure(space)
         self.mu, self.adaptive, self.nu_samples, self.tau, self.xi = mu, adaptive, nu_samples, tau, xi
         self.computed, self.fixed_batch, self.labels, self.inputs = computed, fixed_batch, labels, inputs
-        self.seed = seed
+        self.seed, self.length = seed, math.inf  # T, until a fit says it
         self._batch: Batch | None = None
         self.register_buffer("largest", torch.zeros(()))  # max_{s≤t} ‖G_s‖₂
         self.register_buffer("nu0", torch.tensor(0.0 if nu is None else nu))
@@ -138,6 +139,7 @@ class Nasi(Strategy):
             parameter.grad = gradient / self.largest.clamp_min(torch.finfo(norm.dtype).tiny)
         self.keep_within_limits()
         self.log_dict({**values, "gradient_norm": norm}, on_step=True, on_epoch=False, sync_dist=True)
+        self.set_rate()
         optimizer = self.optimizers()
         optimizer.step()  # type: ignore[union-attr]
         optimizer.zero_grad()  # type: ignore[union-attr]
@@ -225,9 +227,15 @@ class Nasi(Strategy):
 
     def on_train_start(self) -> None:
         """The rate ξ/T, as soon as T is known: asked for earlier, Lightning makes the loader too early."""
-        steps = self.trainer.estimated_stepping_batches
-        if not math.isfinite(steps):
-            raise InputError(
-                "expected a number of epochs", got=self.trainer.max_epochs, where="trainer.max_epochs"
-            )
-        self.trainer.optimizers[0].param_groups[0]["lr"] = self.xi / steps
+        self.length = self.trainer.estimated_stepping_batches
+        if not math.isfinite(self.length):
+            epochs_of(self.trainer)  # raises where nothing ends the run
+
+    @torch.no_grad()
+    def set_rate(self) -> None:
+        """ξ/T; where time alone says T, the t samples so far are all: α* = ξ/t Σ_{s≤t} …"""
+        taken = self.trainer.global_step + 1
+        known = math.isfinite(self.length)
+        for parameter in () if known else self.arch_list:
+            parameter.mul_((taken - 1) / taken)
+        self.trainer.optimizers[0].param_groups[0]["lr"] = self.xi / (self.length if known else taken)

@@ -1,0 +1,64 @@
+"""A search that ends in time, with schedules that follow what is left of it."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Timer
+from pytorch_lightning.trainer.states import RunningStage
+
+from nas_lightning.checks import PositiveFloat, checked
+
+
+class Deadline(Timer):
+    """Ends a search so that its architecture is there after some minutes, from when this was made.
+
+    Time is kept for what follows the last step, as long as the last end of an epoch took, and the step that
+    would end nearer to the time without it is not begun. A checkpoint has the account of earlier starts. With
+    `max_epochs=-1` nothing else ends the search; rates and temperatures come to their ends with it.
+
+    Args:
+        minutes: that the search takes.
+
+    >>> deadline = Deadline(minutes=0.5)
+    >>> 29 < deadline.time_remaining() <= 30
+    True
+    """
+
+    @checked
+    def __init__(self, minutes: PositiveFloat) -> None:
+        super().__init__(timedelta(minutes=minutes), verbose=False)
+        self.minutes = minutes
+        self._made = self._last = time.monotonic()
+        self._step = self._end_of_epoch = 0.0
+
+    def time_elapsed(self, stage: str = RunningStage.TRAINING) -> float:
+        """Seconds of all starts."""
+        return self._offset + time.monotonic() - self._made
+
+    def time_remaining(self, stage: str = RunningStage.TRAINING) -> float:
+        """Seconds that are left for steps."""
+        return 60 * self.minutes - self.time_elapsed() - self._end_of_epoch
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_train_start(trainer, pl_module)
+        self._last = time.monotonic()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx == 0 and trainer.current_epoch:
+            self._end_of_epoch = time.monotonic() - self._last
+            self._last = time.monotonic()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
+        self._step, self._last = time.monotonic() - self._last, time.monotonic()
+        super().on_train_batch_end(trainer, *args, **kwargs)
+
+    def _check_time_remaining(self, trainer: pl.Trainer) -> None:
+        more = self._step + (self._end_of_epoch if trainer.is_last_batch else 0.0)  # what going on takes
+        over = trainer.strategy.broadcast(self.time_remaining() <= more / 2)
+        trainer.should_stop = trainer.should_stop or over
