@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -14,6 +15,15 @@ def short_path(path: str | Path) -> str:
     """A path as short as it is unambiguous: from the current folder where it is below it."""
     path = Path(path).absolute()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def printable(path: str) -> str:
+    r"""A path whose bytes that are no UTF-8 are written out, so that any file can have it.
+
+    >>> printable("caf\udce9.png"), printable("café.png")
+    ('caf\\xe9.png', 'café.png')
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def format_number(value: float) -> str:

@@ -39,4 +39,6 @@ def table_of(predictions: Predictions) -> Table:
         error = predictions.errors.get(row, "")
         known: list[float | None] = [None if error else number for number in (*numbers, *outputs)]
         rows.append([name, predictions.classes[place] if place >= 0 else "", labels[row], *known, error])
-    return Table("predictions", "", [*columns, *predictions.classes, "error"], rows)
+    kind = "p" if predictions.of_labels else "y"
+    outputs_of = [f"{kind}({name})" for name in predictions.classes]  # a class may be called error
+    return Table("predictions", "", [*columns, *outputs_of, "error"], rows)

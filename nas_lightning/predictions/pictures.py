@@ -25,6 +25,7 @@ from nas_lightning.data.formats.files import Fit
 from nas_lightning.data.formats.folders import walk_images
 from nas_lightning.data.formats.listing import ImageFile, find_images
 from nas_lightning.errors import InputError
+from nas_lightning.text import printable
 
 
 class Picture(NamedTuple):
@@ -46,17 +47,18 @@ def list_pictures(source: str | Path) -> list[Picture]:
     source = Path(source)
     if source.is_dir():
         found = [
-            Picture(ImageFile(path), os.path.relpath(path, source), folder)
+            Picture(ImageFile(path), printable(os.path.relpath(path, source)), folder)
             for path, folder in walk_images(source)
         ]
     elif source.suffix == ".tar":
         listing = find_images(source)
         folders = [listing.classes[label] for label in listing.labels.tolist()]
         found = [
-            Picture(file, file.member, folder) for file, folder in zip(listing.files, folders, strict=True)
+            Picture(file, printable(file.member), folder)
+            for file, folder in zip(listing.files, folders, strict=True)
         ]
     elif source.is_file():
-        found = [Picture(ImageFile(str(source)), source.name, "")]
+        found = [Picture(ImageFile(str(source)), printable(source.name), "")]
     else:
         raise InputError(
             "expected an image, or a folder or a .tar file of images", got="nothing", where=source

@@ -50,6 +50,11 @@ class Predictions:
     disagreement: Tensor | None = None
 
     @property
+    def of_labels(self) -> bool:
+        """Whether the outputs are probabilities."""
+        return self.task in ("multi_class", *_OF_LABELS)
+
+    @property
     def sound(self) -> Tensor:
         """Which images were read: (n,)."""
         return self.outputs.isfinite().all(dim=1)

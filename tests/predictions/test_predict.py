@@ -1,6 +1,7 @@
 """`nas-predict`: every file is a row, whatever it holds, and the numbers are those of scikit-learn."""
 
 import csv
+import os
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 import nas_lightning
+from nas_lightning.data.formats.listing import find_images
 from nas_lightning.ensembles import Ensemble
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.predict import predict
@@ -42,7 +44,7 @@ def test_every_file_has_a_row(outcome, images):
     wrong = {row["file"].lstrip("'"): row for row in rows if row["error"]}
     assert set(wrong) == set(DAMAGED)
     for name, row in wrong.items():
-        assert row["predicted"] == row["confidence"] == row["green"] == ""
+        assert row["predicted"] == row["confidence"] == row["p(green)"] == ""
         assert row["error"].startswith("expected an image"), name
 
 
@@ -53,7 +55,7 @@ def test_the_outputs_are_those_of_the_network(outcome, run, images):
         pixels = np.asarray(Image.open(images / row["file"]).convert("RGB"), dtype=np.float32) / 255
         x = torch.from_numpy((pixels - 0.4) / 0.2).permute(2, 0, 1)[None]
         expected = network(x).softmax(dim=1)[0].detach()
-        found = torch.tensor([float(row[name]) for name in CLASSES])
+        found = torch.tensor([float(row[f"p({name})"]) for name in CLASSES])
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
         assert row["predicted"] == CLASSES[int(expected.argmax())]
         assert float(row["confidence"]) == pytest.approx(float(expected.max()), abs=1e-5)
@@ -119,6 +121,21 @@ def test_a_tar_is_read_as_its_folder(run, images, outcome, tmp_path):
     assert len(rows) == 20
     for row in rows:
         assert row["predicted"] == known[row["file"]]["predicted"]
+
+
+def test_files_and_folders_may_have_any_name(run, images, tmp_path):
+    whole = (images / "blue" / "0.png").read_bytes()
+    names = (b"caf\xe9.png", b"new\nline.png", b"'quoted', and more.png", b"\xff/1.png")
+    for name in names:
+        path = os.path.join(os.fsencode(tmp_path / "any"), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(os.fsdecode(path)).write_bytes(whole)
+    rows = read(predict(run, tmp_path / "any", tmp_path / "out").csv)
+    assert sorted(row["file"] for row in rows) == [
+        *("'quoted', and more.png", "\\xff/1.png"),
+        *("caf\\xe9.png", "new\nline.png"),
+    ]
+    assert find_images(tmp_path / "any").classes == ("", "\\xff")
 
 
 def test_an_ensemble_says_how_far_its_members_agree(run, images, tmp_path):

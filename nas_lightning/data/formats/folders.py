@@ -24,7 +24,7 @@ def walk_images(root: Path) -> Iterator[tuple[str, str]]:
     )
     for path in sorted(paths, key=natural_key):
         folder = os.path.dirname(path)
-        yield path, "" if folder == str(root) else os.path.basename(folder)
+        yield path, "" if folder == str(root) else printable(os.path.basename(folder))
 
 
 def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:

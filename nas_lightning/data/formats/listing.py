@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nas_lightning.data.formats.folders import ENDINGS, walk_images
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.text import printable
 
 TRAIN_NAMES = ("train", "train.tar")
 TEST_NAMES = ("test", "test.tar", "val", "val.tar", "validation", "validation.tar")
@@ -37,7 +38,7 @@ class ImageFile(NamedTuple):
     @property
     def label(self) -> str:
         """For messages."""
-        return f"{self.path}: {self.member}" if self.member else self.path
+        return printable(f"{self.path}: {self.member}" if self.member else self.path)
 
 
 @dataclass(frozen=True)
