@@ -1,5 +1,6 @@
 """Whatever is typed or pointed at: a run, or one line before anything is trained or written."""
 
+import gc
 import time
 
 import pytest
@@ -40,18 +41,12 @@ def complain(tmp_path_factory):
     return run
 
 
-LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""A log that one of the cases leaves to the collector of garbage, which is no complaint of a user's."""
-
-
-@LEFT_OPEN
 @FEW
 @given(case=cases())
 def test_a_setting(complain, case):
     complain(case)
 
 
-@LEFT_OPEN
 @FEW
 @given(case=damaged_files())
 def test_a_file(complain, case):
@@ -119,3 +114,10 @@ def test_the_commands_run_as_they_stand(tmp_path, command):
 def test_what_generates_the_cases_has_settings_of_all_parts():
     names = bad_input.setting_names("training")
     assert {"seed", "retrain.lr", "callbacks.best", "logger.csv", "network.channels"} <= {*names}
+
+
+@pytest.mark.parametrize("words", ["root.handlers=[]", "root.level=abc", "root.handlers=[abc]"])
+def test_a_log_that_no_logger_writes_to_is_not_left_open(words, complain, recwarn):
+    complain(Case("training", (f"hydra.job_logging.{words}",)))
+    gc.collect()
+    assert not [str(warning.message) for warning in recwarn if "train.log" in str(warning.message)]
