@@ -107,8 +107,9 @@ def report(runs: list[dict], options: argparse.Namespace) -> None:
     for name in options.searches:
         mine = [run for run in runs if run["search"] == name]
         cells = [shares([run for run in mine if run["set"] == ops]) for ops in options.sets]
-        seconds = statistics.mean(run["seconds"] for run in mine if "seconds" in run)
-        print(f"| {name} | {' | '.join(cells)} | {seconds:.0f} |")
+        seconds = [run["seconds"] for run in mine if "seconds" in run]
+        mean = f"{statistics.mean(seconds):.0f}" if seconds else "–"
+        print(f"| {name} | {' | '.join(cells)} | {mean} |")
 
 
 def shares(runs: list[dict]) -> str:

@@ -3,27 +3,37 @@
     python -m nas_lightning.measure.one_shot_steps [--rounds 5] [--batch 16]
 
 In a supernet of NAS-Bench-201 with 16 channels and one cell a stage, 32×32 images. A step of sampled paths
-costs what its draw costs: the mean over eight draws, the same in every round. The least that a path can cost
-is the row of `random_ws`; a single level's architecture step is its weights' step, too.
+costs what its draw costs: the mean over eight draws, the same in every round. Beside each step stands the
+least that it can cost: one pass of the operations that it computes, for each path that it trains, at weights
+that are there already. A single level's architecture step is its weights' step, too.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
+from torch import nn
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.measure.timing import medians
 from nas_lightning.options import groups
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.values import Epoch, SearchBatch
+from nas_lightning.strategies.oneshot.values import Epoch, RelaxedWeights, SearchBatch
+from nas_lightning.training.gradients import constant, gradients
 
 DRAWS = 8
+KINDS = {
+    "weights": "weights",
+    "least": "weights",
+    "architecture": "architecture",
+    "least of it": "architecture",
+}
+"""What is measured, and the step of DARTS that it is a share of."""
 EXTRA = {
     "sdarts, adversarial": ("sdarts", "perturbation=adversarial"),
     "gaea, single level": ("gaea", "arch_step=single_level"),
@@ -49,18 +59,16 @@ def main() -> None:
     for name, words in {**{name: (name,) for name in groups()["strategy"]}, **EXTRA}.items():
         search = compose_strategy(space, supernets, *words)
         if search is not None:
-            works[f"{name} weights"] = lambda s=search: [weight_step(s, batch) for _ in draws(s)]
+            works |= {f"{name} {kind}": work for kind, work in works_of(search, batch).items()}
             if search.parts.sampler.varies:
-                sampled += [f"{name} weights", f"{name} architecture"]
-            if search.parts.arch_step is not None:
-                works[f"{name} architecture"] = lambda s=search: [s.arch_gradients(batch) for _ in draws(s)]
+                sampled.append(name)
     costs = medians(works, options.rounds)
-    for name in costs.keys() & sampled:
-        costs[name] /= DRAWS
-    print(f"{'share of the step of darts':32s} {'weights':>10s} {'architecture':>14s}")
+    for name in sampled:
+        for kind in KINDS:
+            costs[f"{name} {kind}"] = costs.get(f"{name} {kind}", 0.0) / DRAWS
+    print(f"{'share of the step of darts':28s}" + "".join(f"{kind:>14s}" for kind in KINDS))
     for name in [key.removesuffix(" weights") for key in costs if key.endswith(" weights")]:
-        shares = [share(costs, name, kind) for kind in ("weights", "architecture")]
-        print(f"{name:32s} {shares[0]:>10s} {shares[1]:>14s}")
+        print(f"{name:28s}" + "".join(f"{share(costs, name, kind):>14s}" for kind in KINDS))
 
 
 def compose_strategy(space: NasBench201, supernets: dict, name: str, *words: str) -> OneShot | None:
@@ -74,6 +82,20 @@ def compose_strategy(space: NasBench201, supernets: dict, name: str, *words: str
     search.trainer = None
     search.epoch = Epoch(1, of=2)  # terms that grow from zero are there
     return search
+
+
+def works_of(search: OneShot, batch: SearchBatch) -> dict[str, Callable[[], object]]:
+    """What a search does in its steps, and the least of each, for all draws."""
+    paths = [[fixed(path) for path in search.paths()] for _ in draws(search)]
+    works: dict[str, Callable[[], object]] = {
+        "weights": lambda: [weight_step(search, batch) for _ in draws(search)],
+        "least": lambda: [weight_passes(search, batch, drawn) for drawn in paths],
+    }
+    if search.parts.arch_step is not None:
+        weights = [fixed(search.relax()) for _ in draws(search)]
+        works["architecture"] = lambda: [search.arch_gradients(batch) for _ in draws(search)]
+        works["least of it"] = lambda: [arch_pass(search, batch, drawn) for drawn in weights]
+    return works
 
 
 def draws(search: OneShot) -> range:
@@ -90,11 +112,31 @@ def weight_step(search: OneShot, batch: SearchBatch) -> None:
         search.weight_gradients(batch, relaxed)
 
 
+def fixed(relaxed: RelaxedWeights) -> RelaxedWeights:
+    """The weights as numbers that follow from nothing."""
+    return RelaxedWeights({name: w.detach() for name, w in relaxed.weights.items()}, relaxed.active)
+
+
+def weight_passes(search: OneShot, batch: SearchBatch, paths: Sequence[RelaxedWeights]) -> None:
+    """∇_w L_train once for each path."""
+    for path in paths:
+        gradients(search.cross_entropy(batch["train"], path)[0], search.weight_list)
+
+
+def arch_pass(search: OneShot, batch: SearchBatch, relaxed: RelaxedWeights) -> None:
+    """The gradient of L_val for the weights of operations, and of a single level for all weights."""
+    step = search.parts.arch_step
+    joint = [] if step is None or step.validates else search.weight_list
+    moving = {name: nn.Parameter(w) for name, w in relaxed.weights.items()}
+    with constant([] if joint else search.weight_list):
+        loss = search.cross_entropy(batch["valid"], RelaxedWeights(moving, relaxed.active))[0]
+        gradients(loss, [*moving.values(), *joint])
+
+
 def share(costs: dict[str, float], name: str, kind: str) -> str:
     """A step's cost over that of DARTS."""
-    if f"{name} {kind}" not in costs:
-        return "–"
-    return f"{costs[f'{name} {kind}'] / costs[f'darts {kind}']:.2f}"
+    cost = costs.get(f"{name} {kind}")
+    return f"{cost / costs[f'darts {KINDS[kind]}']:.2f}" if cost else "–"
 
 
 if __name__ == "__main__":
