@@ -29,7 +29,7 @@ from nas_lightning.tasks.multi_class import task_of
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1
-_OF_LOADING = ("with_normalisation", "runtime")  # options of a network and not of its description
+_OF_LOADING = ("with_normalisation", "runtime", "optimise")  # options of a network and not of its description
 Passes = Annotated[int, at_least(1), at_most(10_000)]  # far above any published number; a file may say it
 _EXPECTED = f"expected a folder with an {FILE_NAME}, such as outputs/train/<run>/ensemble"
 

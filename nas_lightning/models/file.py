@@ -96,7 +96,12 @@ def check_file(path: str | Path, **own: Any) -> None:
 
 
 def load(
-    path: str | Path, *, with_normalisation: bool = False, runtime: Runtime = "torch", **own: Any
+    path: str | Path,
+    *,
+    with_normalisation: bool = False,
+    runtime: Runtime = "torch",
+    optimise: bool = False,
+    **own: Any,
 ) -> nn.Module:
     """The network of a training run's folder or of a file, ready to be used: in eval mode, on the CPU.
 
@@ -105,10 +110,13 @@ def load(
     A file imports nothing: a space of your own is `space=<its class>` or known by the `folders=[…]` of your
     configuration, operations of your own are `operations=["my_ops.GhostConv"]`, a network of your own is
     `modules=[MyNet]`, or its dotted name in the list.
-    With `runtime="onnx"` ONNX Runtime computes it, several times as fast on a CPU and to predict only.
+    With `runtime="onnx"` ONNX Runtime computes it, several times as fast on a CPU and to predict only; with
+    `optimise=True` torch does, its norms folded and its weights frozen.
     """
     if runtime not in get_args(Runtime):
         raise InputError(f"expected a runtime ({near_match(runtime, get_args(Runtime))})", got=runtime)
+    if optimise and runtime != "torch":
+        raise InputError("expected runtime='torch', which optimise is for", got=runtime, where="runtime")
     about, weights = _read(path, weights=True, **own)
     _check_weights(about, weights, path)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
@@ -122,6 +130,10 @@ def load(
     scaled = (
         nn.Sequential(Normalise(about.mean, about.std), network).eval() if with_normalisation else network
     )
+    if optimise:
+        from nas_lightning.models.frozen_network import FrozenNetwork
+
+        return FrozenNetwork(scaled, about.image).eval()
     if runtime == "torch":
         return scaled
     from nas_lightning.models.onnx_network import OnnxNetwork

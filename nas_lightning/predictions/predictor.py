@@ -18,6 +18,7 @@ from nas_lightning.models.file import Description, describe, load
 from nas_lightning.predictions.pictures import Picture, read_pixels, true_classes
 from nas_lightning.progress import follow
 
+_OF_SPEED = ("runtime", "optimise")
 _OF_LABELS = ("binary", "multi_label")
 """Tasks whose outputs are probabilities, each by itself."""
 
@@ -107,7 +108,7 @@ class Predictor:
     """
 
     def __init__(self, run: str | Path, device: str = "cpu", **loading: Any) -> None:
-        folder, own = Path(run), {name: value for name, value in loading.items() if name != "runtime"}
+        folder, own = Path(run), {name: value for name, value in loading.items() if name not in _OF_SPEED}
         if any((folder / place / ENSEMBLE).is_file() for place in (".", "ensemble")):
             self.ensemble = Ensemble.load(folder, with_normalisation=True, **loading)
             self.about = self.ensemble.descriptions[0]
@@ -117,6 +118,8 @@ class Predictor:
             _check_task(self.about, folder)
             self.ensemble = Ensemble([load(folder, with_normalisation=True, **loading)], [self.about])
         self.device = _device(device)
+        if self.device.type != "cpu" and (loading.get("optimise") or loading.get("runtime") == "onnx"):
+            raise InputError("expected device=cpu, which optimise and ONNX Runtime are for", got=device)
         self.ensemble.eval().to(self.device)
 
     @checked
