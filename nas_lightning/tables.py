@@ -78,11 +78,11 @@ class Table:
         writer = csv.writer(text, lineterminator="\n")
         pairs = zip(self.columns, estimated, strict=True)
         header = ([column, f"{column} s.e."] if e else [column] for column, e in pairs)
-        writer.writerow([_inert(name) for names in header for name in names])
+        writer.writerow([inert(name) for names in header for name in names])
         for row in self.rows:
             values: list[str | int | float | None] = []
             for cell, estimate in zip(row, estimated, strict=True):
-                parts = cell if isinstance(cell, Estimate) else (_inert(cell), None)
+                parts = cell if isinstance(cell, Estimate) else (inert(cell), None)
                 values += parts if estimate else parts[:1]
             writer.writerow(values)
         return text.getvalue()
@@ -110,10 +110,10 @@ def format_cell(cell: Entry) -> str:
     return format_number(cell)
 
 
-def _inert(cell: str | float | None) -> str | float | None:
+def inert(cell: str | float | None) -> str | float | None:
     """A cell that no spreadsheet takes for a formula; a text that is a number stays one.
 
-    >>> _inert("=1+1"), _inert("-0.5"), _inert("@me"), _inert("- a")
+    >>> inert("=1+1"), inert("-0.5"), inert("@me"), inert("- a")
     ("'=1+1", '-0.5', "'@me", "'- a")
     """
     if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULAS):
@@ -125,7 +125,7 @@ def _inert(cell: str | float | None) -> str | float | None:
     return cell
 
 
-_FORMULAS = ("=", "+", "-", "@")
+_FORMULAS = tuple("=+-@＝＋－＠")  # wide ones, too, which some spreadsheets take for these
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:

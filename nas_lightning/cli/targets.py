@@ -47,10 +47,13 @@ def check_value(key: str, value: Any, hints: Mapping[str, Any] | None, where: st
 def locate(name: str, where: str) -> Callable[..., Any]:
     """The class or function of that dotted name."""
     try:
-        return _locate(name)  # which logs nothing
+        target: Any = _locate(name)  # which logs nothing
     except (InstantiationException, ImportError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise InputError(f"expected a class that can be imported: {reason}", got=name, where=where) from None
+    if not callable(target):
+        raise InputError("expected a class or function", got=name, where=where)
+    return target
 
 
 def _nodes(config: DictConfig, where: str) -> Iterator[tuple[str, DictConfig]]:

@@ -36,5 +36,8 @@ def arguments(target: Callable[..., Any]) -> dict[str, Any] | None:
 
 def _signature(function: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
     """Arguments with their annotations, and whether there can be others."""
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # of a builtin one, which says nothing of itself
+        return {}, True
     return argument_hints(function), any(p.kind is p.VAR_KEYWORD for p in parameters)

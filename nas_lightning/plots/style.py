@@ -12,6 +12,7 @@ from typing import NamedTuple
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from nas_lightning.files import replacing
 
@@ -157,6 +158,7 @@ _settings = threading.Lock()
 def save(figure: Figure, path: Path) -> tuple[Path, Path]:
     """Write `path`.svg and `path`.png; the same figure gives the same bytes."""
     svg, png = (path.with_name(path.name + suffix) for suffix in (".svg", ".png"))
+    _leave_names(figure)
     salted = mpl.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "path"})
     with _settings, salted, replacing(svg) as partial:
         undated = {"Date": None, "Creator": None}
@@ -166,6 +168,19 @@ def save(figure: Figure, path: Path) -> tuple[Path, Path]:
     return svg, png
 
 
+# A node's name, and a number of an axis with powers of ten.
+_FORMULAS = re.compile(r"(\$c_(k|\{k-\d+\})\$|\$\\mathdefault\{[\d.^{}−-]*\}\$|[^$])*")
+
+
+def _leave_names(figure: Figure) -> None:
+    """A name of somebody's is no formula, whatever is in it: those are our own, and matplotlib's numbers."""
+    for axes in figure.axes:
+        axes.get_xticklabels()  # which gives the ticks their texts
+        axes.get_yticklabels()
+    for text in figure.findobj(Text):
+        text.set_parse_math(_FORMULAS.fullmatch(text.get_text()) is not None)
+
+
 _THEME = {INK: "var(--ink)", "#000000": "var(--ink)", GREY: "var(--soft)", FAINT: "var(--line)"}
 _ENLARGED = 1.6  # pixels a point: the smallest text, of 7 points, is 11 pixels high
 
@@ -173,6 +188,7 @@ _ENLARGED = 1.6  # pixels a point: the smallest text, of 7 points, is 11 pixels 
 def theme_svg(figure: Figure, name: str) -> str:
     """A figure for a page: text as text, lines and letters in the page's colours, identifiers of its own."""
     text = StringIO()
+    _leave_names(figure)
     with _settings, mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     svg = text.getvalue()

@@ -17,6 +17,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import replacing
+from nas_lightning.tables import inert
 
 METRICS_FILE = "metrics.csv"
 
@@ -125,11 +126,21 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         columns, rows = list(reader.fieldnames or []), list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"expected a table of metrics: {error}", where=path) from None
-    for number, row in enumerate(rows, 1):
-        if not row.get("step", "").isdecimal() or None in row:  # None: cells beyond the columns
-            expected = "expected a row with a whole number `step` and no more cells than columns"
+    if formulas := [name for name in columns if inert(name) != name]:
+        raise InputError("expected names of metrics, and no formula", got=formulas[0], where=path)
+    for number, row in enumerate(rows, 1):  # None: cells beyond the columns
+        if not row.get("step", "").isdecimal() or None in row or not all(map(_is_number, row.values())):
+            expected = "expected a whole number `step`, and numbers in no more cells than there are columns"
             raise InputError(expected, got=list(row.values()), where=f"{path}, row {number}")
     return columns, rows
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or 0)
+    except ValueError:
+        return False
+    return True
 
 
 def _write(path: Path, columns: list[str], rows: Iterable[Mapping[str, str]]) -> None:

@@ -80,6 +80,10 @@ SETTINGS = [
         "expected train_fraction above 0 and of at most 1, got 2 (in search_data",
     ),
     ("+callbacks.mine.threshold=1", "expected a _target_"),
+    ("+callbacks.mine._target_=abc", "expected a class or function, got 'abc' (in callbacks.mine)"),
+    ("+callbacks.mine._target_=os.getcwd", "expected a callback of Lightning, got 'os.getcwd'"),
+    ("+callbacks.mine._target_=builtins.iter", "callbacks.mine"),
+    ("+logger.mine._target_=os.getcwd", "expected a logger of Lightning, got 'os.getcwd'"),
     ("~strategy.lrr", "strategy.lrr"),
     ("strategy.lr=${nothing}", "nothing"),
 ]

@@ -7,7 +7,9 @@ import json
 import pickle
 import time
 import zipfile
+from html import escape
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -20,6 +22,7 @@ from nas_lightning.data.formats.pickles import read_pickle
 from nas_lightning.ensembles import Ensemble
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.history import read_history
+from nas_lightning.runs.metrics_csv import read_metrics
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.registry import NAMES_OF_0_1
 from tests.cli.conftest import TINY_DATA
@@ -197,6 +200,43 @@ def test_a_group_of_a_history_has_a_name_that_is_no_path(runs, refusal, name):
     before = outside(runs)
     write_report(run)
     assert outside(runs) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [r"$\frac{$", "<script>stolen()</script>", "$x$<script>stolen()</script>", "=1+1", "--><a"],
+)
+def test_a_name_is_text_wherever_it_is_shown(runs, name):
+    """Of an operation and of a metric, in pages, drawings and tables."""
+    run = runs / "searched"
+    lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    for line in lines:
+        for group in line["groups"].values():
+            group["ops"][1] = name
+    (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    summary = json.loads((run / "summary.json").read_text())
+    summary["metrics"][name] = 1.0
+    (run / "summary.json").write_text(json.dumps(summary))
+    before = outside(runs)
+    page = write_report(run).read_text()
+    assert "<script>stolen()" not in page
+    assert escape(name) in page
+    for svg in (run / "figures").glob("*.svg"):
+        assert not [
+            part for part in ElementTree.parse(svg).iter() if str(part.tag).endswith(("script", "}a"))
+        ]
+    assert outside(runs) == before
+
+
+@pytest.mark.parametrize("column", ["=1+1", " @me", "+a|b", "＝1+1"])
+def test_a_table_of_metrics_has_no_formula(runs, refusal, column):
+    """One that goes on is written anew."""
+    file = runs / "searched" / "metrics.csv"
+    head, *rows = file.read_text().splitlines()
+    file.write_text("".join(f"{line}\n" for line in [f"{head},{column}", *(f"{row},1" for row in rows)]))
+    assert "no formula" in refusal(read_metrics, file)
+    file.write_text("".join(f"{line}\n" for line in [f"{head},a", *(f"{row},{column}" for row in rows)]))
+    assert "numbers in no more cells" in refusal(read_metrics, file)
 
 
 def test_a_page_embeds_no_drawing_of_the_folder(runs):
