@@ -16,10 +16,15 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from nas_lightning.measure.ntk import OURS, PUBLISHED
+
 ROOM = "nas_lightning.measure."
 COMMANDS = {
     "supernet_step": ("--rounds", "3"),
     "strategy_step": ("--rounds", "2"),
+    "retrain_step": (),
+    "ntk": ("--rounds", "2"),
+    "inference": ("--rounds", "10"),
     "start": ("--rounds", "3"),
 }
 COLUMNS = ("work", "ours", "reference", "ratio", "target")
@@ -93,6 +98,16 @@ LINES = (
         0.31,
         False,
     ),
+    Line(
+        "retraining step in Lightning over a bare loop",
+        "retrain_step",
+        "Lightning step",
+        "bare PyTorch step",
+        1.03,
+        False,
+    ),
+    Line("kernel against a full Jacobian", "ntk", OURS, PUBLISHED, 2.0),
+    Line("one image through a frozen network against the network", "inference", "frozen", "torch", 1.4),
     Line(
         "search.py to its first step over import torch",
         "start",
