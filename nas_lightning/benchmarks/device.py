@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from nas_lightning.benchmarks.formats.columns import read_settings
+from nas_lightning.benchmarks.formats.columns import SETTING, read_settings
 from nas_lightning.benchmarks.latency_table import LatencyTable
 from nas_lightning.cost.latency.features import Features
 from nas_lightning.cost.latency.model import LEAST, LatencyModel
+from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
+from nas_lightning.files import write_whole
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 
+_OF_TRAINING = ("auxiliary", "dropout")  # which no inference has
 MOST = 300
 """Networks that others are foretold from: what more would add is little, and takes long."""
 
@@ -71,3 +78,19 @@ def _check_settings(path: Path, network: dict[str, str]) -> None:
         if settings.get(name, value) != value:
             expected = f"expected {name}={settings[name]}, with which {path} was measured"
             raise InputError(expected, got=value, where="limits.device")
+
+
+def device_settings(space: SearchSpace, data: SearchData, sizes: Mapping[str, Any]) -> dict[str, str]:
+    """What a latency depends on besides genotype and machine: the network's sizes, the images and classes."""
+    shape = {"image": "x".join(map(str, data.image)), "classes": data.num_classes}
+    of_network = {f"network.{name}": value for name, value in sizes.items() if name not in _OF_TRAINING}
+    return {name: str(value) for name, value in {"space": space.name, **shape, **of_network}.items()}
+
+
+def write_device(path: Path, name: str, measured: Mapping[str, float], settings: Mapping[str, str]) -> Path:
+    """The file of a device: settings above, then a row for each architecture."""
+    text = StringIO()
+    text.writelines(f"{SETTING} {setting}: {value}\n" for setting, value in settings.items())
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([("genotype", name), *((notation, f"{ms:.6g}") for notation, ms in measured.items())])
+    return write_whole(path, text.getvalue())

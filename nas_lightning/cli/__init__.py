@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nas_lightning.errors import InputError, describe_system_error
@@ -31,11 +32,16 @@ def analyze() -> None:
     _enter("analyze")
 
 
-def _enter(script: str) -> None:
+def latency() -> None:
+    """Entry of `nas-latency`, which is `nas-analyze study=latency`."""
+    _enter("analyze", ["study=latency"])
+
+
+def _enter(script: str, words: Sequence[str] = ()) -> None:
     from nas_lightning.cli.commandline import run_command
 
     try:
-        run_command(script, sys.argv[1:], _job)
+        run_command(script, [*words, *sys.argv[1:]], _job)
     except BrokenPipeError:  # `--help | head` has read enough
         sys.stdout = None  # so that nothing is flushed into the closed pipe
         sys.exit(1)

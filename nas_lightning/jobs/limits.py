@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from nas_lightning.benchmarks.device import Device
+from nas_lightning.benchmarks.device import Device, device_settings
 from nas_lightning.cost.limits import Limits, NetworkCosts
 from nas_lightning.data import SearchData
 from nas_lightning.jobs.parts import Parts
@@ -32,16 +30,9 @@ got '4,000' (in limits.params)
         return parts
     device = None
     if limits.device is not None:
-        device = Device(limits.device, parts.space, device_settings(parts))
+        settings = device_settings(parts.space, parts.data, parts.network_sizes)
+        device = Device(limits.device, parts.space, settings)
     measure = NetworkCosts(parts.network, parts.data.image, list(named), device)
     bounds = Bounds(parts.space, named, measure)
     check_bounds(parts.space, bounds)
     return replace(parts, space=limit_space(parts.space, bounds))
-
-
-def device_settings(parts: Parts[Any]) -> dict[str, str]:
-    """What a latency depends on besides the genotype, as a device's file has it."""
-    sizes: Mapping[str, Any] = parts.network_sizes
-    shape = {"image": "x".join(map(str, parts.data.image)), "classes": parts.data.num_classes}
-    named = {"space": parts.space.name, **shape, **{f"network.{k}": v for k, v in sizes.items()}}
-    return {name: str(value) for name, value in named.items()}

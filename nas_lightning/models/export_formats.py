@@ -70,9 +70,12 @@ def _sizes_onnx(image: Image) -> tuple[Image, list[Image]]:
     return odd, [image, _larger(image), (image[0], image[1] + 1, image[2] + 2)]
 
 
-def read_onnx(path: Path) -> Run:
-    """What ONNX Runtime computes of that file."""
-    session = _onnxruntime().InferenceSession(path, providers=["CPUExecutionProvider"])
+def read_onnx(path: Path, threads: int = 0) -> Run:
+    """What ONNX Runtime computes of that file; 0 threads: as many as it thinks best."""
+    runtime = _onnxruntime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return lambda x: torch.from_numpy(session.run([OUTPUT], {INPUT: x.numpy()})[0])
 
 

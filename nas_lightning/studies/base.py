@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 PARTS: Mapping[str, str] = {
     "space": "the search space",
     "network": "genotype → its network; keywords change the sizes: network(genotype, channels=8)",
+    "network_sizes": "what those networks are built with besides, by name",
     "supernet": "() → a supernet; keywords change its sizes",
     "data": "the images, as `SearchData`",
     "benchmark": "the tabular benchmark; without a default of None, the user must name one",

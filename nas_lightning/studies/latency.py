@@ -1,0 +1,205 @@
+"""How long a space's networks take on this machine, and how well a few of them foretell the others.
+
+What it leaves is `device.csv`, which searches take: `limits.device=RUN/device.csv limits.latency_ms=2`.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from nas_lightning.benchmarks.device import device_settings, write_device
+from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
+from nas_lightning.cost.counts import cost
+from nas_lightning.cost.latency.features import Features
+from nas_lightning.cost.latency.gaussian import Array
+from nas_lightning.cost.latency.model import LEAST, LatencyModel
+from nas_lightning.cost.latency.timing import Clock, medians, time_in_turn
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics.pool.file import PoolFile
+from nas_lightning.models.export_formats import read_onnx
+from nas_lightning.models.exporter import export
+from nas_lightning.runs.findings import Findings
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.spaces.sampling import draw_distinct
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.statistics import spearman
+from nas_lightning.tables import Entry, Estimate, Table
+
+FILE, TIMES = "device.csv", "times.csv"
+NOTE = "ρ of Spearman; a measurement and its repetition are the medians of odd rounds and of even ones"
+Runtime = Literal["eager", "compiled", "onnx"]
+
+
+class Latency(Study):
+    """Measures random networks of a space, and foretells some of them from the others.
+
+    Args:
+        networks: that are measured.
+        judged: of them, that are foretold from the rest; at the end all are in the file.
+        runtime: `eager`; `compiled`, by `torch.compile`, which takes minutes a network; `onnx`, ONNX Runtime.
+        threads: of one network.
+        clock: `wall`; `processor`, of one thread, on a machine that is busy with other things.
+        rounds: in which all are measured in turn.
+        least_ms: that the calls of a network in a round take together.
+        device: its name in the file; None: that of this machine's processor architecture.
+        seed: of the networks and of the order.
+
+    >>> Latency(networks=10, judged=8)
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected at most 7, so that 3 are left, got 8 (in study.judged)
+    """
+
+    @checked
+    def __init__(
+        self,
+        *,
+        networks: PositiveInt = 60,
+        judged: Annotated[int, at_least(2)] = 20,
+        runtime: Runtime = "eager",
+        threads: PositiveInt = 1,
+        clock: Clock = "wall",
+        rounds: Annotated[int, at_least(2)] = 10,
+        least_ms: PositiveFloat = 10.0,
+        device: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        if judged > networks - LEAST:
+            expected = f"expected at most {networks - LEAST}, so that {LEAST} are left"
+            raise InputError(expected, got=judged, where="study.judged")
+        if clock == "processor" and threads > 1:
+            raise InputError("expected one thread, for processor time", got=threads, where="study.threads")
+        self.networks, self.judged, self.runtime, self.threads = networks, judged, runtime, threads
+        self.clock, self.rounds, self.least_ms, self.seed = clock, rounds, least_ms, seed
+        self.device = device or platform.machine() or "device"
+
+    def run(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        network_sizes: Mapping[str, Any],
+        data: SearchData,
+        folder: Path,
+    ) -> Findings:
+        """Measure, foretell, write the device."""
+        drawn = draw_distinct(space, self.networks, torch.Generator().manual_seed(self.seed))
+        settings = {
+            **device_settings(space, data, network_sizes),
+            "runtime": self.runtime,
+            "threads": str(self.threads),
+            "clock": self.clock,
+            "torch": torch.__version__,
+        }
+        times = self._times(drawn, space, network, data.image, folder, settings)
+        ms, errors = medians(times)
+        measured = dict(zip(map(space.notation, drawn), ms.tolist(), strict=True))
+        write_device(folder / FILE, self.device, measured, settings)
+        macs = np.array([float(cost(network(genotype), data.image).macs) for genotype in drawn])
+        return self._judge(space, drawn, times, macs, (ms, errors))
+
+    def _times(
+        self,
+        drawn: Sequence[Genotype],
+        space: SearchSpace,
+        network: NetworkFactory,
+        image: tuple[int, int, int],
+        folder: Path,
+        settings: Mapping[str, str],
+    ) -> Array:
+        """What was measured, (networks, rounds), by this start or by an earlier one."""
+        file = PoolFile(folder / TIMES, [f"round_{number}" for number in range(self.rounds)], settings)
+        names = [space.notation(genotype) for genotype in drawn]
+        if {*names} - {*file.read()}:
+            for name, row in zip(names, self._measure(drawn, network, image).tolist(), strict=True):
+                file.append(name, dict(zip(file.header[1:], row, strict=True)))
+        rows = file.read()
+        return np.array([[*rows[name].values()] for name in names])
+
+    def _measure(
+        self, drawn: Sequence[Genotype], network: NetworkFactory, image: tuple[int, int, int]
+    ) -> Array:
+        """Milliseconds in each round: (networks, rounds)."""
+        x = torch.zeros(1, *image)
+        with fixed_threads(self.threads), torch.inference_mode(), TemporaryDirectory() as place:
+            runs = []
+            for number, genotype in enumerate(drawn):
+                with torch.random.fork_rng(devices=[]):
+                    built = network(genotype).eval()
+                runs.append(runner(built, self.runtime, image, Path(place) / f"{number}.onnx", self.threads))
+            calls = [lambda run=run: run(x) for run in runs]
+            options: dict[str, Any] = {"least_ms": self.least_ms, "clock": self.clock, "seed": self.seed}
+            return time_in_turn(calls, self.rounds, **options)
+
+    def _judge(
+        self,
+        space: SearchSpace,
+        drawn: Sequence[Genotype],
+        times: Array,
+        macs: Array,
+        found: tuple[Array, Array],
+    ) -> Findings:
+        ms, errors = found
+        count = self.networks - self.judged
+        known = dict(zip(drawn[:count], ms[:count].tolist(), strict=True))
+        foretold = LatencyModel(Features(space), known).predict(drawn[count:])
+        guess, truth = np.array([latency.ms for latency in foretold]), ms[count:]
+        ceiling = spearman(*(np.median(times[count:, half::2], axis=1) for half in (0, 1)))
+        numbers = {
+            "rho": spearman(guess, truth),
+            "rho_repeated": ceiling,
+            "rho_macs": spearman(macs[count:], truth),
+            "median_error": float(np.median(np.abs(guess / truth - 1))),
+        }
+        said = [f"{latency.ms:.4g} ± {latency.error:.2g}" for latency in foretold]
+        measured = map(Estimate, ms.tolist(), errors.tolist())
+        texts = [""] * count + said
+        rows: list[list[Entry]] = [
+            [space.notation(genotype), ms, text]
+            for genotype, ms, text in zip(drawn, measured, texts, strict=True)
+        ]
+        kind = f"{self.runtime}, {self.threads} thread{'s' * (self.threads > 1)}, {self.clock} time"
+        what = f"{self.judged} networks of {space.name}, foretold from {count} others: {kind}"
+        columns = ["ρ", "of a measurement with its repetition", "of multiply-adds", "median error"]
+        each = ["network", "measured", "foretold"]
+        return Findings(
+            [
+                Table("foretold", what, columns, [[*numbers.values()]], NOTE),
+                Table("latencies", "Milliseconds for one image", each, rows, long=True),
+            ],
+            numbers=numbers,
+        )
+
+
+def runner(
+    network: nn.Module, runtime: Runtime, image: tuple[int, int, int], place: Path, threads: int
+) -> Callable[[torch.Tensor], object]:
+    """What computes the network; `place` is for a file of it."""
+    if runtime == "compiled":
+        network.compile()
+    if runtime != "onnx":
+        return network
+    with torch.inference_mode(False):
+        return read_onnx(export(network, place, image).path, threads)
+
+
+@contextmanager
+def fixed_threads(count: int) -> Iterator[None]:
+    """So many threads of an operation, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
