@@ -86,13 +86,13 @@ def compose_strategy(space: NasBench201, supernets: dict, name: str, *words: str
 
 def works_of(search: OneShot, batch: SearchBatch) -> dict[str, Callable[[], object]]:
     """What a search does in its steps, and the least of each, for all draws."""
-    paths = [[fixed(path) for path in search.paths()] for _ in draws(search)]
+    paths = [[detach_weights(path) for path in search.paths()] for _ in draws(search)]
     works: dict[str, Callable[[], object]] = {
         "weights": lambda: [weight_step(search, batch) for _ in draws(search)],
         "least": lambda: [weight_passes(search, batch, drawn) for drawn in paths],
     }
     if search.parts.arch_step is not None:
-        weights = [fixed(search.relax()) for _ in draws(search)]
+        weights = [detach_weights(search.relax()) for _ in draws(search)]
         works["architecture"] = lambda: [search.arch_gradients(batch) for _ in draws(search)]
         works["least of it"] = lambda: [arch_pass(search, batch, drawn) for drawn in weights]
     return works
@@ -112,7 +112,7 @@ def weight_step(search: OneShot, batch: SearchBatch) -> None:
         search.weight_gradients(batch, relaxed)
 
 
-def fixed(relaxed: RelaxedWeights) -> RelaxedWeights:
+def detach_weights(relaxed: RelaxedWeights) -> RelaxedWeights:
     """The weights as numbers that follow from nothing."""
     return RelaxedWeights({name: w.detach() for name, w in relaxed.weights.items()}, relaxed.active)
 

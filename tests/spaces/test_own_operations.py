@@ -29,7 +29,7 @@ def space():
     return DartsSpace(nodes=2, ops=OPS, edge_ops=EDGE_OPS)
 
 
-def allowed(kind, edge):
+def edge_has(kind, edge):
     rows = [(0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]
     return edge.op in EDGE_OPS[kind][rows.index((edge.source, edge.target))]
 
@@ -37,7 +37,7 @@ def allowed(kind, edge):
 def every_cell(kind):
     """All cells by brute force: two edges a node from different nodes, each with one of its operations."""
     edges = [Edge(op, s, t) for t in (2, 3) for s in range(t) for op in OPS]
-    edges = [edge for edge in edges if allowed(kind, edge)]
+    edges = [edge for edge in edges if edge_has(kind, edge)]
     pairs = {t: [p for p in combinations(edges, 2) if p[0].source != p[1].source] for t in (2, 3)}
     into = {t: [p for p in pairs[t] if p[0].target == p[1].target == t] for t in (2, 3)}
     return {Cell([*two, *three], 2, (2, 3)) for two, three in product(into[2], into[3])}
@@ -98,7 +98,7 @@ def test_searches_derive_what_edges_have(name):
     strategy, data = build_search(name, "darts", *words)
     quiet_trainer(1).fit(strategy, data)
     (genotype,) = strategy.derive()
-    assert all(allowed(kind, edge) for kind, cell in genotype for edge in cell.edges)
+    assert all(edge_has(kind, edge) for kind, cell in genotype for edge in cell.edges)
     assert all(bool(torch.isfinite(value).all()) for value in strategy.state_dict().values())
 
 
