@@ -5,17 +5,19 @@ All of it before anything heavy is imported and, but for the folder, before anyt
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.cli.composer import Composer
-from nas_lightning.cli.composition import check_command
+from nas_lightning.cli.composition import WHERE, check_command
 from nas_lightning.cli.help import help_text
 from nas_lightning.cli.imports import find_plugins, make_importable
 from nas_lightning.cli.resume import check_same_run, find_run, resume_requeued
@@ -28,6 +30,7 @@ from nas_lightning.runs.folder import RunFolder
 from nas_lightning.text import quote
 
 Job = Callable[[DictConfig], Any]
+_RAISE = "HYDRA_FULL_ERROR"
 _LEFT_TO_HYDRA = ("hydra_help", "info", "shell_completion")
 _NOT_TAKEN = {
     "config_name": "--config-dir DIR beside our own configurations",
@@ -131,4 +134,12 @@ def _leave_to_hydra(script: str, job: Job, folders: Sequence[Path], words: Seque
 
     find_plugins()
     make_importable(folders, words)
-    hydra.main(version_base="1.3", config_path="pkg://nas_lightning.conf", config_name=script)(job)()
+    before = os.environ.get(_RAISE)
+    os.environ[_RAISE] = "1"  # in place of printing a traceback
+    try:
+        hydra.main(version_base="1.3", config_path="pkg://nas_lightning.conf", config_name=script)(job)()
+    except (ValueError, HydraException) as error:
+        raise InputError(f"expected a flag of Hydra's as it takes it: {error}", where=WHERE) from None
+    finally:
+        os.environ.pop(_RAISE)
+        os.environ.update({} if before is None else {_RAISE: before})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -33,8 +34,9 @@ def _write_pt2(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> N
     program = torch.export.export(network, (x,), dynamic_shapes=({**batch, **size},))
     with warnings.catch_warnings():  # of weights that are not on the CPU
         warnings.filterwarnings("ignore", "No complete tensor found in the group")
-        with path.open("wb") as file:
-            torch.export.save(program, file)
+        whole = io.BytesIO()  # torch ends the process where a disk refuses a part
+        torch.export.save(program, whole)
+    path.write_bytes(whole.getbuffer())
 
 
 def _sizes_pt2(image: Image) -> tuple[Image, list[Image]]:

@@ -96,6 +96,8 @@ SYNTAX = [
     ("strategy=darts,gdas", "-m for a sweep"),
     ("--config-dir=missing", "expected a folder of configurations, got 'missing'"),
     ("--resolve", "expected --cfg job beside --resolve"),
+    ("--shell-completion", "expected a flag of Hydra's as it takes it: Expecting one subcommand"),
+    ("--info=nothing", "the command line"),
     ("run=", "expected a folder for the run"),
     ("run=''", "expected a folder for the run"),
     ("resume=", "expected the folder of an earlier run"),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import run_script
+from tests.weather.bad_runs import run_entry
 from tests.weather.commands import COMMANDS, assert_same_folder, files_of, finish
 from tests.weather.faults import (
     ChangesOf,
@@ -198,6 +199,22 @@ def test_a_file_system_that_is_read_only(whole, mount):
     code, said = command_on(place, *run.words[:-1], "run=new")
     assert (code, said) == (1, "error: expected a folder that can be written, got 'new' (in run)\n")
     assert {path: path.read_bytes() for path in files_of(place)} == before
+
+
+@pytest.mark.parametrize("name", ["out.pt2", "out.onnx"])
+def test_an_export_that_may_not_be_so_long(name, runs):
+    before = {path: path.read_bytes() for path in files_of(runs)}
+    said = runs.parent / "said.txt"
+
+    def work() -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+        return run_entry("nas-export", "trained", name)
+
+    assert in_child(work, said) == 1
+    (line,) = said.read_text().splitlines()
+    assert line.startswith("error: expected a place that can be read and written: File too large")
+    assert name in line
+    assert {path: path.read_bytes() for path in files_of(runs)} == before
 
 
 @pytest.fixture
