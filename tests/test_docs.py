@@ -41,6 +41,7 @@ ELSEWHERE = (
     "ddp",
     "--help",
     "ensemble=",
+    "limits.minutes=",
     "study=inherited",
     "study=temperature",
 )

@@ -1,7 +1,7 @@
 """The command that makes a file for other programs of a trained network: ONNX, or torch.export's `.pt2`.
 
 python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batch 8] [--dynamic-size]
-    [--with-normalisation]
+    [--with-normalisation] [--benchmark]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.flags import FlagParser, add_own_parts, command, own_parts, place_to_write
+from nas_lightning.models.benchmark import benchmark
 from nas_lightning.models.exporter import export
 from nas_lightning.models.file import describe, load
 
@@ -28,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--with-normalisation", action="store_true", help="take images with values from 0 to 1, as they are"
     )
+    parser.add_argument(
+        "--benchmark", action="store_true", help="say how long the file takes here, and its memory"
+    )
     add_own_parts(parser)
     options = parser.parse_args(arguments)
     batch = None
@@ -38,7 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own: dict[str, Any] = own_parts(options)
     network = load(options.source, with_normalisation=options.with_normalisation, **own)
     image = describe(options.source).image
-    print(export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size))
+    exported = export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size)
+    print(exported)
+    if options.benchmark:
+        print(benchmark(exported.path, network, image, batch))
 
 
 if __name__ == "__main__":

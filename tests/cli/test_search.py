@@ -411,3 +411,22 @@ def test_control_c_while_a_run_starts_prints_no_traceback(command, monkeypatch):
 
     monkeypatch.setattr("nas_lightning.cli.job.run_job", interrupted)
     assert command("search", *QUICK) == (128 + signal.SIGINT, "", "")
+
+
+def test_a_search_within_limits_of_cost_and_time(command, tmp_path):
+    words = (*TINY_SEARCH, "strategy=darts", "limits.params=5000", "limits.minutes=0.05", "run=here")
+    code, out, err = command("search", *words)
+    assert (code, err) == (0, "")
+    assert "on fake, 3 s, seed 0" in out
+    assert "of 3 s" in out
+    facts = json.loads((tmp_path / "here" / "genotype.json").read_text())
+    assert facts["params"] <= 5000
+    assert {"limits/params_excess", "limits/params_multiplier"} <= {*facts["metrics"]}
+
+
+def test_a_limit_below_the_smallest_network_is_one_line_and_leaves_nothing(command, tmp_path):
+    code, out, err = command("search", *QUICK, "strategy=darts", "limits.params=9", "run=here")
+    assert code == 1
+    assert err.startswith("error: expected at least ")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "here").exists()

@@ -1,5 +1,6 @@
 """Exported files against the network that they are of, run by other programs."""
 
+import re
 import sys
 
 import pytest
@@ -143,6 +144,19 @@ class Restless(nn.Module):
     def forward(self, x):
         self.calls += 1
         return x.mean(dim=(2, 3)) + 1e-3 * self.calls
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_the_command_says_how_long_the_file_takes(tmp_path, capsys, suffix):
+    space, genotype, sizes, network = make("nasbench201")
+    save(network, tmp_path / "model.safetensors", space, genotype, sizes, image=IMAGE, classes="abcd")
+    main([str(tmp_path), str(tmp_path / f"a.{suffix}"), "--benchmark"])
+    *_, said = capsys.readouterr().out.strip().splitlines()
+    match = re.fullmatch(r"([\d.]+) ± [\d.e-]+ ms and ([\d.]+) MB for 1 image at a time", said)
+    assert match, said
+    assert float(match[1]) > 0
+    weights = 4 * sum(value.numel() for value in network.state_dict().values()) / 1e6
+    assert weights < float(match[2]) < weights + 4 * 40 * 3 * 9 * 11 * 4 / 1e6
 
 
 def test_a_file_that_differs_is_not_written(tmp_path, refusal):
