@@ -425,7 +425,7 @@ def test_a_search_within_limits_of_cost_and_time(command, tmp_path):
 
 
 def test_a_limit_below_the_smallest_network_is_one_line_and_leaves_nothing(command, tmp_path):
-    code, out, err = command("search", *QUICK, "strategy=darts", "limits.params=9", "run=here")
+    code, _, err = command("search", *QUICK, "strategy=darts", "limits.params=9", "run=here")
     assert code == 1
     assert err.startswith("error: expected at least ")
     assert err.count("\n") == 1
