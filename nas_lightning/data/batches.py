@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nas_lightning.data.stacking import as_numbers, as_tensor, stack
 from nas_lightning.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
@@ -33,6 +34,7 @@ class Reader:
         inputs: the name or place of the inputs; None: one of `INPUTS`, or the first.
         targets: the name or place of the targets; None: one of `TARGETS`, or the second.
         convert: (what the loader gives) → (inputs, targets), instead of looking for them.
+        names: of the classes, for targets that are such.
 
     >>> read = Reader(inputs="scan", targets="grade")
     >>> read.pair({"scan": [0.5], "grade": 2, "patient": "A"})
@@ -42,13 +44,18 @@ class Reader:
     inputs: str | int | None = None
     targets: str | int | None = None
     convert: Callable[[Any], tuple[Any, Any]] | None = None
+    names: Sequence[str] | None = None
 
     def __call__(self, batch: Any) -> Batch:
         """(b, c, h, w) floats and what the targets are, as tensors."""
         return read_batch(batch, self)
 
     def pair(self, batch: Any) -> tuple[Any, Any]:
-        """The inputs and the targets, as they are."""
+        """The inputs as they are, and the targets, names of classes as their places."""
+        x, y = self._find(batch)
+        return x, as_numbers(y, self.names)
+
+    def _find(self, batch: Any) -> tuple[Any, Any]:
         if self.convert is not None:
             return _check_pair(self.convert(batch))
         named = _entries(batch)
@@ -70,19 +77,23 @@ class Reader:
 
 def read_batch(batch: Any, reader: Reader | None = None) -> Batch:
     """Inputs as 32-bit floats, bytes from 0 to 1, and targets as they are; both tensors."""
-    x, y = (reader or Reader()).pair(batch)
+    reader = reader or Reader()
+    if reader.convert is None and _are_samples(batch):
+        x, y = collate(batch, reader)
+        return as_floats(x), y
+    x, y = reader.pair(batch)
     return as_floats(as_tensor(x, "inputs")), as_tensor(y, "targets")
 
 
-def as_tensor(value: Any, what: str) -> Tensor:
-    """A tensor of what is one, or an array, or numbers."""
-    if isinstance(value, Tensor):
-        return value
-    try:
-        return torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError):
-        where = f"the {what} of {_WHERE}"
-        raise InputError("expected a tensor or an array", got=type(value).__name__, where=where) from None
+def collate(samples: Sequence[Any], reader: Reader) -> Batch:
+    """Samples as one batch: (inputs, targets), pictures as bytes (c, h, w)."""
+    pairs = [reader.pair(sample) for sample in samples]
+    return stack([x for x, _ in pairs], "inputs"), stack([y for _, y in pairs], "targets")
+
+
+def _are_samples(batch: Any) -> bool:
+    """Whether a loader has left its samples as they are, one beside the other."""
+    return isinstance(batch, list) and bool(batch) and all(isinstance(s, (Mapping, tuple)) for s in batch)
 
 
 def as_floats(x: Tensor) -> Tensor:
@@ -102,7 +113,11 @@ def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> No
     """Raise unless these are labelled images (b, c, h, w), of as many channels as `image` has."""
     shape = tuple(x.shape)
     if x.dim() != 4:
-        fix = {2: "", 3: "; unsqueeze(1) makes grey images of (b, h, w), unsqueeze(2) of series (b, c, t)"}
+        fix = {
+            2: "",
+            3: "; unsqueeze(1) makes grey images of (b, h, w), unsqueeze(2) of series (b, c, t)"
+            "; single samples come from an IterableDataset",
+        }
         raise InputError(f"expected images (b, c, h, w){fix.get(x.dim(), '')}", got=shape, where=_WHERE)
     if image is not None and not math.isfinite(float(x.sum())):
         raise InputError("expected finite images", got="one with a number that is not", where=_WHERE)
@@ -113,6 +128,13 @@ def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> No
         raise InputError(
             f"expected images of {image[0]} channels (b, c, h, w){last}", got=shape, where=_WHERE
         )
+
+
+def check_layout(x: Tensor, image: Sequence[int] | None = None) -> None:
+    """Raise for images (b, c, h, w) three pixels wide that nobody has said to be: their channels are last."""
+    if image is None and x.shape[3] in (1, 3, 4) and min(x.shape[1:3]) > 4:
+        expected = "expected images (b, c, h, w); these seem to have their channels last, or are of image=…"
+        raise InputError(expected, got=tuple(x.shape), where=_WHERE)
 
 
 def is_read(batch: Any) -> bool:

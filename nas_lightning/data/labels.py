@@ -106,7 +106,9 @@ def declared_classes(owners: Sequence[Any]) -> int | None:
     if names is not None:
         return len(names)
     at_hand = [labels for labels in map(labels_of, owners) if labels is not None]
-    return max(2, int(at_hand[0].max()) + 1) if at_hand else None
+    if at_hand and not bool(at_hand[0].any()):
+        raise InputError("expected images of at least 2 classes", got="the label 0 alone", where="the data")
+    return int(at_hand[0].max()) + 1 if at_hand else None
 
 
 def class_names_of(*owners: Any) -> tuple[str, ...] | None:

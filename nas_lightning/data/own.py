@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.checks import PositiveInt, checked
-from nas_lightning.data.batches import Batch, Reader, check_images
+from nas_lightning.data.batches import Batch, Reader, check_images, check_layout
 from nas_lightning.data.evaluation import SharedBatches
 from nas_lightning.data.labels import Classes, Targets, class_names_of, declared_classes
 from nas_lightning.data.loaders import EpochLoader
@@ -72,12 +72,12 @@ class OwnData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.task = task
-        read = Reader(inputs, targets, reader)
+        read = Reader(inputs, targets, reader, classes)
         if isinstance(data, pl.LightningDataModule):
             if valid is not None or test is not None or balanced:
                 expected = "expected a data module alone, which has its parts"
                 raise InputError(expected, got=type(data).__name__, where="OwnData")
-            self.source: DataSource = SourceModule(data, read, sides)
+            self.source: DataSource = SourceModule(data, read, sides, owner=self)
         else:
             self.source = SourceParts(
                 data, valid, test, reader=read, sides=sides, batch_size=batch_size, balanced=balanced
@@ -148,6 +148,7 @@ class OwnData(pl.LightningDataModule):
             stream = Stream(feed.loader, feed.read, self.seed, self.name)
             x, y = next(stream.once())
             check_images(x, y)
+            check_layout(x, self._image)
             self._first = x, self.meaning.targets(y)
         return self._first
 

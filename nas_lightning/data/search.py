@@ -149,10 +149,12 @@ class SearchData(pl.LightningDataModule):
     # Lightning's hooks
 
     def prepare_data(self) -> None:
+        self.data.trainer = self.trainer
         self.data.prepare_data()
 
     def setup(self, stage: str | None = None) -> None:
         """Read the training images and split them; the test images stay where they are."""
+        self.data.trainer = self.trainer
         _ = self.sides
 
     def train_dataloader(self) -> EpochLoader[dict[str, Batch]]:

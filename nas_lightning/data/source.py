@@ -6,7 +6,8 @@ Nothing is asked of a data module but what Lightning promises.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -78,10 +79,13 @@ class SourceModule(DataSource):
         module: as its user wrote it.
         reader: how its batches are read.
         sides: what its two sides are called, where its training loader has both.
+        owner: the data module that stands for it before Lightning, and is told of the trainer.
     """
 
-    def __init__(self, module: pl.LightningDataModule, reader: Reader, sides: Sequence[str]) -> None:
-        self.module, self.reader, self.sides = module, reader, sides
+    def __init__(
+        self, module: pl.LightningDataModule, reader: Reader, sides: Sequence[str], owner: Any = None
+    ) -> None:
+        self.module, self.reader, self.sides, self.owner = module, reader, sides, owner
         self._ready: set[str] = set()
         self._parts: dict[str, Any] = {}
 
@@ -103,13 +107,28 @@ class SourceModule(DataSource):
 
     def prepare(self) -> None:
         if "prepared" not in self._ready:
+            with self._with_trainer():
+                self.module.prepare_data()
             self._ready.add("prepared")
-            self.module.prepare_data()
 
     def setup(self, stage: str) -> None:
         if stage not in self._ready:
+            with self._with_trainer():
+                self.module.setup(stage)
             self._ready.add(stage)
-            self.module.setup(stage)
+
+    @contextmanager
+    def _with_trainer(self) -> Iterator[None]:
+        """The data module knows the trainer, as it would of Lightning; said where there is none yet."""
+        if self.owner is not None and self.owner.trainer is not None:
+            self.module.trainer = self.owner.trainer
+        try:
+            yield
+        except AttributeError as error:
+            if self.module.trainer is not None or "NoneType" not in str(error):
+                raise
+            expected = "expected a data module that needs no trainer, or image=… and num_classes=… before it"
+            raise InputError(expected, got=str(error), where=type(self.module).__name__) from error
 
     def _sides(self) -> dict[str, Any]:
         if "train" not in self._parts:
@@ -125,7 +144,8 @@ class SourceModule(DataSource):
         self.prepare()
         self.setup("test" if part == "test" else "fit")
         try:
-            loader = getattr(self.module, f"{part}_dataloader")()
+            with self._with_trainer():
+                loader = getattr(self.module, f"{part}_dataloader")()
         except MisconfigurationException:  # Lightning's own hook, which nobody has written
             return None
         if part == "train" or not isinstance(loader, (list, tuple)) or not loader:

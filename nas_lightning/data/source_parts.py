@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,11 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from nas_lightning.data.batches import Batch, Reader, as_tensor
+from nas_lightning.data.batches import Reader, collate
 from nas_lightning.data.labels import labels_of
 from nas_lightning.data.order import SEARCH_SPLIT, stratified_split
 from nas_lightning.data.source import DataSource, Feed, sides_of
+from nas_lightning.data.stacking import is_picture
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator
 
@@ -51,9 +54,10 @@ class SourceParts(DataSource):
         batch_size: int | None = None,
         balanced: bool = False,
     ) -> None:
+        check_form(train)
         found, self.shortest = sides_of(train, sides)
         self.parts = {"valid": valid, "test": test, **found}
-        self.parts = {name: as_dataset(part) for name, part in self.parts.items()}
+        self.parts = {name: as_samples(as_dataset(part), reader) for name, part in self.parts.items()}
         self.reader, self.balanced = reader, balanced
         is_set = is_dataset(self.parts["train"])
         self.batch_size = (batch_size or BATCH_SIZE) if is_set else None
@@ -91,11 +95,11 @@ class SourceParts(DataSource):
 
     def _load(self, dataset: Any, part: str) -> Feed:
         assert self.batch_size is not None, "a data set has one"
-        collate, train = Collate(self.reader), part != "test"
+        join, train = partial(collate, reader=self.reader), part != "test"
         if isinstance(dataset, IterableDataset):
             batched = _is_batched(dataset, self.reader)
             size = None if batched else self.batch_size
-            loader = DataLoader(dataset, batch_size=size, collate_fn=None if batched else collate)
+            loader = DataLoader(dataset, batch_size=size, collate_fn=None if batched else join)
             return Feed(loader, self.reader if batched else Reader())
         sampler = _balanced_sampler(dataset) if self.balanced and part == "train" else None
         full = train and len(dataset) >= self.batch_size
@@ -106,25 +110,53 @@ class SourceParts(DataSource):
                 shuffle=train and sampler is None,
                 sampler=sampler,
                 drop_last=full,
-                collate_fn=collate,
+                collate_fn=join,
             ),
             Reader(),
         )
 
 
-class Collate:
-    """Samples as one batch: (inputs, targets), pictures as bytes (c, h, w).
+class SampleList(Dataset[Any]):
+    """Samples in a list as a data set.
 
     Args:
-        reader: how a sample is read.
+        samples: each an image with its label, in whatever form.
     """
 
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
+    def __init__(self, samples: Sequence[Any]) -> None:
+        self.samples = samples
 
-    def __call__(self, samples: Sequence[Any]) -> Batch:
-        pairs = [self.reader.pair(sample) for sample in samples]
-        return _stack([x for x, _ in pairs], "inputs"), _stack([y for _, y in pairs], "targets")
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]
+
+
+def check_form(data: Any) -> None:
+    """Raise for what holds no images."""
+    if data is None:
+        raise InputError("expected a data module, loaders, data sets or arrays", got="none", where="the data")
+    if isinstance(data, (str, Path)):
+        expected = "expected images and labels, which ImageFolder(root) has of a folder"
+        raise InputError(expected, got=data, where="the data")
+    if hasattr(data, "columns") and not isinstance(data, Dataset):
+        expected = "expected a data set that opens the images of a table, a torch.utils.data.Dataset"
+        raise InputError(expected, got=type(data).__name__, where="the data")
+
+
+def as_samples(data: Any, reader: Reader) -> Any:
+    """A list of samples, and of no batches, as a data set; the rest is as it was."""
+    listed = isinstance(data, (list, tuple)) and len(data) > 0 and _is_sample(data[0], reader)
+    return SampleList(data) if listed else data
+
+
+def _is_sample(entry: Any, reader: Reader) -> bool:
+    try:
+        x, _ = reader.pair(entry)
+    except InputError:
+        return False
+    return is_picture(x) or getattr(x, "ndim", 0) == 3
 
 
 def is_dataset(data: Any) -> bool:
@@ -161,20 +193,3 @@ def _is_batched(dataset: Any, reader: Reader) -> bool:
     """Whether a stream's entries are batches already."""
     x, _ = reader.pair(next(iter(dataset)))
     return getattr(x, "ndim", 0) == 4
-
-
-def _stack(values: Sequence[Any], what: str) -> Tensor:
-    tensors = [_picture(value) if hasattr(value, "getbands") else as_tensor(value, what) for value in values]
-    shapes = {tuple(tensor.shape) for tensor in tensors}
-    if len(shapes) > 1:
-        got = " and ".join(map(str, sorted(shapes)[:2]))
-        raise InputError(
-            f"expected {what} of one shape: resize them", got=got, where="the samples of a batch"
-        )
-    return torch.stack(tensors)
-
-
-def _picture(image: Any) -> Tensor:
-    """A PIL image as bytes, or whatever its pixels are: (c, h, w)."""
-    pixels = torch.from_numpy(np.array(image))
-    return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)
