@@ -27,6 +27,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.signatures import FullDocstring, FullSignature, check_options
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.training.precision import widen
 
 PRECISIONS = ("bf16-mixed", "32-true", "64-true")
 _STAMP = "nas_lightning"  # our entry in a checkpoint
@@ -100,6 +101,7 @@ class Strategy(pl.LightningModule, ABC):
         checkpoint[_STAMP] = {**self._identity(), "generator": self.generator.get_state()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        widen(self)
         stamp = checkpoint.get(_STAMP)
         if stamp is None:
             raise InputError("expected a checkpoint of a search", got="one without a search's stamp")

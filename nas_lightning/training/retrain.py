@@ -45,6 +45,7 @@ from nas_lightning.training.optim import (
     parameter_groups,
     scale_lr,
 )
+from nas_lightning.training.precision import widen
 
 
 class Retrain(pl.LightningModule):
@@ -175,6 +176,9 @@ class Retrain(pl.LightningModule):
         total, images = evaluation_total(self.task, logits, y)
         scores.update(total, logits, y, images)
         return logits
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        widen(self)
 
     # A restart after some batches of an epoch, or after all, does not call `on_train_epoch_start`.
 
