@@ -51,9 +51,8 @@ def uses_of_model(command: Command, run: Path, own: Own = NONE_OWN) -> dict[str,
     """What is done with a trained network."""
     path = short_path(run)
     start = [*_program("train", command), f"init={hydra_value(path)}", "retrain=finetune"]
-    task = command.settings(*_TASK)
-    further = [*start, *_permissions(own), *task]
-    images = "dataset=…" if task else "dataset=image_folder dataset.root=…"  # folders have classes
+    further = [*start, *_permissions(own), *command.settings(*_TASK)]
+    images = "dataset=…" if _has_another_task(command) else "dataset=image_folder dataset.root=…"
     flags = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
     parts = [*_folders(command), *flags]
     export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *parts]
@@ -73,7 +72,8 @@ def uses_of_ensemble(
     path = short_path(run)
     load = f"ensemble = Ensemble.load({_arguments(command, path, own)})"
     attack = [*_program("analyze", command), "study=defence", f"study.ensemble={hydra_value(path)}"]
-    more = {"Attack it": shlex.join([*attack, *images])} if members > 1 else {}
+    attacked = members > 1 and not _has_another_task(command)
+    more = {"Attack it": shlex.join([*attack, *images])} if attacked else {}
     return {"Use it in Python": f"from nas_lightning.ensembles import Ensemble; {load}", **more}
 
 
@@ -107,6 +107,11 @@ def hydra_value(value: Any) -> str:
         return json.dumps(value)
     text = str(value)
     return quote(text) if isinstance(value, str) and set(text) - _PLAIN else text
+
+
+def _has_another_task(command: Command) -> bool:
+    """Whether what was typed is of no classes, which folders have and attacks want."""
+    return any(word != "task=multi_class" for word in command.settings("task="))
 
 
 def _permissions(own: Own) -> list[str]:

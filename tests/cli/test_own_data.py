@@ -82,6 +82,7 @@ def test_a_task_is_followed_from_search_to_report(command, tmp_path):
     outcome = command("train", *train, "ensemble=deep", "ensemble.count=2", "run=together")
     assert outcome.code == 0, outcome.err
     assert {"test_iou", "test_accuracy", "test_loss"} == set(metrics_of(tmp_path / "together"))
+    assert "Attack it" not in outcome.out  # which wants classes
     assert "iou" in (tmp_path / "together" / "report.html").read_text(encoding="utf-8")
     outcome = command(
         "train",

@@ -228,18 +228,9 @@ def test_numbers_of_two_bytes(dtype, most):
 
 TORCHVISION = {
     **dict.fromkeys(("mobilenet_v2", "mobilenet_v3_small", "mnasnet0_5", "efficientnet_b0"), 32),
-    **dict.fromkeys(("swin_t", "swin_v2_t", "convnext_tiny", "regnet_y_400mf", "resnext50_32x4d"), 32),
-    **dict.fromkeys(("shufflenet_v2_x0_5", "densenet121", "vgg11_bn"), 32),
-    **{
-        "squeezenet1_1": 64,
-        "googlenet": 64,
-        "inception_v3": 96,
-        "alexnet": 64,
-        "vit_b_32": 64,
-        "maxvit_t": 64,
-    },
+    **dict.fromkeys(("swin_t", "convnext_tiny", "regnet_y_400mf", "shufflenet_v2_x0_5", "densenet121"), 32),
+    **{"squeezenet1_1": 64, "googlenet": 64},
 }
-SIZED = {"vit_b_32": {"image_size": 64}, "maxvit_t": {"input_size": (64, 64)}}
 
 
 @functools.cache
@@ -250,16 +241,12 @@ def families() -> set[str]:
 
 
 TIMM = {
+    **dict.fromkeys(("test_byobnet", "test_coatnet", "test_convnext2", "test_efficientnet_evos"), 160),
     **dict.fromkeys(
-        ("test_efficientnet", "test_nfnet", "test_convnext", "test_byobnet", "res2net50_26w_4s"), 64
+        ("test_efficientnet_gn", "test_mambaout", "test_maxvit", "test_nfnet", "test_resnet"), 160
     ),
-    **dict.fromkeys(("skresnet18", "vovnet39a", "dla34", "lcnet_050", "rexnet_100", "eca_nfnet_l0"), 64),
-    **dict.fromkeys(
-        ("cspresnet50", "resnest14d", "selecsls42", "gernet_s", "fastvit_t8", "convmixer_768_32"), 64
-    ),
-    **dict.fromkeys(("mambaout_femto", "starnet_s1", "hgnet_tiny", "focalnet_tiny_srf", "davit_tiny"), 64),
-    **dict.fromkeys(("test_vit",), 160),
-    **dict.fromkeys(("levit_128s", "pit_ti_224", "coat_lite_tiny", "tiny_vit_5m_224", "cait_xxs24_224"), 224),
+    **dict.fromkeys(("test_vit", "test_vit3", "test_vit_relpos"), 160),
+    **dict.fromkeys(("gernet_s", "rexnet_100", "lcnet_050"), 32),
 }
 
 
@@ -277,9 +264,19 @@ def in_double(network: nn.Module, side: int) -> None:
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_families_of_torchvision(name):
     models = pytest.importorskip("torchvision.models")
-    quick = {"init_weights": False} if name in ("googlenet", "inception_v3") else SIZED.get(name, {})
+    quick = {"init_weights": False} if name == "googlenet" else {}
     torch.manual_seed(0)
     in_double(models.get_model(name, num_classes=CLASSES, **quick), TORCHVISION[name])
+
+
+def test_small_transformers_of_torchvision():
+    models = pytest.importorskip("torchvision.models")
+    torch.manual_seed(0)
+    in_double(models.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=CLASSES), 32)
+    sizes = {"stem_channels": 8, "partition_size": 2, "block_channels": [8, 16], "block_layers": [1, 1]}
+    in_double(
+        models.MaxVit((32, 32), head_dim=4, stochastic_depth_prob=0.1, num_classes=CLASSES, **sizes), 32
+    )
 
 
 @pytest.mark.slow
