@@ -27,6 +27,7 @@ from nas_lightning.jobs.parts import Parts
 from nas_lightning.measure.fitting import quiet_trainer
 from nas_lightning.runs.repetitions import mean_with_deviation
 from nas_lightning.spaces import NasBench201
+from nas_lightning.spaces.nasbench201 import EDGES
 
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
 EPOCHS = {  # of the papers and of NAS-Bench-201's own runs; --scale makes them short in the same proportions
@@ -151,14 +152,15 @@ def read_results(path: Path) -> dict[tuple[str, int], dict]:
 
 
 def report(results: list[dict], options: argparse.Namespace) -> None:
-    print("\n| strategy | " + " | ".join(DATASETS) + " | skips | seconds |")
-    print("|---|" + "---|" * (len(DATASETS) + 2))
+    print("\n| strategy | " + " | ".join(DATASETS) + " | skips | no weights | seconds |")
+    print("|---|" + "---|" * (len(DATASETS) + 3))
     for name in options.strategies:
         runs = [result for result in results if result["strategy"] == name]
         cells = [mean_with_deviation([run["accuracy"][dataset] for run in runs], 2) for dataset in DATASETS]
         skips = statistics.mean(run["arch"].count("skip_connect") for run in runs)
+        idle = statistics.mean(len(EDGES) - run["arch"].count("conv") for run in runs)
         seconds = statistics.mean(run["seconds"] for run in runs)
-        print(f"| {name} | {' | '.join(cells)} | {skips:.1f} of 6 | {seconds:.0f} |")
+        print(f"| {name} | {' | '.join(cells)} | {skips:.1f} | {idle:.1f} | {seconds:.0f} |")
     if "pr_darts" in options.strategies:
         mean = statistics.mean(r["accuracy"]["cifar10"] for r in results if r["strategy"] == "pr_darts")
         print(f"\nPR-DARTS, mean CIFAR-10 test accuracy of its cells: {mean:.2f} (target ≥ 93.5)")
