@@ -4,9 +4,10 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import EarlyStopping, LearningRateFinder, StochasticWeightAveraging, Timer
+from pytorch_lightning.tuner import Tuner
 from torch import nn
 
-from nas_lightning.data import Fake, SearchData
+from nas_lightning.data import Fake, OwnData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts, Gdas
@@ -150,6 +151,20 @@ def test_a_training_finds_a_rate(tmp_path, monkeypatch):
     trainer(finder, max_epochs=1).fit(module, Fake(**{**DATA, "train_size": 256}))
     assert finder.optimal_lr.suggestion() == module.hparams["lr"]
     assert module.hparams["lr"] != 0.023
+
+
+@pytest.mark.parametrize("kind", ["search", "training"])
+def test_a_tuner_finds_a_batch_size(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images = torch.rand(64, 1, 8, 8), torch.arange(64) % 4
+    data = (SearchData if kind == "search" else OwnData)(images, batch_size=3)
+    module = strategy() if kind == "search" else retrain()
+    found = Tuner(trainer(max_epochs=1)).scale_batch_size(
+        module, datamodule=data, max_trials=2, steps_per_trial=1
+    )
+    assert found == data.batch_size == 4
+    batch = next(iter(data.train_dataloader()))
+    assert len(batch["train"][1] if kind == "search" else batch[1]) == 4
 
 
 def test_a_training_clips_once(refusal):
