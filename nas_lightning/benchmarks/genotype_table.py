@@ -80,7 +80,9 @@ class GenotypeTable(TabularBenchmark):
         """Of the table's own, shuffled."""
         names = list(self.table[self.dataset])
         if count > len(names):
-            raise InputError(f"expected at most the table's {len(names)} architectures", got=count)
+            raise InputError(
+                f"expected at most the table's {len(names)} architectures", got=count, where=self.path
+            )
         order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).tolist()
         return [self.architecture(names[index]) for index in order[:count]]
 
@@ -140,10 +142,9 @@ def _notations(columns: Columns, path: Path) -> Sequence[str | Mapping[str, Any]
 
 
 def _values(columns: Columns, path: Path) -> list[str]:
-    """The columns that are values: whose first entry is a number."""
-    found = [
-        name for name in columns if name not in (*_NAMES, *_MODULE, SECONDS) and is_number(columns[name][0])
-    ]
+    """The columns that are values: that have a number."""
+    others = [name for name in columns if name not in (*_NAMES, *_MODULE, SECONDS)]
+    found = [name for name in others if any(map(is_number, columns[name]))]
     if not found:
         raise InputError("expected a column of numbers", got=", ".join(columns), where=path)
     return found

@@ -12,7 +12,6 @@ from math import isnan
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from torch import nn
 
 from nas_lightning.benchmarks.base import TabularBenchmark
@@ -21,12 +20,13 @@ from nas_lightning.data import SearchData
 from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes.initialise import Scheme
-from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
+from nas_lightning.objectives.log_ranks import COMBINED
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_names
+from nas_lightning.studies.ranked_sets import scores_of
 from nas_lightning.studies.reliability import second_scores, seconds_of, top_mean
 from nas_lightning.studies.scenarios import TradeOffObjective
 from nas_lightning.studies.statistics import Statistic, Values, estimate, kendall, pearson, spearman
@@ -135,11 +135,7 @@ class Correlation(Study):
         """The ranking that the suite offers by default, where its metrics are among those computed."""
         if any(self.metrics.get(name) != metric for name, metric in COMBINED.items()):
             return {}
-        rows = [
-            dict(zip(COMBINED, row, strict=True))
-            for row in zip(*(values[name].tolist() for name in COMBINED), strict=True)
-        ]
-        return {"combined": np.array(log_ranks(rows))}
+        return {"combined": scores_of(values, COMBINED)}
 
     def _alone(
         self, scores: Mapping[str, Values], accuracies: Mapping[str, Values], target: str, what: str

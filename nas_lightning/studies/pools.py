@@ -41,8 +41,19 @@ def draw_genotypes(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:
 
 
 def accuracies_of(benchmark: TabularBenchmark, genotypes: Sequence[Genotype]) -> dict[str, Values]:
-    """{data set: (n,)}, of a table of one's own every column; raises for what the table has not."""
-    return {name: np.array([benchmark.column(name, g) for g in genotypes]) for name in benchmark.datasets}
+    """{data set: (n,)}, of a table of one's own every column; raises for what the table has not.
+
+    And where all are worth the same, before anything is scored.
+    """
+    accuracies = {
+        name: np.array([benchmark.column(name, genotype) for genotype in genotypes])
+        for name in benchmark.datasets
+    }
+    main = accuracies[benchmark.dataset]
+    if main.min() == main.max():
+        got = f"{main[0]:g} of all {len(main)}"
+        raise InputError(f"expected architectures that differ in {benchmark.dataset}", got=got, where="study")
+    return accuracies
 
 
 @dataclass(frozen=True)

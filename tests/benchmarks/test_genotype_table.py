@@ -96,6 +96,24 @@ def test_a_wrong_file_is_one_line(rows, tmp_path, header, changed, message):
         GenotypeTable(write(tmp_path / "t.csv", lines, header), NasBench201())
 
 
+def test_what_spreadsheets_write_is_read(rows, tmp_path):
+    path, space = tmp_path / "t.csv", NasBench201()
+    text = "".join(f"{','.join(map(str, line))}\r\n" for line in [("arch", "v", "w"), *rows(space)])
+    path.write_bytes(text.encode("utf-8-sig") + b"\r\n\r\n")
+    assert GenotypeTable(path, space).datasets == ("v", "w")
+    path.write_text(text.replace(",", ";"), encoding="utf-8")
+    with pytest.raises(InputError, match="expected commas between the columns, got 'arch;v;w'"):
+        GenotypeTable(path, space)
+
+
+def test_a_column_that_begins_without_a_number_is_not_passed_over(rows, tmp_path):
+    lines = rows(NasBench201())
+    lines[0][1] = "nan"
+    path = write(tmp_path / "t.csv", lines, ("arch", "v", "w"))
+    with pytest.raises(InputError, match=r"expected a number in v, got 'nan' \(in .*row 1\)"):
+        GenotypeTable(path, NasBench201())
+
+
 def test_other_mistakes(rows, tmp_path):
     lines = rows(NasBench201())
     path = write(tmp_path / "t.csv", lines, ("arch", "cifar10_valid", "test"))

@@ -13,9 +13,11 @@ from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 from scipy import stats
 
+from nas_lightning.benchmarks.genotype_table import GenotypeTable
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
 from nas_lightning.benchmarks.tables import read
 from nas_lightning.data import Digits, Fake, SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Snip, score
 from nas_lightning.metrics.pool import scoring as pools
 from nas_lightning.objectives.log_ranks import COMBINED
@@ -293,6 +295,15 @@ def test_the_real_table(shared_data):
     found = accuracies_of(benchmark, genotypes)
     assert found["cifar100"].tolist() == [benchmark.column("cifar100", genotype) for genotype in genotypes]
     assert (found["cifar10"] > found["imagenet16-120"]).all()
+
+
+def test_a_table_of_equals_is_refused_before_anything_is_scored(tmp_path, generator):
+    space = NasBench201()
+    genotypes = [space.sample(generator) for _ in range(5)]
+    with (tmp_path / "cells.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["arch", "v", "w"], *([space.notation(g), 80, 1] for g in genotypes)])
+    with pytest.raises(InputError, match="architectures that differ in v, got '80 of all 5'"):
+        accuracies_of(GenotypeTable(tmp_path / "cells.csv", space), genotypes)
 
 
 @pytest.mark.parametrize("space", ["darts", "nasbench101", "nasbench1shot1_s1"])

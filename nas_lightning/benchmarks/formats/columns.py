@@ -34,11 +34,13 @@ def read_settings(path: Path) -> dict[str, str]:
 
 def read_csv(path: Path) -> Columns:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets begin it with a mark
             lines = dropwhile(lambda line: line.startswith(SETTING), file)
-            header, *rows = list(csv.reader(lines)) or [[]]
+            header, *rows = [row for row in csv.reader(lines) if row] or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"expected a CSV file: {error}", where=path) from None
+    if len(header) == 1 and {";", "\t"} & set(header[0]):
+        raise InputError("expected commas between the columns", got=header[0], where=path)
     if len(set(header)) != len(header):
         raise InputError("expected distinct columns", got=", ".join(header), where=path)
     for number, row in enumerate(rows, 1):
