@@ -63,8 +63,9 @@ def run_command(script: str, argv: Sequence[str], job: Job) -> None:
         _run(script, folders, arguments, flags, job)
 
 
-def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: list[str], job: Job) -> None:
-    sweep = arguments.multirun
+def _run(script: str, own: tuple[Path, ...], arguments: Namespace, typed_flags: list[str], job: Job) -> None:
+    folders, flags = own, [*typed_flags]
+    sweep = _is_sweep(arguments)
     typed = [expand_shorthand(script, word, sweep) for word in arguments.overrides]
     old, words = None, typed
     if CHILD not in typed:  # the first process has looked at them
@@ -89,20 +90,32 @@ def _run(script: str, folders: tuple[Path, ...], arguments: Namespace, flags: li
             composer.show(config, arguments)
             return
         sys.argv[1:] = [*flags, *words]  # what Lightning starts other processes with
-        if config.hydra.mode == RunMode.MULTIRUN:
+        if sweep:
             with sweep_folder(config, command):
                 composer.run(config, job, sweep=True)
             return
-        if old is not None:
-            check_same_run(old.record, config, composer)
-        elif CHILD not in words:
-            _reserve_folder(config, command)
-        try:
-            composer.run(config, job, sweep=False)
-        except InputError:  # of what is Hydra's, before there was a job
-            if old is None and CHILD not in words:
-                RunFolder(OmegaConf.select(config, folder_key(sweep=False))).withdraw()
-            raise
+        if config.hydra.mode != RunMode.MULTIRUN:
+            if old is not None:
+                check_same_run(old.record, config, composer)
+            elif CHILD not in words:
+                _reserve_folder(config, command)
+            try:
+                composer.run(config, job, sweep=False)
+            except InputError:  # of what is Hydra's, before there was a job
+                if old is None and CHILD not in words:
+                    RunFolder(OmegaConf.select(config, folder_key(sweep=False))).withdraw()
+                raise
+            return
+    arguments.multirun = True  # one of the configurations says so
+    _run(script, own, arguments, typed_flags, job)
+
+
+def _is_sweep(arguments: Namespace) -> bool:
+    """Whether a sweep was typed: -m, or the mode as Hydra's setting."""
+    modes = [word.split("=")[1] for word in arguments.overrides if word.lstrip("+").startswith("hydra.mode=")]
+    if arguments.multirun and modes and modes[-1] != RunMode.MULTIRUN.name:
+        raise InputError("expected hydra.mode=MULTIRUN beside -m", got=modes[-1], where="hydra.mode")
+    return arguments.multirun or modes[-1:] == [RunMode.MULTIRUN.name]
 
 
 def _check_noted(words: Sequence[str]) -> None:

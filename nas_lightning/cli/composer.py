@@ -48,6 +48,10 @@ class HandingLoader(ConfigLoaderImpl):
         self._ready[key] = copy.deepcopy(config)
         return config
 
+    def get_group_options(self, *args: Any, **options: Any) -> list[str]:
+        """Those that one chooses from; a name with _ in front is a part of others."""
+        return [name for name in super().get_group_options(*args, **options) if not name.startswith("_")]
+
     def hand_over(self, config_name: str, overrides: Sequence[str], config: DictConfig) -> None:
         """Give this configuration to the next who asks for one of these words."""
         self._ready[config_name, tuple(overrides)] = config
@@ -74,8 +78,8 @@ class Composer:
         for folder in reversed(folders):
             path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
         self.script, self.folders = script, tuple(folders)
-        self._loader = HandingLoader(path)
-        self._hydra = Hydra(task_name=script, config_loader=self._loader)
+        self.loader = HandingLoader(path)
+        self._hydra = Hydra(task_name=script, config_loader=self.loader)
 
     def __enter__(self) -> Composer:
         GlobalHydra.instance().clear()
@@ -88,12 +92,12 @@ class Composer:
     def compose(self, words: Sequence[str], *, sweep: bool = False) -> DictConfig:
         """The configuration with the part that is Hydra's own, as of one run or as of a whole sweep."""
         mode = RunMode.MULTIRUN if sweep else RunMode.RUN
-        return self._loader.load_configuration(self.script, list(words), mode)
+        return self.loader.load_configuration(self.script, list(words), mode)
 
     def run(self, config: DictConfig, job: Callable[[DictConfig], Any], *, sweep: bool) -> None:
         """Let Hydra run a composed configuration: one job, or those of its sweeper by its launcher."""
         words = words_of(config)
-        self._loader.hand_over(self.script, words, config)
+        self.loader.hand_over(self.script, words, config)
         start, begun = self._hydra.multirun if sweep else self._hydra.run, False
 
         def begin(cfg: DictConfig) -> Any:
@@ -115,7 +119,7 @@ class Composer:
     def show(self, config: DictConfig, arguments: Namespace) -> None:
         """Print the configuration, as `--cfg` asks for it."""
         words = words_of(config)
-        self._loader.hand_over(self.script, words, config)
+        self.loader.hand_over(self.script, words, config)
         kind, package, resolve = arguments.cfg, arguments.package, arguments.resolve
         run_and_report(lambda: self._hydra.show_cfg(self.script, words, kind, package, resolve))
 

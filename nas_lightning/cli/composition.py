@@ -18,9 +18,11 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from nas_lightning.cli.composer import Composer
+from nas_lightning.cli.plugins import check_plugin
 from nas_lightning.cli.shape import check_shape
+from nas_lightning.cli.swept_values import check_drawn, swept_values
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.options import description, groups, option_file, top_names
+from nas_lightning.options import groups, option_file, top_names
 from nas_lightning.runs.command import Command
 
 WHERE = "the command line"
@@ -35,28 +37,34 @@ def check_command(command: Command, composer: Composer) -> DictConfig:
 
     A sweep is composed as a whole, and each combination of its groups to see that its jobs can be.
     """
-    overrides = parse(command.words)
+    overrides = parse(command.words, composer)
     for override in overrides:
-        if override.is_sweep_override() and not command.sweep:
-            raise InputError("expected one value, or -m for a sweep", got=override.input_line, where=WHERE)
         _check_group(override, command.folders)
-    if not command.sweep:
-        config = compose_checked(composer, command.words)
-        if config.hydra.mode != RunMode.MULTIRUN:  # which a configuration may choose, too
-            return config
-    for combination in islice(_combinations(overrides, command.folders), MOST_COMBINATIONS):
+    swept = [override for override in overrides if override.is_sweep_override()]
+    combinations = islice(_combinations(overrides, command.folders), MOST_COMBINATIONS)
+    for combination in combinations:
         chosen = [a for a, b in zip(combination, command.words, strict=True) if a != b]
-        compose_checked(composer, combination, " with ".join([WHERE, *chosen]))
-    return composer.compose([*command.words, "hydra.mode=MULTIRUN"], sweep=True)
+        config = compose_checked(composer, combination, " with ".join([WHERE, *chosen]))
+        if config.hydra.mode != RunMode.MULTIRUN and not command.sweep:  # it may choose a sweep, too
+            if swept:
+                got = swept[0].input_line
+                raise InputError("expected one value, or -m for a sweep", got=got, where=WHERE)
+            return config
+        check_drawn(swept, config.hydra.sweeper)
+    try:
+        return composer.compose([*command.words, "hydra.mode=MULTIRUN"], sweep=True)
+    except FAILURES as error:  # such as to sweep what is Hydra's own
+        raise InputError(f"expected a sweep that fits together: {_first_line(error)}", where=WHERE) from None
 
 
-def parse(lines: Sequence[str]) -> list[Override]:
-    """The overrides as Hydra understands them."""
+def parse(lines: Sequence[str], composer: Composer | None = None) -> list[Override]:
+    """The overrides as Hydra understands them; with a composer those of glob(…) know the options."""
     nameless = [line for line in lines if line.startswith("=")]
     if nameless:
         raise InputError("expected settings as key=value", got=nameless[0], where=WHERE)
     try:
-        return OverridesParser.create().parse_overrides(list(lines))
+        loader = None if composer is None else composer.loader
+        return OverridesParser.create(loader).parse_overrides(list(lines))
     except HydraException as error:
         raise InputError(f"expected settings as key=value: {_first_line(error)}", where=WHERE) from None
 
@@ -66,10 +74,10 @@ def compose_checked(composer: Composer, words: Sequence[str], where: str = WHERE
     try:
         config = composer.compose(words)
     except FAILURES as error:
+        check_plugin(str(error), composer.loader)
         _blame_group(composer, words)
         _blame_part(composer, words)
         _blame_key(composer, words, where)
-        _blame_launcher(words, composer.folders, str(error))
         raise InputError(f"expected settings that fit together: {_first_line(error)}", where=where) from None
     if any(_is_new(word, composer.script) for word in words):
         _blame_key(composer, words, where)
@@ -91,7 +99,7 @@ def _combinations(overrides: Sequence[Override], folders: Sequence[Path]) -> Ite
             options.append([override.input_line or ""])
             continue
         key = override.get_key_element()
-        values = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        values = [f"{key}={value}" for value in swept_values(override)]
         options.append(values if _group(override) in options_of else values[:1])
     yield from product(*options)
 
@@ -101,6 +109,11 @@ def _combinations(overrides: Sequence[Override], folders: Sequence[Path]) -> Ite
 
 def _group(override: Override) -> str:
     return str(override.key_or_group).lstrip("+~/")
+
+
+def _is_of_hydra(override: Override) -> bool:
+    """Whether it chooses an option of Hydra's or of a plugin's, such as hydra/launcher=joblib."""
+    return _group(override).startswith("hydra/")
 
 
 def _check_group(override: Override, folders: Sequence[Path]) -> None:
@@ -119,7 +132,7 @@ def _check_group(override: Override, folders: Sequence[Path]) -> None:
 
 def _choices(override: Override) -> Iterable[str]:
     if override.is_sweep_override():
-        return [str(choice) for choice in override.sweep_string_iterator()]
+        return swept_values(override)
     value = override.value()
     values = value if isinstance(value, list) else [value]  # callbacks=[search,ntk]
     return ["null" if value is None else str(value) for value in values]
@@ -157,7 +170,7 @@ def _blame_key(composer: Composer, lines: Sequence[str], where: str) -> None:
     """Raise for the first setting that does not exist once the groups are chosen."""
     options_of = groups(composer.folders)
     overrides = parse(lines)
-    choosing = [str(o.input_line) for o in overrides if _group(o) in options_of]
+    choosing = [str(o.input_line) for o in overrides if _group(o) in options_of or _is_of_hydra(o)]
     try:
         config = composer.compose(choosing)
     except FAILURES:
@@ -165,7 +178,11 @@ def _blame_key(composer: Composer, lines: Sequence[str], where: str) -> None:
     for override in overrides:
         key = str(override.key_or_group)
         added = override.is_add() or override.is_force_add()
-        if _group(override) in options_of or (added and key.split(".")[0] in config):
+        if (
+            _group(override) in options_of
+            or (added and key.split(".")[0] in config)
+            or _is_of_hydra(override)
+        ):
             continue
         if not _exists(config, key):
             hint = _owners(config, key, composer.folders) or _suggestion(config, key)
@@ -213,15 +230,6 @@ def _names(config: DictConfig, prefix: str = "") -> Iterator[str]:
         yield f"{prefix}{key}"
         if isinstance(value, DictConfig) and not value._is_none() and not value._is_interpolation():
             yield from _names(value, f"{prefix}{key}.")
-
-
-def _blame_launcher(lines: Sequence[str], folders: Sequence[Path], message: str) -> None:
-    """Raise where what a launcher runs on is not installed."""
-    for override in parse(lines):
-        if _group(override) == "launcher" and "hydra/launcher" in message:
-            choice = _choices(override)
-            file = option_file("launcher", next(iter(choice)), folders)
-            raise InputError(f"expected what this launcher needs: {description(file)}", where=file.name)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,11 +1,12 @@
 """The words of a command line: flags, shorthands and settings.
 
-Four things are shorthands, which become what Hydra understands:
+Five things are shorthands, which become what Hydra understands:
 
     run=DIR          the folder that the run is written to
     resume=DIR       what was typed for the run in that folder, and that folder again
     network.KEY=…    the sizes of a network, which are known only when its space is
     trainer.KEY=…    any of the trainer's arguments, whether or not the configuration mentions it
+    hydra.sweeper.params.KEY=…    what a sweep varies, as configurations have it: KEY=…
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from hydra._internal.utils import get_args_parser
 from nas_lightning.errors import InputError
 from nas_lightning.options import top_names
 from nas_lightning.text import quote
+
+_SWEPT = re.compile(r"\+*hydra\.sweeper\.params\.([^=]+)=(.*)", re.DOTALL)
+_QUOTES = "\"'"
 
 
 def strip_dashes(script: str, argv: Sequence[str]) -> list[str]:
@@ -68,6 +72,8 @@ def expand_shorthand(script: str, word: str, sweep: bool) -> str:
     >>> expand_shorthand("search", "trainer.precision=16", False), expand_shorthand("search", "run=a b", True)
     ('++trainer.precision=16', 'hydra.sweep.dir="a b"')
     """
+    if sweep and (swept := _SWEPT.fullmatch(word)):
+        return expand_shorthand(script, f"{swept[1]}={swept[2].strip(_QUOTES)}", sweep)
     if word.startswith("trainer.") or (script == "train" and word.startswith("network.")):
         return f"++{word}"
     if word.startswith("run="):
