@@ -19,6 +19,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from nas_lightning.cli.job_context import JobContext, started_job
+from nas_lightning.cli.job_processes import own_processes
 from nas_lightning.cli.places import check_places
 from nas_lightning.cli.stored_words import own_words
 from nas_lightning.cli.sweep import go_on_with_job
@@ -60,7 +61,8 @@ def run_job(cfg: DictConfig) -> float | None:
 def _run(job: JobContext, log: ScreenLog) -> float | None:
     start = time.monotonic()
     try:
-        facts = _work(job)
+        with own_processes(job):
+            facts = _work(job)
     except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns the first into the second
         _say_how_to_go_on(job, log)
         if isinstance(stop, SIGTERMException):
