@@ -23,6 +23,7 @@ from nas_lightning.cli.imports import find_plugins, make_importable
 from nas_lightning.cli.resume import check_same_run, find_run, resume_requeued
 from nas_lightning.cli.stored_words import check_stored_targets
 from nas_lightning.cli.sweep import sweep_folder
+from nas_lightning.cli.swept_runs import expand_runs
 from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key, parse_flags, strip_dashes
 from nas_lightning.errors import InputError
 from nas_lightning.runs.command import Command
@@ -66,7 +67,7 @@ def run_command(script: str, argv: Sequence[str], job: Job) -> None:
 def _run(script: str, own: tuple[Path, ...], arguments: Namespace, typed_flags: list[str], job: Job) -> None:
     folders, flags = own, [*typed_flags]
     sweep = _is_sweep(arguments)
-    typed = [expand_shorthand(script, word, sweep) for word in arguments.overrides]
+    typed = [expand_runs(expand_shorthand(script, word, sweep)) for word in arguments.overrides]
     old, words = None, typed
     if CHILD not in typed:  # the first process has looked at them
         typed = resume_requeued(typed)
