@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -35,7 +36,7 @@ def own_processes(job: JobContext) -> Iterator[None]:
     folders = [part for folder in job.command.folders for part in ("--config-dir", str(folder))]
     resume = [] if job.cfg.resume is None else [f"resume={quote(str(job.folder.path))}"]
     sys.argv[1:] = [*folders, *job.command.words, *resume, "hydra.mode=RUN"]
-    hydra = HydraConfig.get()
+    hydra: Any = HydraConfig.get()
     with read_write(hydra):
         hydra.run.dir = str(job.folder.path)  # that is what Lightning types
     try:
