@@ -7,6 +7,7 @@ train.py -m genotype=file 'genotype.path=glob(a/*)'  the folders of that name
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from glob import glob
 from typing import Any
 
@@ -44,8 +45,8 @@ def _paths(override: Override) -> Iterator[str]:
     if not isinstance(value, Glob):
         yield from _plain(override)
         return
-    left_out = {path for pattern in value.exclude for path in glob(pattern)}
-    found = sorted({path for pattern in value.include for path in glob(pattern)} - left_out)
+    fitting = sorted({path for pattern in value.include for path in glob(pattern)})
+    found = [path for path in fitting if not any(fnmatch(path, pattern) for pattern in value.exclude)]
     if not found:
         raise InputError("expected a pattern of runs that are there", got=override.input_line, where=_KEY)
     yield from found

@@ -38,7 +38,7 @@ def test_a_sweep_stands_for_its_runs_in_their_order(folder):
 
 def test_a_pattern_stands_for_the_folders_that_it_fits(folder):
     assert paths("genotype.path=glob(al*)") == "alone"
-    assert paths("genotype.path=glob(*sweep/1*,exclude=*1)") == ['"a, sweep/10"']
+    assert paths("genotype.path=glob(*sweep/1*,exclude=*1)") == "a, sweep/10"
 
 
 @pytest.mark.parametrize(
