@@ -146,10 +146,11 @@ def _say_how_to_go_on(job: JobContext, log: ScreenLog) -> None:
 @rank_zero_only
 def _withdraw(job: JobContext, log: ScreenLog | None) -> None:
     """Leave no trace of a start that has come to nothing, but for the log of an error that is ours."""
-    if job.cfg.resume is None and job.folder.path.is_dir() and not job.folder.has_work:
+    if job.folder.path.is_dir() and not job.folder.has_work:
         if log is not None:
             log.forget()
-        job.folder.withdraw()
+        if job.cfg.resume is None:
+            job.folder.withdraw()
 
 
 def _quieten() -> None:

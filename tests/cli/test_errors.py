@@ -19,9 +19,7 @@ TRAIN = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1")
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """What is there, but for the logs, which have what the screen had, errors too."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".log")
-    return {path: path.read_bytes() for path in files}
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
