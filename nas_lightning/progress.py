@@ -57,7 +57,7 @@ def line_of(what: str, number: int, done: int, total: int | None, seconds: float
     """A line after `number` items in so many seconds.
 
     >>> line_of("images", 30, 10, 100, 60.0)
-    'images: 40 of 100, 30 a minute, about 2 min 0 s to go'
+    'images: 40 of 100, 30 a minute, about 2 min to go'
     >>> line_of("records", 50, 0, None, 5.0)
     'records: 50, 600 a minute'
     """

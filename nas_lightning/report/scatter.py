@@ -42,6 +42,9 @@ class Scatter:
         front: the line, as SVG has its points.
         x_ticks: (pixel, text).
         y_ticks: (pixel, text).
+        size: width and height, in pixels.
+        left: where the axis from left to right begins.
+        bottom: pixels below it.
 
     >>> points = [Point("a", 1.0, 0.5), Point("b", 2.0, 0.7), Point("c", 3.0, 0.6)]
     >>> scatter = draw_scatter("Accuracy against cost", "parameters", points, least_x=True)
