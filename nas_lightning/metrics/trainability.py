@@ -70,6 +70,8 @@ def largest_singular_value(inner: Tensor, outer: Tensor) -> Tensor:
     """
     if inner.dim() == outer.dim() == 4:
         inner = _unshuffle(inner, outer)
+    elif outer.dim() == 2:  # pooled: all positions belong to its one
+        inner = inner.flatten(1)
     a, b = (g.movedim(1, -1).flatten(0, -2) for g in (inner, outer))
     return torch.linalg.matrix_norm((a.T @ b).double() / len(b), 2)
 

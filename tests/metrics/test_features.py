@@ -237,3 +237,9 @@ def test_options_that_cannot_be():
             wrong()
     with pytest.raises(InputError, match="4 samples for 2 parts"):
         Zico()(nn.Linear(2, 2), (torch.randn(3, 2), torch.tensor([0, 1, 0])))
+
+
+def test_positions_that_are_pooled_count_as_channels():
+    inner, outer = torch.randn(6, 3, 2, 2), torch.randn(6, 5)
+    expected = torch.linalg.svdvals((inner.reshape(6, 12).T @ outer / 6).double())[0]
+    assert float(largest_singular_value(inner, outer)) == pytest.approx(float(expected), rel=1e-5)
