@@ -13,6 +13,7 @@ from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from nas_lightning.checks import PositiveInt, at_least, checked
+from nas_lightning.data.batches import INPUTS, TARGETS
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.ntk import ntk
 from nas_lightning.metrics.passes.initialise import Scheme, initialise
@@ -134,10 +135,6 @@ class NTKMonitor(pl.Callback):
             self.batch = state_dict["x"], state_dict["y"]
 
 
-IMAGES = ("image", "img", "images", "pixel_values", "x", "input", "inputs")
-LABELS = ("label", "labels", "target", "targets", "y", "class")
-
-
 def first_pair(batch: Any) -> Batch:
     """The first (inputs, labels) of a batch, whatever holds them.
 
@@ -150,7 +147,7 @@ def first_pair(batch: Any) -> Batch:
     """
     while isinstance(batch, (Mapping, list, tuple)) and len(batch):
         if isinstance(batch, Mapping):
-            names = [next((name for name in known if name in batch), None) for known in (IMAGES, LABELS)]
+            names = [next((name for name in known if name in batch), None) for known in (INPUTS, TARGETS)]
             if None not in names and all(getattr(batch[name], "ndim", 0) for name in names):
                 return batch[names[0]], batch[names[1]]
             batch = next(iter(batch.values()))

@@ -22,7 +22,7 @@ from nas_lightning.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 INPUTS = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs", "data")
-TARGETS = ("label", "labels", "target", "targets", "y", "mask", "masks")
+TARGETS = ("label", "labels", "target", "targets", "y", "class", "mask", "masks")
 _WHERE = "a batch"
 
 

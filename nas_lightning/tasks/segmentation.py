@@ -56,7 +56,14 @@ class Segmentation(Task):
         return masks.long()
 
     def count(self, y: Tensor) -> int:
-        return int(self._counting(y).max()) + 1
+        """One more than the largest label; what can only be brightnesses is refused."""
+        labels = self._counting(y).unique()
+        if int(labels[-1]) == 255 and 2 * len(labels) < 255:
+            expected = (
+                "expected labels 0, 1, …: divide masks by 255, or task.ignore=255 where nothing is labelled"
+            )
+            raise InputError(expected, got=[*labels[:3].tolist()], where="a batch")
+        return int(labels[-1]) + 1
 
     def check(self, y: Tensor, outputs: int, source: str) -> None:
         counting = self._counting(y)
