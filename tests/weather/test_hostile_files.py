@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -20,6 +21,7 @@ import nas_lightning
 from nas_lightning.benchmarks import TabularNasBench201
 from nas_lightning.data.formats.pickles import read_pickle
 from nas_lightning.ensembles import Ensemble
+from nas_lightning.jobs.predict_command import main as predict
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.history import read_history
 from nas_lightning.runs.metrics_csv import read_metrics
@@ -159,6 +161,47 @@ def test_an_ensemble_names_files_of_its_folder_and_bounded_passes(saved, tmp_pat
     rewrite(saved, tmp_path / "model.safetensors", lambda header: None)
     (folder / "ensemble.json").write_text(json.dumps({"format": 1, **content}))
     assert refusal(Ensemble.load, folder)
+
+
+def of_own_operation(header):
+    cell = header["genotype"]["cells"]["cell"]
+    cell["edges"][0][0] = "evil.Evil"
+
+
+@pytest.mark.parametrize("kind", ["study=defence", "nas-predict"])
+@pytest.mark.parametrize(
+    "change", [lambda header: header["space"].update(name="evil.Evil"), of_own_operation]
+)
+def test_an_ensemble_that_is_attacked_or_predicts_imports_nothing(saved, evil, command, kind, change):
+    folder = evil / "his" / "ensemble"
+    for name in ("a.safetensors", "b.safetensors"):
+        rewrite(saved, folder / name, change)
+    members = {"format": 1, "members": ["a.safetensors", "b.safetensors"]}
+    (folder / "ensemble.json").write_text(json.dumps(members))
+    if kind == "nas-predict":
+        Image.new("RGB", (8, 8)).save(evil / "image.png")
+        with pytest.raises(SystemExit) as ending:
+            predict([str(folder), str(evil / "image.png"), "--out", str(evil / "out")])
+        said = str(ending.value)
+    else:
+        words = ("dataset=fake", "dataset.shape=[3,8,8]", "dataset.num_classes=2", "run=a")
+        outcome = command("analyze", "study=defence", f"study.ensemble={folder}", *words)
+        assert outcome.code == 1
+        said = outcome.err.strip()
+    assert said.startswith("error: expected")
+    assert len(said.splitlines()) == 1
+    assert not (evil / MARKER).exists()
+
+
+def test_predictions_are_not_written_through_a_link(saved, tmp_path):
+    run = tmp_path / "run"
+    rewrite(saved, run / "model.safetensors", lambda header: None)
+    (tmp_path / "elsewhere").mkdir()
+    (run / "predictions").symlink_to(tmp_path / "elsewhere")
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
+    with pytest.raises(SystemExit, match="expected a folder without links to elsewhere"):
+        predict([str(run), str(tmp_path / "image.png")])
+    assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
 def test_an_official_table_is_unpickled_only_where_it_is_trusted(tmp_path, refusal, command):
