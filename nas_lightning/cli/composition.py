@@ -155,10 +155,13 @@ def _blame_part(composer: Composer, lines: Sequence[str]) -> None:
     """Raise for the first part of a strategy that is not made of such."""
     overrides = parse(lines)
     strategies = [str(o.input_line) for o in overrides if _group(o) == "strategy"]
-    chosen = composer.compose(strategies).hydra.runtime.choices
+    try:
+        parts, chosen = (composer.compose(words).hydra.runtime.choices for words in ([], strategies))
+    except FAILURES:  # of the strategy itself, which is said afterwards
+        return
     for override in overrides:
         group = _group(override)
-        if strategies and group in composer.compose([]).hydra.runtime.choices and group not in chosen:
+        if strategies and group in parts and group not in chosen:
             reason = f"because {strategies[-1]} is not made of parts"
             raise InputError(f"expected no {group}, {reason}", got=override.input_line, where=WHERE)
 

@@ -332,9 +332,14 @@ def test_a_users_yaml_that_names_nothing(refused, tmp_path, target):
     assert USERS[target] in refused("search", *SEARCH, "strategy=own", "--config-dir", "mine")
 
 
-def test_a_users_yaml_that_is_none(refused, tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    ["_target_: [", "!!python/object/apply:os.getcwd []", "\0", "[" * 5000],
+    ids=lambda text: text[:12],
+)
+def test_a_users_yaml_that_is_none(refused, tmp_path, text):
     (tmp_path / "mine" / "strategy").mkdir(parents=True)
-    (tmp_path / "mine" / "strategy" / "own.yaml").write_text("_target_: [")
+    (tmp_path / "mine" / "strategy" / "own.yaml").write_text(text)
     refused("search", *SEARCH, "strategy=own", "--config-dir", "mine")
     assert "did you mean 'own'?" in refused("search", *SEARCH, "strategy=owm", "--config-dir", "mine")
 
