@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from nas_lightning.errors import DivergenceError, InputError
+from nas_lightning.errors import DivergenceError, InputError, near_match
 
 LOSS = "train_loss"
 
@@ -49,7 +49,7 @@ class DivergenceGuard(pl.Callback):
         """Raise for a name that no epoch has logged; not all searches have the usual one."""
         names = sorted(trainer.callback_metrics)
         if self._ended and self.monitor not in (LOSS, *names):
-            expected = f"expected the name of a metric ({', '.join(names)})"
+            expected = f"expected the name of a metric ({near_match(self.monitor, names)})"
             raise InputError(expected, got=self.monitor, where="callbacks.divergence.monitor")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
