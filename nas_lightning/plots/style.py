@@ -169,7 +169,7 @@ def save(figure: Figure, path: Path) -> tuple[Path, Path]:
 
 
 # A node's name, and a number of an axis with powers of ten.
-_FORMULAS = re.compile(r"(\$c_(k|\{k-\d+\})\$|\$\\mathdefault\{[\d.^{}−-]*\}\$|[^$])*")
+_FORMULAS = re.compile(r"(\$c_(k|\{k-\d+\})\$|\$\\mathdefault\{([\d.^{}−-]|\\times)*\}\$|[^$])*")
 
 
 def _leave_names(figure: Figure) -> None:

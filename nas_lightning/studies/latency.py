@@ -26,6 +26,7 @@ from nas_lightning.cost.latency.timing import Clock, medians, time_in_turn
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.machine import Processes
 from nas_lightning.metrics.pool.file import PoolFile
 from nas_lightning.models.export_formats import read_onnx
 from nas_lightning.models.exporter import export
@@ -69,7 +70,7 @@ class Latency(Study):
         networks: PositiveInt = 60,
         judged: Annotated[int, at_least(2)] = 20,
         runtime: Runtime = "eager",
-        threads: PositiveInt = 1,
+        threads: Processes = 1,
         clock: Clock = "wall",
         rounds: Annotated[int, at_least(2)] = 10,
         least_ms: PositiveFloat = 10.0,
