@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from nas_lightning.errors import InputError
 from nas_lightning.metrics import Expressivity, Meco, Metric, Params, Swap, Synflow, Trainability, Zen
 
 COMBINED: Mapping[str, Metric] = {
@@ -56,7 +57,12 @@ def named_metrics(choice: MetricsChoice) -> Mapping[str, Metric]:
     >>> list(named_metrics("top"))
     ['params', 'meco', 'zen', 'swap']
     """
-    return NAMED[choice] if isinstance(choice, str) else choice
+    if isinstance(choice, str):
+        return NAMED[choice]
+    for name, metric in choice.items():
+        if not isinstance(metric, Metric):
+            raise InputError("expected a metric", got=metric, where=f"strategy.metrics.{name}")
+    return choice
 
 
 def log_ranks(

@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Synflow
-from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
+from nas_lightning.errors import InputError
+from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Params, Synflow
+from nas_lightning.objectives.log_ranks import COMBINED, log_ranks, named_metrics
 
 METRICS = {"norm": GradNorm(), "kappa": NTKCondition(), "flops": Flops()}
 
@@ -89,3 +90,9 @@ def test_what_it_is_by_default_ranks_real_cells(shared_data):
     truth = [table.column("cifar10", cell) for cell in cells]
     scores = log_ranks(score_pool(space, network, cells, batch, COMBINED, progress=False))
     assert spearmanr(scores, truth)[0] > 0.7
+
+
+@pytest.mark.parametrize("thing", [None, 3, "synflow", Params])
+def test_what_is_no_metric_is_refused_by_its_name(thing):
+    with pytest.raises(InputError, match=r"expected a metric.*\(in strategy.metrics.mine\)"):
+        named_metrics({"params": Params(), "mine": thing})
