@@ -10,7 +10,7 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, read_write
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cli.composer import record_of
@@ -94,3 +94,10 @@ def started_job(cfg: DictConfig) -> JobContext:
         hydra.mode == RunMode.MULTIRUN,
     )
     return JobContext(cfg, command, dict(hydra.runtime.choices), record_of(cfg, hydra))
+
+
+def let_hydra_name(folder: Path) -> None:
+    """Make Hydra say that this is the folder of the run."""
+    hydra: Any = HydraConfig.get()
+    with read_write(hydra):
+        hydra.run.dir = str(folder)

@@ -10,13 +10,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import read_write
 
-from nas_lightning.cli.job_context import JobContext
+from nas_lightning.cli.job_context import JobContext, let_hydra_name
 from nas_lightning.errors import InputError
 from nas_lightning.text import quote
 
@@ -36,9 +33,7 @@ def own_processes(job: JobContext) -> Iterator[None]:
     folders = [part for folder in job.command.folders for part in ("--config-dir", str(folder))]
     resume = [] if job.cfg.resume is None else [f"resume={quote(str(job.folder.path))}"]
     sys.argv[1:] = [*folders, *job.command.words, *resume, "hydra.mode=RUN"]
-    hydra: Any = HydraConfig.get()
-    with read_write(hydra):
-        hydra.run.dir = str(job.folder.path)  # that is what Lightning types
+    let_hydra_name(job.folder.path)  # that is what Lightning types
     try:
         yield
     finally:
