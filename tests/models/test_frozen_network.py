@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 import nas_lightning
-from nas_lightning.ensembles import Ensemble
 from nas_lightning.errors import InputError
 from nas_lightning.models.frozen_network import FrozenNetwork
 from nas_lightning.spaces import DartsSpace, NasBench201
+from tests.models.fast_networks import assert_the_same_ensemble, assert_the_same_network
 from tests.models.test_model_file import stored
 
 
@@ -16,26 +16,11 @@ from tests.models.test_model_file import stored
 @pytest.mark.parametrize("with_normalisation", [False, True])
 def test_outputs_are_those_of_the_network(tmp_path, space, with_normalisation):
     stored(tmp_path, space())
-    network = nas_lightning.load(tmp_path, with_normalisation=with_normalisation)
-    frozen = nas_lightning.load(tmp_path, with_normalisation=with_normalisation, optimise=True)
-    for images in (1, 2, 7):
-        x = torch.rand(images, 3, 9, 9)
-        for layout in (torch.contiguous_format, torch.channels_last):
-            found = frozen(x.contiguous(memory_format=layout).requires_grad_())
-            torch.testing.assert_close(found, network(x).detach(), rtol=1e-5, atol=1e-5)
-            assert not found.requires_grad
-    with pytest.raises(InputError, match=r"expected images of \(3, 9, 9\), got \(3, 8, 8\)"):
-        frozen(torch.rand(1, 3, 8, 8))
+    assert_the_same_network(tmp_path, with_normalisation, optimise=True)
 
 
 def test_ensembles_and_predictions_take_them(tmp_path):
-    for seed, name in enumerate(("one", "two")):
-        (tmp_path / name).mkdir()
-        stored(tmp_path / name, NasBench201(), seed=seed)
-    runs = [tmp_path / "one", tmp_path / "two"]
-    plain, other = (Ensemble.of_runs(runs, optimise=optimise) for optimise in (False, True))
-    x = torch.rand(3, 3, 9, 9)
-    torch.testing.assert_close(other(x), plain(x).detach(), rtol=1e-5, atol=1e-5)
+    assert_the_same_ensemble(tmp_path, optimise=True)
 
 
 def test_one_that_runs_elsewhere_is_not_frozen_too(tmp_path):
