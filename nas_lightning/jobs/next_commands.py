@@ -56,7 +56,7 @@ def uses_of_model(command: Command, run: Path, own: Own = NONE_OWN) -> dict[str,
     flags = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
     parts = [*_folders(command), *flags]
     export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *parts]
-    predict = [_python(), "-m", "nas_lightning.jobs.predict_command", path, *parts]
+    predict = [_python(), "-m", "nas_lightning.cli.predict", path, *parts]
     return {
         "Use it in Python": f"network = nas_lightning.load({_arguments(command, path, own)})",
         "Predict the images of a folder": f"{shlex.join(predict)} …",

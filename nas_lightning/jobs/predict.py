@@ -12,19 +12,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from nas_lightning.cost.latency.timing import medians, time_in_turn
 from nas_lightning.data import ImageData, OwnData
 from nas_lightning.data.formats.decode import decode
 from nas_lightning.data.order import BatchRows
 from nas_lightning.data.samples import Samples
 from nas_lightning.files import write_whole
-from nas_lightning.predictions.findings import findings_of, table_of
-from nas_lightning.predictions.latency import milliseconds
+from nas_lightning.predictions.findings import CSV, PAGE, TEST, findings_of, table_of
 from nas_lightning.predictions.pictures import list_pictures
 from nas_lightning.predictions.predictor import Predictions, Predictor
 from nas_lightning.runs.findings import Findings
 
-FOLDER, CSV, PAGE = "predictions", "predictions.csv", "predictions.html"
-_BATCHES = (1, 64)  # whose latency is measured
+_BATCHES, _ROUNDS = (1, 64), 10  # whose latency is measured
 
 
 class Outcome(NamedTuple):
@@ -67,7 +66,9 @@ def predict(
     pictures = list_pictures(images)
     predictor = Predictor(run, device, **loading)
     predictions = predictor.predict(pictures, batch)
-    latency = {size: milliseconds(predictor, torch.rand(size, *predictor.about.image)) for size in _BATCHES}
+    pixels = [torch.rand(size, *predictor.about.image) for size in _BATCHES]
+    times = time_in_turn([partial(predictor, x) for x in pixels], _ROUNDS)
+    latency = dict(zip(_BATCHES, medians(times)[0].tolist(), strict=True))
     title = f"{Path(run).resolve().name} on {Path(images).resolve().name}"
     return write_outcome(out, title, predictions, lambda row: decode(pictures[row].file), latency)
 
@@ -87,7 +88,7 @@ def describe_test(run: Path, data: ImageData | OwnData, probabilities: Tensor, t
     names = tuple(f"image {row}" if samples is None else samples.name(row) for row in range(len(truth)))
     predictions = Predictions(names, data.classes, probabilities, truth)
     picture = None if samples is None else partial(picture_of, samples)
-    return write_outcome(run / FOLDER / "test", f"Test images of {data.name}", predictions, picture)
+    return write_outcome(run / TEST, f"Test images of {data.name}", predictions, picture)
 
 
 def picture_of(samples: Samples, row: int) -> Image.Image:

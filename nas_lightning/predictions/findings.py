@@ -6,12 +6,17 @@ from nas_lightning.predictions.classes import calibration_of, class_tables, conf
 from nas_lightning.predictions.predictor import Predictions
 from nas_lightning.runs.findings import Findings
 from nas_lightning.tables import Entry, Table
+from nas_lightning.tasks.base import link_of
+from nas_lightning.tasks.links import IDENTITY
+
+FOLDER, CSV, PAGE = "predictions", "predictions.csv", "predictions.html"
+TEST = f"{FOLDER}/test"  # what a training says of its test images, below its folder
 
 
 def findings_of(predictions: Predictions) -> Findings:
     """How right the predictions are; nothing where no class is known."""
     judged = predictions.judged
-    if predictions.task != "multi_class" or not judged.any():
+    if not judged.any():
         return Findings([])
     from nas_lightning.predictions import figures  # and with them matplotlib
 
@@ -27,7 +32,7 @@ def findings_of(predictions: Predictions) -> Findings:
 
 def table_of(predictions: Predictions) -> Table:
     """A row an image: what it was taken for, how surely, every output, or why it could not be read."""
-    of_classes, several = predictions.task == "multi_class", predictions.disagreement is not None
+    of_classes, several = predictions.of_one_class, predictions.disagreement is not None
     columns = ["file", "class", "predicted"]
     columns += ["confidence"] * of_classes + ["disagreement"] * several
     labels = predictions.labels
@@ -39,6 +44,6 @@ def table_of(predictions: Predictions) -> Table:
         error = predictions.errors.get(row, "")
         known: list[float | None] = [None if error else number for number in (*numbers, *outputs)]
         rows.append([name, predictions.classes[place] if place >= 0 else "", labels[row], *known, error])
-    kind = "p" if predictions.of_labels else "y"
+    kind = "y" if link_of(predictions.task) is IDENTITY else "p"
     outputs_of = [f"{kind}({name})" for name in predictions.classes]  # a class may be called error
     return Table("predictions", "", [*columns, *outputs_of, "error"], rows)

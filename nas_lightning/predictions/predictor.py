@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from nas_lightning.errors import InputError
 from nas_lightning.models.file import Description, describe, load
 from nas_lightning.predictions.pictures import Picture, read_pixels, true_classes
 from nas_lightning.progress import follow
+from nas_lightning.tasks.base import link_of
+from nas_lightning.tasks.links import SIGMOID, SOFTMAX
 
 _OF_SPEED = ("runtime", "optimise")
-_OF_LABELS = ("binary", "multi_label")
-"""Tasks whose outputs are probabilities, each by itself."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Predictions:
     disagreement: Tensor | None = None
 
     @property
-    def of_labels(self) -> bool:
-        """Whether the outputs are probabilities."""
-        return self.task in ("multi_class", *_OF_LABELS)
+    def of_one_class(self) -> bool:
+        """Whether an image has one class, of which the outputs are the probabilities."""
+        return link_of(self.task) is SOFTMAX
 
     @property
     def sound(self) -> Tensor:
@@ -63,7 +63,7 @@ class Predictions:
     @property
     def judged(self) -> Tensor:
         """Which images were read and have a class that is known: (n,)."""
-        return self.sound & (self.truth >= 0)
+        return self.sound & (self.truth >= 0) & self.of_one_class
 
     @property
     def predicted(self) -> Tensor:
@@ -78,9 +78,9 @@ class Predictions:
     @property
     def labels(self) -> list[str]:
         """The most probable class of each image, or all labels that are as probable as not; empty without."""
-        if self.task == "multi_class":
+        if self.of_one_class:
             return [self.classes[place] if place >= 0 else "" for place in self.predicted.tolist()]
-        likely = (self.outputs >= 0.5) & (self.task in _OF_LABELS)
+        likely = (self.outputs >= 0.5) & (link_of(self.task) is SIGMOID)
         names = [[n for n, true in zip(self.classes, row, strict=True) if true] for row in likely.tolist()]
         return [", ".join(found) for found in names]
 
@@ -134,9 +134,10 @@ class Predictor:
             outputs[rows] = members.mean(dim=0)
             disagreement[rows] = _disagreement(members)
         truth = true_classes(list(pictures), classes)
-        several = disagreement if len(self.ensemble) > 1 else None
         names = tuple(picture.name for picture in pictures)
-        return Predictions(names, classes, outputs, truth, self.about.task, errors, several)
+        found = Predictions(names, classes, outputs, truth, self.about.task, errors)
+        several = len(self.ensemble) > 1 and found.of_one_class
+        return replace(found, disagreement=disagreement) if several else found
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """What the network or its members together say of values from 0 to 1: (b, c, h, w) → (b, classes)."""

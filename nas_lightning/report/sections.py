@@ -20,6 +20,7 @@ from nas_lightning.genotype import FILE_NAME, read_genotypes
 from nas_lightning.plots.curves import by_epoch, by_panel
 from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
 from nas_lightning.plots.style import theme_svg
+from nas_lightning.predictions.findings import PAGE, TEST
 from nas_lightning.report.cell_shapes import common_edges, kinds_in, shape_genotype
 from nas_lightning.report.charts import Chart, Line, draw_chart
 from nas_lightning.report.pool import MOST_ROWS, POOL_FILE
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from nas_lightning.runs.findings import Findings
 
 Values = Mapping[str, Any]
-TEST = "predictions/test"  # what a training says of its test images, below its folder
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def read_test_images(run: Path) -> Values | None:
     table = run / TEST / TABLES / "classes.csv"
     if not table.is_file():
         return None
-    return {"tables": [_stored_table(table)], "figures": [], "page": f"{TEST}/predictions.html"}
+    return {"tables": [_stored_table(table)], "figures": [], "page": f"{TEST}/{PAGE}"}
 
 
 def read_configuration(run: Path) -> Values:

@@ -2,6 +2,8 @@
 
 import csv
 import os
+import subprocess
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +16,11 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 import nas_lightning
+from nas_lightning.cli.predict import main
 from nas_lightning.data.formats.listing import find_images
 from nas_lightning.ensembles import Ensemble
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.predict import predict
-from nas_lightning.jobs.predict_command import main
 from nas_lightning.models.file import write
 from nas_lightning.predictions import Predictor
 from nas_lightning.predictions.classes import reliability
@@ -195,6 +197,32 @@ def test_the_command_says_where_to_look(run, images, tmp_path, capsys):
     assert "99 images, 1 of them could not be read" in said
     assert (tmp_path / "out" / "predictions.csv").is_file()
     assert str(tmp_path / "out" / "predictions.html") in said
+
+
+def test_its_help_waits_for_no_torch():
+    lines = ["import sys", "from nas_lightning.cli.predict import main", "try:", "    main(['--help'])"]
+    code = "\n".join([*lines, "finally:", "    assert 'torch' not in sys.modules"])
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(("task", "kind"), [("regression", "y"), ("binary", "p"), ("multi_label", "p")])
+def test_tasks_of_no_single_class_are_not_judged_by_folders(run, images, tmp_path, task, kind):
+    """Of an ensemble, too: a disagreement of classes is of classes alone."""
+    about = replace(nas_lightning.describe(run), task=task)
+    for name in ("a", "b"):
+        write(nas_lightning.load(run), tmp_path / name / "model.safetensors", about)
+    Ensemble.of_runs([tmp_path / "a", tmp_path / "b"]).save(tmp_path / "all" / "ensemble")
+    outcome = predict(tmp_path / "all", images / "green", tmp_path / "out")
+    assert not outcome.findings.tables
+    assert "most confident mistakes" not in outcome.page.read_text(encoding="utf-8")
+    rows = read(outcome.csv)
+    assert set(rows[0]) == {"file", "class", "predicted", "error", *(f"{kind}({name})" for name in CLASSES)}
+    values = torch.tensor(
+        [[float(row[f"{kind}({name})"]) for name in CLASSES] for row in rows if not row["error"]]
+    )
+    plain = Predictor(run).predict(list_pictures(images / "green")).outputs
+    sums = plain[plain.isfinite().all(dim=1)].sum(dim=1)
+    assert not torch.allclose(values.sum(dim=1), sums)  # no softmax
 
 
 def test_what_predicts_pixels_is_refused(run, tmp_path):

@@ -19,9 +19,9 @@ from safetensors.torch import save_file
 
 import nas_lightning
 from nas_lightning.benchmarks import TabularNasBench201
+from nas_lightning.cli.predict import main as predict
 from nas_lightning.data.formats.pickles import read_pickle
 from nas_lightning.ensembles import Ensemble
-from nas_lightning.jobs.predict_command import main as predict
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.history import read_history
 from nas_lightning.runs.metrics_csv import read_metrics

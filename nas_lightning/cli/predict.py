@@ -39,12 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not 1 <= options.batch <= MOST_BATCH:
         raise InputError(f"expected a number from 1 to {MOST_BATCH:,}", got=options.batch, where="--batch")
     run = Path(options.run)
+    from nas_lightning.jobs.predict import predict  # torch: --help need not wait for it
+    from nas_lightning.predictions.findings import FOLDER
+
     if options.out is None:
         folder = run if run.is_dir() else run.parent
         check_links(folder)
-        options.out = folder / "predictions" / options.images.resolve().name
-    from nas_lightning.jobs.predict import predict  # torch: --help need not wait for it
-
+        options.out = folder / FOLDER / options.images.resolve().name
     own: dict[str, Any] = own_parts(options)
     how = {name: getattr(options, name) for name in ("batch", "device", "runtime", "optimise")}
     for line in _summary(predict(run, options.images, options.out, **how, **own)):
