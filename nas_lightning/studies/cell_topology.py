@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked, entries
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked, entries
+from nas_lightning.cost.counts import count_parameters
 from nas_lightning.genotype import Genotype
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces import DartsSpace
@@ -24,6 +25,7 @@ from nas_lightning.studies.theory.linear_cells import (
     widest_gradients,
 )
 from nas_lightning.studies.theory.topology import depth, width
+from nas_lightning.studies.theory.variants import Description, random_connections, random_operations
 from nas_lightning.tables import Entry, Table
 
 _SMOOTH = (
@@ -36,12 +38,25 @@ _SPREAD = (
     "of theorem 4.4, the largest, with σ of the widest cell with the same matrices, and with the same outputs"
 )
 
+_REWIRED = "Widths in widths c of a node; drawn anew here, for the authors' draws are not published"
+PUBLISHED: dict[str, Any] = {
+    "in_channels": 3,
+    "num_classes": 10,
+    "channels": 36,
+    "cells": 20,
+    "auxiliary": False,
+}
+"""The size of the thesis' networks for CIFAR-10, the auxiliary head not counted."""
+
 
 class CellTopology(Study):
     """Cells by their shape, and how much harder the narrowest is to train than the widest.
 
     Args:
         genotypes: published cells of DARTS' notation, by name.
+        connections: variants of each with random connections, whose shapes are told.
+        operations: variants of each with random operations, whose parameters are counted at the size of
+            `PUBLISHED`.
         nodes: n, intermediate nodes of the linear cells.
         channels: c, of each node.
         scales: of the matrices: their entries have the deviation scale/√c, so that λ is nearly 2 scale.
@@ -51,9 +66,10 @@ class CellTopology(Study):
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
-    >>> findings = CellTopology(genotypes={"mine": mine}, nodes=2, scales=[0.5], draws=2).run()
+    >>> small = {"connections": 2, "operations": 0, "nodes": 2, "scales": [0.5], "draws": 2}
+    >>> findings = CellTopology(genotypes={"mine": mine}, **small).run()
     >>> [table.name for table in findings.tables]
-    ['cells', 'smoothness', 'variance']
+    ['cells', 'connections', 'smoothness', 'variance']
     """
 
     @checked
@@ -61,6 +77,8 @@ class CellTopology(Study):
         self,
         *,
         genotypes: Mapping[str, Mapping[str, Any]],
+        connections: NonNegativeInt = 13,
+        operations: NonNegativeInt = 10,
         nodes: PositiveInt = 4,
         channels: PositiveInt = 8,
         scales: Annotated[Sequence[PositiveFloat], entries(1)] = (0.25, 0.5, 1.0, 2.0),
@@ -68,8 +86,9 @@ class CellTopology(Study):
         samples: Annotated[int, at_least(2)] = 16,
         seed: int = 0,
     ) -> None:
-        space = DartsSpace()
-        self.genotypes = {name: space.parse(dict(given)) for name, given in genotypes.items()}
+        self.space, self.given = DartsSpace(), {name: dict(given) for name, given in genotypes.items()}
+        self.genotypes = {name: self.space.parse(given) for name, given in self.given.items()}
+        self.connections, self.operations = connections, operations
         self.nodes, self.channels, self.scales = nodes, channels, list(scales)
         self.draws, self.samples, self.seed = draws, samples, seed
 
@@ -82,7 +101,39 @@ class CellTopology(Study):
             for number, shares in enumerate(zip(*draws, strict=True), 1):
                 blocks[scale, number] = Shares(*map(np.array, zip(*shares, strict=True)))
         what = f"{self.draws} draws, n = {self.nodes}, c = {self.channels}"
-        return Findings([_shapes(self.genotypes), _smoothness(blocks, what), _spread(blocks, what)])
+        cells = [_shapes(self.genotypes)]
+        cells += [self._rewired()] * (self.connections > 0) + [self._replaced()] * (self.operations > 0)
+        return Findings([*cells, _smoothness(blocks, what), _spread(blocks, what)])
+
+    def _rewired(self) -> Table:
+        """Shapes of variants with random connections, the narrowest and deepest first (table 4.2)."""
+        rows: list[list[Entry]] = []
+        for name, given in self.given.items():
+            seeds = range(self.seed + 1, self.seed + 1 + self.connections)
+            drawn = [self.space.parse(random_connections(given, seed))["normal"] for seed in seeds]
+            shapes = sorted((float(width(cell)), -depth(cell)) for cell in drawn)
+            rows += [[name, f"C{number}", w, -d] for number, (w, d) in enumerate(shapes, 1)]
+        columns = ["cell", "variant", "normal width", "normal depth"]
+        return Table("connections", "Shapes of normal cells with random connections", columns, rows, _REWIRED)
+
+    def _replaced(self) -> Table:
+        """Parameters of variants with random operations, by the authors' seeds (table 4.3)."""
+
+        def parameters(given: Description) -> float:
+            with torch.device("meta"):
+                return count_parameters(self.space.network(self.space.parse(given), **PUBLISHED)) / 1e6
+
+        rows: list[list[Entry]] = [
+            [name, parameters(given), *(parameters(random_operations(given, n + 1)) for n in self._variants)]
+            for name, given in self.given.items()
+        ]
+        columns = ["cell", "C0", *(f"C{n + 1}" for n in self._variants)]
+        title = "Parameters (millions) of cells with random operations, 36 channels, 20 cells"
+        return Table("operations", title, columns, rows, "C0 is the cell as published")
+
+    @property
+    def _variants(self) -> range:
+        return range(self.operations)
 
     def draw(self, scale: float, generator: torch.Generator) -> list[Shares]:
         """What is found of each block, for fresh matrices, data and a step of random length."""

@@ -84,7 +84,8 @@ def test_orders_of_alpha():
 
 
 def test_bounds_of_linear_cells():
-    study = CellTopology(genotypes={}, draws=20, scales=[0.25, 2.0], nodes=3, channels=4)
+    sizes = {"connections": 0, "operations": 0, "nodes": 3, "channels": 4}
+    study = CellTopology(genotypes={}, draws=20, scales=[0.25, 2.0], **sizes)
     _, smooth, spread = study.run().tables
     assert [row[-1] for row in (*smooth.rows, *spread.rows)] == ["100 %"] * 12  # what the proofs give
     assert smooth.rows[3][5] != "100 %"  # what theorem 4.3 says, for large matrices
