@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import parse_json
+from nas_lightning.genotype import FILE_NAME
 from nas_lightning.runs.facts import not_finite_as_nan
 from nas_lightning.runs.folder import SUMMARY
-from nas_lightning.runs.record import Record, read_record
+from nas_lightning.runs.record import Record, has_record, read_record
 from nas_lightning.runs.repetitions import Job
 
 MOST_SECONDS = 1e10  # centuries
 
 
 def job_folders(sweep: Path) -> list[Path]:
-    """The folders of a sweep's jobs in their order: those that a number names."""
+    """The folders of a sweep's jobs in their order; of anything else none.
+
+    They are called as `hydra.sweep.subdir` says. Where there is no record of the sweep, a number names each.
+    """
+    if has_record(sweep) and read_start(sweep).is_sweep:
+        return sorted(_runs_below(sweep), key=lambda run: _natural_key(run.relative_to(sweep)))
     return sorted(
         (path for path in sweep.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name)
     )
+
+
+def _runs_below(folder: Path) -> Iterator[Path]:
+    """The runs that are in a folder and in none of them, such as the members of an ensemble are."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
+            is_run = has_record(path) or any((path / name).is_file() for name in (SUMMARY, FILE_NAME))
+            yield from [path] if is_run else _runs_below(path)
+
+
+def _natural_key(path: Path) -> list[tuple[int, str]]:
+    """Numbers in names count as such: job 10 comes after job 9.
+
+    >>> sorted([Path("seed=10"), Path("seed=9"), Path("b")], key=_natural_key)[1]
+    PosixPath('seed=9')
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def read_summary(run: Path) -> Job:

@@ -44,17 +44,18 @@ KINDS = {
 """What makes the runs."""
 _TABLE = ("nas-table", "broken")
 _PAGE = ("nas-report", "broken")
+_ARMS = ("nas-compare", "broken", "good", "--baseline", "darts", "--out", "out")
 _ATTACKS = ("study=defence", "study.images=4", "study.settings.pgd.steps=1", "study.settings.cw.steps=1")
 _EXPORT = ("nas-export", "broken", "out.pt2")
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "search": (
-        *(_TABLE, _PAGE, ("nas-report", "broken", "good", "--out", "both.html"), _EXPORT),
+        *(_TABLE, _PAGE, ("nas-report", "broken", "good", "--out", "both.html"), _EXPORT, _ARMS),
         ("nas-search", "resume=broken"),
         ("nas-train", *TRAINING, "genotype=file", "genotype.path=broken"),
         ("nas-train", *TRAINING, "genotype=file", "genotype.path=broken", "ensemble=all"),
     ),
     "training": (
-        *(_TABLE, (*_TABLE, "good", "--format", "csv"), (*_TABLE, "--format", "latex")),
+        *(_TABLE, (*_TABLE, "good", "--format", "csv"), (*_TABLE, "--format", "latex"), _ARMS),
         *(_PAGE, ("nas-report", "good", "broken"), _EXPORT, ("nas-train", "resume=broken")),
         ("nas-export", "broken/model.safetensors", "out.pt2", "--with-normalisation", "--batch", "1"),
         ("nas-train", *TRAINING, "init=broken"),
@@ -83,6 +84,13 @@ FLAGS = (
     *(("nas-table", "good", "good"), ("nas-table", "--nope"), ("nas-table", "good/summary.json")),
     *(("nas-table", ""), ("nas-table", "\0"), ("nas-table", "/dev/null"), ("nas-table", "x" * 5000)),
     *(("nas-table", "/proc"), ("nas-table", "."), ("nas-report", "."), ("nas-report", "/proc/self")),
+    *(("nas-compare",), ("nas-compare", "nowhere"), ("nas-compare", "good", "--by", "")),
+    *(("nas-compare", "\0"), ("nas-compare", "/proc"), ("nas-compare", ".", "--over", "x" * 300)),
+    *(
+        ("nas-compare", "good", "--by", ","),
+        ("nas-compare", "good", "--metric", ""),
+        ("nas-compare", "--out"),
+    ),
     *(("nas-report",), ("nas-report", "nowhere"), ("nas-report", "nowhere", "good"), ("nas-report", "\0")),
     *(("nas-report", "good", "good"), ("nas-report", "good", "good/../good"), ("nas-report", "--out")),
     *(

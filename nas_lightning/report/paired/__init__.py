@@ -1,0 +1,1 @@
+"""Ways of searching against one of them, seed by seed: differences, tests, ranks over data sets."""
