@@ -35,6 +35,8 @@ from nas_lightning.text import duration, format_number, format_share
 if TYPE_CHECKING:
     from nas_lightning.runs.findings import Findings
 
+ERROR = "error"  # of a run that failed, among its facts
+
 
 def write_report(
     run: Path,
@@ -112,8 +114,8 @@ def read_facts(record: RunRecord, seconds: float | None = None) -> Iterator[tupl
     spent: Any = record.facts.get("seconds") if seconds is None else seconds
     if is_number(spent) and 0 <= spent < MOST_SECONDS:
         yield "took", duration(spent)
-    if "error" in record.facts:
-        yield "error", record.facts["error"]
+    if ERROR in record.facts:
+        yield ERROR, record.facts[ERROR]
     if record.end_time:
         yield "finished", record.end_time
     yield from record.versions.items()

@@ -14,7 +14,7 @@ from nas_lightning.plots.curves import by_panel
 from nas_lightning.plots.style import DASHES, SERIES
 from nas_lightning.report.cell_shapes import common_edges, kinds_in, shape_genotype
 from nas_lightning.report.charts import Line, draw_chart
-from nas_lightning.report.page import REPORT_FILE, read_facts
+from nas_lightning.report.page import ERROR, REPORT_FILE, read_facts
 from nas_lightning.report.record import RunRecord
 from nas_lightning.report.rendering import render
 from nas_lightning.report.scatter import Point, draw_scatter
@@ -40,6 +40,7 @@ def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
     records = dict(zip(distinct_names(runs), map(RunRecord, runs), strict=True))
     sections = [
         read_section("Runs", "runs.html", lambda: _tabulate(records, path)),
+        read_section("Runs that failed", "failures.html", lambda: _failures(records)),
         read_section("Accuracy against cost", "costs.html", lambda: _costs(records)),
         read_section("Settings that differ", "findings.html", lambda: _differences(records)),
         read_section("Architectures", "side_by_side.html", lambda: _architectures(records)),
@@ -81,7 +82,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def _tabulate(records: Mapping[str, RunRecord], path: Path) -> Mapping[str, Any]:
     """A row a run, with all facts that one of them has."""
     facts = {name: dict(read_facts(record)) for name, record in records.items()}
-    columns = list(dict.fromkeys(key for values in facts.values() for key in values))
+    columns = list(dict.fromkeys(key for values in facts.values() for key in values if key != ERROR))
     rows = []
     for name, record in records.items():
         page = record.run / REPORT_FILE
@@ -89,6 +90,12 @@ def _tabulate(records: Mapping[str, RunRecord], path: Path) -> Mapping[str, Any]
         cells = [facts[name].get(key, _MISSING) for key in columns]
         rows.append({"name": name, "link": link, "cells": cells})
     return {"columns": columns, "rows": rows}
+
+
+def _failures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
+    """Why each of those failed that did."""
+    reasons = {name: str(record.facts[ERROR]) for name, record in records.items() if ERROR in record.facts}
+    return {"reasons": reasons} if reasons else None
 
 
 def _differences(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:

@@ -3,59 +3,13 @@
 import json
 
 import pytest
-from matplotlib.figure import Figure
 
-from nas_lightning.genotype import write_genotypes
 from nas_lightning.report.page import write_report
-from nas_lightning.report.side_by_side import write_side_by_side
-from nas_lightning.runs.findings import Findings
-from nas_lightning.tables import Table
-from tests.report.searches import GENOTYPES, write_search
+from tests.report.kinds import EVIL, PAGES
+from tests.report.searches import GENOTYPES
 
-EVIL = "</pre></script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
-
-
-def search(run):
-    return write_report(run, 12.5, {"Train it": "python train.py genotype=file " + 20 * "longer"})
-
-
-def ensemble(run):
-    write_genotypes(run / "genotype.json", GENOTYPES, strategy="Nesbs", seed=0, notation=["a" * 300, "b"])
-    figure = Figure(figsize=(6, 3), layout="constrained")
-    figure.subplots().plot([0, 1])
-    wide = Table("t", "Many columns", [f"column {n}" for n in range(20)], [[0.5] * 20])
-    return write_report(run, findings=Findings([wide], {"agreement": figure}))
-
-
-def unfinished(run):
-    (run / "genotype.json").unlink()
-    return write_report(run)
-
-
-def hostile(run):
-    facts = dict.fromkeys(("strategy", "space", "dataset"), EVIL)
-    facts |= {"versions": {EVIL: EVIL}, "metrics": {EVIL: 1.0, "x_loss": 2.0}, "notation": [EVIL], "seed": 0}
-    write_genotypes(run / "genotype.json", GENOTYPES[:1], **facts)
-    history = run / "history.jsonl"
-    entries = [json.loads(line) for line in history.read_text().splitlines()]
-    for entry in entries:
-        (scores,) = entry["groups"].values()
-        entry["groups"] = {EVIL: {**scores, "ops": ["none", EVIL]}}
-    history.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    return write_report(run, following={EVIL: EVIL})
-
-
-def pool(run):
-    rows = [f"{number * 'x'},{number}e{number},{40 - number}" for number in range(1, 40)]
-    (run / "pool.csv").write_text("\n".join(["arch,synflow,jacov", *rows, ""]))
-    return write_report(run)
-
-
-def compared(run):
-    other = write_search(run.parent / "another")
-    (other / ".hydra" / "config.yaml").write_text(f"strategy: {{lr: {'long' * 50}}}")
-    return write_side_by_side([run, other], run / "comparison.html")
-
+OPEN = """for (const folded of document.querySelectorAll("details")) folded.open = true;
+document.querySelector(".edge[tabindex]")?.focus()"""
 
 SMALLEST = """Math.min(...[...document.querySelectorAll("body *")]
     .filter((e) => e.getClientRects().length)
@@ -67,22 +21,33 @@ SMALLEST = """Math.min(...[...document.querySelectorAll("body *")]
     }))"""
 
 
-@pytest.mark.parametrize("page", [search, ensemble, unfinished, pool, compared, hostile])
-def test_pages_fit_phones_and_screens_in_both_themes(run, browser, page):
-    path = page(run)
+@pytest.mark.parametrize("kind", PAGES)
+def test_pages_fit_phones_and_screens_in_both_themes(tmp_path, browser, kind):
+    path = PAGES[kind](tmp_path / "a run")
     for width in (390, 1280):
         for dark in (False, True):
             browser.open(path, width, dark)
+            browser.run(OPEN)
             assert browser.run("document.documentElement.scrollWidth") <= width
             assert browser.run(SMALLEST) >= 10.99
             background = browser.run("getComputedStyle(document.body).backgroundColor")
             assert (background == "rgb(21, 24, 28)") == dark
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_names_of_others_are_text_on_every_page(tmp_path, browser, kind):
+    path = PAGES[kind](tmp_path / "<img src=x onerror='window.evil = 1'>", EVIL)
+    browser.open(path)
+    browser.run(OPEN)
     assert browser.run("window.evil") is None
+    assert browser.run("document.documentElement.textContent").count(EVIL) > 1
+    assert browser.run("document.querySelectorAll('script').length") <= 2  # the page's own, and its data
     assert browser.errors == []
 
 
 def test_the_keyboard_moves_through_the_epochs_and_the_edges(run, browser):
-    browser.open(search(run))
+    browser.open(write_report(run))
     output = "document.querySelector('.player output').textContent"
     edges = "[...document.querySelectorAll('.cells .edge title')].map((e) => e.textContent)"
     labels = {}
@@ -111,7 +76,7 @@ def test_the_keyboard_moves_through_the_epochs_and_the_edges(run, browser):
 
 
 def test_play_goes_to_the_end_and_stops(run, browser):
-    browser.open(search(run))
+    browser.open(write_report(run))
     browser.run("document.querySelector('.play').click()")
     assert browser.run("document.querySelector('.play').textContent") == "Pause"
     over = "document.querySelector('.play').textContent === 'Play'"
@@ -121,7 +86,7 @@ def test_play_goes_to_the_end_and_stops(run, browser):
 
 
 def test_without_its_script_the_page_has_the_cell_and_all_tables(run, browser):
-    browser.open(search(run), scripts=False)
+    browser.open(write_report(run), scripts=False)
     browser("Emulation.setScriptExecutionDisabled", value=False)  # the script of the page has not run
     assert browser.run("document.querySelectorAll('.cells svg.cell').length") == 1
     assert browser.run("getComputedStyle(document.querySelector('.player')).display") == "none"
@@ -130,7 +95,7 @@ def test_without_its_script_the_page_has_the_cell_and_all_tables(run, browser):
 
 
 def test_a_press_on_copy_copies(run, browser):
-    browser.open(search(run))
+    browser.open(write_report(run))
     browser("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
     pressed = """(async () => {
         const block = [...document.querySelectorAll("pre.copy")].pop();
@@ -154,14 +119,14 @@ def test_fifty_epochs_are_small_and_open_at_once(run, browser):
         groups = {"normal": weights, "reduce": weights}
         entries.append({"epoch": epoch, "genotypes": [GENOTYPES[epoch % 2].to_dict()], "groups": groups})
     (run / "history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    path = search(run)
+    path = write_report(run)
     assert path.stat().st_size < 1_000_000
     browser.open(path)
     assert browser.run("performance.getEntriesByType('navigation')[0].loadEventStart") < 500
 
 
-def test_a_press_on_a_head_sorts_the_table(run, browser):
-    browser.open(pool(run))
+def test_a_press_on_a_head_sorts_the_table(tmp_path, browser):
+    browser.open(PAGES["search_without_training"](tmp_path / "run"))
     head = "document.querySelectorAll('table.sort th button')[1]"
     column = (
         "[...document.querySelectorAll('table.sort tbody tr')].map((r) => parseFloat(r.cells[1].textContent))"
@@ -170,4 +135,4 @@ def test_a_press_on_a_head_sorts_the_table(run, browser):
         browser.run(f"{head}.click()")
         values = browser.run(column)
         assert values == sorted(values, reverse=descending)
-        assert len(values) == 39
+        assert len(values) == 40

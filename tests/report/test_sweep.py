@@ -64,5 +64,5 @@ def test_a_sweep_ends_in_a_page_of_its_jobs(tmp_path, capsys):
         SweepTable().on_multirun_end(config)
     assert capsys.readouterr().out.endswith("report.html\n")
     page = Page(tmp_path / "report.html")
-    assert "out of memory" in page.sections["Runs"]
+    assert "out of memory" in page.sections["Runs that failed"]
     assert "Architectures" in page.sections
