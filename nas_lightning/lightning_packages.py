@@ -1,12 +1,13 @@
 """Lightning is given out as two packages, `pytorch_lightning` and `lightning.pytorch`, each with its classes.
 
-Which one the user has loaded decides: where that is `lightning`, or where it alone is installed, our modules
-get its classes under the names of the other.
+Which one is loaded first decides: from then on its classes are found under the names of the other, too, so
+that our modules and a user's are of one Lightning, whoever is imported first.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -21,7 +22,8 @@ class OtherName(MetaPathFinder, Loader):
     """Finds the modules of one package under the names of another.
 
     Args:
-        names: of packages, each with that of the package which is meant.
+        names: of packages, each with that of the package which is meant where that one is loaded.
+        missing: those of the names that nothing is installed for: they mean the other, loaded or not.
 
     >>> import json.decoder
     >>> finder = OtherName({"jason": "json"})
@@ -29,8 +31,8 @@ class OtherName(MetaPathFinder, Loader):
     True
     """
 
-    def __init__(self, names: dict[str, str]) -> None:
-        self.names = names
+    def __init__(self, names: dict[str, str], missing: Sequence[str] = ()) -> None:
+        self.names, self.missing = names, missing
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -49,16 +51,30 @@ class OtherName(MetaPathFinder, Loader):
         module.__spec__ = module.__spec__.loader_state
 
     def _real(self, name: str) -> str | None:
-        package, _, rest = name.partition(".")
-        return ".".join(filter(None, [self.names[package], rest])) if package in self.names else None
+        package = next((known for known in self.names if f"{name}.".startswith(f"{known}.")), None)
+        if package is None or not (package in self.missing or _is_itself(self.names[package])):
+            return None
+        return self.names[package] + name.removeprefix(package)
 
 
 def follow_loaded_package() -> None:
-    """Let `import pytorch_lightning` mean `lightning.pytorch`, where that is what the user has."""
-    if "pytorch_lightning" in sys.modules or any(isinstance(finder, OtherName) for finder in sys.meta_path):
+    """Let the two names of Lightning mean the one that is loaded first, or that alone is installed."""
+    if any(isinstance(finder, OtherName) for finder in sys.meta_path):
         return
-    if "lightning.pytorch" in sys.modules or (_is_there("lightning") and not _is_there("pytorch_lightning")):
-        sys.meta_path.insert(0, OtherName(NAMES))
+    if all(_is_itself(name) for name in ("pytorch_lightning", "lightning.pytorch")):
+        warnings.warn(
+            "pytorch_lightning and lightning.pytorch are both loaded, and their classes are no kin; ours are"
+            " those of pytorch_lightning: take its Trainer, or import nas_lightning before either",
+            stacklevel=3,
+        )
+    alone = _is_there("lightning") and not _is_there("pytorch_lightning")
+    names = NAMES | {other: name for name, other in NAMES.items()}
+    sys.meta_path.insert(0, OtherName(names, [*NAMES] if alone else []))
+
+
+def _is_itself(package: str) -> bool:
+    """Whether a package is loaded, and is not another one that has its name."""
+    return getattr(sys.modules.get(package), "__name__", None) == package
 
 
 def _is_there(package: str) -> bool:
