@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.outputs import logits_of
@@ -96,14 +95,6 @@ def check_forward(network: nn.Module, image: tuple[int, int, int], num_classes: 
     if tuple(logits.shape[:2]) != (2, num_classes):
         expected = f"expected logits of shape {(2, num_classes)} for two images and {num_classes} classes"
         raise InputError(expected, got=tuple(logits.shape), where="network")
-
-
-def check_not_lazy(network: nn.Module) -> None:
-    """Raise where a layer waits for its first images to know its shapes: optimisers could not hold them."""
-    if any(is_lazy(parameter) for parameter in network.parameters()):
-        raise InputError(
-            "expected a network that has seen images, so that its lazy layers have shapes: network(x)"
-        )
 
 
 def freeze_unused(network: nn.Module, image: tuple[int, int, int]) -> None:

@@ -30,11 +30,11 @@ from nas_lightning.checks import (
 )
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.outputs import logits_of
-from nas_lightning.spaces.network import DerivedNetwork
+from nas_lightning.spaces.network import DerivedNetwork, check_not_lazy
 from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
 from nas_lightning.training.epoch_means import EpochMeans, evaluation_total
 from nas_lightning.training.horizon import epochs_of
-from nas_lightning.training.logits import Logits, check_not_lazy, choose_logits, training_loss
+from nas_lightning.training.logits import Logits, choose_logits, training_loss
 from nas_lightning.training.mixing import build_mixing
 from nas_lightning.training.optim import (
     Schedule,

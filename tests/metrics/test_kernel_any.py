@@ -29,10 +29,9 @@ def _said_anew() -> None:
 def oracle(network: nn.Module, x: Tensor, logits=lambda output: output, labels: Tensor = LABELS) -> Tensor:
     """J Jᵀ, one backward pass of the plain network a sample."""
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    rows = []
-    for sample, label in enumerate(labels):
-        value = logits(network(x))[sample, label]
-        gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
+    rows, outputs = [], logits(network(x))
+    for value in outputs.gather(1, labels[:, None])[:, 0]:
+        gradients = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
         rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
     return torch.stack(rows) @ torch.stack(rows).T
 

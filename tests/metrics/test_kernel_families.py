@@ -247,6 +247,7 @@ TIMM = {
     ),
     **dict.fromkeys(("test_vit", "test_vit3", "test_vit_relpos"), 160),
     **dict.fromkeys(("gernet_s", "rexnet_100", "lcnet_050"), 32),
+    **{"levit_128s": 224, "tiny_vit_5m_224": 64},  # which keep their biases while they are evaluated
 }
 
 

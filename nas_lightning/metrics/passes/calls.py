@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 
-from nas_lightning.metrics.passes.layers import RULES, covers
+from nas_lightning.metrics.passes.layers import IncompleteError, covers, mark_of, rules_of
 
 Listener = Callable[["Call", Tensor], None]
-
-
-class IncompleteError(Exception):
-    """The calls that were seen do not account for every trained parameter; the message says for which."""
 
 
 @dataclass(eq=False)
@@ -31,6 +28,8 @@ class Call:
         output: what it returned; None where outputs are not kept.
         version: of the memory of `output`, which counts changes in place.
         plain: one tensor in, one tensor out.
+        trained: the layer's own parameters that are trained, as they are in this call.
+        mark: of the output, where the layer has to compute it again.
     """
 
     layer: nn.Module
@@ -39,6 +38,8 @@ class Call:
     output: Tensor | None  # kept on request
     version: int  # of the output's memory: counts changes in place
     plain: bool  # one tensor in, one tensor out
+    trained: Sequence[tuple[str, nn.Parameter]]
+    mark: Tensor | None
 
     def saved_output(self) -> Tensor:
         """What the layer returned, computed again where that was changed in place since."""
@@ -52,12 +53,6 @@ class Call:
         """Whether all weights are zero, as those that some networks' last layers begin with."""
         weights = [p for p in self.layer.parameters(recurse=False) if p.dim() > 1]
         return self.plain and bool(weights) and not any(bool(weight.any()) for weight in weights)
-
-    def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """The layer's own parameters that are trained."""
-        for name, parameter in self.layer.named_parameters(recurse=False):
-            if parameter.requires_grad:
-                yield name, parameter
 
 
 class Calls:
@@ -79,7 +74,7 @@ class Calls:
     @property
     def parametric_calls(self) -> list[Call]:
         """Those of layers that have something to train."""
-        return [call for call in self.all if any(call.parameters())]
+        return [call for call in self.all if call.trained]
 
     def record(self, forward: Callable[[], Tensor]) -> Tensor:
         """Run the forward pass and note the calls of the layers that have a rule."""
@@ -87,7 +82,8 @@ class Calls:
         for name, module in self.network.named_modules():
             if covers(module):
                 handles.append(module.register_forward_pre_hook(self._start, with_kwargs=True))
-                handles.append(module.register_forward_hook(self._hook(name), with_kwargs=True))
+                # the others' hooks may make something else of what the layer returned
+                handles.append(module.register_forward_hook(self._hook(name), prepend=True, with_kwargs=True))
         try:
             return forward()
         finally:
@@ -96,7 +92,7 @@ class Calls:
 
     def _start(self, layer: nn.Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         given = _tensors(args, kwargs)
-        if not given or given[0].requires_grad:
+        if not given or given[0].requires_grad or is_functorch_wrapped_tensor(given[0]):
             return args, kwargs
         if not given[0].is_floating_point():  # the numbers of words: the way ends in what they look up
             self._starts += [parameter for parameter in layer.parameters() if parameter.requires_grad]
@@ -110,14 +106,17 @@ class Calls:
 
     def _hook(self, name: str) -> Callable[[nn.Module, Args, Kwargs, Any], None]:
         def note(layer: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> None:
-            given = _tensors(args, kwargs)
+            given, trained, rules = _tensors(args, kwargs), _trained(layer), rules_of(layer)
+            if any(map(is_functorch_wrapped_tensor, given)):  # of no gradients that a hook would see
+                return
             plain = len(given) == 1 and isinstance(output, Tensor)
             if not plain:
-                self.all.append(Call(layer, name, torch.empty(0), None, 0, plain=False))
+                self.all.append(Call(layer, name, torch.empty(0), None, 0, False, trained, None))
                 return
-            kept = output.detach() if self.keep_outputs and type(layer) in RULES else None
+            kept = output.detach() if self.keep_outputs and rules else None
+            mark = None if all(name in rules for name, _ in trained) else mark_of(output)
             where = name or "the network itself"
-            call = Call(layer, where, given[0].detach(), kept, output._version, plain=True)
+            call = Call(layer, where, given[0].detach(), kept, output._version, True, trained, mark)
             self.all.append(call)
             if output.requires_grad:  # the hook belongs to this value, also when it is changed in place later
                 output.register_hook(lambda gradient: self._note_gradient(call, gradient))
@@ -144,10 +143,8 @@ class Calls:
 
     def check_complete(self, logits: Tensor) -> None:
         """Raise unless every use of a trained parameter in the graph is a call that a rule accounts for."""
-        recorded = Counter(
-            id(parameter) for call in self.parametric_calls for _, parameter in call.parameters()
-        )
-        uses = _uses(logits)
+        recorded = Counter(id(parameter) for call in self.parametric_calls for _, parameter in call.trained)
+        uses = uses_of(logits)
         for name, module in self.network.named_modules():
             for key, parameter in module.named_parameters(recurse=False):
                 if uses[id(parameter)] > recorded[id(parameter)]:
@@ -169,7 +166,13 @@ def _tensors(args: Args, kwargs: Kwargs) -> list[Tensor]:
     return [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
 
 
-def _uses(logits: Tensor) -> Counter[int]:
+def _trained(layer: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """A layer's own parameters that are trained; what stands in for one during a call is none."""
+    own = layer.named_parameters(recurse=False)
+    return [(name, p) for name, p in own if isinstance(p, nn.Parameter) and p.requires_grad]
+
+
+def uses_of(logits: Tensor) -> Counter[int]:
     """How often each leaf appears in the graph, by its id."""
     uses: Counter[int] = Counter()
     seen, stack = set(), [logits.grad_fn]

@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nas_lightning.metrics.passes.calls import Calls, IncompleteError
-from nas_lightning.metrics.passes.layers import BATCH_NORMS
+from nas_lightning.metrics.passes.calls import Call, Calls
+from nas_lightning.metrics.passes.layers import BATCH_NORMS, IncompleteError
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.spaces.network import Network
 
 _PROBE = 2
-_TOLERANCE = 1e-2  # of the largest logit: rounding differs between sizes of batches, mixing is no rounding
 
 
 def check_independence(network: nn.Module, x: Tensor, logits: Tensor, calls: Calls) -> None:
@@ -24,33 +23,41 @@ def check_independence(network: nn.Module, x: Tensor, logits: Tensor, calls: Cal
     Batch norms mix samples, which is known: they have fixed statistics here. The networks of our spaces are
     known to have no other mixing.
     """
-    if isinstance(network, Network) or len(x) <= _PROBE:
+    if isinstance(network, Network):
         return
     norms = [module for module in network.modules() if _uses_batch(module)]
-    few = x[:_PROBE].detach()
+    few = x[: min(_PROBE, len(x) - 1)].detach()
     alone = Calls(network, few)
     with _fixed_statistics(norms), torch.enable_grad():
-        apart = alone.record(lambda: logits_of(network(few)))
-        among = logits_of(network(x)) if norms else logits
+        try:
+            alone.record(lambda: logits_of(network(few)))
+        except Exception as error:  # of any kind: it is somebody's network
+            raise IncompleteError(f"it does not take {len(few)} of {len(x)} samples") from error
+        if norms:
+            calls = Calls(network, x)
+            logits = calls.record(lambda: logits_of(network(x)))
     if [call.layer for call in alone.parametric_calls] != [call.layer for call in calls.parametric_calls]:
         raise IncompleteError("other layers are called for other batches")
     for call in alone.parametric_calls:
-        if len(call.input) != _PROBE:
+        if len(call.input) != len(few):
             where = f"{type(call.layer).__name__} {call.name!r}"
             raise IncompleteError(f"samples are not the first axis in {where}")
-    if _see_others(among, x) if x.requires_grad else _come_out_otherwise(apart.detach(), among.detach()):
+    if _see_others(calls, logits, len(few)):
         raise IncompleteError("samples are mixed")
 
 
-def _see_others(logits: Tensor, x: Tensor) -> bool:
-    """Whether the first samples' logits depend on other samples, however little."""
-    (gradient,) = torch.autograd.grad(logits[:_PROBE].sum(), x, retain_graph=True, materialize_grads=True)
-    return bool(gradient[_PROBE:].any())
+def _see_others(calls: Calls, logits: Tensor, few: int) -> bool:
+    """Whether the first samples' logits depend on what a layer returned for other samples, however little."""
+    cotangent = torch.zeros_like(logits)
+    own = cotangent[:few]  # which get shares that no softmax adds up to a constant
+    own.copy_(torch.arange(own.numel()).cos().view_as(own))
+    others: list[bool] = []
 
+    def listener(call: Call, gradient: Tensor) -> None:
+        others.append(bool(call.trained) and bool(gradient[few:].any()))
 
-def _come_out_otherwise(apart: Tensor, among: Tensor) -> bool:
-    """The same by values, where samples are words, which know no gradients."""
-    return bool((apart - among[:_PROBE]).abs().max() > _TOLERANCE * among.abs().max())
+    calls.backward(logits, cotangent, listener)
+    return any(others)
 
 
 def _uses_batch(module: nn.Module) -> bool:

@@ -24,11 +24,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.passes.calls import IncompleteError
-from nas_lightning.metrics.passes.layers import positions, rule_of
+from nas_lightning.metrics.passes.calls import uses_of
+from nas_lightning.metrics.passes.layers import IncompleteError, linear_weight, positions, rule_of, rules_of
 
 if TYPE_CHECKING:
     from nas_lightning.metrics.passes.calls import Call, Calls
@@ -62,7 +62,7 @@ def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor])
     sum_ = _Sum(rows, calls, len(cotangents), logits)
     for number, cotangent in enumerate(cotangents):
         calls.backward(logits, cotangent, partial(sum_.note_gradient, number))
-    _check_reached(logits, sum_.list_unreached())
+    _check_reached(logits, sum_.list_unreached(uses_of(logits)))
     return sum_.finish()
 
 
@@ -91,7 +91,7 @@ def rowwise_kernel(parameters: Sequence[Tensor], logits: Tensor, cotangents: Seq
                 f = (logits[sample] * cotangent[sample]).sum()
                 gradients = torch.autograd.grad(f, part, retain_graph=True, materialize_grads=True)
                 for kept, gradient in zip(rows, gradients, strict=True):
-                    kept.append(gradient.flatten())
+                    kept.append(gradient.to_dense().flatten())
         for kept in rows:
             kernel += gram(torch.stack(kept))
             kept.clear()
@@ -127,31 +127,38 @@ class _Sum:
         self.passes = passes
         self.gradients: dict[int, dict[int, Tensor]] = defaultdict(dict)  # call → pass → ∂f/∂z
         self.users: dict[int, list[tuple[Call, str]]] = defaultdict(list)  # parameter → calls, names
+        self.reached: set[int] = set()  # calls
+        self.done: set[int] = set()  # parameters
         for call in calls.parametric_calls:
-            for name, parameter in call.parameters():
+            for name, parameter in call.trained:
                 self.users[id(parameter)].append((call, name))
         self.missing = Counter({key: passes * len(users) for key, users in self.users.items()})
 
     def note_gradient(self, number: int, call: Call, dz: Tensor) -> None:
         """The gradient of one call's output in pass `number`."""
         self.gradients[id(call)][number] = dz
-        for _, parameter in call.parameters():
+        self.reached.add(id(call))
+        for _, parameter in call.trained:
             self.missing[id(parameter)] -= 1
             if not self.missing[id(parameter)]:
-                users = self.users.pop(id(parameter))
-                self._add(users)
-                for user, _ in users:
-                    if not any(id(other) in self.users for _, other in user.parameters()):
+                self.done.add(id(parameter))
+                self._add(self.users[id(parameter)])
+                for user, _ in self.users[id(parameter)]:
+                    if all(id(other) in self.done for _, other in user.trained):
                         del self.gradients[id(user)]
 
-    def list_unreached(self) -> list[tuple[Call, str]]:
-        """A call and the name of each parameter that no pass has come to."""
-        return [users[0] for users in self.users.values() if not self._with_gradients(users)]
+    def list_unreached(self, uses: Counter[int]) -> list[tuple[Call, str]]:
+        """A call and the name of each parameter that has more uses than calls that a pass has come to."""
+        return [
+            users[0]
+            for key, users in self.users.items()
+            if sum(id(call) in self.reached for call, _ in users) < uses[key]
+        ]
 
     def finish(self) -> Tensor:
         """The sum, with those parameters that not every pass has come to: what did not come is zero."""
-        for users in self.users.values():
-            if self._with_gradients(users):
+        for key, users in self.users.items():
+            if key not in self.done and self._with_gradients(users):
                 self._add(users)
         return self.kernel
 
@@ -160,7 +167,7 @@ class _Sum:
 
     def _add(self, users: list[tuple[Call, str]]) -> None:
         reached = self._with_gradients(users)
-        if all(type(call.layer) is nn.Linear and name == "weight" for call, name in reached):
+        if all(rules_of(call.layer).get(name) is linear_weight for call, name in reached):
             self.kernel += self._linear([call for call, _ in reached])
         else:
             shares = [self._blocks(call, name) for call, name in reached]
@@ -171,7 +178,7 @@ class _Sum:
 
     def _blocks(self, call: Call, name: str) -> Iterator[Tensor]:
         """(m·passes, columns) each, sample by sample."""
-        rule = rule_of(call.layer, name)
+        rule = rule_of(call.layer, name, call.mark)
         for rows in zip(*(rule(call.layer, call.input, dz) for dz in self._passes(call)), strict=True):
             yield rows[0] if len(rows) == 1 else torch.stack(rows, dim=1).flatten(0, 1)
 

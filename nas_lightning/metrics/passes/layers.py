@@ -2,14 +2,16 @@
 
 For one call of a layer z = layer(x; θ) and the cotangents B = ∂f/∂z, sample i's share of the gradient is
 G_i = B_iᵀ · ∂z_i/∂θ: what reaches the parameters through sample i. The shares of a batch add up to ∂f/∂θ.
-Any layer without layers of its own has a rule, which goes through it sample by sample; `RULES` has faster
-ones for those that most networks are made of.
+Any layer without layers of its own has a rule, which computes its output again, sample by sample; `RULES` has
+faster ones for those that most networks are made of. A layer that depends on more than its input, such as a
+second argument, a number drawn or an attribute that somebody sets, gives another output then, and is refused.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -30,12 +32,16 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _BLOCK = 2**23  # entries of a block: what bounds the memory for the widest layers
 
 
+class IncompleteError(Exception):
+    """The calls that were seen do not account for every trained parameter; the message says for which."""
+
+
 def positions(x: Tensor) -> Tensor:
     """(m, …, features) → (m, positions, features)."""
     return x.reshape(len(x), -1, x.shape[-1])
 
 
-def _linear_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
+def linear_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     # G_i = Σ_t B_it A_itᵀ
     yield torch.bmm(positions(dz).transpose(1, 2), positions(x)).flatten(1)
 
@@ -95,7 +101,7 @@ def _norm_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
 _CONVOLUTION: Mapping[str, Rule] = {"weight": _conv2d_weight, "bias": _conv2d_bias}
 _NORM: Mapping[str, Rule] = {"weight": _norm_weight, "bias": _norm_bias}
 RULES: Mapping[type[nn.Module], Mapping[str, Rule]] = {
-    nn.Linear: {"weight": _linear_weight, "bias": _linear_bias},
+    nn.Linear: {"weight": linear_weight, "bias": _linear_bias},
     nn.Conv2d: _CONVOLUTION,
     DepthwiseConv2d: _CONVOLUTION,
     nn.BatchNorm1d: _NORM,
@@ -109,7 +115,7 @@ def covers(layer: nn.Module) -> bool:
     >>> covers(nn.LayerNorm(4)), covers(nn.MultiheadAttention(4, 2)), covers(nn.ReLU())
     (True, False, False)
     """
-    if type(layer) in RULES:
+    if rules_of(layer):
         return True
     if isinstance(layer, torch.jit.ScriptModule) or getattr(layer, "scale_grad_by_freq", False):
         return False  # has no hooks; has gradients that are of the batch
@@ -118,33 +124,71 @@ def covers(layer: nn.Module) -> bool:
     return own and not deeper and not (_has_batch_statistics(layer) and layer.running_mean is None)
 
 
-def rule_of(layer: nn.Module, name: str) -> Rule:
+def rules_of(layer: nn.Module) -> Mapping[str, Rule]:
+    """The faster rules, by parameters' names: none where somebody gave the layer another forward pass."""
+    return {} if "forward" in vars(layer) else RULES.get(type(layer), {})
+
+
+def rule_of(layer: nn.Module, name: str, mark: Tensor | None) -> Rule:
     """How the samples' shares of the gradient of the layer's parameter `name` come about."""
-    return RULES.get(type(layer), {}).get(name) or partial(_each_sample, name)
+    rule = rules_of(layer).get(name)
+    if rule is None and mark is not None:
+        rule = partial(_each_sample, name, mark)
+    assert rule is not None, "expected a mark of what a layer without rules returned"
+    return rule
 
 
-def _each_sample(name: str, layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
+def mark_of(output: Tensor) -> Tensor:
+    """(m, …) → (m,): by which the output is known again."""
+    rows = output.detach().reshape(len(output), -1)
+    return rows @ _wave(rows)
+
+
+def _wave(rows: Tensor) -> Tensor:
+    return torch.arange(rows.shape[-1], device=rows.device).cos().to(rows.dtype)
+
+
+def _each_sample(name: str, mark: Tensor, layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     # G_i = B_iᵀ · ∂layer(x_i; θ)/∂θ
     parameter = layer.get_parameter(name).detach()
-    with _fixed_statistics(layer, x) as statistics:
+    with _fixed_statistics(layer, x) as statistics, _without_hooks(layer):
 
-        def share(x_i: Tensor, dz_i: Tensor) -> Tensor:
+        def share(x_i: Tensor, dz_i: Tensor) -> tuple[Tensor, ...]:
             def output(value: Tensor) -> Tensor:
                 return functional_call(layer, {name: value, **statistics}, (x_i.unsqueeze(0),)).squeeze(0)
 
-            return vjp(output, parameter)[1](dz_i)[0].flatten()
+            returned, pull = vjp(output, parameter)[:2]
+            z_i = returned.detach().flatten()
+            return pull(dz_i)[0].to_dense().flatten(), z_i @ _wave(z_i), z_i.norm()
 
-        try:
-            with warnings.catch_warnings():  # of layers that vmap goes through one by one itself
-                warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-                rows = vmap(share, chunk_size=max(1, _BLOCK // parameter.numel()))(x, dz)
-        except RuntimeError:  # what vmap has no rule for
-            rows = torch.stack([share(*sample) for sample in zip(x, dz, strict=True)])
+        rows, marks, sizes = _for_all(share, x, dz, parameter.numel())
+    if bool(((marks - mark).abs() > torch.finfo(mark.dtype).eps ** 0.5 * sizes).any()):
+        raise IncompleteError(f"{type(layer).__name__} gives another output for the same input")
     yield rows
+
+
+def _for_all(share: Callable[..., tuple[Tensor, ...]], x: Tensor, dz: Tensor, width: int) -> Sequence[Tensor]:
+    try:
+        with warnings.catch_warnings():  # of layers that vmap goes through one by one itself
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            return vmap(share, chunk_size=max(1, _BLOCK // width))(x, dz)
+    except RuntimeError:  # what vmap has no rule for
+        shares = [share(*sample) for sample in zip(x, dz, strict=True)]
+        return [torch.stack(parts) for parts in zip(*shares, strict=True)]
 
 
 def _has_batch_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, BATCH_NORMS) and layer.training
+
+
+@contextmanager
+def _without_hooks(layer: nn.Module) -> Iterator[None]:
+    """What others hang on the layer's outputs is not told of those that are computed again."""
+    hooks, layer._forward_hooks = layer._forward_hooks, OrderedDict()
+    try:
+        yield
+    finally:
+        layer._forward_hooks = hooks
 
 
 @contextmanager

@@ -13,18 +13,24 @@ from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.blocks import Features, spectral_entropy
-from nas_lightning.metrics.passes.calls import Call, Calls, IncompleteError
+from nas_lightning.metrics.passes.calls import Call, Calls
 from nas_lightning.metrics.passes.independence import check_independence
 from nas_lightning.metrics.passes.kernel import Output, cotangents, layerwise_kernel, rowwise_kernel
 from nas_lightning.metrics.passes.kernel_matrix import Kernel
+from nas_lightning.metrics.passes.layers import IncompleteError
 from nas_lightning.metrics.passes.needs import Needs
 from nas_lightning.metrics.passes.notices import say_row_by_row, say_silent
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.metrics.passes.rectifiers import RectifierCodes
 from nas_lightning.metrics.passes.state import preserve_state
-from nas_lightning.metrics.passes.targets import check_batch, check_logits, is_constant, labels_for
-from nas_lightning.spaces.network import Network
-from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.metrics.passes.targets import (
+    check_batch,
+    check_logits,
+    is_constant,
+    is_of_space,
+    labels_for,
+    trained_parameters,
+)
 from nas_lightning.tasks.multi_class import MultiClass, task_of
 
 Batch = tuple[Tensor, Tensor]
@@ -64,9 +70,7 @@ class Passes:
         check_batch(x, self._labels)
         self.network, self.needs, self.batch_statistics = network, needs, batch_statistics
         self.x = x.detach().clone().requires_grad_(x.is_floating_point())
-        self.parameters = [p for p in network.parameters() if p.requires_grad]
-        if not self.parameters:
-            raise InputError("expected a network with parameters to train", got=type(network).__name__)
+        self.parameters = trained_parameters(network)
         self.calls = Calls(network, self.x, keep_outputs=bool(needs & (Needs.SALIENCY | Needs.OUTPUTS)))
         self._features = Features(network, len(x)) if Needs.FEATURES in needs else None
         self._codes = (
@@ -212,7 +216,7 @@ class Passes:
         """Those of the forward pass; an architecture of a space may have none, and is the worst then."""
         _ = self.logits
         assert self._codes is not None
-        if not self._codes.units and not _is_of_space(self.network):
+        if not self._codes.units and not is_of_space(self.network):
             expected = "expected a network with activations made of pieces, such as ReLU, which are counted"
             raise InputError(expected, got=f"none in {type(self.network).__name__}")
         return self._codes
@@ -243,7 +247,3 @@ class Passes:
         except IncompleteError as reason:
             say_row_by_row(type(self.network).__name__, str(reason))
             return None
-
-
-def _is_of_space(network: nn.Module) -> bool:
-    return any(isinstance(module, (Network, Supernet)) for module in network.modules())

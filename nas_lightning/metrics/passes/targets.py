@@ -1,13 +1,29 @@
-"""Whether batches, logits and labels are what a task asks for."""
+"""Whether networks, batches, logits and labels are what passes ask for."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
+from nas_lightning.spaces.network import Network, check_not_lazy
+from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.tasks.base import Task
 from nas_lightning.tasks.multi_class import MultiClass
+
+
+def trained_parameters(network: nn.Module) -> list[nn.Parameter]:
+    """Those that have gradients; raise where there are none, or where their shapes are not known yet."""
+    check_not_lazy(network)
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise InputError("expected a network with parameters to train", got=type(network).__name__)
+    return parameters
+
+
+def is_of_space(network: nn.Module) -> bool:
+    """Whether it is an architecture of one of our spaces, or has one within."""
+    return any(isinstance(module, (Network, Supernet)) for module in network.modules())
 
 
 def check_batch(x: Tensor, labels: Tensor) -> None:
