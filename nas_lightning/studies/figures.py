@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -120,3 +121,42 @@ def _panels(names: Sequence[str], size: float) -> tuple[Figure, list[Axes]]:
 
 def _title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=9, fontweight="bold", color=INK)
+
+
+def overlay(panels: Mapping[str, Mapping[str, Values]], label: str, x_label: str) -> Figure:
+    """One panel a title, the first line of each in black, the others from light to dark in their order."""
+    figure, axes_of = _panels(list(panels), 2.6)
+    for (title, series), axes in zip(panels.items(), axes_of, strict=True):
+        for (name, values), colour in zip(series.items(), _shades(len(series)), strict=True):
+            axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.3, label=name)
+        _title(axes, title)
+    figure.legend(
+        *axes_of[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=7,
+        labelcolor=INK,
+    )
+    figure.supxlabel(x_label, fontsize=8, color=INK)
+    figure.supylabel(label, fontsize=8, color=INK)
+    return figure
+
+
+def draw_bars(panels: Mapping[str, Mapping[str, float]], label: str) -> Figure:
+    """One panel a title, a horizontal bar a name in the colours of `overlay`; empty where there is none."""
+    figure, axes_of = _panels(list(panels), 2.6)
+    for (title, values), axes in zip(panels.items(), axes_of, strict=True):
+        places = np.arange(len(values))[::-1]
+        axes.barh(places, np.nan_to_num(list(values.values())), color=_shades(len(values)))
+        axes.set_yticks(places, list(values) if axes is axes_of[0] else [""] * len(values), fontsize=7)
+        _title(axes, title)
+    figure.supxlabel(label, fontsize=8, color=INK)
+    return figure
+
+
+def _shades(count: int) -> list[Any]:
+    """Black, then so many less one of a map that every eye can order."""
+    from matplotlib import colormaps
+
+    return [INK, *colormaps["viridis_r"](np.linspace(0.15, 0.9, max(count - 1, 0)))]

@@ -1,0 +1,114 @@
+"""Plain trainings that are watched: SGD without regularisation (Y. Shu's thesis, 2022, A.1.3 and A.1.4).
+
+Momentum 0.9, weight decay 3e-4, a cosine from the learning rate to 0; no augmentation, no clipping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nas_lightning.cost.counts import count_parameters
+from nas_lightning.data import SearchData
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics.pool.file import PoolFile
+from nas_lightning.objectives.inherited import place_batches
+from nas_lightning.progress import follow
+from nas_lightning.randomness import seed_of_name
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.studies.statistics import Values
+from nas_lightning.training.optim import build_optimizer, build_scheduler
+
+
+class Case(NamedTuple):
+    """An architecture to train with some learning rate; weights are drawn by the name of its network."""
+
+    network: str
+    genotype: Genotype
+    lr: float
+
+    @property
+    def name(self) -> str:
+        """Of its line in the file."""
+        return f"{self.network}, lr {self.lr:g}"
+
+
+class Curve(NamedTuple):
+    """What a training came to after each epoch, each (epochs,); not a number from where it diverged."""
+
+    train_loss: Values
+    """The mean over the epoch's steps."""
+    loss: Values
+    """Of images that no training saw."""
+    accuracy: Values
+    """Of the same, in percent."""
+
+
+DIVERGED = (math.nan,) * len(Curve._fields)
+
+
+def train_cases(
+    cases: Sequence[Case], network: NetworkFactory, data: SearchData, path: Path, *, epochs: int, seed: int
+) -> dict[str, Curve]:
+    """The curves of all by name; each that was not in the file is written when its training ends."""
+    columns = [f"{kind} {epoch + 1}" for kind in Curve._fields for epoch in range(epochs)]
+    settings = {"seed": seed, "images": [data.train.images, data.valid.images], "batch": data.batch_size}
+    settings |= {"parameters": count_parameters(network(cases[0].genotype))}
+    file = PoolFile(path, columns, settings)
+    rows = file.read()
+    left = [case for case in cases if case.name not in rows]
+    for case in follow(left, "trainings", total=len(cases), done=len(cases) - len(left)):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed_of_name(seed, case.network))
+            curve = train_curve(network(case.genotype), data, lr=case.lr, epochs=epochs, seed=seed)
+        rows[case.name] = dict(zip(columns, np.concatenate(curve).tolist(), strict=True))
+        file.append(case.name, rows[case.name])
+    return {case.name: _curve(rows[case.name], columns) for case in cases}
+
+
+def _curve(row: Mapping[str, float], columns: Iterable[str]) -> Curve:
+    return Curve(*np.split(np.array([row[column] for column in columns]), len(Curve._fields)))
+
+
+def train_curve(network: nn.Module, data: SearchData, *, lr: float, epochs: int, seed: int) -> Curve:
+    """Train on the weights' side, in place; a training that diverges ends there."""
+    weights = list(network.parameters())
+    optimizer = build_optimizer(weights, "momentum", lr=lr, weight_decay=3e-4)
+    schedule = build_scheduler(optimizer, "cosine", epochs=epochs, lr_min=0.0)
+    points: list[tuple[float, ...]] = []
+    for epoch in range(epochs):
+        network.train()
+        schedule.step(epoch)
+        losses = []
+        for x, y in place_batches(network, data.train.shuffled_pass(epoch, data.batch_size, seed)):
+            loss = F.cross_entropy(network(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        point = (float(np.mean(losses)), *judge(network, data))
+        if not np.isfinite(point).all():
+            break
+        points.append(point)
+    points += [DIVERGED] * (epochs - len(points))
+    return Curve(*np.array(points).T)
+
+
+@torch.no_grad()
+def judge(network: nn.Module, data: SearchData) -> tuple[float, float]:
+    """Mean loss, and accuracy in percent, on the images of the architecture's side."""
+    network.eval()
+    loss = correct = count = 0.0
+    for x, y in place_batches(network, data.valid.whole_pass()):
+        logits = network(x)
+        loss += float(F.cross_entropy(logits, y, reduction="sum"))
+        correct += float((logits.argmax(dim=1) == y).sum())
+        count += len(y)
+    return loss / count, 100 * correct / count

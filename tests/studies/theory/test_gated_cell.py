@@ -1,0 +1,66 @@
+"""The cell of PR-DARTS' theorems, against the equations written out."""
+
+import pytest
+import torch
+from torch.nn.functional import softplus
+
+from nas_lightning.spaces.group import Group
+from nas_lightning.strategies.oneshot.convergence_rate import convergence_rate
+from nas_lightning.studies.theory.gated_cell import GatedCell, draw_gates, losses, rate
+
+SIZES = {"channels": 3, "positions": 4, "inputs": 2, "seed": 1}
+
+
+def conv(W, x):
+    """W Φ(X) of one image, position by position, zeros outside."""
+    m, p = len(W), x.shape[1]
+    out = torch.zeros(m, p, dtype=x.dtype)
+    for t in range(p):
+        for k in range(3):
+            if 0 <= t + k - 1 < p:
+                out[:, t] += W[:, :, k] @ x[:, t + k - 1]
+    return softplus(out) / m**0.5
+
+
+@pytest.mark.parametrize("branches", [1, 2])
+def test_outputs_are_the_equations(branches):
+    gates = draw_gates(4, torch.Generator().manual_seed(0))
+    gates = gates.shallow() if branches == 2 else gates
+    cell = GatedCell(gates, **SIZES, branches=branches)
+    x = torch.randn(2, 4, dtype=torch.float64)
+    X = [conv(cell.stems[0], x)]
+    for node in range(1, 4):
+        if branches == 2 and node == 2:
+            X.append(conv(cell.stems[1], x))
+            continue
+        sources = range(2, node) if branches == 2 and node > 2 else range(node)
+        parts = [
+            gates.skip[s, node] * X[s] + gates.conv[s, node] * conv(cell.convs[s, node], X[s])
+            for s in sources
+        ]
+        X.append(sum(parts))
+    u = sum(float((W * node).sum().detach()) for W, node in zip(cell.outputs, X, strict=True))
+    assert float(cell(x[None])[0].detach()) == pytest.approx(u)
+
+
+def test_the_rate_is_theorem_1():
+    """As that of a search's cell with the same weights, and for the second branch alone by hand."""
+    gates = draw_gates(4, torch.Generator().manual_seed(3))
+    edges = tuple((s, t) for t in range(4) for s in range(t))
+    alpha = torch.stack([torch.stack([gates.skip[e], gates.conv[e]]) for e in edges])
+    group = Group(edges, ("skip_connect", "nor_conv_3x3"))
+    assert rate(gates) == pytest.approx(float(convergence_rate(alpha, group).value))
+    assert rate(gates.shallow(), 2) == pytest.approx(float(gates.conv[2, 3] ** 2))
+
+
+def test_descent_follows_the_gradient():
+    """A small step lowers F by η ‖∇F‖²."""
+    x, y = torch.randn(3, 2, 4, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    gates = draw_gates(4, torch.Generator().manual_seed(0))
+    cell = GatedCell(gates, **SIZES)
+    loss = 0.5 * (cell(x) - y).square().mean()
+    gradients = torch.autograd.grad(loss, cell.weights, allow_unused=True)
+    norm = sum(float(g.square().sum()) for g in gradients if g is not None)
+    before, after = losses(cell, x, y, steps=1, eta=1e-6)
+    assert before == pytest.approx(float(loss.detach()))
+    assert (before - after) / 1e-6 == pytest.approx(norm, rel=1e-3)
