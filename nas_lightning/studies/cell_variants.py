@@ -35,7 +35,13 @@ _VERDICT = (
 
 
 class Variant(NamedTuple):
-    """A cell to train, and whether it differs from a published one in its connections at most."""
+    """A cell to train.
+
+    Args:
+        name: of its lines in tables.
+        genotype: of both kinds of cells.
+        same_operations: whether it differs from a published one in its connections at most.
+    """
 
     name: str
     genotype: Genotype

@@ -28,7 +28,13 @@ from nas_lightning.training.optim import build_optimizer, build_scheduler
 
 
 class Case(NamedTuple):
-    """An architecture to train with some learning rate; weights are drawn by the name of its network."""
+    """An architecture to train.
+
+    Args:
+        network: its name, by which the weights are drawn.
+        genotype: what is built.
+        lr: the learning rate of the first epoch.
+    """
 
     network: str
     genotype: Genotype
@@ -41,14 +47,17 @@ class Case(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """What a training came to after each epoch, each (epochs,); not a number from where it diverged."""
+    """What a training came to after each epoch, each (epochs,); not a number from where it diverged.
+
+    Args:
+        train_loss: the mean over the epoch's steps.
+        loss: of images that no training saw.
+        accuracy: of the same, in percent.
+    """
 
     train_loss: Values
-    """The mean over the epoch's steps."""
     loss: Values
-    """Of images that no training saw."""
     accuracy: Values
-    """Of the same, in percent."""
 
 
 DIVERGED = (math.nan,) * len(Curve._fields)

@@ -19,7 +19,12 @@ from torch.nn import functional as F
 
 
 class Gates(NamedTuple):
-    """Of the edges s → l at [s, l], above the diagonal: (h, h) each."""
+    """Of the edges s → l at [s, l], above the diagonal: (h, h) each.
+
+    Args:
+        skip: g_skip.
+        conv: g_conv.
+    """
 
     skip: Tensor
     conv: Tensor
