@@ -5,6 +5,7 @@ Cells are given as they are published: for each kind a list of (operation, sourc
     connections    the k-th pair keeps its operation and its node t; its source is uniform over 0 … t − 1
     operations     the k-th pair keeps its source; its operation is uniform over the candidates
     adapted        every node reads both inputs: sources 0, 1, 0, 1, … — the widest and shallowest cell
+    deepest        every node reads the two before it: the narrowest and deepest
 
 >>> cell = {"normal": [("sep_conv_3x3", 0), ("skip_connect", 2)], "normal_concat": [2]}
 >>> adapted(cell)["normal"]
@@ -55,6 +56,11 @@ def random_operations(
 def adapted(cells: Description) -> dict[str, Any]:
     """The same operations, each node's two fed by both of the cell's inputs."""
     return _with(cells, lambda pairs: [(op, k % EDGES) for k, (op, _) in enumerate(pairs)])
+
+
+def deepest(cells: Description) -> dict[str, Any]:
+    """The same operations, each node's two fed by the two nodes before it."""
+    return _with(cells, lambda pairs: [(op, _node(k) - 1 - k % EDGES) for k, (op, _) in enumerate(pairs)])
 
 
 def _node(k: int) -> int:
