@@ -1,4 +1,4 @@
-"""What version 0.1 called the settings of one-shot strategies, now those of parts; its runs go on."""
+"""What version 0.1 called settings of strategies, and defaults that it had; its runs go on as they were."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ OF_ADAM = {
     "strategy.arch_betas": "strategy.arch_optimizer.betas",
     "strategy.arch_weight_decay": "strategy.arch_optimizer.weight_decay",
 }
+ADDED = {"Nesbs": {"svgd_variance": "candidates"}}
+"""Settings that came with another default than what was before, by class."""
 
 
 def record_of_today(record: Record) -> Record:
@@ -36,7 +38,12 @@ def record_of_today(record: Record) -> Record:
     strategy = record.config.get("strategy")
     if not isinstance(strategy, Mapping):
         return record
-    if str(strategy.get("_target_", "")).rpartition(".")[2] not in CLASSES:
+    name = str(strategy.get("_target_", "")).rpartition(".")[2]
+    if name in ADDED:
+        new = {key: value for key, value in ADDED[name].items() if key not in strategy}
+        words = (*record.words, *(f"strategy.{key}={value}" for key, value in new.items()))
+        return replace(record, words=words, config={**record.config, "strategy": {**strategy, **new}})
+    if name not in CLASSES:
         return record
     gone = {"_target_", *(key.partition(".")[2] for key in (*MOVED, *OF_ADAM)), "order", "single_level"}
     kept = {key: value for key, value in strategy.items() if key not in gone}

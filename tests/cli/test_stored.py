@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from nas_lightning.cli.settings_of_0_1 import record_of_today
 from nas_lightning.cli.stored_words import (
     DEEPEST,
     LONGEST_WORD,
@@ -197,3 +198,12 @@ def test_the_places_are_those_that_our_yamls_put_into_the_run():
         *(("strategy", name) for name in ("folder", "pool")),
         ("trainer", "default_root_dir"),
     }
+
+
+def test_runs_of_0_1_keep_the_width_of_their_gaussians():
+    config = {"strategy": {"_target_": "nas_lightning.strategies.Nesbs", "size": 3}}
+    found = record_of_today(Record(("strategy=nesbs",), config, {}))
+    assert found.words == ("strategy=nesbs", "strategy.svgd_variance=candidates")
+    assert found.config["strategy"]["svgd_variance"] == "candidates"
+    chosen = {"strategy": {**config["strategy"], "svgd_variance": "operations"}}
+    assert record_of_today(Record((), chosen, {})).config == chosen

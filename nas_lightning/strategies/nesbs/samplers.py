@@ -22,7 +22,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.nesbs.posterior import Architectures, Matrices
-from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, svgd_rd
+from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, Variance, svgd_rd
 from nas_lightning.strategies.oneshot.relaxations import uniform_noise
 
 LOWEST, HIGHEST = -2.0, 1.0  # δ (section 5.3.4)
@@ -49,6 +49,8 @@ class Sampling:
         svgd_lr: ε.
         svgd_momentum: of its steps.
         svgd_bandwidth: h of the kernel; None: by the median distance of the particles.
+        svgd_variance: of the Gaussians round the candidates: the number of `operations` (thesis, section
+            5.3.4), or of `candidates`, which it was up to 0.1.
     """
 
     sampler: Sampler = "svgd_rd"
@@ -59,6 +61,7 @@ class Sampling:
     svgd_lr: PositiveFloat = 0.1
     svgd_momentum: Share = 0.9
     svgd_bandwidth: PositiveFloat | None = None
+    svgd_variance: Variance = "operations"
 
     def judge_sets(
         self,
@@ -72,7 +75,7 @@ class Sampling:
         space, p = judge.space, distribution.probabilities(logits)
         uniform = partial(space.sample, generator)
         if self.sampler == "svgd_rd":
-            relaxed = RelaxedArchitectures(distribution.decisions, p)
+            relaxed = RelaxedArchitectures(distribution.decisions, p, self.svgd_variance)
 
             def set_of(delta: float) -> list[Genotype]:
                 start = relaxed.start(self.size, generator)

@@ -32,6 +32,7 @@ from nas_lightning.strategies.nesbs.samplers import (
     Sampling,
 )
 from nas_lightning.strategies.nesbs.stages import PosteriorTraining
+from nas_lightning.strategies.nesbs.svgd import Variance
 from nas_lightning.training.gradients import average
 from nas_lightning.training.horizon import is_last_epoch
 
@@ -47,7 +48,7 @@ class Nesbs(PosteriorTraining):
         space: the search space.
         supernet: its supernet; the thesis has partial=2.
         data: where the validation images come from.
-        sampler: how sets of architectures are found; for this and the next seven see `nesbs.samplers`.
+        sampler: how sets of architectures are found; for this and the next eight see `nesbs.samplers`.
         size: members of the ensemble.
         rounds: sets that are tried.
         delta: diversity of SVGD-RD.
@@ -55,6 +56,7 @@ class Nesbs(PosteriorTraining):
         svgd_lr: of SVGD-RD.
         svgd_momentum: of SVGD-RD.
         svgd_bandwidth: of SVGD-RD.
+        svgd_variance: of SVGD-RD.
         valid_batches: batches that sets are judged on, of one process; None: all.
         lr_min: what the weights' learning rate decays towards.
         seed: of all that is drawn.
@@ -84,6 +86,7 @@ class Nesbs(PosteriorTraining):
         svgd_lr: PositiveFloat = 0.1,
         svgd_momentum: Share = 0.9,
         svgd_bandwidth: PositiveFloat | None = None,
+        svgd_variance: Variance = "operations",
         valid_batches: PositiveInt | None = None,
         lr_min: NonNegativeFloat = 0.0,
         seed: int = 0,
@@ -91,7 +94,7 @@ class Nesbs(PosteriorTraining):
     ) -> None:
         super().__init__(space, supernet, data, lr_min=lr_min, seed=seed, **training)
         self.sampling = Sampling(
-            sampler, size, rounds, delta, svgd_steps, svgd_lr, svgd_momentum, svgd_bandwidth
+            sampler, size, rounds, delta, svgd_steps, svgd_lr, svgd_momentum, svgd_bandwidth, svgd_variance
         )
         self.seed, self.valid_batches = seed, valid_batches
         self.rounds_done: list[Round] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -100,28 +101,36 @@ class GaussianMixture:
         return exponents + scale
 
 
+Variance = Literal["operations", "candidates"]
+
+
 class RelaxedArchitectures:
     """The posterior made continuous: one Gaussian around the one-hot vector of every candidate.
 
-        p̂(x) = Π_i Σ_o p_i(o) N(o_i | h_o, |O_i| I), not normalised                              (5.8)
+        p̂(x) = Π_i Σ_o p_i(o) N(o_i | h_o, σ_i² I), not normalised                               (5.8)
 
-    with |O_i| the candidates of decision i. As ‖o_i − h_o‖² = ‖o_i‖² − 2 o_{i,o} + 1, its gradient is
+    with σ_i² = |O|, the operations that decision i chooses from, or, as this suite had it up to 0.1, its
+    candidates, one for each edge and operation. As ‖o_i − h_o‖² = ‖o_i‖² − 2 o_{i,o} + 1, its gradient is
 
-        ∇_{o_i} log p̂ = (softmax_o(log p_i(o) + o_{i,o}/|O_i|) − o_i) / |O_i|.
+        ∇_{o_i} log p̂ = (softmax_o(log p_i(o) + o_{i,o}/σ_i²) − o_i) / σ_i².
 
     A particle is a row of (decisions × widest) numbers; what pads the narrower decisions stays 0.
 
     Args:
         decisions: of the space.
         probabilities: p: (edges, ops) per group.
+        variance: what σ² counts.
     """
 
-    def __init__(self, decisions: list[Decision], probabilities: Matrices) -> None:
+    def __init__(
+        self, decisions: list[Decision], probabilities: Matrices, variance: Variance = "operations"
+    ) -> None:
         self.decisions = decisions
         self.shapes = {name: matrix.shape for name, matrix in probabilities.items()}
         sizes = [len(decision.rows) for decision in decisions]
-        self.variance = torch.tensor(sizes, dtype=torch.float64)[:, None]  # (decisions, 1)
-        self.exists = torch.arange(max(sizes)) < self.variance  # (decisions, widest)
+        counts = sizes if variance == "candidates" else [len(d.columns.unique()) for d in decisions]
+        self.variance = torch.tensor(counts, dtype=torch.float64)[:, None]  # (decisions, 1)
+        self.exists = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]  # (decisions, widest)
         table = torch.zeros(self.exists.shape, dtype=torch.float64)
         for row, decision in zip(table, decisions, strict=True):
             row[: len(decision.rows)] = decision.of(probabilities).detach().cpu().double()

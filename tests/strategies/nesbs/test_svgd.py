@@ -7,6 +7,7 @@ import torch
 
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies.nesbs.posterior import Architectures
+from nas_lightning.strategies.nesbs.samplers import set_of_particles
 from nas_lightning.strategies.nesbs.svgd import (
     GaussianMixture,
     RelaxedArchitectures,
@@ -26,9 +27,10 @@ def two_modes():
     return GaussianMixture(torch.full((2,), 0.5, dtype=torch.float64), means, variances)
 
 
-def relaxed_of(space, logits, scale=1.5):
+def relaxed_of(space, logits, scale=1.5, **options):
     distribution = Architectures(space)
-    return RelaxedArchitectures(distribution.decisions, distribution.probabilities(logits(space, scale)))
+    p = distribution.probabilities(logits(space, scale))
+    return RelaxedArchitectures(distribution.decisions, p, **options)
 
 
 def start(generator, n):
@@ -72,9 +74,10 @@ def test_gradient_of_the_mixture(two_modes, generator):
     torch.testing.assert_close(two_modes.score(x.detach()), gradient)
 
 
+@pytest.mark.parametrize("variance", ["operations", "candidates"])
 @pytest.mark.parametrize("space", [NasBench201(), DartsSpace(nodes=3)], ids=lambda space: space.name)
-def test_gradient_of_the_relaxed_posterior(space, logits, generator):
-    relaxed = relaxed_of(space, logits)
+def test_gradient_of_the_relaxed_posterior(space, variance, logits, generator):
+    relaxed = relaxed_of(space, logits, variance=variance)
     x = 3 * relaxed.start(4, generator)
     x.requires_grad_()
     (gradient,) = torch.autograd.grad(relaxed.log_density(x).sum(), [x])
@@ -98,6 +101,30 @@ def test_relaxed_posterior_by_its_definition(cell_space, logits, generator):
         expected += sum(p[row, o] * normal[o] for o in range(5)).log()
     difference = relaxed.log_density(x) - expected
     torch.testing.assert_close(difference, difference[0].expand(3))
+
+
+@pytest.mark.parametrize(
+    ("variance", "expected"), [("operations", [7.0] * 5), ("candidates", [7, 7, 21, 28, 35])]
+)
+def test_variances_count_operations_or_candidates(variance, expected, logits):
+    """DARTS: seven operations on each of the edges into the first node, and on 3, 4 and 5 into the others."""
+    found = relaxed_of(DartsSpace(), logits, variance=variance).variance.flatten().tolist()
+    assert found == [*expected, *expected]
+
+
+def test_narrow_gaussians_find_more_probable_architectures(generator):
+    """Wide ones flatten the posterior that the particles climb."""
+    space, distribution = DartsSpace(), Architectures(DartsSpace())
+    found = {}
+    for variance in ("operations", "candidates"):
+        generator.manual_seed(0)
+        logits = {name: 2 * torch.randn(g.shape, generator=generator) for name, g in space.groups.items()}
+        relaxed = RelaxedArchitectures(distribution.decisions, distribution.probabilities(logits), variance)
+        particles = svgd_rd(relaxed.start(5, generator), relaxed.score, delta=0.0, steps=300)
+        members = set_of_particles(space, relaxed, particles)
+        one_hots = [{name: m.double() for name, m in space.one_hot(member).items()} for member in members]
+        found[variance] = sum(float(distribution.log_probability(logits, m)) for m in one_hots)
+    assert found["operations"] > found["candidates"] + 5
 
 
 def test_particles_cover_both_modes(two_modes, generator):
