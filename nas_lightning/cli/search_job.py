@@ -13,7 +13,7 @@ from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.jobs.next_commands import command_to_train
 from nas_lightning.jobs.search import build_strategy, search
 from nas_lightning.runs.facts import RunFacts
-from nas_lightning.runs.tracking import publish
+from nas_lightning.runs.tracking import published
 from nas_lightning.text import duration
 
 
@@ -29,13 +29,15 @@ def run_search(job: JobContext) -> RunFacts:
             derivation.check(strategy)
         parts.data.setup()  # finds what is wrong with the images before the run is announced
         trainer = build_trainer(cfg, parts, timed)
-        start = checkpoint(cfg, strategy)
-    announce(f"Searching {parts.space.name} with {strategy.label} on {parts.data.name}", cfg)
-    facts = search(strategy, parts, trainer, derivation=derivation, checkpoint=start, words=job.words)
-    if trainer.is_global_zero:
-        print(said_of_time(facts, cfg), end="")
-        show_run(job, facts, {"Train it": command_to_train(job.command, parts.folder, facts, job.images)})
-    publish(trainer.loggers, parts.folder)
+    with published(trainer.loggers, parts.folder):
+        with refuse_in_a_line():
+            start = checkpoint(cfg, strategy)
+        announce(f"Searching {parts.space.name} with {strategy.label} on {parts.data.name}", cfg)
+        facts = search(strategy, parts, trainer, derivation=derivation, checkpoint=start, words=job.words)
+        if trainer.is_global_zero:
+            print(said_of_time(facts, cfg), end="")
+            command = command_to_train(job.command, parts.folder, facts, job.images)
+            show_run(job, facts, {"Train it": command})
     return facts
 
 

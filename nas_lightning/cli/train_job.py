@@ -31,7 +31,7 @@ from nas_lightning.jobs.train import Training, fit, prepare_training
 from nas_lightning.models.file import check_file, describe
 from nas_lightning.options import option_file
 from nas_lightning.runs.facts import RunFacts
-from nas_lightning.runs.tracking import publish
+from nas_lightning.runs.tracking import published
 from nas_lightning.spaces import SearchSpace, make_space
 from nas_lightning.spaces.given.base import GivenNetwork
 from nas_lightning.text import short_path
@@ -54,18 +54,19 @@ def run_training(
         parts = Parts(space, data, Path(cfg.run), cfg.seed, network_sizes=sizes, recipe=recipe_of(cfg))
         training = prepare_training(genotype, parts, cfg.init)
         trainer = build_trainer(cfg, parts, [stopwatch], _NAMED)
-        start = checkpoint(cfg, training.module)
     which = (
         f"{space.notation(genotype)} of {space.name}"
         if isinstance(space, GivenNetwork)
         else f"a network of {space.name}"
     )
     what = f"Training {which} on {data.name}: {training.size}"
-    announce(what + _origin(cfg, training, data), cfg)
-    facts = fit(training, parts, trainer, start, job.words)
-    if trainer.is_global_zero:
-        show(job, facts, uses_of_model(job.command, parts.folder, job.own))
-    publish(trainer.loggers, parts.folder)
+    with published(trainer.loggers, parts.folder):
+        with refuse_in_a_line():
+            start = checkpoint(cfg, training.module)
+        announce(what + _origin(cfg, training, data), cfg)
+        facts = fit(training, parts, trainer, start, job.words)
+        if trainer.is_global_zero:
+            show(job, facts, uses_of_model(job.command, parts.folder, job.own))
     return facts
 
 

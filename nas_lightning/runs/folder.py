@@ -29,8 +29,16 @@ POOL = "pool.json"
 """The architectures that were drawn for an ensemble: a matter of seconds."""
 CHECKPOINT = "checkpoints/last.ckpt"
 BEST = "checkpoints/best.ckpt"
+_DEEPEST = 4  # folders between a job and its sweep
 _SWEEP = "multirun.yaml"  # Hydra's record of a sweep
-_NO_WORK = (RECORD, LOCK, POOL, "tensorboard", "wandb")  # loggers have their folders before the first number
+_NO_WORK = (
+    RECORD,
+    LOCK,
+    POOL,
+    "tensorboard",
+    "wandb",
+    "mlflow",
+)  # loggers have their folders before the first number
 
 
 class RunFolder:
@@ -199,6 +207,14 @@ class RunFolder:
     def _members(self) -> list[RunFolder]:
         """The runs of their own that an ensemble makes."""
         return [RunFolder(path) for name in ("member_*", "candidate_*") for path in self.path.glob(name)]
+
+
+def sweep_of(run: Path) -> Path | None:
+    """The folder of the sweep that a run is a job of, however deep `hydra.sweep.subdir` has put it."""
+    for parent in run.absolute().parents[:_DEEPEST]:
+        if has_record(parent):
+            return parent if read_record(parent).is_sweep else None
+    return None
 
 
 def is_requeued() -> bool:

@@ -1,69 +1,93 @@
-"""Where a run's numbers and pictures go: `metrics.csv` in its folder, and Weights & Biases on request.
+"""What a run has come to, handed to whatever loggers of Lightning's it has.
 
-Lightning's CSVLogger deletes the file of a run that is resumed. `MetricsCSV` goes on with it: a row is in the
-file when the call returns, and `rewind` drops the rows that a resumed run computes again.
+A tracker is a class in `trackers/` that names Lightning's logger; an addition is a file there.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+import contextlib
+import pkgutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from pytorch_lightning.loggers import Logger, WandbLogger
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.errors import InputError
-from nas_lightning.genotype import FILE_NAME
-from nas_lightning.runs.record import read_record
+from nas_lightning.files import write_whole
+from nas_lightning.runs.publication import Publication
+
+_TRACKERS = "nas_lightning.runs.trackers"
 
 
-def wandb_logger(folder: str | Path, project: str = "nas-lightning", **options: Any) -> WandbLogger:
-    """A logger that keeps its files in `folder` and starts with the configuration found there.
+class Tracker(ABC):
+    """What one of Lightning's loggers is told of a run, besides the metrics that Lightning logs itself.
 
-    `options` are those of `wandb.init`. With WANDB_MODE=offline nothing is sent and nothing is printed.
+    Args:
+        logger: an object of Lightning's class of the name `of`.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    run = _start(folder, {"project": project, **options})
-    return WandbLogger(experiment=run, project=project, save_dir=folder)
+
+    of: ClassVar[str]
+
+    def __init__(self, logger: Any) -> None:
+        self.logger = logger
+
+    @abstractmethod
+    def publish(self, publication: Publication) -> None:
+        """Hand over what there is of a finished run."""
+
+    @abstractmethod
+    def close(self, *, failed: bool) -> None:
+        """End the run there."""
 
 
-@rank_zero_only
-def _start(folder: Path, options: dict[str, Any]) -> Any:
-    """Lightning would pass an option that W&B warns of, and start the run only in forked processes."""
-    import wandb
+def trackers_of(loggers: Iterable[Logger]) -> list[Tracker]:
+    """The tracker of each logger that has one; a logger of a user's own derives from one of Lightning's."""
+    known = {tracker.of: tracker for tracker in _known_trackers()}
+    names = [(logger, [base.__name__ for base in type(logger).__mro__]) for logger in loggers]
+    return [known[next(n for n in of if n in known)](logger) for logger, of in names if {*of} & {*known}]
 
-    config = dict(read_record(folder).config) or None
-    silent = os.environ.get("WANDB_MODE") in ("offline", "dryrun")
-    settings = wandb.Settings(silent=silent)
+
+def _known_trackers() -> Iterator[type[Tracker]]:
+    for module in pkgutil.iter_modules(import_module(_TRACKERS).__path__):
+        for value in vars(import_module(f"{_TRACKERS}.{module.name}")).values():
+            if isinstance(value, type) and issubclass(value, Tracker) and value is not Tracker:
+                yield value
+
+
+@contextmanager
+def published(loggers: Iterable[Logger], run: Path) -> Iterator[None]:
+    """Around a run's work: its loggers get what it has come to, or that it has failed."""
+    trackers = [] if rank_zero_only.rank else trackers_of(loggers)  # type: ignore[attr-defined]
     try:
-        run = wandb.init(dir=folder, config=config, settings=settings, **options)
-    except wandb.Error as error:  # no account, no connection
-        raise InputError(
-            f"expected Weights & Biases, or WANDB_MODE=offline: {error}", where="logger"
-        ) from None
-    run.define_metric("trainer/global_step")  # Lightning's step, which all metrics are drawn over
-    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
-    return run
+        yield
+    except BaseException:
+        for tracker in trackers:
+            with contextlib.suppress(Exception):  # the run's own error counts
+                tracker.close(failed=True)
+        raise
+    for tracker in trackers:
+        tracker.publish(Publication(run))
+        tracker.close(failed=False)
 
 
-@rank_zero_only
-def publish(loggers: Iterable[Logger], run: Path) -> None:
-    """Hand the pictures and the genotype in a run's folder to Weights & Biases, and end the run there."""
-    for logger in loggers:
-        if isinstance(logger, WandbLogger):
-            _publish(logger, run)
+def stored_id(run: Path, tracker: str) -> str | None:
+    """The name by which a tracker knows a run that has begun before."""
+    try:
+        return (run / tracker / "id").read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
-def _publish(logger: WandbLogger, run: Path) -> None:
-    import wandb
+def store_id(run: Path, tracker: str, name: str) -> None:
+    """Keep it, so that a run that is resumed goes on there, too."""
+    write_whole(run / tracker / "id", name + "\n")
 
-    pictures = sorted((run / "figures").glob("*.png"))
-    logger.experiment.log({f"figures/{path.stem}": wandb.Image(str(path)) for path in pictures})
-    if (run / FILE_NAME).is_file():
-        artifact = wandb.Artifact(f"genotype-{logger.version}", type="genotype")
-        artifact.add_file(str(run / FILE_NAME))
-        logger.experiment.log_artifact(artifact)
-    logger.experiment.finish()
+
+def new_id() -> str:
+    """One that nobody else has."""
+    return uuid.uuid4().hex[:12]

@@ -1,209 +1,303 @@
-"""The metrics file in all situations, and what reaches Weights & Biases: read back from its own file."""
+"""What reaches trackers: read back from W&B's own file, MLflow's database, TensorBoard's events."""
 
 import json
-import math
-import struct
-import time
 
 import pytest
 import torch
+from omegaconf import OmegaConf
+from pytorch_lightning.loggers import CSVLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.genotype import write_genotypes
+from nas_lightning.files import check_links
+from nas_lightning.options import config_folder
 from nas_lightning.plots.files import save_genotypes
-from nas_lightning.runs.metrics_csv import MetricsCSV, read_metrics
-from nas_lightning.runs.tracking import publish, wandb_logger
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.folder import RunFolder, sweep_of
+from nas_lightning.runs.history import HISTORY_FILE, history_line
+from nas_lightning.runs.metrics_csv import MetricsCSV
+from nas_lightning.runs.publication import MOST_DRAWN, Publication
+from nas_lightning.runs.record import Record
+from nas_lightning.runs.trackers.ml_flow import mlflow_logger
+from nas_lightning.runs.trackers.weights_and_biases import wandb_logger
+from nas_lightning.runs.tracking import published, stored_id, trackers_of
 from nas_lightning.spaces import NasBench201
+from tests.runs.wandb_file import read_runs
+
+SPACE = NasBench201()
+CONFIG = {
+    **{"seed": 4711, "run": "${hydra:runtime.output_dir}", "task": {"score": "accuracy"}},
+    **{"objective": "valid_${task.score}", "strategy": {"lr": 0.1, "place": "${run}/x"}, "operations": []},
+}
 
 
-def lines(logger):
-    return logger.path.read_text().splitlines()
+def hydra(script="search", num=0, mode="RUN", **choices):
+    return {
+        "job": {"config_name": script, "num": num},
+        "mode": mode,
+        "runtime": {"choices": {**choices, "hydra/launcher": "basic"}},
+    }
 
 
-def test_columns_grow_and_keep_their_order(tmp_path):
-    logger = MetricsCSV(tmp_path / "run")
-    logger.log_metrics({"z": 1.0, "epoch": 0}, step=3)
-    logger.log_metrics({"a": torch.tensor(0.5), "epoch": 1}, step=7)
-    logger.log_metrics({"z": 2}, step=8)
-    logger.finalize("success")
-    assert lines(logger) == ["step,epoch,a,z", "3,0,,1.0", "7,1,0.5,", "8,,,2.0"]
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch, tmp_path):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for folder in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(folder, str(tmp_path / "of_wandb"))
 
 
-def test_a_row_is_on_disk_when_the_call_returns(tmp_path):
-    logger = MetricsCSV(tmp_path)
-    for step in range(5):
-        logger.log_metrics({"loss": 1.0}, step)
-        assert len(lines(logger)) == step + 2
-    logger.finalize("success")
-
-
-def test_numbers_come_back_bit_for_bit(tmp_path):
-    values = [1 / 3, math.pi * 1e-30, 1e300, -0.0, float("inf"), 0.1 + 0.2]
-    logger = MetricsCSV(tmp_path)
-    for step, value in enumerate(values):
-        logger.log_metrics({"value": value}, step)
-    logger.log_metrics({"value": float("nan")}, 9)
-    logger.finalize("success")
-    rows = read_metrics(logger.path)
-    assert [struct.pack("d", row["value"]) for row in rows[:-1]] == [
-        struct.pack("d", value) for value in values
+@pytest.fixture
+def search(tmp_path):
+    """A finished search of three epochs, the second of two jobs of a sweep."""
+    sweep = RunFolder(tmp_path / "my_sweep")
+    sweep.create(Record(("seed=1,4711",), {}, hydra(num="???", mode="MULTIRUN")))
+    run = RunFolder(sweep.path / "1")
+    run.create(
+        Record(("seed=4711",), CONFIG, hydra(num=1, mode="MULTIRUN", strategy="darts", space="nasbench201"))
+    )
+    generator = torch.Generator().manual_seed(0)
+    first, last = SPACE.sample(generator), SPACE.sample(generator)
+    epochs = [
+        {"epoch": epoch, "genotypes": [genotype.to_dict()], "groups": {}}
+        for epoch, genotype in enumerate((first, first, last))
     ]
-    assert math.isnan(rows[-1]["value"])
+    (run.path / HISTORY_FILE).write_text("".join(map(history_line, epochs)))
+    save_genotypes([last], run.path / "figures")
+    metrics = MetricsCSV(run.path)
+    for epoch in range(3):
+        metrics.log_metrics({"epoch": epoch, "valid_accuracy": 0.5 - 0.1 * epoch}, epoch)
+    metrics.finalize("success")
+    run.report.write_text("<html><body>the page</body></html>")
+    facts = RunFacts(
+        "search", 4711, {"valid_accuracy": 0.3}, 12.5, params=11_000, macs=90_000, strategy="Darts"
+    )
+    run.finish(facts, [last])
+    return run.path
 
 
-def test_rewinding_equals_never_having_logged(tmp_path):
-    def log(logger, steps):
-        for step in steps:
-            logger.log_metrics({"loss": step / 3, "epoch": step // 4}, step)
-
-    whole, stopped = MetricsCSV(tmp_path / "whole"), MetricsCSV(tmp_path / "stopped")
-    log(whole, range(20))
-    log(stopped, range(11))
-    resumed = MetricsCSV(tmp_path / "stopped")
-    resumed.rewind(8)
-    log(resumed, range(8, 20))
-    for logger in (whole, stopped, resumed):
-        logger.finalize("success")
-    assert lines(resumed) == lines(whole)
+@pytest.fixture
+def training(tmp_path, search):
+    """A finished training of what that search found."""
+    run = RunFolder(tmp_path / "trained")
+    config = {"seed": 2, "genotype": {"path": str(search)}, "objective": "test_accuracy"}
+    run.create(Record((), config, hydra("train", genotype="file", dataset="digits")))
+    (run.path / "model.safetensors").write_bytes(b"weights")
+    run.finish(
+        RunFacts("training", 2, {"test_accuracy": 0.9}, 3.0, params=7, macs=8), RunFolder(search).genotypes
+    )
+    return run.path
 
 
-def test_rewinding_mends_a_line_that_was_cut_off(tmp_path):
-    logger = MetricsCSV(tmp_path)
-    logger.log_metrics({"loss": 1.0}, 0)
-    logger.finalize("success")
-    with logger.path.open("a") as file:
-        file.write("1,0.")
-    assert len(read_metrics(logger.path)) == 1
-    logger.rewind(5)
-    assert lines(logger) == ["step,epoch,loss", "0,,1.0"]
-
-
-def test_rewinding_a_run_without_a_file(tmp_path):
-    logger = MetricsCSV(tmp_path / "new")
-    logger.rewind(0)
-    assert not logger.path.exists()
-
-
-def test_only_the_first_process_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr(rank_zero_only, "rank", 1)
-    logger = MetricsCSV(tmp_path)
-    logger.log_metrics({"loss": 1.0}, 0)
-    logger.finalize("success")
-    assert not logger.path.exists()
-
-
-def test_a_table_of_words_is_refused(tmp_path, refusal):
-    (tmp_path / "metrics.csv").write_text("step,loss\n1,low\n")
-    assert "expected a table of numbers" in refusal(read_metrics, tmp_path / "metrics.csv")
-
-
-def test_a_call_costs_a_hundredth_of_a_millisecond(tmp_path):
-    logger = MetricsCSV(tmp_path)
-    row = {f"metric_{i}": 0.123456789 * i for i in range(6)} | {"epoch": 3}
-    best = math.inf
-    for _ in range(7):
-        start = time.process_time()
-        for step in range(500):
-            logger.log_metrics(row, step)
-        best = min(best, (time.process_time() - start) / 500)
-    logger.finalize("success")
-    assert best <= 1e-5
+def log(logger, run, values):
+    with published([logger], run):
+        for step, value in enumerate(values):
+            logger.log_metrics({"valid_accuracy": value}, step)
 
 
 # Weights & Biases
 
 
-def records(path):
-    """A .wandb file's records: 32 KiB blocks with pieces of (checksum, length, type), as in LevelDB's log."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, position, parts = path.read_bytes(), 7, b""  # behind W&B's own header
-    while position + 7 <= len(data):
-        left = 32768 - position % 32768
-        if left < 7:
-            position += left
-            continue
-        length, kind = struct.unpack("<HB", data[position + 4 : position + 7])
-        parts += data[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # whole, last
-            yield Record.FromString(parts)
-            parts = b""
-
-
-def finished(path, seconds=30):
-    """All records: W&B's own process writes the last of them behind our back."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = list(records(path))
-        if any(record.WhichOneof("record_type") == "exit" for record in found):
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"no end of the run in {path} after {seconds} s")
+def test_offline_it_is_silent_and_complete(search, capfd):
+    log(wandb_logger(search), search, [0.25, 0.75, 0.5])
+    assert capfd.readouterr() == ("", "")
+    (run,) = read_runs(search)
+    assert run.values("valid_accuracy") == [0.25, 0.75, 0.5]
+    assert run.values("trainer/global_step")[:3] == [0, 1, 2]
+    assert run.config["seed"] == 4711
+    assert run.config["strategy"] == {"lr": 0.1, "place": f"{search}/x"}  # resolved
+    assert run.config["choices"] == {"strategy": "darts", "space": "nasbench201"}
+    assert "${" not in json.dumps(run.config)
+    started = run.run
+    assert (started.run_group, started.job_type, [*started.tags]) == (
+        "my_sweep",
+        "search",
+        ["darts", "nasbench201"],
+    )
+    assert started.display_name == "darts nasbench201 seed 4711"
+    assert (run.metrics["valid_accuracy"].summary.max, run.metrics["valid_loss"].summary.min) == (True, True)
+    assert run.exit_code == 0
 
 
-def item_name(item):
-    return item.key or ".".join(item.nested_key)
-
-
-@pytest.fixture
-def run_folder(tmp_path):
-    folder = tmp_path / "run"
-    (folder / ".hydra").mkdir(parents=True)
-    (folder / ".hydra" / "config.yaml").write_text("seed: 4711\nstrategy: {lr: 0.1}\n")
-    genotype = NasBench201().sample(torch.Generator().manual_seed(0))
-    write_genotypes(folder / "genotype.json", [genotype])
-    save_genotypes([genotype], folder / "figures")
-    return folder
-
-
-def test_offline_run_holds_scalars_picture_and_artifact_and_is_silent(run_folder, monkeypatch, capfd):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    for folder in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
-        monkeypatch.setenv(folder, str(run_folder / "of_wandb"))
-    logger = wandb_logger(run_folder)
-    for step in range(3):
-        logger.log_metrics({"train_loss": 0.25 * step}, step)
-    publish([MetricsCSV(run_folder), logger], run_folder)
-    out, err = capfd.readouterr()
-    assert out + err == ""
-
-    (file,) = run_folder.glob("wandb/offline-run-*/run-*.wandb")
-    found = finished(file)
-    history = [
-        {item_name(item): json.loads(item.value_json) for item in record.history.item}
-        for record in found
-        if record.WhichOneof("record_type") == "history"
-    ]
-    assert [row["train_loss"] for row in history if "train_loss" in row] == [0.0, 0.25, 0.5]
-    assert [row["trainer/global_step"] for row in history if "train_loss" in row] == [0, 1, 2]
-    (picture,) = [row["figures/genotype.path"] for row in history if "figures/genotype.path" in row]
-    stored = file.parent / "files" / picture
-    assert stored.read_bytes() == (run_folder / "figures" / "genotype.png").read_bytes()
-    (artifact,) = [record.artifact for record in found if record.WhichOneof("record_type") == "artifact"]
-    assert artifact.type == "genotype"
-    assert [entry.path for entry in artifact.manifest.contents] == ["genotype.json"]
-    config = {
-        item.key: json.loads(item.value_json)
-        for record in found
-        if record.WhichOneof("record_type") == "run"
-        for item in record.run.config.update
+def test_pictures_tables_page_and_sizes_are_there(search):
+    log(wandb_logger(search), search, [0.5])
+    (run,) = read_runs(search)
+    (picture,) = run.values("figures/genotype.path")
+    assert (run.files / picture).read_bytes() == (search / "figures" / "genotype.png").read_bytes()
+    assert run.values("cells/epoch") == [0, 2]  # the second epoch changed nothing
+    assert len(run.values("cells.path")) == 2
+    (table,) = run.values("genotypes.path")
+    content = json.loads((run.files / table).read_text())
+    assert content["columns"] == ["epoch", "genotype", "valid_accuracy"]
+    assert [row[0::2] for row in content["data"]] == [[0, 0.5], [1, 0.4], [2, 0.3]]
+    (page,) = run.values("report.path")
+    assert "the page" in (run.files / page).read_text()
+    assert {n: run.summary[n] for n in ("params", "macs", "seconds")} == {
+        **{"params": 11_000, "macs": 90_000, "seconds": 12.5}
     }
-    assert config["seed"] == 4711
 
 
-def test_publishing_without_weights_and_biases_does_nothing(run_folder):
-    before = sorted(run_folder.rglob("*"))
-    publish([MetricsCSV(run_folder)], run_folder)
-    assert sorted(run_folder.rglob("*")) == before
+def test_genotype_training_and_model_follow_from_each_other(search, training):
+    log(wandb_logger(search), search, [0.5])
+    log(wandb_logger(training), training, [0.5])
+    ((found,),) = [run.artifacts for run in read_runs(search)]
+    (run,) = read_runs(training)
+    used, *made = run.artifacts
+    assert (found.name, found.digest) == (used.name, used.digest)  # the same version
+    assert found.name == f"genotype-{stored_id(search, 'wandb')}"
+    assert (used.use_after_commit, used.user_created) == (True, True)
+    assert [(artifact.type, artifact.use_after_commit) for artifact in made] == [
+        ("genotype", False),
+        ("model", False),
+    ]
+    assert [entry.path for entry in made[1].manifest.contents] == ["model.safetensors"]
+    assert {*made[1].aliases} == {"latest", "seed-2"}
+    details = json.loads(made[1].metadata)
+    assert (details["metrics"], details["params"]) == ({"test_accuracy": 0.9}, 7)
 
 
-def test_without_an_account_it_says_what_works_without(run_folder, monkeypatch, refusal):
+def test_a_resumed_run_is_the_same_run_there(search):
+    log(wandb_logger(search), search, [0.5])
+    log(wandb_logger(search), search, [0.6])
+    first, second = read_runs(search)
+    assert first.run.run_id == second.run.run_id == stored_id(search, "wandb")
+
+
+def test_the_folder_leads_nowhere_else(search):
+    """A run whose folder has links out of it is neither resumed nor has a page."""
+    log(wandb_logger(search), search, [0.5])
+    check_links(search)
+
+
+def test_what_is_typed_counts(search):
+    logger = wandb_logger(search, project="mine", name="n", group="g", tags=["t"], job_type="j", id="chosen")
+    log(logger, search, [])
+    (run,) = read_runs(search)
+    assert (run.run.display_name, run.run.run_group, [*run.run.tags]) == ("n", "g", ["t"])
+    assert (run.run.project, run.run.job_type, run.run.run_id) == ("mine", "j", "chosen")
+
+
+def test_a_run_that_an_agent_has_named_keeps_that_name(search, monkeypatch):
+    monkeypatch.setenv("WANDB_RUN_ID", "agents")
+    log(wandb_logger(search), search, [])
+    (run,) = read_runs(search)
+    assert run.run.run_id == "agents" == stored_id(search, "wandb")
+
+
+def test_a_run_that_fails_has_ended_there_too(search, training):
+    with pytest.raises(RuntimeError, match="weather"), published([wandb_logger(search)], search):
+        raise RuntimeError("weather")
+    log(wandb_logger(training), training, [0.5])  # the next job of a sweep, in the same process
+    (failed,), (other,) = read_runs(search), read_runs(training)
+    assert (failed.exit_code, other.exit_code) == (1, 0)
+    assert failed.values("valid_accuracy") == []
+    assert other.values("valid_accuracy") == [0.5]
+
+
+def test_only_the_first_process_publishes(search, monkeypatch):
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    log(wandb_logger(search), search, [0.5])
+    assert not (search / "wandb").exists()
+
+
+def test_without_an_account_it_says_what_works_without(search, monkeypatch, refusal):
     import wandb
 
     def no_account(**options):
         raise wandb.errors.UsageError("No API key configured.")
 
     monkeypatch.setattr(wandb, "init", no_account)
-    message = refusal(wandb_logger, run_folder)
+    message = refusal(wandb_logger, search)
     assert message == "expected Weights & Biases, or WANDB_MODE=offline: No API key configured. (in logger)"
+
+
+# Any of them
+
+
+def test_a_logger_of_ones_own_has_the_tracker_of_its_base(tmp_path):
+    class Mine(WandbLogger):
+        pass
+
+    mine = Mine(experiment=object(), save_dir=tmp_path)
+    (tracker,) = trackers_of([CSVLogger(tmp_path), mine, MetricsCSV(tmp_path)])
+    assert tracker.logger is mine
+
+
+def test_without_a_tracker_nothing_happens(search):
+    before = sorted(search.rglob("*"))
+    with published([MetricsCSV(search)], search):
+        pass
+    assert sorted(search.rglob("*")) == before
+
+
+def test_tensorboard_has_pictures_texts_and_sizes(search):
+    from pytorch_lightning.loggers import TensorBoardLogger
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logger = TensorBoardLogger(save_dir=search, name="tensorboard", version="")
+    log(logger, search, [0.5])
+    events = EventAccumulator(str(search / "tensorboard")).Reload()
+    tags = events.Tags()
+    assert {"cells", "figures/genotype"} <= {*tags["images"]}
+    assert [image.step for image in events.Images("cells")] == [0, 2]
+    assert {"valid_accuracy", "params", "macs", "seconds"} <= {*tags["scalars"]}
+    assert {"config/text_summary", "genotypes/text_summary"} <= {*tags["tensors"]}
+
+
+@pytest.mark.filterwarnings("ignore")  # MLflow's own, which differ from release to release
+def test_mlflow_has_parameters_metrics_and_artifacts_in_its_database(search, training):
+    client = pytest.importorskip("mlflow.tracking").MlflowClient
+    address = f"sqlite:///{search.parent.parent}/of_mlflow/runs.db"
+    log(mlflow_logger(search, tracking_uri=address), search, [0.25, 0.75])
+    log(mlflow_logger(search, tracking_uri=address), search, [0.5])  # resumed
+    log(mlflow_logger(training, tracking_uri=address), training, [0.5])
+    found = client(address)
+    (experiment,) = [one for one in found.search_experiments() if one.name == "nas-lightning"]
+    trained, searched = found.search_runs([experiment.experiment_id])
+    assert searched.info.run_id == stored_id(search, "mlflow")
+    assert (searched.info.run_name, searched.info.status) == ("darts nasbench201 seed 4711", "FINISHED")
+    assert searched.data.params["strategy/lr"] == "0.1"
+    assert (searched.data.metrics["params"], searched.data.metrics["seconds"]) == (11_000, 12.5)
+    steps = found.get_metric_history(searched.info.run_id, "valid_accuracy")
+    assert [metric.value for metric in steps if metric.step == 0][:2] == [0.25, 0.5]
+    assert {"kind": "search", "sweep": "my_sweep"}.items() <= searched.data.tags.items()
+    names = {item.path for item in found.list_artifacts(searched.info.run_id)}
+    assert names == {"cells", "figures", "genotype.json", "genotypes.csv", "report.html"}
+    assert trained.data.tags["search"] == searched.info.run_id
+    assert "model.safetensors" in {item.path for item in found.list_artifacts(trained.info.run_id)}
+
+
+def test_cells_are_few_however_many_epochs_have_changed_them(search, monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    epochs = [
+        {"epoch": epoch, "genotypes": [SPACE.sample(generator).to_dict()], "groups": {}}
+        for epoch in range(100)
+    ]
+    (search / HISTORY_FILE).write_text("".join(map(history_line, epochs)))
+    monkeypatch.setattr("nas_lightning.runs.publication._paint", lambda figure: figure)
+    drawn = [epoch for epoch, _ in Publication(search).cells()]
+    assert (len(drawn), drawn[0], drawn[-1]) == (MOST_DRAWN, 0, 99)
+    assert drawn == sorted({*drawn})
+
+
+def test_a_sweep_is_found_however_deep_its_jobs_are(search, tmp_path):
+    assert sweep_of(search) == tmp_path / "my_sweep"
+    deep = tmp_path / "my_sweep" / "strategy=darts" / "seed=0"
+    assert sweep_of(deep) == tmp_path / "my_sweep"
+    assert sweep_of(tmp_path / "alone") is None
+
+
+def test_an_agent_of_weights_and_biases_types_what_search_understands():
+    """`${args_no_hyphens}` is the agent's list of name=value."""
+    from nas_lightning.cli.commandline import run_command
+
+    sweep = OmegaConf.to_container(OmegaConf.load(config_folder().parents[1] / "conf" / "wandb_sweep.yaml"))
+    assert sweep["program"] == "search.py"
+    words = [word for word in sweep["command"][3:] if word != "${args_no_hyphens}"]
+    drawn = [
+        f"{name}={spec.get('min', spec.get('values', [None])[0])}"
+        for name, spec in sweep["parameters"].items()
+    ]
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["search.py"])
+        run_command("search", [*words, *drawn, "--cfg", "job"], seen.append)
+    assert sweep["metric"]["name"] == "valid_accuracy"
