@@ -90,7 +90,8 @@ def test_an_experiments_header_has_its_paper_and_its_command(name):
 def test_a_recipe_on_cifar10_trains_a_supernet_of_the_papers_size(name):
     config = composed("search", f"experiment={name}")
     if "supernet" in arguments(get_object(config.strategy._target_)) and "Cifar10" in config.dataset._target_:
-        cells = 3 if "NasBench" in config.space._target_ else 8  # a stack, or all
+        space = config.space._target_.rpartition(".")[2]
+        cells = {"NasBench1Shot1": 3, "NasBench201": 5}.get(space, 8)  # of a stack, or all
         assert (config.supernet.channels, config.supernet.cells) == (16, cells)
 
 
