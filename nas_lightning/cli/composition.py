@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,10 @@ from omegaconf.errors import OmegaConfBaseException
 from nas_lightning.cli.composer import Composer
 from nas_lightning.cli.plugins import check_plugin
 from nas_lightning.cli.shape import check_shape
+from nas_lightning.cli.suggestions import suggest
 from nas_lightning.cli.swept_values import check_drawn, swept_values
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.options import groups, option_file, top_names
+from nas_lightning.options import groups, top_names
 from nas_lightning.runs.command import Command
 
 WHERE = "the command line"
@@ -141,22 +140,21 @@ def _choices(override: Override) -> Iterable[str]:
 def _blame_group(composer: Composer, lines: Sequence[str]) -> None:
     """Raise for the first choice that this script does not have, such as a strategy to train with."""
     known = groups(composer.folders)
-    chosen = composer.compose([]).hydra.runtime.choices
-    own = sorted(group for group in known if group in chosen)
-    for override in parse(lines):
-        group = _group(override).partition("@")[0]
-        if group in known and group not in own and not override.is_add():
-            raise InputError(
-                f"expected a choice of {composer.script}.py ({', '.join(own)})", got=group, where=WHERE
-            )
+    asked = [(_group(o).partition("@")[0], o) for o in parse(lines) if not o.is_add()]
+    own = _groups_of(composer, [], {group for group, _ in asked} & known.keys())
+    for group, _ in asked:
+        if group in known and group not in own:
+            names = ", ".join(sorted(own & known.keys()))
+            raise InputError(f"expected a choice of {composer.script}.py ({names})", got=group, where=WHERE)
 
 
 def _blame_part(composer: Composer, lines: Sequence[str]) -> None:
     """Raise for the first part of a strategy that is not made of such."""
     overrides = parse(lines)
     strategies = [str(o.input_line) for o in overrides if _group(o) == "strategy"]
+    asked = {_group(override) for override in overrides} & groups(composer.folders).keys()
     try:
-        parts, chosen = (composer.compose(words).hydra.runtime.choices for words in ([], strategies))
+        parts, chosen = (_groups_of(composer, words, asked) for words in ([], strategies))
     except FAILURES:  # of the strategy itself, which is said afterwards
         return
     for override in overrides:
@@ -164,6 +162,21 @@ def _blame_part(composer: Composer, lines: Sequence[str]) -> None:
         if strategies and group in parts and group not in chosen:
             reason = f"because {strategies[-1]} is not made of parts"
             raise InputError(f"expected no {group}, {reason}", got=override.input_line, where=WHERE)
+
+
+def _groups_of(composer: Composer, words: list[str], asked: Set[str]) -> set[str]:
+    """The groups that there is a choice in; of those that are asked for, those of lists, too."""
+    chosen = {*composer.compose(words).hydra.runtime.choices}
+    return chosen | {group for group in asked - chosen if _takes_list(composer, words, group)}
+
+
+def _takes_list(composer: Composer, words: list[str], group: str) -> bool:
+    """Whether the group is one such as that of regularisers, of which Hydra names no choice."""
+    try:
+        composer.compose([*words, f"{group}=[]"])
+    except FAILURES:
+        return False
+    return True
 
 
 # Single settings
@@ -188,7 +201,7 @@ def _blame_key(composer: Composer, lines: Sequence[str], where: str) -> None:
         ):
             continue
         if not _exists(config, key):
-            hint = _owners(config, key, composer.folders) or _suggestion(config, key)
+            hint = suggest(config, key, composer.folders)
             raise InputError(f"expected a setting that exists ({hint})", got=key, where=where)
 
 
@@ -198,41 +211,6 @@ def _exists(config: Any, key: str) -> bool:
             return False
         config = config._get_node(part)
     return True
-
-
-def _owners(config: DictConfig, key: str, folders: Sequence[Path]) -> str:
-    """The options of the setting's group that have it, where the chosen one does not."""
-    group, _, leaf = key.partition(".")
-    if not leaf or group not in config.hydra.runtime.choices:
-        return ""
-    line = re.compile(rf"^ *{re.escape(leaf.rpartition('.')[2])}:", re.MULTILINE)
-    files = {option: option_file(group, option, folders) for option in groups(folders).get(group, {})}
-    owners = [option for option, file in files.items() if line.search(file.read_text(encoding="utf-8"))]
-    return f"{group}={' or '.join(owners)} has it" if owners else ""
-
-
-def _suggestion(config: DictConfig, key: str) -> str:
-    """The setting of that name elsewhere, else the one spelled most like it, else what there is."""
-    hydras = key.startswith("hydra.")
-    names = [name for name in _names(config) if name.startswith("hydra.") == hydras]
-    parent, _, leaf = key.rpartition(".")
-    siblings = [name for name in names if name.rpartition(".")[0] == parent]
-    candidates = siblings if parent and siblings else names
-    outermost_last = sorted(candidates, key=lambda name: -name.count("."))
-    leaves = {name.rpartition(".")[2]: name for name in outermost_last}
-    if near := get_close_matches(leaf, leaves, 1):
-        return f"did you mean {leaves[near[0]]!r}?"
-    if near := get_close_matches(key, names, 1, cutoff=0.75):
-        return f"did you mean {near[0]!r}?"
-    return f"choose from {', '.join(siblings)}" if siblings else "--cfg job prints them all"
-
-
-def _names(config: DictConfig, prefix: str = "") -> Iterator[str]:
-    for name, value in config.items_ex(resolve=False):
-        key = str(name)
-        yield f"{prefix}{key}"
-        if isinstance(value, DictConfig) and not value._is_none() and not value._is_interpolation():
-            yield from _names(value, f"{prefix}{key}.")
 
 
 def _first_line(error: Exception) -> str:

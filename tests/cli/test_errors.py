@@ -62,6 +62,10 @@ SETTINGS = [
     ("supernet.chanels=3", "did you mean 'supernet.channels'?"),
     ("callbacks.collapse.treshold=0.3", "did you mean 'callbacks.collapse.threshold'?"),
     ("strategy.mu=2", "expected a setting that exists (strategy=nasi has it)"),
+    ("strategy.arch_optimizer.betas=[0.9,0.99]", "(arch_optimizer=adam has it)"),
+    ("strategy.regulariser.beta.weight_end=3", "(regulariser=beta has it)"),
+    ("strategy.selection.population=3", "(selection=evolution has it)"),
+    ("+strategy.regulariser.mine=3", "expected a Term, got 3 (in strategy.regulariser)"),
     ("dataset.image_size=8", "(dataset=image_folder or imagenet has it)"),
     ("strategy.normal.order=2", "strategy.normal.order"),
     ("hydra.run.dirr=x", "did you mean 'hydra.run.dir'?"),
@@ -150,11 +154,11 @@ def test_a_search_says_what_is_wrong(refused, argument, message):
     assert message in refused("search", *SEARCH, argument)
 
 
-def test_a_part_of_a_strategy_without_parts_is_refused_with_the_reason(refused):
-    said = refused("search", *SEARCH, "strategy=random", "sampler=dirichlet")
-    assert (
-        "expected no sampler, because strategy=random is not made of parts, got 'sampler=dirichlet'" in said
-    )
+@pytest.mark.parametrize("part", ["sampler=dirichlet", "regulariser=[beta]"])
+def test_a_part_of_a_strategy_without_parts_is_refused_with_the_reason(refused, part):
+    said = refused("search", *SEARCH, "strategy=random", part)
+    group = part.partition("=")[0]
+    assert f"expected no {group}, because strategy=random is not made of parts, got {part!r}" in said
 
 
 TRAINING = [

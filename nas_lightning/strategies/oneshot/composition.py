@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,18 @@ from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
 USUAL = (FirstOrder, Adam, ExponentiatedGradient)
 """Parts that go unsaid in a composition's name."""
 SOFTMAX = Softmax()
+_KINDS: dict[str, type[Part]] = {
+    "sampler": Sampler,
+    "arch_step": ArchStep,
+    "arch_optimizer": ArchOptimizer,
+    "partial": Connection,
+    "auxiliary": Connection,
+    "perturbation": WeightPerturbation,
+    "regulariser": Term,
+    "freezing": Freezing,
+    "stopping": Stopping,
+    "selection": Selection,
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,15 @@ class Composition:
     freezing: Freezing | None = None
     stopping: Stopping | None = None
     selection: Selection | None = None
+
+    def __post_init__(self) -> None:
+        several = {"regulariser": self.regularisers}
+        for name, kind in _KINDS.items():
+            for part in several.get(name) or (getattr(self, name, None),):
+                if not isinstance(part, (kind, type(None))):
+                    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+                    where = f"strategy.{name}"
+                    raise InputError(f"expected {article} {kind.__name__}", got=part, where=where)
 
     def __iter__(self) -> Iterator[Part]:
         single = (
@@ -154,6 +175,19 @@ def composition(
         arch_step = arch_step or FirstOrder()
         arch_optimizer = arch_optimizer or usual_optimizer(sampler)
     return Composition(sampler, arch_step, arch_optimizer, **others)
+
+
+def listed_terms(regulariser: Mapping[str, Term | None] | Iterable[Term] | Term | None) -> tuple[Term, ...]:
+    """The terms of a list, of a mapping those that are not left out by null, or the one that is given.
+
+    >>> listed_terms(None), listed_terms({"path": None})
+    ((), ())
+    """
+    if regulariser is None:
+        return ()
+    if isinstance(regulariser, Mapping):
+        return tuple(term for term in regulariser.values() if term is not None)
+    return tuple(regulariser) if isinstance(regulariser, Iterable) else (regulariser,)
 
 
 def usual_optimizer(sampler: Sampler) -> ArchOptimizer:

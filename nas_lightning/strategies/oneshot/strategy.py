@@ -23,7 +23,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Judgement, place_batches
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.oneshot.composition import SOFTMAX, composition
+from nas_lightning.strategies.oneshot.composition import SOFTMAX, composition, listed_terms
 from nas_lightning.strategies.oneshot.labels import paper_names, skip_counts
 from nas_lightning.strategies.oneshot.parts import (
     ArchOptimizer,
@@ -56,7 +56,7 @@ class OneShot(WeightTerms):
         partial: weights of edges, for a supernet with `partial` > 1.
         auxiliary: a connection that is there while searching only.
         perturbation: other weights that the supernet is trained at.
-        regulariser: terms of the losses, listed or by name.
+        regulariser: terms of the losses, one, listed or by name; a name with None leaves its term out.
         freezing: a rule by which the weights of single operations stop to learn.
         stopping: a rule that ends the search early.
         selection: how the trained supernet is searched; without one the sampler's scores decide.
@@ -89,7 +89,7 @@ class OneShot(WeightTerms):
         partial: Connection | None = None,
         auxiliary: Connection | None = None,
         perturbation: WeightPerturbation | None = None,
-        regulariser: Mapping[str, Term] | Sequence[Term] | None = None,
+        regulariser: Mapping[str, Term | None] | Sequence[Term] | Term | None = None,
         freezing: Freezing | None = None,
         stopping: Stopping | None = None,
         selection: Selection | None = None,
@@ -98,7 +98,6 @@ class OneShot(WeightTerms):
         seed: int = 0,
         **weight_sharing: Any,
     ) -> None:
-        listed = regulariser.values() if isinstance(regulariser, Mapping) else regulariser or ()
         parts = composition(
             sampler,
             arch_step,
@@ -106,7 +105,7 @@ class OneShot(WeightTerms):
             partial=partial,
             auxiliary=auxiliary,
             perturbation=perturbation,
-            regularisers=tuple(listed),
+            regularisers=listed_terms(regulariser),
             freezing=freezing,
             stopping=stopping,
             selection=selection,

@@ -9,7 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nas_lightning.errors import InputError
-from nas_lightning.strategies import OneShot, SingleLevel, WeightPerturbation
+from nas_lightning.strategies import (
+    Gumbel,
+    OneShot,
+    PathDepth,
+    SingleLevel,
+    SkipLimit,
+    WeightPerturbation,
+)
 from tests.strategies.conftest import build_search, quiet_trainer
 from tests.strategies.oneshot.parts_by_name import GROUPS, options
 from tests.strategies.test_resume import Run, StopAfter, differing
@@ -183,6 +190,61 @@ def test_parts_that_need_edges(words):
 )
 def test_parts_that_need_cells_or_operations(words, message):
     assert built([words], "mlp") == message
+
+
+NO_SKIPS = "space.ops=[none,nor_conv_1x1,nor_conv_3x3]"
+NOT_LEARNED = "space.ops=[none,skip_connect,avg_pool_3x3]"
+
+
+@pytest.mark.parametrize(
+    ("words", "space", "message"),
+    [
+        (f"stop=skips {NO_SKIPS}", "nasbench201", "expected a space that chooses skips, whose number ends"),
+        ("stop=skips", "nasbench1shot1_s1", "expected a space that chooses skips, whose number ends"),
+        (f"stop=ranking {NOT_LEARNED}", "nasbench201", "expected a space with two learned operations on an"),
+        ("stop=ranking", "mlp", "expected a space with two learned operations on an edge, whose order may"),
+        (f"regulariser=[path] {NOT_LEARNED}", "nasbench201", "expected a space with learned operations on"),
+        ("auxiliary=skip space.ops=[skip_connect]", "nasbench201", "expected a space that chooses skips and"),
+    ],
+)
+def test_parts_that_would_do_nothing_in_a_space(words, space, message):
+    assert built(words.split(), space).startswith(message)
+
+
+def test_depth_needs_no_skips():
+    strategy, _ = built(["regulariser=[path]", NO_SKIPS])
+    assert float(strategy.regularisation().detach()) < 0
+
+
+def test_a_group_that_is_empty_costs_nothing():
+    words = ["regulariser=[sparsity]", "strategy.regulariser.sparsity.pooling_group=true"]
+    strategy, _ = built([*words, "space.ops=[skip_connect,avg_pool_3x3]"])
+    half = {"cell": torch.full((6, 2), 0.5)}
+    term = strategy.parts.arch_terms[0].term({}, half, strategy.epoch, strategy.space.groups)
+    assert float(term) == pytest.approx((0.01 + 0.005) * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"regulariser": [SkipLimit()]}, r"expected a Term, got SkipLimit\(limit=2\) \(in strategy.regulari"),
+        ({"regulariser": {"mine": 3}}, "expected a Term, got 3"),
+        ({"regulariser": PathDepth}, "expected a Term, got <class"),
+        ({"sampler": Gumbel}, "expected a Sampler, got <class"),
+        ({"arch_step": Gumbel()}, "expected an ArchStep, got Gumbel"),
+    ],
+)
+def test_what_is_no_part_of_its_kind_is_refused(cell_space, parts, message):
+    supernet = cell_space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
+    with pytest.raises(InputError, match=message):
+        OneShot(cell_space, supernet, **parts)
+
+
+def test_a_single_regulariser_needs_no_list_and_null_leaves_one_out(cell_space, search):
+    supernet = cell_space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
+    assert OneShot(cell_space, supernet, regulariser=PathDepth()).parts.regularisers == (PathDepth(),)
+    without = search("pr_darts", "nasbench201", "strategy.regulariser.path=null")[0]
+    assert without.label == "HardConcrete + Sparsity"
 
 
 class Shift(WeightPerturbation):

@@ -106,3 +106,6 @@ def test_what_does_not_fit_is_refused(cell_space, supernet):
         OneShot(cell_space, supernet(cell_space, channels=8), partial=Widening())
     with pytest.raises(InputError, match="expected stages of smaller and smaller K"):
         Widening((2, 2))
+    with pytest.raises(InputError, match="expected one stage or more, with which the supernet begins"):
+        Widening(())
+    assert EdgeWeights(()).stages == ()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -47,6 +48,8 @@ class EdgeWeights(Widening):
     """
 
     stages: tuple[PositiveInt, ...] = ()
+
+    fewest: ClassVar[int] = 0
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         for group in space.groups.values():

@@ -9,6 +9,7 @@ between its two stages, too; here all stay.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
@@ -31,8 +32,14 @@ class Widening(Connection):
 
     stages: tuple[PositiveInt, ...] = (4, 2)
 
+    fewest: ClassVar[int] = 1
+    """Stages that there must be."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))  # a configuration has a list
+        if len(self.stages) < self.fewest:
+            expected = "expected one stage or more, with which the supernet begins"
+            raise InputError(expected, got=[], where="strategy.partial.stages")
         if any(later >= stage for stage, later in zip(self.stages, self.stages[1:], strict=False)):
             raise InputError(
                 "expected stages of smaller and smaller K", got=list(self.stages), where="partial"

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from nas_lightning.checks import NonNegativeFloat, checked
+from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import has_parameters
 from nas_lightning.strategies.oneshot.parts import Parts, Regulariser
-from nas_lightning.strategies.oneshot.regularisers.sparsity import check_skips
 from nas_lightning.strategies.oneshot.values import Arch, Epoch, Groups
 
 
@@ -46,7 +46,9 @@ class PathDepth(Regulariser):
     path_sum: bool = False
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
-        check_skips(space)
+        if not all(group.on_edges and has_deep_path(group) for group in space.groups.values()):
+            expected = "expected a space with learned operations on the edges from each node to the next"
+            raise InputError(expected, got=space.name, where="space")
 
     def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
         depths = [path_depth(p, groups[name], self.path_sum) for name, p in probabilities.items()]
@@ -76,3 +78,8 @@ def path(group: Group) -> list[int]:
     return [
         row for row, (source, target) in enumerate(group.edges) if source >= first and target == source + 1
     ]
+
+
+def has_deep_path(group: Group) -> bool:
+    """Whether L_path can be more than zero."""
+    return bool(group.where(has_parameters)[path(group)].any(dim=1).all())

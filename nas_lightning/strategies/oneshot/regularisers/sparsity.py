@@ -72,8 +72,9 @@ class Sparsity(Regulariser):
 
 
 def check_skips(space: SearchSpace) -> None:
-    """Raise unless every decision is for an operation on an edge, a skip among them."""
-    if not all(group.on_edges and SKIP in group.ops for group in space.groups.values()):
+    """Raise unless every decision is for an operation on an edge, a skip or another."""
+    groups = space.groups.values()
+    if not all(group.on_edges and SKIP in group.ops and len(group.ops) > 1 for group in groups):
         raise InputError(
             "expected a space that chooses skips and other operations on edges", got=space.name, where="space"
         )
@@ -91,4 +92,11 @@ def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = Fals
         parts["pooling"] = pooling
     parts["nonskip"] = [op for op in group.ops if op != SKIP and op not in pooling]
     places = {part: group.where(ops.__contains__) for part, ops in parts.items()}
-    return {part: probability[place.to(probability.device)].mean() for part, place in places.items()}
+    return {part: mean_where(probability, place) for part, place in places.items()}
+
+
+def mean_where(probability: Tensor, place: Tensor) -> Tensor:
+    """The mean over some operations, 0 where there are none: a scalar."""
+    if not bool(place.any()):
+        return probability.new_zeros(())
+    return probability[place.to(probability.device)].mean()

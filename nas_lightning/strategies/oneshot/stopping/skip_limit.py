@@ -9,8 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.ops import SKIP
+from nas_lightning.strategies.oneshot.parts import Parts
 from nas_lightning.strategies.oneshot.rules import Stopping
 from nas_lightning.strategies.oneshot.values import Groups
 
@@ -28,6 +31,11 @@ class SkipLimit(Stopping):
     """
 
     limit: PositiveInt = 2
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        if not any(SKIP in group.ops for group in space.groups.values()):
+            expected = "expected a space that chooses skips, whose number ends the search"
+            raise InputError(expected, got=space.name, where="space")
 
     def remember(
         self, memory: Mapping[str, Any], genotype: Genotype, scores: Mapping[str, Tensor], groups: Groups

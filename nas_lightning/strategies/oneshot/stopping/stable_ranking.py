@@ -9,9 +9,12 @@ from typing import Any
 from torch import Tensor
 
 from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.ops import has_parameters, is_operation
+from nas_lightning.strategies.oneshot.parts import Parts
 from nas_lightning.strategies.oneshot.rules import Stopping
 from nas_lightning.strategies.oneshot.values import Groups
 
@@ -35,6 +38,11 @@ class StableRanking(Stopping):
 
     epochs: PositiveInt = 10
 
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        if not any(bool((learned(group).sum(dim=1) > 1).any()) for group in space.groups.values()):
+            expected = "expected a space with two learned operations on an edge, whose order may change"
+            raise InputError(expected, got=space.name, where="space")
+
     def remember(
         self, memory: Mapping[str, Any], genotype: Genotype, scores: Mapping[str, Tensor], groups: Groups
     ) -> dict[str, Any]:
@@ -48,6 +56,10 @@ class StableRanking(Stopping):
 
 def ranking(scores: Tensor, group: Group) -> list[list[int]]:
     """The learned operations of each row, the largest score first."""
-    learned = group.where(lambda op: is_operation(op) and has_parameters(op)).to(scores.device)
-    rows = zip(scores, learned, strict=True)
+    rows = zip(scores, learned(group).to(scores.device), strict=True)
     return [row[columns].argsort(descending=True, stable=True).tolist() for row, columns in rows]
+
+
+def learned(group: Group) -> Tensor:
+    """Where the operations with weights stand: boolean (edges, ops)."""
+    return group.where(lambda op: is_operation(op) and has_parameters(op))
