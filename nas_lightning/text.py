@@ -5,6 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+_PLAIN = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./%@?|~")
+
+
+def quote_where_needed(text: str) -> str:
+    """A text as Hydra takes it.
+
+    >>> quote_where_needed("a/b"), quote_where_needed("a b")
+    ('a/b', '"a b"')
+    """
+    return quote(text) if set(text) - _PLAIN else text
+
 
 def quote(text: str) -> str:
     """A value that Hydra takes as it is, whatever characters it has."""

@@ -12,6 +12,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.next_commands import command_to_repeat
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.report.page import write_report
+from nas_lightning.report.relatives import tell_sources
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.text import duration, short_path
 
@@ -32,6 +33,8 @@ def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> 
     report = write_report(
         run.path, facts.seconds, {**following, REPEAT: command_to_repeat(job.command, facts)}
     )
+    if job.cfg.resume is None:  # what a stranger's record names is not written to
+        tell_sources(run.path)
     of_first = " (the first architecture)" if len(genotypes) > 1 else ""
     size = f"{facts.params:,} parameters, {facts.macs:,} multiply-adds{of_first}"
     lines = ["", *_architectures(genotypes, facts.metrics), "", size]

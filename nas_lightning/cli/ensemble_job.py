@@ -26,6 +26,7 @@ from nas_lightning.jobs.ensemble import FOLDER, Conclusion, conclude, train_memb
 from nas_lightning.jobs.next_commands import command_to_repeat, uses_of_ensemble
 from nas_lightning.options import groups
 from nas_lightning.report.page import write_report
+from nas_lightning.report.relatives import refresh_all, tell_sources
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.record import Record
@@ -67,6 +68,9 @@ def _show(job: JobContext, end: Conclusion) -> None:
     lines += [short_path(path) for path in end.files]
     further = {**following, REPEAT: command_to_repeat(job.command, end.facts)}
     report = write_report(run, end.facts.seconds, further, end.findings)
+    if job.cfg.resume is None:
+        tell_sources(run)
+    refresh_all(run.glob("member_*"))
     lines += [f"ensemble  {short_path(run / FOLDER)}", f"report    {short_path(report)}"]
     print("\n".join([*lines, *next_lines(following)]), flush=True)
 

@@ -17,6 +17,7 @@ from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.study import named_parts, write_findings
 from nas_lightning.options import groups
 from nas_lightning.report.page import write_report
+from nas_lightning.report.relatives import tell_sources
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.findings import Findings
 from nas_lightning.studies.base import Study
@@ -38,6 +39,8 @@ def run_study(job: JobContext) -> RunFacts:
     findings = question.run(**named)
     facts = write_findings(findings, parts, name, time.monotonic() - start, job.words)
     report = write_report(parts.folder, findings=findings)
+    if cfg.resume is None:
+        tell_sources(parts.folder)
     _show(findings, [*(parts.folder / file for file in facts.files), report])
     return facts
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.programs import IN_PYTHON
 from nas_lightning.spaces.ops import own_targets
-from nas_lightning.text import quote, short_path
+from nas_lightning.text import quote_where_needed, short_path
 
 _TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
 _TASK = ("task=", "task.")
-_PLAIN = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./%@?|~")
 
 
 def command_to_train(command: Command, run: Path, facts: RunFacts, images: Iterable[str]) -> str:
@@ -58,7 +58,7 @@ def uses_of_model(command: Command, run: Path, own: Own = NONE_OWN) -> dict[str,
     export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *parts]
     predict = [_python(), "-m", "nas_lightning.cli.predict", path, *parts]
     return {
-        "Use it in Python": f"network = nas_lightning.load({_arguments(command, path, own)})",
+        IN_PYTHON: f"network = nas_lightning.load({_arguments(command, run, own)})",
         "Predict the images of a folder": f"{shlex.join(predict)} …",
         "Export it": shlex.join(export),
         "Train it further on your own images": f"{shlex.join(further)} {images}",
@@ -70,11 +70,11 @@ def uses_of_ensemble(
 ) -> dict[str, str]:
     """What is done with a trained ensemble of so many networks."""
     path = short_path(run)
-    load = f"ensemble = Ensemble.load({_arguments(command, path, own)})"
+    load = f"ensemble = Ensemble.load({_arguments(command, run, own)})"
     attack = [*_program("analyze", command), "study=defence", f"study.ensemble={hydra_value(path)}"]
     attacked = members > 1 and not _has_another_task(command)
     more = {"Attack it": shlex.join([*attack, *images])} if attacked else {}
-    return {"Use it in Python": f"from nas_lightning.ensembles import Ensemble; {load}", **more}
+    return {IN_PYTHON: f"from nas_lightning.ensembles import Ensemble; {load}", **more}
 
 
 def image_words(
@@ -105,8 +105,7 @@ def hydra_value(value: Any) -> str:
     """
     if value is None or isinstance(value, bool):
         return json.dumps(value)
-    text = str(value)
-    return quote(text) if isinstance(value, str) and set(text) - _PLAIN else text
+    return quote_where_needed(value) if isinstance(value, str) else str(value)
 
 
 def _has_another_task(command: Command) -> bool:
@@ -123,13 +122,15 @@ def _folders(command: Command) -> list[str]:
     return [word for folder in command.folders for word in ("--config-dir", short_path(folder))]
 
 
-def _arguments(command: Command, path: str, own: Own) -> str:
-    """Those of `nas_lightning.load` for this run, in Python."""
+def _arguments(command: Command, run: Path, own: Own) -> str:
+    """Those of `nas_lightning.load` for this run, in Python, which is started anywhere."""
     named = {
-        "folders": [*map(short_path, command.folders)],
+        "folders": [str(folder.absolute()) for folder in command.folders],
         **{kind: [*names] for kind, names in own.items()},
     }
-    return ", ".join([repr(path), *(f"{name}={value}" for name, value in named.items() if value)])
+    return ", ".join(
+        [repr(str(run.absolute())), *(f"{name}={value}" for name, value in named.items() if value)]
+    )
 
 
 def _program(name: str, command: Command) -> list[str]:

@@ -14,6 +14,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.files import check_links, write_whole
 from nas_lightning.report.pool import POOL_FILE, read_pool
 from nas_lightning.report.record import ACCURACIES, RunRecord
+from nas_lightning.report.relatives import read_relatives
 from nas_lightning.report.rendering import render
 from nas_lightning.report.sections import (
     Section,
@@ -27,9 +28,11 @@ from nas_lightning.report.sections import (
     read_test_images,
     read_weights,
 )
+from nas_lightning.report.stored_tables import count_classes
 from nas_lightning.report.summaries import MOST_SECONDS, is_number
 from nas_lightning.runs.findings import TABLES
 from nas_lightning.runs.folder import REPORT as REPORT_FILE
+from nas_lightning.runs.programs import from_anywhere
 from nas_lightning.text import duration, format_number, format_share
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ def write_report(
     Args:
         run: the folder.
         seconds: what it took, where no file has them yet.
-        following: what to type next, by what it is for; None: what suits every run of its kind.
+        following: what to type here, by what it is for; None: what suits every run of its kind.
         findings: tables and figures; None: those in the folder.
         reload: of a run that goes on, the seconds after which a browser looks for a newer page.
     """
@@ -58,12 +61,14 @@ def write_report(
         raise InputError("expected a run's folder", got=str(run))
     check_links(run)
     record = RunRecord(run)
-    commands = dict(record.commands()) if following is None or not record.facts else following
+    made_anew = following is None or not record.facts
+    commands = dict(record.commands()) if made_anew else from_anywhere(following or {})
     facts = dict(read_facts(record, seconds))
     page = render(
         "page.html",
         title=record.title,
         tiles=facts if reload is None else {**facts, "as of": f"{datetime.now():%H:%M:%S}"},
+        relatives=read_relatives(record),
         reload=reload,
         sections=[section for section in _sections(record, commands, findings) if section is not None],
     )
@@ -108,6 +113,8 @@ def read_facts(record: RunRecord, seconds: float | None = None) -> Iterator[tupl
             yield key, values[key]
     for name in [name for name in ACCURACIES if name in record.metrics][:1]:
         yield name.replace("_", " "), format_share(record.metrics[name])
+    if record.kind == "training" and (classes := count_classes(record.run)) > 0:
+        yield "classes", classes
     for name, key in (("members", "members"), ("parameters", "params"), ("multiply-adds", "macs")):
         if is_number(record.facts.get(key)):
             yield name, format_number(record.facts[key])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,10 +18,13 @@ from nas_lightning.report.summaries import is_number, read_start
 from nas_lightning.runs.facts import KINDS, RunFacts
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.history import HISTORY_FILE
-from nas_lightning.runs.record import Record
+from nas_lightning.runs.programs import IN_PYTHON, program
+from nas_lightning.runs.record import Record, look_up
+from nas_lightning.text import quote_where_needed
 
 ACCURACIES = ("test_accuracy", "ensemble_accuracy", "val_accuracy", "valid_accuracy")
-_SCRIPTS = {"search": "search.py", "training": "train.py", "ensemble": "train.py", "study": "analyze.py"}
+_SCRIPTS = {"search": "search", "training": "train", "ensemble": "train", "study": "analyze"}
+_PLAIN_WORD = re.compile(r"dataset\.(?!root=)[a-z]\w*=[\w.]+|network\.[a-z]\w*=[\d.]+")
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,8 @@ class RunRecord:
 
     >>> RunRecord(Path("/nowhere")).title
     'Training (not finished)'
-    >>> dict(RunRecord(Path("/nowhere")).commands())
-    {'Go on where it stopped': 'python train.py resume=/nowhere'}
+    >>> RunRecord(Path("/nowhere")).kind
+    'training'
     """
 
     run: Path
@@ -111,16 +116,29 @@ class RunRecord:
     def commands(self) -> Iterator[tuple[str, str]]:
         """What to type next, from any folder: what for, and the command."""
         place = str(self.run.absolute())
+        path = quote_where_needed(place)
         if not self.facts:
-            resume = shlex.quote(f"resume={place}")
-            yield "Go on where it stopped", f"python {_SCRIPTS[self.kind]} {resume}"
+            words = [*program(_SCRIPTS[self.kind]), f"resume={path}"]
+            yield "Go on where it stopped", shlex.join(words)
         elif self.kind == "search":
-            several = " ensemble=all" if len(self.notations) > 1 else ""
-            data = f" dataset={shlex.quote(str(self.facts['dataset']))}" if "dataset" in self.facts else ""
-            source = shlex.quote(f"genotype.path={place}")
-            yield "Train it", f"python train.py genotype=file {source}{several}{data}"
+            several = ["ensemble=all"] if len(self.notations) > 1 else []
+            words = [*program("train"), "genotype=file", f"genotype.path={path}", *several]
+            yield "Train it", shlex.join([*words, *self._plain_words()])
         elif self.kind == "training":
-            yield "Use it in Python", f"network = nas_lightning.load({place!r})"
+            yield IN_PYTHON, f"network = nas_lightning.load({place!r})"
+            yield "Predict the images of a folder", f"{shlex.join([*program('predict'), place])} …"
+
+    def _plain_words(self) -> Iterator[str]:
+        """The images and sizes of the run as words for another: none of those that could name code."""
+        dataset = self.choices.get("dataset", self.facts.get("dataset"))
+        if dataset is not None:
+            yield f"dataset={quote_where_needed(str(dataset))}"
+        root = look_up(self.config, "dataset", "root")
+        if isinstance(root, str) and "${" not in root:
+            typed_in = str(look_up(self.start_record.hydra, "runtime", "cwd") or ".")
+            folder = os.path.abspath(os.path.join(typed_in, os.path.expanduser(root)))
+            yield f"dataset.root={quote_where_needed(folder)}"
+        yield from filter(_PLAIN_WORD.fullmatch, self.start_record.words)
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

@@ -31,6 +31,7 @@ def _environment() -> Environment:
     digest = hashlib.sha256(script.encode()).digest()
     environment.globals.update(
         reload=None,
+        relatives=(),
         kinds=KINDS,
         series=SERIES,
         style=Markup(_source(environment, "page.css")),

@@ -7,8 +7,7 @@ that a kind of run cannot have is no section of its page.
 from __future__ import annotations
 
 import base64
-import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,21 +21,24 @@ from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
 from nas_lightning.plots.style import theme_svg
 from nas_lightning.predictions.findings import PAGE, TEST
 from nas_lightning.report.cell_shapes import common_edges, kinds_in, shape_genotype
-from nas_lightning.report.charts import Chart, Line, draw_chart
-from nas_lightning.report.pool import MOST_ROWS, POOL_FILE
+from nas_lightning.report.charts import Line, draw_chart
+from nas_lightning.report.pool import POOL_FILE
 from nas_lightning.report.record import RunRecord
+from nas_lightning.report.stored_tables import count_classes, stored_table
 from nas_lightning.report.timeline import Timeline, draw_weight_charts, read_timeline
 from nas_lightning.runs.findings import TABLES
 from nas_lightning.runs.history import FIGURES, HISTORY_FILE
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.runs.record import look_up, read_config_text
 from nas_lightning.tables import format_cell
-from nas_lightning.text import format_number
+from nas_lightning.text import format_number, format_share
 
 if TYPE_CHECKING:
     from nas_lightning.runs.findings import Findings
 
 Values = Mapping[str, Any]
+Series = Mapping[str, Mapping[int, float]]
+_HELD_OUT = ("valid_accuracy", "val_accuracy")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,20 @@ def read_results(record: RunRecord) -> Values:
         last = {name: [*values.values()][-1] for name, values in by_epoch(_metrics(record.run)).items()}
     listed = {name: format_number(last[name]) for name in sorted(last) if not name.startswith("weights/")}
     first = {name: text for name, text in listed.items() if name.endswith(("_loss", "_accuracy", "_error"))}
+    first |= _best_epoch(record)
     return {"first": first, "rest": {name: text for name, text in listed.items() if name not in first}}
+
+
+def _best_epoch(record: RunRecord) -> dict[str, str]:
+    """When a training was best on images that were held out; nothing where there were none, or one epoch."""
+    if record.kind != "training" or not (record.run / METRICS_FILE).is_file():
+        return {}
+    series = by_epoch(_metrics(record.run))
+    values = next((series[name] for name in _HELD_OUT if name in series), {})
+    if len(values) < 2:
+        return {}
+    best = max(values, key=lambda epoch: values[epoch])
+    return {"best epoch": f"{best + 1} of {max(values) + 1}, {format_share(values[best])}"}
 
 
 def read_curves(record: RunRecord) -> Values | None:
@@ -110,7 +125,11 @@ def read_curves(record: RunRecord) -> Values | None:
         return None
     rows = list(_metrics(run))
     save_curves(rows, run / FIGURES)
-    return {"charts": [_curve_chart(title, series) for title, series in by_panel(rows).items()]}
+    charts = {
+        title: _lines(series) + (_chance(run, series) if title == "accuracy" else [])
+        for title, series in by_panel(rows).items()
+    }
+    return {"charts": [draw_chart(title.capitalize(), lines) for title, lines in charts.items()]}
 
 
 def read_weights(record: RunRecord) -> Values | None:
@@ -153,7 +172,7 @@ def read_test_images(run: Path) -> Values | None:
     table = run / TEST / TABLES / "classes.csv"
     if not table.is_file():
         return None
-    return {"tables": [_stored_table(table)], "figures": [], "page": f"{TEST}/{PAGE}"}
+    return {"tables": [stored_table(table)], "figures": [], "page": f"{TEST}/{PAGE}"}
 
 
 def read_configuration(run: Path) -> Values:
@@ -163,7 +182,7 @@ def read_configuration(run: Path) -> Values:
 
 def read_stored_findings(run: Path) -> Values:
     """The tables and figures that the run's folder has; the figures are its PNG files."""
-    tables = [_stored_table(path) for path in sorted((run / TABLES).glob("*.csv"))]
+    tables = [stored_table(path) for path in sorted((run / TABLES).glob("*.csv"))]
     figures = [
         {"title": path.stem.replace("_", " "), "png": base64.b64encode(path.read_bytes()).decode()}
         for path in sorted((run / FIGURES).glob("*.png"))
@@ -172,38 +191,6 @@ def read_stored_findings(run: Path) -> Values:
     if not tables and not figures:
         raise InputError("expected tables or figures, which a run writes at its end")
     return {"tables": tables, "figures": figures}
-
-
-def _stored_table(path: Path) -> Values:
-    try:
-        columns, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
-    except (ValueError, csv.Error) as error:
-        raise InputError(f"expected a table: {error}", where=path.name) from None
-    texts = [[_short_number(cell) for cell in row] for row in rows[:MOST_ROWS]]
-    note = f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""
-    title = _stored_title(path.with_suffix(".md")) or path.stem.replace("_", " ")
-    return {"title": title, "note": note, "columns": columns, "rows": texts}
-
-
-def _stored_title(markdown: Path) -> str:
-    """What the table's Markdown has in bold above it; empty where it has not."""
-    try:
-        first = markdown.read_text(encoding="utf-8").partition("\n")[0]
-    except (OSError, ValueError):
-        return ""
-    return first[2:-2] if first.startswith("**") and first.endswith("**") else ""
-
-
-def _short_number(text: str) -> str:
-    """A cell of a CSV file as a reader gets it.
-
-    >>> _short_number("0.123456"), _short_number("1234"), _short_number("a")
-    ('0.1235', '1,234', 'a')
-    """
-    try:
-        return format_number(int(text) if text.isdecimal() else float(text))
-    except ValueError:
-        return text
 
 
 def _trains_nothing(record: RunRecord) -> bool:
@@ -223,10 +210,17 @@ def _metrics(run: Path) -> Iterable[Mapping[str, float]]:
     return read_metrics(run / METRICS_FILE)
 
 
-def _curve_chart(title: str, series: Mapping[str, Mapping[int, float]]) -> Chart:
-    styles: Sequence[str] = [f"series-{number % 6}" for number in range(len(series))]
-    lines = [
-        Line(name, {epoch + 1: value for epoch, value in values.items()}, style)
-        for (name, values), style in zip(series.items(), styles, strict=True)
+def _lines(series: Series) -> list[Line]:
+    return [
+        Line(name, {epoch + 1: value for epoch, value in values.items()}, f"series-{number % 6}")
+        for number, (name, values) in enumerate(series.items())
     ]
-    return draw_chart(title.capitalize(), lines)
+
+
+def _chance(run: Path, series: Series) -> list[Line]:
+    """The accuracy of guesses, over the epochs of a training whose classes are known: 1/k."""
+    classes = count_classes(run)
+    if classes < 1:
+        return []
+    epochs = sorted({epoch + 1 for values in series.values() for epoch in values})
+    return [Line("chance", dict.fromkeys((epochs[0], epochs[-1]), 1 / classes), "chance", "2 4")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from nas_lightning.report.cell_shapes import common_edges, kinds_in, shape_genot
 from nas_lightning.report.charts import Line, draw_chart
 from nas_lightning.report.page import ERROR, REPORT_FILE, read_facts
 from nas_lightning.report.record import RunRecord
+from nas_lightning.report.relatives import link_between
 from nas_lightning.report.rendering import render
 from nas_lightning.report.scatter import Point, draw_scatter
 from nas_lightning.report.sections import read_section
@@ -24,6 +24,7 @@ from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 
 _OF_THE_RUN = ("run", "resume", "hydra")
 _MISSING = "–"
+MOST_PICTURES = 50  # runs whose cells and curves a page shows: more are no picture
 COSTS = {"parameters": "params", "multiply-adds": "macs"}
 
 
@@ -47,7 +48,9 @@ def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
         read_section("Curves", "curves.html", lambda: _curves(records)),
     ]
     found = [section for section in sections if section is not None]
-    page = render("page.html", title=f"{len(runs)} runs side by side", tiles={}, sections=found)
+    page = render(
+        "page.html", title=f"{len(runs)} run{'s' * (len(runs) != 1)} side by side", tiles={}, sections=found
+    )
     return write_whole(path, page)
 
 
@@ -86,7 +89,7 @@ def _tabulate(records: Mapping[str, RunRecord], path: Path) -> Mapping[str, Any]
     rows = []
     for name, record in records.items():
         page = record.run / REPORT_FILE
-        link = os.path.relpath(page, path.absolute().parent) if page.is_file() else ""
+        link = link_between(path.absolute().parent, page.absolute()) if page.is_file() else ""
         cells = [facts[name].get(key, _MISSING) for key in columns]
         rows.append({"name": name, "link": link, "cells": cells})
     return {"columns": columns, "rows": rows}
@@ -118,6 +121,7 @@ def _differing_rows(runs: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
 
 def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
     """The (first) architecture of each run; edges are marked where not all of the same space have them."""
+    _check_count(records)
     genotypes_of = {
         name: read_genotypes(record.run)[0]
         for name, record in records.items()
@@ -135,6 +139,11 @@ def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None
     }
     anchors = _anchors(records)
     return {"shapes": shapes, "kinds": kinds_in(list(genotypes_of.values())), "anchors": anchors}
+
+
+def _check_count(records: Mapping[str, RunRecord]) -> None:
+    if len(records) > MOST_PICTURES:
+        raise InputError(f"expected at most {MOST_PICTURES} runs for pictures of each", got=len(records))
 
 
 def _anchors(records: Mapping[str, RunRecord]) -> dict[str, str]:
@@ -159,6 +168,7 @@ def _costs(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
 
 def _curves(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
     """A colour a run; the lines of a run differ in their dashes."""
+    _check_count(records)
     panels: dict[str, list[Line]] = {}
     for number, (name, record) in enumerate(records.items()):
         for title, lines in _panels(record.run).items():

@@ -19,7 +19,6 @@ from nas_lightning.tables import Entry, Table
 from nas_lightning.text import format_decimals
 
 COLUMNS = ("valid_accuracy", "valid_loss", "val_accuracy", "test_accuracy", "true_accuracy", "true_rank")
-MOST_RUNS = 50  # that a page shows: more are no picture
 SIZES = {"parameters": "params", "multiply-adds": "macs"}
 
 
@@ -56,11 +55,12 @@ class SweepTable(Callback):
 
     def _write_page(self, folder: Path) -> None:
         from nas_lightning.report.page import REPORT_FILE  # drawing is imported when all is over
+        from nas_lightning.report.relatives import refresh_all
         from nas_lightning.report.side_by_side import write_side_by_side
 
         ended = [path for path in job_folders(folder) if (path / SUMMARY).is_file()]
-        if 1 < len(ended) <= MOST_RUNS:
-            print(write_side_by_side(ended, folder / REPORT_FILE))
+        print(write_side_by_side(ended, folder / REPORT_FILE))
+        refresh_all(ended)
 
 
 def read_jobs(sweep: Path) -> list[Job]:

@@ -29,8 +29,8 @@ POOL = "pool.json"
 """The architectures that were drawn for an ensemble: a matter of seconds."""
 CHECKPOINT = "checkpoints/last.ckpt"
 BEST = "checkpoints/best.ckpt"
-_DEEPEST = 4  # folders between a job and its sweep
-_SWEEP = "multirun.yaml"  # Hydra's record of a sweep
+DEEPEST = 4  # folders between a job and its sweep
+SWEEP = "multirun.yaml"  # Hydra's record of a sweep
 _NO_WORK = (
     RECORD,
     LOCK,
@@ -76,7 +76,7 @@ class RunFolder:
         """
         run = cls(path)
         try:
-            if typed and not again and (run.has_record or (run.path / _SWEEP).exists()):
+            if typed and not again and (run.has_record or (run.path / SWEEP).exists()):
                 raise InputError(
                     "expected a new folder, or resume=FOLDER to go on", got=str(path), where="run"
                 )
@@ -211,7 +211,7 @@ class RunFolder:
 
 def sweep_of(run: Path) -> Path | None:
     """The folder of the sweep that a run is a job of, however deep `hydra.sweep.subdir` has put it."""
-    for parent in run.absolute().parents[:_DEEPEST]:
+    for parent in run.absolute().parents[:DEEPEST]:
         if has_record(parent):
             return parent if read_record(parent).is_sweep else None
     return None

@@ -88,6 +88,20 @@ def store_id(run: Path, tracker: str, name: str) -> None:
     write_whole(run / tracker / "id", name + "\n")
 
 
+def store_address(run: Path, tracker: str, address: str | None) -> None:
+    """Keep where the run is to be seen; a tracker that is offline has no such place."""
+    if address:
+        write_whole(run / tracker / "url", address + "\n")
+
+
+def stored_address(run: Path, tracker: str) -> str:
+    """Where the run is to be seen; empty where that is not known."""
+    try:
+        return (run / tracker / "url").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 def new_id() -> str:
     """One that nobody else has."""
     return uuid.uuid4().hex[:12]

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -18,9 +19,13 @@ from nas_lightning.genotype import write_genotypes
 from nas_lightning.plots.style import INK
 from nas_lightning.report.page import write_report
 from nas_lightning.report.rebuild import main
+from nas_lightning.report.record import RunRecord
+from nas_lightning.report.sections import read_curves
 from nas_lightning.runs.findings import Findings
+from nas_lightning.runs.programs import program
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.tables import Table
+from tests.report.kinds import PAGES
 from tests.report.reading import Page
 from tests.report.searches import GENOTYPES, SPACE
 
@@ -65,7 +70,10 @@ def test_a_whole_run(run):
     charts = 1 + 1 + 2  # a cell without a title, a panel each of losses and accuracies, a panel an edge
     assert page.tags.count("figure") == 1 + charts + 3  # the epochs' cells: first, second, third from another
     assert SPACE.notation(GENOTYPES[0]) in page.blocks
-    assert [block for block in page.blocks if block.startswith("python")] == list(following.values())
+    here = f"cd {shlex.quote(str(Path.cwd()))} && "
+    assert [block for block in page.blocks if block.startswith("cd")] == [
+        here + c for c in following.values()
+    ]
     assert "Train it" in page.sections["What to type next"]
     figures = {"genotype", "curves", "weights_cell"}
     assert {file.name for file in (run / "figures").iterdir()} == {
@@ -135,7 +143,7 @@ def test_an_interrupted_search_says_how_to_go_on(run):
     page = Page(write_report(run))
     assert "darts: nasbench201 on fake (not finished)" in page.text
     assert "As it is so far: the run has not ended." in page.sections["Architecture"]
-    assert f"python search.py 'resume={run}'" in page.blocks
+    assert shlex.join([*program("search"), f'resume="{run}"']) in page.blocks
     assert "1" in page.sections["Results"]  # from the metrics file
 
 
@@ -153,6 +161,18 @@ def test_a_training_run_has_no_weights_over_time(run):
     page = Page(write_report(run))
     assert "Weights over time" not in page.sections
     assert "Training: nasbench201 on fake" in page.text
+
+
+def test_a_training_says_its_classes_its_best_epoch_and_what_chance_is(tmp_path):
+    page = Page(PAGES["training"](tmp_path / "run"))  # of 8 classes; valid accuracies of 0, 0.25 and 0.5
+    assert "3 of 3, 50.00 %" in page.sections["Results"]
+    assert "classes8" in page.text.replace("\n", "")
+    assert "chance" in page.sections["Curves"]
+    ((_, loss), (_, accuracy)) = [
+        (chart.title, chart) for chart in read_curves(RunRecord(tmp_path / "run"))["charts"]
+    ]
+    assert [line.name for line, _ in loss.lines] == ["train"]
+    assert accuracy.lines[-1][0].points == {1: 1 / 8, 3: 1 / 8}
 
 
 def test_an_ensemble_shows_every_member(run):
@@ -304,7 +324,7 @@ def test_a_study_that_was_stopped_says_how_to_go_on(tmp_path):
     folder = study(tmp_path / "study")
     page = Page(write_report(folder))
     assert "Study sizes (not finished)" in page.text
-    assert page.blocks[0] == f"python analyze.py resume={folder}"
+    assert page.blocks[0] == shlex.join([*program("analyze"), f"resume={folder}"])
 
 
 def test_a_search_without_training_shows_its_pool_and_no_curves(run):
@@ -336,7 +356,8 @@ def test_a_page_made_anew_has_commands_that_work_from_any_folder(run, capsys, mo
     monkeypatch.chdir(run.parent)
     main([run.name])
     page = Page(run / "report.html")
-    assert f"python train.py genotype=file 'genotype.path={run}' dataset=fake" in page.blocks
+    words = ["genotype=file", f'genotype.path="{run}"', "dataset=fake"]
+    assert shlex.join([*program("train"), *words]) in page.blocks
     assert "1 min 2 s" in page.text
     with pytest.raises(SystemExit, match="error: expected a run's folder, got 'nothing'"):
         main(["nothing"])

@@ -12,7 +12,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from nas_lightning.errors import InputError
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.publication import Publication
-from nas_lightning.runs.tracking import Tracker, new_id, store_id, stored_id
+from nas_lightning.runs.tracking import Tracker, new_id, store_address, store_id, stored_id
 
 _FOLDER = "wandb"
 _STEP = "trainer/global_step"
@@ -58,6 +58,7 @@ def _start(folder: Path, options: dict[str, Any]) -> Any:
             f"expected Weights & Biases, or WANDB_MODE=offline: {error}", where="logger"
         ) from None
     store_id(folder, _FOLDER, str(run.id))
+    store_address(folder, _FOLDER, run.url)
     _remove_links(folder)
     run.define_metric(_STEP)
     run.define_metric("*", step_metric=_STEP, step_sync=True)

@@ -1,0 +1,37 @@
+"""How commands are written so that they work from any folder: on pages, which are read anywhere."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+IN_PYTHON = "Use it in Python"  # the purpose of what is typed in Python, not in a shell
+_CHECKOUT = Path(__file__).parents[2]
+
+
+def program(name: str) -> list[str]:
+    """The words that start `search`, `train`, `analyze` or another command from anywhere.
+
+    >>> program("train")[-1].endswith(("nas-train", "train.py"))
+    True
+    """
+    command, script = f"nas-{name}", _CHECKOUT / f"{name}.py"
+    beside = Path(sys.executable).with_name(command)
+    if shutil.which(command) == str(beside):
+        return [command]
+    if beside.is_file():
+        return [str(beside)]
+    return [sys.executable, str(script)] if script.is_file() else [command]
+
+
+def from_anywhere(commands: Mapping[str, str]) -> dict[str, str]:
+    """Commands that were made for the current folder, so that they go there first.
+
+    >>> from_anywhere({"Train it": "nas-train", IN_PYTHON: "x = 1"})[IN_PYTHON]
+    'x = 1'
+    """
+    here = f"cd {shlex.quote(str(Path.cwd()))} && "
+    return {what: typed if what == IN_PYTHON else here + typed for what, typed in commands.items()}
