@@ -114,7 +114,8 @@ class CellTopology(Study):
             shapes = sorted((float(width(cell)), -depth(cell)) for cell in drawn)
             rows += [[name, f"C{number}", w, -d] for number, (w, d) in enumerate(shapes, 1)]
         columns = ["cell", "variant", "normal width", "normal depth"]
-        return Table("connections", "Shapes of normal cells with random connections", columns, rows, _REWIRED)
+        title = "Shapes of normal cells with random connections"
+        return Table("connections", title, columns, rows, _REWIRED, long=True)
 
     def _replaced(self) -> Table:
         """Parameters of variants with random operations, by the authors' seeds (table 4.3)."""

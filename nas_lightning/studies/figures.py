@@ -132,7 +132,7 @@ def overlay(panels: Mapping[str, Mapping[str, Values]], label: str, x_label: str
         _title(axes, title)
     figure.legend(
         *axes_of[0].get_legend_handles_labels(),
-        loc="outside lower center",
+        loc="outside upper right",
         ncols=3,
         frameon=False,
         fontsize=7,

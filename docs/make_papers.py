@@ -1,0 +1,85 @@
+"""Writes docs/papers.md: what each paper says, where, the command that asks it, and what came of it here.
+
+    python -m docs.make_papers
+
+Entries stand in docs/papers/<paper>.yaml. What a command gave is kept in docs/papers/results/<study>/, the
+tables of its run as they are; `{table|row|column|format}` in `ours` is a number of these: none is typed.
+"""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).parent / "papers"
+PAGE = FOLDER.with_suffix(".md")
+START = """# The papers, place by place
+
+What five papers say, the command that asks it of this suite, and what it gave here. Numbers under *here* are
+read from the tables that the command wrote, which stand in `docs/papers/results`; those under *reported* are
+the papers'. Where nothing stands under *here*, the command is a recipe for larger machines.
+"""
+COLUMNS = {
+    "place": "place",
+    "says": "it says",
+    "command": "command",
+    "ours": "here",
+    "theirs": "reported",
+    "verdict": "so",
+}
+
+
+def papers() -> dict[str, Mapping[str, Any]]:
+    """What is known of each paper, by the name of its file."""
+    return {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yaml"))
+    }
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """The paper and the command of every entry that has one."""
+    for name, paper in papers().items():
+        yield from ((name, entry["command"]) for entry in paper["entries"])
+
+
+def result(command: str) -> Path:
+    """Where the tables of a study are kept."""
+    return FOLDER / "results" / re.search(r"study=(\w+)", command)[1]
+
+
+def number(folder: Path, table: str, row: str, column: str, form: str) -> str:
+    """A cell of a kept table; its row is named by its first cells."""
+    names = row.split(";")
+    with (folder / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        (found,) = [line for line in csv.DictReader(file) if list(line.values())[: len(names)] == names]
+    return found[column] if form == "s" else format(float(found[column]), form)
+
+
+def filled(entry: Mapping[str, str]) -> str:
+    """What an entry says came of it here."""
+    pattern = r"\{([^|{}]+)\|([^|{}]+)\|([^|{}]+)\|([^|{}]+)\}"
+    return re.sub(pattern, lambda m: number(result(entry["command"]), *m.groups()), entry.get("ours", ""))
+
+
+def page() -> str:
+    """The page as Markdown."""
+    parts = [START]
+    for paper in papers().values():
+        rows = [
+            {**entry, "command": f"`{entry['command']}`", "ours": filled(entry)} for entry in paper["entries"]
+        ]
+        parts += [
+            f"## {paper['title']}\n",
+            "| " + " | ".join(COLUMNS.values()) + " |",
+            "|---" * len(COLUMNS) + "|",
+        ]
+        parts += ["| " + " | ".join(row.get(key, "") for key in COLUMNS) + " |" for row in rows]
+        parts.append("")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

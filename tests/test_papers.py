@@ -1,0 +1,57 @@
+"""The page of the papers: its numbers are of kept tables, its commands compose, its studies run small."""
+
+import importlib.util
+import re
+import shlex
+
+import pytest
+
+from docs.make_papers import FOLDER, PAGE, commands, filled, number, page, papers, result
+from nas_lightning.options import groups
+from tests.yamls import composed, small
+
+COMMANDS = sorted(set(commands()))
+
+
+def test_the_page_is_what_the_entries_say():
+    """`python -m docs.make_papers` writes it anew."""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_there_are_papers():
+    assert len(papers()) >= 5
+    assert len(COMMANDS) >= 15
+
+
+@pytest.mark.parametrize(("paper", "command"), COMMANDS)
+def test_a_command_is_one_that_can_be_typed(paper, command):
+    words = shlex.split(command.replace("~/", "/home/me/"))  # which the command line reads as a folder
+    if words[1] == "-m":
+        assert importlib.util.find_spec(words[2]) is not None
+        return
+    assert composed(words[1].removesuffix(".py"), *words[2:])
+
+
+@pytest.mark.parametrize("command", sorted({c for _, c in COMMANDS if "study=" in c}))
+def test_a_study_has_a_small_form(command):
+    """With which the contract of studies runs it."""
+    assert small("study", re.search(r"study=(\w+)", command)[1])
+
+
+def test_no_kept_table_is_of_another_study():
+    assert {folder.name for folder in (FOLDER / "results").iterdir()} <= set(groups()["study"])
+
+
+def test_numbers_are_read_and_not_typed():
+    """Every entry that has a result says it with numbers of its tables alone."""
+    for paper in papers().values():
+        for entry in paper["entries"]:
+            if "ours" in entry:
+                assert result(entry["command"]).is_dir()
+                assert "{" not in filled(entry)
+                assert re.search(r"\{[^{}|]+\|", entry["ours"])
+
+
+def test_a_row_that_is_not_there_is_an_error():
+    with pytest.raises(ValueError, match="not enough values"):
+        number(FOLDER / "results" / "gates", "theorems", "5", "found", ".2f")
