@@ -50,8 +50,11 @@ def built(words, space="nasbench201"):
         return str(error)
 
 
-def runs_or_says_why(words, batches, accumulated):
-    found = built(words)
+def runs_or_says_why(words, batches, accumulated, space="nasbench201"):
+    def search(strategy, _, *overrides):
+        return build_search(strategy, space, *overrides)
+
+    found = built(words, space)
     if isinstance(found, str):
         assert found.startswith("expected ")
         assert len(found.splitlines()) == 1
@@ -60,15 +63,15 @@ def runs_or_says_why(words, batches, accumulated):
     name = " ".join(["one_shot", *words, f"strategy.accumulate_grad_batches={accumulated}"])
     with tempfile.TemporaryDirectory() as folder:
         first, second = (Path(folder) / part for part in ("whole", "parts"))
-        whole = Run(build_search, quiet_trainer, name, first)
+        whole = Run(search, quiet_trainer, name, first)
         for key, value in whole.strategy.state_dict().items():
             assert bool(torch.isfinite(value).all()), key
         whole.strategy.space.check(whole.strategy.derive()[0])
         taken = whole.trainer.global_step * accumulated
-        Run(build_search, quiet_trainer, name, second, StopAfter(min(batches, taken)), every_step=True)
+        Run(search, quiet_trainer, name, second, StopAfter(min(batches, taken)), every_step=True)
         if not (second / "last.ckpt").exists():  # stopped in its first step
             return
-        again = Run(build_search, quiet_trainer, name, second, resume=second / "last.ckpt", every_step=True)
+        again = Run(search, quiet_trainer, name, second, resume=second / "last.ckpt", every_step=True)
         assert not differing(whole.result(), again.result())
 
 
@@ -86,6 +89,13 @@ def test_a_few_combinations(words, batches, accumulated):
 @given(combinations(), st.integers(2, BATCHES), st.sampled_from([1, 2]))
 def test_many_combinations(words, batches, accumulated):
     runs_or_says_why(words, batches, accumulated)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, **SLOWLY)
+@given(combinations(), st.integers(2, BATCHES), st.sampled_from([1, 2]), st.sampled_from(options("space")))
+def test_many_combinations_in_all_spaces(words, batches, accumulated, space):
+    runs_or_says_why(words, batches, accumulated, space)
 
 
 @settings(max_examples=6, **SLOWLY)
