@@ -96,6 +96,11 @@ def test_limits(hint: Any, good: Sequence[Any], bad: Sequence[Any]) -> None:
             [],
             "expected momentum with at least 1 entry and whose entries",
         ),
+        (
+            tuple[Share, Share],
+            [0.9, 1.0],
+            "expected momentum whose entries are each a number of at least 0 and below 1, got [0.9, 1.0]",
+        ),
         (Annotated[Sequence[str], DISTINCT], ["a", "a"], "expected momentum without repetitions"),
     ],
 )
