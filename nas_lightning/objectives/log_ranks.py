@@ -26,6 +26,7 @@ from typing import Literal
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Expressivity, Meco, Metric, Params, Swap, Synflow, Trainability, Zen
+from nas_lightning.spaces.base import SearchSpace
 
 COMBINED: Mapping[str, Metric] = {
     "params": Params(),
@@ -35,7 +36,7 @@ COMBINED: Mapping[str, Metric] = {
     "zen": Zen(),
     "swap": Swap(),
 }
-"""What architectures are ranked by unless another metric is named."""
+"""What cells are ranked by unless another metric is named."""
 
 AT_THE_TOP: Mapping[str, Metric] = {name: COMBINED[name] for name in ("params", "meco", "zen", "swap")}
 """What searches go by that evaluate the best of a ranking: worse overall, better among the first dozens."""
@@ -46,8 +47,11 @@ TO_WEIGH: Mapping[str, Metric] = {"zen": COMBINED["zen"], "synflow": Synflow()}
 With a dozen evaluations, weights of two metrics can be learnt, those of five cannot.
 """
 
-NAMED = {"default": COMBINED, "top": AT_THE_TOP, "to_weigh": TO_WEIGH}
-MetricsChoice = Mapping[str, Metric] | Literal["default", "top", "to_weigh"]
+COUNTED: Mapping[str, Metric] = {"params": COMBINED["params"]}
+"""Nothing but size, where depth is a choice: there the others reward depth, whatever it is worth."""
+
+NAMED = {"default": COMBINED, "top": AT_THE_TOP, "to_weigh": TO_WEIGH, "params": COUNTED}
+MetricsChoice = Mapping[str, Metric] | Literal["default", "top", "to_weigh", "params"]
 """Metrics by the names of their columns, or a word for a set of them."""
 
 
@@ -63,6 +67,18 @@ def named_metrics(choice: MetricsChoice) -> Mapping[str, Metric]:
         if not isinstance(metric, Metric):
             raise InputError("expected a metric", got=metric, where=f"strategy.metrics.{name}")
     return choice
+
+
+def metrics_of(
+    space: SearchSpace, choice: MetricsChoice | None, otherwise: MetricsChoice
+) -> Mapping[str, Metric]:
+    """What is chosen, or what the space's networks are ranked by, or else what a search has of its own.
+
+    >>> from nas_lightning.spaces import NasBench201, ResNet
+    >>> list(metrics_of(ResNet(), None, "top")), list(metrics_of(NasBench201(), None, "top"))
+    (['params'], ['params', 'meco', 'zen', 'swap'])
+    """
+    return named_metrics(choice or space.ranked_by or otherwise)  # type: ignore[arg-type]  # a word is one of them
 
 
 def log_ranks(

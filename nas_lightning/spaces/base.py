@@ -48,6 +48,9 @@ class SearchSpace(ABC):
     repeated: ClassVar[bool] = True
     """Whether several cells of a supernet follow the same decisions."""
 
+    ranked_by: ClassVar[str | None] = None
+    """The word for what ranks its untrained networks where nothing is named; None: as a search has it."""
+
     @cached_property
     def settings(self) -> FrozenMap:
         """The arguments that the space was made with, where they are not its class' own.

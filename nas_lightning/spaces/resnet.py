@@ -50,6 +50,7 @@ class ResNet(SearchSpace):
     """
 
     name: ClassVar[str] = "resnet"
+    ranked_by: ClassVar[str | None] = "params"  # the others grow with depth: docs/measurements.md
 
     @checked
     def __init__(self, widths: Candidates = (2, 3, 4, 5, 6), depths: Candidates = (1, 2, 3, 4)) -> None:

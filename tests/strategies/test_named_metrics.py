@@ -11,7 +11,10 @@ from nas_lightning.benchmarks import TabularNasBench201
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Metric, Params
 from nas_lightning.objectives.log_ranks import AT_THE_TOP, COMBINED, TO_WEIGH, log_ranks
-from nas_lightning.strategies import EigenNas, Evolution, Greedy, Hnas, Knas, MetricSearch, Robot
+from nas_lightning.spaces import ResNet
+from nas_lightning.spaces.limited.bounds import Bounds
+from nas_lightning.spaces.limited.space import limit_space
+from nas_lightning.strategies import EigenNas, Evolution, Greedy, Hnas, Knas, MetricSearch, Predictor, Robot
 from nas_lightning.strategies.black_box.agreement import self_correlations
 from tests.strategies.test_black_box import NETWORK, SPACE, convolutions, write_table
 
@@ -54,6 +57,18 @@ def play(data, trainer, timed):
 def test_a_word_names_metrics(data, timed, strategy, word, metrics):
     module = strategy(SPACE, NETWORK, data(), timed, metrics=word, evaluation="table")
     assert module.metrics == metrics
+
+
+@pytest.mark.parametrize("strategy", [MetricSearch, Evolution, Greedy, Predictor])
+def test_a_space_says_what_ranks_its_networks(data, strategy):
+    """Where depth is a choice, size alone; with limits, too, and a word is obeyed all the same."""
+    bounds = Bounds(
+        ResNet(), {"width": 40.0}, lambda g: {"width": float(sum(w for w, _ in ResNet().stages(g)))}
+    )
+    for space in (ResNet(), limit_space(ResNet(), bounds)):
+        options = {"evaluation": "training"}
+        assert list(strategy(space, NETWORK, data(), **options).metrics) == ["params"]
+        assert strategy(space, NETWORK, data(), metrics="default", **options).metrics == COMBINED
 
 
 def test_without_a_word_each_has_its_own(data, timed):

@@ -15,7 +15,7 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
+from nas_lightning.objectives.log_ranks import MetricsChoice, metrics_of
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.base import BlackBox
@@ -30,7 +30,7 @@ class Evolution(BlackBox):
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
         metrics: fitness where nothing is evaluated; several by the sum of their log-ranks among all so far.
-            `default` or None: `nas_lightning.objectives.log_ranks.COMBINED`; `top`: `AT_THE_TOP`.
+            None: what the space says, or `default`: `nas_lightning.objectives.log_ranks.COMBINED`.
         population: P.
         sample: S.
         **black_box: see `BlackBox`.
@@ -58,7 +58,7 @@ class Evolution(BlackBox):
         **black_box: Any,
     ) -> None:
         super().__init__(space, network, data, benchmark, **black_box)
-        self.metrics = named_metrics("default" if metrics is None else metrics)
+        self.metrics = metrics_of(space, metrics, "default")
         self.population, self.sample = population, sample
         self.history: list[str] = []  # notations; the population is its end
 

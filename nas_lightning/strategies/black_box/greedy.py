@@ -8,7 +8,7 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
+from nas_lightning.objectives.log_ranks import MetricsChoice, metrics_of
 from nas_lightning.objectives.short_training import Evaluator
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
@@ -23,8 +23,8 @@ class Greedy(PoolSearch):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: what the pool is ranked by; several by the sum of their log-ranks. `top` or None:
-            `AT_THE_TOP`, `default`: `COMBINED`.
+        metrics: what the pool is ranked by; several by the sum of their log-ranks. None: what the
+            space says, or `top`: `AT_THE_TOP`; `default`: `COMBINED`.
         evaluation: `training`, a short one, or `table`.
         **pool: see `PoolSearch` and `BlackBox`.
 
@@ -56,4 +56,4 @@ class Greedy(PoolSearch):
                 got="none",
                 where="strategy.evaluation",
             )
-        self.metrics = named_metrics("top" if metrics is None else metrics)
+        self.metrics = metrics_of(space, metrics, "top")

@@ -11,7 +11,7 @@ from typing import Any
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data import SearchData
-from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
+from nas_lightning.objectives.log_ranks import MetricsChoice, metrics_of
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
@@ -25,8 +25,8 @@ class MetricSearch(PoolSearch):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: what the pool is ranked by; several by the sum of their log-ranks. `default` or None:
-            `COMBINED`, `top`: `AT_THE_TOP`.
+        metrics: what the pool is ranked by; several by the sum of their log-ranks. None: what the
+            space says, or `default`: `COMBINED`; `top`: `AT_THE_TOP`.
         pool_size: architectures of the first round.
         pool_per_round: how many join them in every later round.
         **pool: see `PoolSearch` and `BlackBox`.
@@ -61,4 +61,4 @@ class MetricSearch(PoolSearch):
     ) -> None:
         sizes = {"pool_size": pool_size, "pool_per_round": pool_per_round}
         super().__init__(space, network, data, benchmark, **sizes, **pool)
-        self.metrics = named_metrics("default" if metrics is None else metrics)
+        self.metrics = metrics_of(space, metrics, "default")

@@ -34,7 +34,7 @@ class Predictor(Greedy):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: whose ranks the forest sees; `top` or None: `AT_THE_TOP`, `default`: `COMBINED`.
+        metrics: whose ranks the forest sees; None: what the space says, or `top`; `default`: `COMBINED`.
         starts: rounds before the forest has its say.
         trees: of the forest.
         **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
