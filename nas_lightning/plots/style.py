@@ -182,7 +182,8 @@ def _leave_names(figure: Figure) -> None:
 
 
 _THEME = {INK: "var(--ink)", "#000000": "var(--ink)", GREY: "var(--soft)", FAINT: "var(--line)"}
-_ENLARGED = 1.6  # pixels a point: the smallest text, of 7 points, is 11 pixels high
+_SMALLEST = 11.2  # pixels that text on a page is high, exponents as well
+_LEAST, _MOST = 1.6, 2.0  # pixels a point
 
 
 def theme_svg(figure: Figure, name: str) -> str:
@@ -196,8 +197,10 @@ def theme_svg(figure: Figure, name: str) -> str:
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     for colour, variable in _THEME.items():
         svg = svg.replace(colour, variable)
-    return re.sub(r'(width|height)="([\d.]+)pt"', _enlarge, svg, count=2)
+    heights = [float(height) for height in re.findall(r"font(?:-size)?: ?([\d.]+)px", svg)]
+    scale = min(max(_LEAST, _SMALLEST / min(heights, default=_SMALLEST)), _MOST)
 
+    def enlarge(size: re.Match[str]) -> str:
+        return f'{size[1]}="{scale * float(size[2]):.0f}"'
 
-def _enlarge(size: re.Match[str]) -> str:
-    return f'{size[1]}="{_ENLARGED * float(size[2]):.0f}"'
+    return re.sub(r'(width|height)="([\d.]+)pt"', enlarge, svg, count=2)

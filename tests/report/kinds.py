@@ -24,7 +24,7 @@ EVIL = "</pre></script><script>window.evil = 1</script><img src=x onerror='windo
 LONG = "an_operation_whose_name_has_sixty_letters_and_no_space_in_it"
 
 
-def search(folder, name="avg_pool_3x3"):
+def search(folder, name=LONG):
     """A finished search, one of whose operations and settings has that name."""
     facts = dict.fromkeys(("strategy", "space", "dataset"), name)
     facts |= {"versions": {name: name}, "metrics": {name: 1.0, "x_loss": 2.0}, "notation": [name], "seed": 0}
@@ -39,7 +39,8 @@ def rename(folder, name):
     history = folder / "history.jsonl"
     entries = [json.loads(line) for line in history.read_text().splitlines()]
     for entry in entries:
-        entry["groups"][name] = {**entry["groups"]["cell"], "ops": ["none", name]}
+        entry["groups"]["cell"]["ops"] = ["none", name]
+        entry["groups"][name] = entry["groups"]["cell"]
     history.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
@@ -92,8 +93,10 @@ def training(folder, name="a class"):
 def findings(name="How the members differ"):
     """Tables and figures as studies and ensembles have them."""
     figure = Figure(figsize=(6, 3), layout="constrained")
-    figure.subplots().plot([0, 1], label=name)
-    wide = Table("t", name, [f"column {n}" for n in range(20)], [[0.5] * 20, [name] * 20], f"Of {name}.")
+    figure.subplots().loglog([1, 2], [1e-3, 1e3], label=name)  # whose ticks have exponents
+    wide = Table(
+        "t", name, ["", *(f"column {n}" for n in range(19))], [[0.5] * 20, [name] * 20], f"Of {name}."
+    )
     return Findings([wide], {"agreement": figure})
 
 
