@@ -92,15 +92,7 @@ def lines(
         for axes in axes_of
         for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(  # of all panels, and where it covers no point
-        handles.values(),
-        handles,
-        loc="outside upper right",
-        ncols=4,
-        frameon=False,
-        fontsize=7,
-        labelcolor=INK,
-    )
+    _legend(figure, handles, columns=4)
     figure.supxlabel(x_label, fontsize=8, color=INK)
     figure.supylabel(label, fontsize=8, color=INK)
     return figure
@@ -119,6 +111,19 @@ def _panels(names: Sequence[str], size: float) -> tuple[Figure, list[Axes]]:
     return figure, panels[: len(names)]
 
 
+def _legend(figure: Figure, handles: Mapping[str, Any], columns: int) -> None:
+    """One of all panels, where it covers no point."""
+    figure.legend(
+        handles.values(),
+        handles,
+        loc="outside upper right",
+        ncols=columns,
+        frameon=False,
+        fontsize=7,
+        labelcolor=INK,
+    )
+
+
 def _title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=9, fontweight="bold", color=INK)
 
@@ -130,14 +135,8 @@ def overlay(panels: Mapping[str, Mapping[str, Values]], label: str, x_label: str
         for (name, values), colour in zip(series.items(), _shades(len(series)), strict=True):
             axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.3, label=name)
         _title(axes, title)
-    figure.legend(
-        *axes_of[0].get_legend_handles_labels(),
-        loc="outside upper right",
-        ncols=3,
-        frameon=False,
-        fontsize=7,
-        labelcolor=INK,
-    )
+    handles, names = axes_of[0].get_legend_handles_labels()
+    _legend(figure, dict(zip(names, handles, strict=True)), columns=3)
     figure.supxlabel(x_label, fontsize=8, color=INK)
     figure.supylabel(label, fontsize=8, color=INK)
     return figure
