@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from glob import escape
 from pathlib import Path
 
@@ -47,6 +48,23 @@ def hold_file(path: Path) -> Iterator[None]:
     with _hold(path.with_name(f".{path.name}{FILE_NAME}")):
         for partial in path.parent.glob(f"{escape(path.name)}.*{PARTIAL}"):
             partial.rmdir() if partial.is_dir() else partial.unlink()
+        yield
+
+
+@contextmanager
+def turn(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Wait until nobody else is in a folder that several share for moments, and keep them out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + seconds
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(hold(folder))
+                break
+            except InputError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
         yield
 
 

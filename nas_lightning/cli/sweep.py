@@ -7,8 +7,9 @@ its checkpoint, one that failed or never started runs; the table follows as afte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -19,6 +20,7 @@ from nas_lightning.cli.resume import check_same, kept_settings, record_to_resume
 from nas_lightning.cli.stored_words import own_words
 from nas_lightning.cli.words import folder_key
 from nas_lightning.errors import InputError
+from nas_lightning.lock import turn
 from nas_lightning.machine import check_processes
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.folder import RunFolder
@@ -31,25 +33,24 @@ if TYPE_CHECKING:
 
 _KEY = folder_key(sweep=True)
 _PROCESSES = "hydra.launcher.n_jobs"
+_HOW_MANY = ("n_trials", "n_jobs", "max_batch_size")  # jobs, in all and together, of a sweep that goes on
 
 
 @contextmanager
 def sweep_folder(config: DictConfig, command: Command) -> Iterator[None]:
     """The folder of a sweep, named in its configuration, locked and with its record.
 
-    It is a new one, or that of the same sweep, which goes on.
+    It is a new one, or that of the same sweep, which goes on. Trials share it: several machines may be at
+    work on those, and keep out of each other's way themselves.
     """
     check_processes(OmegaConf.select(config, _PROCESSES), _PROCESSES)
-    folder, typed = RunFolder(OmegaConf.select(config, _KEY)), bool(command.settings(f"{_KEY}="))
-    again = typed and folder.has_record and folder.record.is_sweep
-    if again:
-        _check_same_sweep(folder.record, config, command)
-    folder = RunFolder.reserve(folder.path, typed=typed, again=again)
-    OmegaConf.update(config, _KEY, str(folder.path))
-    if not typed:
-        config.hydra.overrides.hydra.append(f"{_KEY}={quote(str(folder.path))}")  # that of all its jobs
-    with folder.lock():
-        folder.create(record_of(config, config.hydra))
+    path, shared = Path(str(OmegaConf.select(config, _KEY))), "n_trials" in config.hydra.sweeper
+    with ExitStack() as stack:
+        with turn(path) if shared else nullcontext():
+            folder, again = _find_folder(path, config, command)
+            if not shared:
+                stack.enter_context(folder.lock())
+            folder.create(record_of(config, config.hydra))
         if again:
             print(f"Going on with the sweep in {short_path(folder.path)}", flush=True)
         try:
@@ -61,6 +62,19 @@ def sweep_folder(config: DictConfig, command: Command) -> Iterator[None]:
         except (KeyboardInterrupt, SystemExit):
             _say_how_to_go_on(command, folder)
             raise
+
+
+def _find_folder(path: Path, config: DictConfig, command: Command) -> tuple[RunFolder, bool]:
+    """The folder, and whether the same sweep has begun there."""
+    folder, typed = RunFolder(path), bool(command.settings(f"{_KEY}="))
+    again = typed and folder.has_record and folder.record.is_sweep
+    if again:
+        _check_same_sweep(folder.record, config, command)
+    folder = RunFolder.reserve(folder.path, typed=typed, again=again)
+    OmegaConf.update(config, _KEY, str(folder.path))
+    if not typed:
+        config.hydra.overrides.hydra.append(f"{_KEY}={quote(str(folder.path))}")  # that of all its jobs
+    return folder, again
 
 
 def _say_how_to_go_on(command: Command, folder: RunFolder) -> None:
@@ -86,8 +100,9 @@ def _check_same_sweep(record: Record, config: DictConfig, command: Command) -> N
 def _identity(record: Record) -> dict[str, Any]:
     """What all jobs share, and what says which they are."""
     subdir = look_up(record.hydra, "sweep", "subdir")
-    sweeper = {"hydra.sweeper": look_up(record.hydra, "sweeper"), "hydra.sweep.subdir": subdir}
-    return {**kept_settings(record.config), **sweeper}
+    settings = look_up(record.hydra, "sweeper") or {}
+    sweeper = {f"hydra.sweeper.{name}": value for name, value in settings.items() if name not in _HOW_MANY}
+    return {**kept_settings(record.config), **sweeper, "hydra.sweep.subdir": subdir}
 
 
 def _swept(words: Sequence[str]) -> list[str]:

@@ -68,7 +68,7 @@ def test_every_syntax_of_a_sweep_is_taken(check, word):
     ("words", "message"),
     [
         (("hydra/launcher=joblob", "seed=0,1"), "did you mean 'joblib'"),
-        (("hydra/launcher=ray", "trainer.max_epochs=1"), "pip install hydra-ray-launcher"),
+        (("hydra/launcher=rq", "trainer.max_epochs=1"), "pip install hydra-rq-launcher"),
         (("hydra/sweeper=ax", "seed=0,1"), "pip install hydra-ax-sweeper"),
         (("hydra/job_logging=disbled",), "did you mean 'disabled'"),
         (("experiment=cluster", "seed=0,1"), "pip install hydra-rq-launcher"),

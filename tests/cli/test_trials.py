@@ -1,0 +1,222 @@
+"""Sweeps whose jobs Optuna draws: killed, joined, with failures, with several objectives, with pruning."""
+
+import json
+import math
+import subprocess
+
+import optuna
+import pytest
+import pytorch_lightning as pl
+import yaml
+from pytorch_lightning.demos.boring_classes import BoringModel
+
+from nas_lightning.callbacks import TrialPruning
+from nas_lightning.cli.job_context import started_job
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.folder import RunFolder
+from nas_lightning.runs.journal import JOURNAL, PRUNED, STUDY, open_storage
+from nas_lightning.runs.record import Record
+from tests.cli.conftest import TINY_SEARCH, run_process
+
+BEST = 0.02
+DRAWN = (
+    *("-m", "sweeper=optuna", "strategy=darts", "strategy.lr=tag(log,interval(0.001,1))"),
+    *("strategy.momentum=choice(0.5,0.9)", "run=sweep"),
+)
+
+
+class Stop(KeyboardInterrupt):
+    """Somebody ends the sweep."""
+
+
+def jobs(*, stop_at=None, fail_at=()):
+    """A job of no time, whose accuracy is best at `BEST`; its network grows with the rate."""
+
+    def run(cfg):
+        job = started_job(cfg)
+        number = job.record.hydra["job"]["num"]
+        job.write_record()
+        if number == stop_at:
+            raise Stop
+        accuracy = 1 - 0.1 * abs(math.log10(cfg.strategy.lr / BEST)) - (cfg.strategy.momentum != 0.9) * 0.2
+        error = "out of memory" if number in fail_at else None
+        metrics = {} if error else {"valid_accuracy": accuracy}
+        params = round(1e6 * cfg.strategy.lr)
+        job.folder.finish(RunFacts("search", 0, metrics, 1.0, words=job.words, params=params, error=error))
+        return None
+
+    return run
+
+
+@pytest.fixture
+def sweep(command, monkeypatch, tmp_path):
+    """`sweep("hydra.sweeper.n_trials=4", stop_at=2)`: what the command says and the trials that there are."""
+
+    def run(*words, folder="sweep", **options):
+        monkeypatch.setattr("nas_lightning.cli._job", jobs(**options))
+        outcome = command("search", *DRAWN[:-1], f"run={folder}", *words)
+        study = optuna.load_study(study_name=STUDY, storage=open_storage(tmp_path / folder))
+        return outcome, study.trials
+
+    return run
+
+
+def drawn(trials):
+    return [(trial.params, trial.state.name, trial.values) for trial in trials]
+
+
+@pytest.mark.parametrize(
+    "sampler", ["tpe", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gp", "nsga2", "random"))]
+)
+def test_a_sweep_that_was_stopped_goes_on_to_the_same_trials(sampler, sweep):
+    words = ("hydra.sweeper.n_trials=13", f"hydra.sweeper.sampler={sampler}")
+    _, whole = sweep(*words, folder="whole")
+    (code, *_), before = sweep(*words, stop_at=11)
+    assert (code, [trial.state.name for trial in before][-1]) == (130, "RUNNING")
+    (code, _, err), after = sweep(*words)
+    assert (code, err) == (0, "")
+    assert drawn(after) == drawn(whole)
+    assert len({trial.params["strategy.lr"] for trial in after}) == 13
+
+
+@pytest.mark.slow
+def test_what_is_drawn_comes_nearer_to_the_best(sweep, tmp_path):
+    (code, out, _), trials = sweep("hydra.sweeper.n_trials=16", "hydra.sweeper.sampler=gp")
+    assert code == 0
+    found = yaml.safe_load((tmp_path / "sweep" / "optimization_results.yaml").read_text())
+    (best,) = found["solutions"]
+    assert best["values"] == [max(trial.value for trial in trials)]
+    assert best["params"]["strategy.momentum"] == "0.9"
+    assert abs(math.log10(best["params"]["strategy.lr"] / BEST)) < 0.3  # of a range of 3
+    assert f"best: job {best['job']}, valid_accuracy " in out
+
+
+def test_failed_trials_count_and_are_rows(sweep, tmp_path):
+    (code, *_), trials = sweep("hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2", fail_at=(1,))
+    assert code == 1
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "FAIL", "COMPLETE", "COMPLETE"]
+    assert "out of memory" in (tmp_path / "sweep" / "table.md").read_text()
+
+
+def test_a_finished_sweep_takes_more_trials(sweep):
+    _, three = sweep("hydra.sweeper.n_trials=3")
+    (code, _, err), five = sweep("hydra.sweeper.n_trials=5")
+    assert (code, err) == (0, "")
+    assert drawn(five)[:3] == drawn(three)
+    assert len(five) == 5
+
+
+def test_several_objectives_have_a_front(sweep, tmp_path):
+    words = ("hydra.sweeper.objectives=[valid_accuracy,params]", "hydra.sweeper.sampler=nsga2")
+    (code, *_), trials = sweep("hydra.sweeper.n_trials=6", *words)
+    assert code == 0
+    values = [tuple(trial.values) for trial in trials]
+    front = {v for v in values if not any(w[0] >= v[0] and w[1] <= v[1] and w != v for w in values)}
+    found = yaml.safe_load((tmp_path / "sweep" / "optimization_results.yaml").read_text())
+    assert {tuple(solution["values"]) for solution in found["solutions"]} == front
+
+
+def test_jobs_in_folders_of_their_own_names_are_read(sweep, tmp_path):
+    (code, *_), trials = sweep("hydra.sweeper.n_trials=2", "hydra.sweep.subdir=job_${hydra.job.num}")
+    assert (code, [trial.state.name for trial in trials]) == (0, ["COMPLETE", "COMPLETE"])
+    assert (tmp_path / "sweep" / "job_1" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("hydra.sweeper.sampler=tpp", "expected a sampler (did you mean 'tpe'?), got 'tpp'"),
+        ("hydra.sweeper.n_trials=0", "expected a whole number ≥ 1, got 0 (in hydra.sweeper.n_trials)"),
+        ("hydra.sweeper.n_jobs=many", "expected a whole number ≥ 1, got 'many'"),
+        ("hydra.sweeper.directions=[up]", "expected maximize or minimize, 1 times, got '[up]'"),
+        ("hydra.sweeper.trials=3", "did you mean 'hydra.sweeper.n_trials'"),
+        ("strategy.lr=tag(log,interval(0,1))", "expected what can be drawn from"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(word, message, command, monkeypatch, tmp_path):
+    monkeypatch.setattr("nas_lightning.cli._job", jobs())
+    code, _, err = command("search", *DRAWN, word)
+    assert code == 1
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_without_anything_that_varies_there_is_nothing_to_draw(command, monkeypatch):
+    monkeypatch.setattr("nas_lightning.cli._job", jobs())
+    code, _, err = command("search", "-m", "sweeper=optuna", "strategy=darts", "run=sweep")
+    assert code == 1
+    assert "expected something that varies" in err
+
+
+class Level(BoringModel):
+    """A model whose accuracy is the same after every epoch."""
+
+    def __init__(self, accuracy):
+        super().__init__()
+        self.accuracy = accuracy
+
+    def training_step(self, batch, batch_idx):
+        self.log("valid_accuracy", self.accuracy)
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize(("accuracy", "epochs"), [(0.1, 1), (0.9, 4)])
+def test_a_trial_that_is_behind_ends_after_its_epoch(accuracy, epochs, tmp_path, capsys):
+    folder = RunFolder(tmp_path / "sweep")
+    folder.create(Record((), {}, {"mode": "MULTIRUN", "job": {"config_name": "search", "num": "???"}}))
+    study = optuna.create_study(study_name=STUDY, storage=open_storage(folder.path), direction="maximize")
+    for value in (0.5, 0.6):
+        trial = study.ask()
+        for epoch in range(4):
+            trial.report(value, epoch)
+        study.tell(trial, value)
+    trial = study.ask()
+    run = RunFolder(folder.path / "any_name")
+    run.create(Record((), {}, {"mode": "MULTIRUN", "job": {"config_name": "search", "num": trial.number}}))
+    pruning = TrialPruning(run.path, monitor="valid_accuracy", startup_trials=2)
+    quiet = {f"enable_{what}": False for what in ("progress_bar", "model_summary", "checkpointing")}
+    trainer = pl.Trainer(
+        max_epochs=4, limit_train_batches=1, limit_val_batches=0, callbacks=[pruning], logger=False, **quiet
+    )
+    trainer.fit(Level(accuracy))
+    assert trainer.current_epoch == epochs
+    seen = optuna.load_study(study_name=STUDY, storage=open_storage(folder.path)).trials[-1]
+    assert (PRUNED in seen.user_attrs) == (epochs == 1)
+    assert ("ended by Optuna" in capsys.readouterr().out) == (epochs == 1)
+
+
+def test_pruning_alone_does_nothing(tmp_path):
+    pruning = TrialPruning(tmp_path, monitor="no_such_metric")
+    quiet = {f"enable_{what}": False for what in ("progress_bar", "model_summary", "checkpointing")}
+    trainer = pl.Trainer(max_epochs=2, limit_train_batches=1, callbacks=[pruning], logger=False, **quiet)
+    trainer.fit(Level(0.5))
+    assert trainer.current_epoch == 2
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_sweep_by_typing_the_same(tmp_path):
+    words = (
+        *("-m", *TINY_SEARCH, "strategy=darts", "trainer.max_epochs=1", "callbacks.history.figures=false"),
+        *(
+            "sweeper=optuna",
+            "strategy.lr=tag(log,interval(0.001,1))",
+            "hydra.sweeper.n_trials=8",
+            "run=sweep",
+        ),
+    )
+    both = [run_process("search", *words, cwd=tmp_path) for _ in range(2)]
+    try:
+        ends = [process.communicate(timeout=600) for process in both]
+    except subprocess.TimeoutExpired:
+        [process.kill() for process in both]
+        raise
+    assert [process.returncode for process in both] == [0, 0], ends
+    trials = optuna.load_study(study_name=STUDY, storage=open_storage(tmp_path / "sweep")).trials
+    assert len(trials) in (8, 9)  # both may draw the last one
+    assert {trial.state.name for trial in trials} == {"COMPLETE"}
+    assert len({trial.user_attrs["owner"] for trial in trials}) == 2
+    for trial in trials:
+        summary = json.loads((tmp_path / "sweep" / str(trial.number) / "summary.json").read_text())
+        assert summary["metrics"]["valid_accuracy"] == trial.value
+        assert f"strategy.lr={trial.params['strategy.lr']}" in summary["overrides"]
+    assert (tmp_path / "sweep" / JOURNAL).is_file()
