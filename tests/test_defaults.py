@@ -18,7 +18,7 @@ from nas_lightning.options import comment_words, config_folder
 from tests.yamls import composed, file, options
 
 REQUIRED = inspect.Parameter.empty
-PARTS = {"space", "supernet", "network", "data", "benchmark", "num_classes", "params"}
+PARTS = {"space", "supernet", "network", "data", "benchmark", "objectives", "num_classes", "params"}
 """Arguments that the commands hand over, whoever names them."""
 OF_THE_TASK = {"genotype", "in_channels", "num_classes", "norm"}
 """Arguments of a space's networks that are no sizes."""

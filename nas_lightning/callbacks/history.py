@@ -65,7 +65,9 @@ class GenotypeHistory(pl.Callback):
         if self.figures:
             from nas_lightning.plots.files import save_genotypes, save_weights  # and with them matplotlib
 
-            genotypes = cast("Strategy", pl_module).derive()
+            strategy = cast("Strategy", pl_module)
+            front = strategy.front()
+            genotypes = strategy.derive() if front is None else [front.genotypes[front.knee]]
             if trainer.is_global_zero:
                 folder = self.path.parent / FIGURES
                 save_genotypes(genotypes, folder)

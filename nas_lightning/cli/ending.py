@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Mapping
 
 from omegaconf import DictConfig
@@ -14,8 +15,12 @@ from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.report.page import write_report
 from nas_lightning.report.relatives import tell_sources
 from nas_lightning.runs.facts import RunFacts
-from nas_lightning.text import duration, short_path
+from nas_lightning.runs.folder import RunFolder
+from nas_lightning.tables import align
+from nas_lightning.text import duration, format_number, short_path
 
+MOST_ROWS = 20
+"""Of a front, on the screen."""
 REPEAT = "The same from another start"
 
 
@@ -35,9 +40,11 @@ def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> 
     )
     if job.cfg.resume is None:  # what a stranger's record names is not written to
         tell_sources(run.path)
-    of_first = " (the first architecture)" if len(genotypes) > 1 else ""
+    first = "the first architecture" if facts.knee is None else "the knee"
+    of_first = f" ({first})" if len(genotypes) > 1 else ""
     size = f"{facts.params:,} parameters, {facts.macs:,} multiply-adds{of_first}"
-    lines = ["", *_architectures(genotypes, facts.metrics), "", size]
+    shown = _architectures(genotypes, facts.metrics) if facts.knee is None else _front_lines(run, facts.knee)
+    lines = ["", *shown, "", size]
     if numbers := select_headline(facts.metrics):
         lines.append(", ".join(f"{name} {_format(value)}" for name, value in numbers.items()))
     if job.command.sweep:  # whose table comes at the end
@@ -45,6 +52,9 @@ def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> 
     else:
         lines += ["", f"genotype  {short_path(run.genotype)}"]
         pictures = sorted((run.path / "figures").glob("genotype*.png"))
+        if run.front.is_file():
+            lines.append(f"front     {short_path(run.front)}")
+            pictures = [run.path / "figures" / "front.png", *pictures]
         lines += [f"picture   {short_path(path)}" for path in pictures]
         lines.append(f"report    {short_path(report)}")
         if (run.path / MODEL).is_file():
@@ -68,9 +78,22 @@ def _architectures(genotypes: list[Genotype], metrics: Mapping[str, float]) -> I
         yield str(genotype)
 
 
+def _front_lines(run: RunFolder, knee: int) -> list[str]:
+    """The table of a front, at most so many of its rows around the knee."""
+    header, *rows = csv.reader(run.front.read_text(encoding="utf-8").splitlines())
+    start = max(0, min(knee - MOST_ROWS // 2, len(rows) - MOST_ROWS))
+    shown = [[_short(cell) for cell in row[:-1]] for row in rows[start : start + MOST_ROWS]]
+    left_out = [f"… of {len(rows)} architectures"] if len(rows) > MOST_ROWS else []
+    return [align([header[:-1], *shown]), *left_out]
+
+
+def _short(cell: str) -> str:
+    return format_number(float(cell)) if cell and cell != "knee" else cell
+
+
 def select_headline(metrics: Mapping[str, float]) -> dict[str, float]:
     """Losses, accuracies and ranks, which is what a reader looks for first."""
-    ends = ("_loss", "_accuracy", "_rank")
+    ends = ("_loss", "_accuracy", "_rank", "hypervolume")
     return {name: value for name, value in sorted(metrics.items()) if name.endswith(ends)}
 
 

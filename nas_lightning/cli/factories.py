@@ -11,6 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from hydra import compose
+from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 from lightning_fabric.plugins.environments import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
@@ -22,11 +23,13 @@ from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.cli.targets import check_value
 from nas_lightning.cli.trainer_settings import check_effect
 from nas_lightning.data import ImageData, OwnData, SearchData
-from nas_lightning.errors import InputError
+from nas_lightning.errors import InputError, near_match
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.jobs.limits import limit_parts
 from nas_lightning.jobs.parts import NAMES, Parts
 from nas_lightning.machine import check_processes
+from nas_lightning.metrics.base import Metric
+from nas_lightning.objectives.fronts.objectives import NAMES as OBJECTIVES
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.spaces import SearchSpace
 from nas_lightning.spaces.given.base import GivenNetwork
@@ -158,7 +161,23 @@ def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
         partial(build, cfg.trainer, logger=False),
         build(cfg.task) if "task" in cfg else None,
     )
-    return limit_parts(parts, build(cfg.limits)) if "limits" in cfg else parts
+    if "limits" not in cfg:
+        return parts
+    names = [*(cfg.objectives or ())]
+    reference = None if cfg.reference is None else [*cfg.reference]
+    return limit_parts(parts, build(cfg.limits), names, named_metrics(names), reference)
+
+
+def named_metrics(objectives: Sequence[str]) -> dict[str, Metric]:
+    """The metrics among objectives, each with the settings of its yaml."""
+    others, found = [name for name in objectives if name not in OBJECTIVES], {}
+    known = GlobalHydra.instance().config_loader().get_group_options("metric") if others else []
+    for name in others:
+        if name not in known:
+            expected = f"expected an objective ({near_match(name, [*OBJECTIVES, *known])})"
+            raise InputError(expected, got=name, where="objectives")
+        found[name] = build(compose(f"metric/{name}").metric)
+    return found
 
 
 def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:

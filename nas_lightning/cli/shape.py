@@ -30,6 +30,8 @@ _VALUES: dict[str, Any] = {
     "init": str | None,
     "operations": Sequence[str],
     "modules": Sequence[str],
+    "objectives": Sequence[str] | None,
+    "reference": Sequence[float] | None,
 }
 """What is no part's, with its kind and limits."""
 _TRAINER: dict[str, Any] = {"max_epochs": NonNegativeInt, "check_val_every_n_epoch": PositiveInt | None}

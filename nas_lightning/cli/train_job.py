@@ -24,13 +24,14 @@ from nas_lightning.cli.job_context import JobContext
 from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import FILE_NAME as GENOTYPE
 from nas_lightning.genotype import Genotype, read_genotypes
 from nas_lightning.jobs.next_commands import uses_of_model
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.train import Training, fit, prepare_training
 from nas_lightning.models.file import check_file, describe
 from nas_lightning.options import option_file
-from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.facts import RunFacts, read_facts
 from nas_lightning.runs.tracking import published
 from nas_lightning.spaces import SearchSpace, make_space
 from nas_lightning.spaces.given.base import GivenNetwork
@@ -38,6 +39,8 @@ from nas_lightning.text import short_path
 
 _NAMED = ("space", "data", "folder", "seed")
 """The parts that callbacks of a training may name: the network is the module's."""
+KNEE = "knee"
+"""In the place of an index: of a front."""
 Folders = tuple[Path, ...]
 
 
@@ -129,7 +132,9 @@ def given_network(cfg: DictConfig) -> DictConfig | None:
 
 def _architecture_of_file(path: str, index: Any, own: dict[str, Any]) -> tuple[Genotype, SearchSpace]:
     genotypes = read_genotypes(path)
-    if not isinstance(index, int) or not 0 <= index < len(genotypes):
+    if index == KNEE:
+        index = _knee_of(Path(path))
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(genotypes):
         raise InputError(f"expected an index below {len(genotypes)}", got=index, where="genotype.index")
     genotype = genotypes[index]
     try:
@@ -138,3 +143,12 @@ def _architecture_of_file(path: str, index: Any, own: dict[str, Any]) -> tuple[G
     except InputError as error:
         raise InputError(str(error), where=path) from None
     return genotype, space
+
+
+def _knee_of(path: Path) -> int:
+    """Which architecture of a front is its knee."""
+    knee = read_facts(path / GENOTYPE if path.is_dir() else path).knee
+    if knee is None:
+        expected = "expected a number: only a search with objectives=[…] has a knee"
+        raise InputError(expected, got=KNEE, where="genotype.index")
+    return knee

@@ -25,6 +25,7 @@ def command_to_train(command: Command, run: Path, facts: RunFacts, images: Itera
     """What trains the architectures of this search at their size on the same images."""
     words = [*_program("train", command), "genotype=file", f"genotype.path={hydra_value(short_path(run))}"]
     several = ["ensemble=all"] if len(facts.notation) > 1 else []
+    several = several if facts.knee is None else ["genotype.index=knee"]
     own = _permissions({"operations": own_targets(facts.space_settings.get("ops", ()))})
     return shlex.join([*words, *own, *several, *images, *command.settings(*_TASK, "network.")])
 

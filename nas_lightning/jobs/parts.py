@@ -6,6 +6,7 @@ supernet    a supernet of the space, for the images' channels and classes; a stu
 network     genotype → its network; keywords change the sizes
 data        the images: `SearchData` in searches and studies, `ImageData` or `OwnData` in trainings
 benchmark   the tabular benchmark, None where there is none
+objectives  what counts in a search for a front, None where one thing does
 retrain     network → the LightningModule that trains it
 trainer     () → a trainer without loggers; keywords change it
 folder      the run's folder
@@ -27,12 +28,16 @@ from torch import nn
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.jobs.arguments import arguments
+from nas_lightning.objectives.fronts.objectives import Objectives
 from nas_lightning.spaces import Network, SearchSpace, Supernet
 from nas_lightning.tasks.base import Task
 from nas_lightning.tasks.multi_class import is_usual, task_of
 from nas_lightning.training.retrain import Retrain
 
-NAMES = ("space", "supernet", "network", "data", "benchmark", "retrain", "trainer", "folder", "seed")
+NAMES = (
+    *("space", "supernet", "network", "data", "benchmark", "objectives"),
+    *("retrain", "trainer", "folder", "seed"),
+)
 
 
 Data = TypeVar("Data", SearchData, ImageData | OwnData)
@@ -53,6 +58,7 @@ class Parts(Generic[Data]):
         recipe: (network=…, num_classes=…) → the LightningModule that trains a network.
         trainer: keywords → a trainer.
         task: what the networks' outputs mean; None: what the data say.
+        objectives: what counts, where it is several things.
 
     >>> from nas_lightning.data import Digits
     >>> from nas_lightning.spaces import NasBench201
@@ -72,6 +78,7 @@ class Parts(Generic[Data]):
     recipe: Callable[..., pl.LightningModule] = Retrain
     trainer: Callable[..., pl.Trainer] = pl.Trainer
     task: Task | None = None
+    objectives: Objectives | None = None
 
     def __post_init__(self) -> None:
         if self.benchmark is not None:

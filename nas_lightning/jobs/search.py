@@ -9,9 +9,11 @@ import pytorch_lightning as pl
 
 from nas_lightning.cost.counts import cost
 from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.measurements import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts, parameters
+from nas_lightning.objectives.fronts.files import write_front
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.strategies import Strategy
@@ -61,8 +63,12 @@ def search(
         check_steps(trainer)
     derived = strategy.derive() if derivation is None else derivation(strategy, parts.data)
     genotypes = list(dict.fromkeys(strategy.space.keep_limits(genotype) for genotype in derived))
-    size = cost(parts.network(genotypes[0]), parts.data.image)
-    looked_up = {} if parts.benchmark is None else parts.benchmark.describe(genotypes[0])
+    front = strategy.front()
+    chosen = genotypes[0 if front is None else front.knee]
+    size = cost(parts.network(chosen), parts.data.image)
+    looked_up = {} if parts.benchmark is None else parts.benchmark.describe(chosen)
+    if front is not None:
+        looked_up["hypervolume"] = front.hypervolume
     facts = RunFacts(
         "search",
         seed=parts.seed,
@@ -76,14 +82,20 @@ def search(
         params=size.params,
         macs=size.macs,
         notation=tuple(parts.space.notation(genotype) for genotype in genotypes),
+        knee=None if front is None else front.knee,
     )
     if trainer.is_global_zero:
+        if front is not None:
+            write_front(RunFolder(parts.folder), front, facts.notation)
         RunFolder(parts.folder).finish(facts, genotypes)
     return facts
 
 
 def build_strategy(factory: Callable[..., Strategy], parts: Parts[SearchData]) -> Strategy:
     """The strategy; one whose constructor takes no seed draws from the run's all the same."""
+    if parts.objectives is not None and "objectives" not in parameters(factory):
+        expected = "expected a strategy that several objectives are for, such as strategy=evolution"
+        raise InputError(expected, got=", ".join(parts.objectives.names), where="objectives")
     strategy: Strategy = parts.build(factory)
     if "seed" not in parameters(factory):
         strategy.generator.manual_seed(parts.seed)

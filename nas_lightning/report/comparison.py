@@ -12,6 +12,7 @@ from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.flags import FlagParser, command
+from nas_lightning.report.front_table import compare_fronts, read_fronts
 from nas_lightning.report.summaries import check_values, job_folders, read_start, read_summary
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.record import look_up
@@ -29,11 +30,11 @@ _METRIC = "test_error"
 _COSTS = ("search_seconds", "seconds")
 
 
-def read_runs(folders: Sequence[str | Path]) -> tuple[list[Job], list[str]]:
+def read_runs(folders: Sequence[str | Path], *, needed: bool = True) -> tuple[list[Job], list[str]]:
     """The summaries of the trained runs in those folders, and what was left out; a sweep stands for its jobs.
 
     A run is told apart by what was typed for it, by its architecture and by its images; the cost of a search
-    is known where the folder of its run is still there.
+    is known where the folder of its run is still there. What is `needed` is an error where there is none.
     """
     runs, left_out = [], []
     for folder in map(Path, folders):
@@ -44,7 +45,7 @@ def read_runs(folders: Sequence[str | Path]) -> tuple[list[Job], list[str]]:
                 runs.append(read_training(run))
             except InputError as error:
                 left_out.append(f"{run} ({error})")
-    if not runs:
+    if not runs and needed:
         raise InputError("expected a finished run of train.py", got=", ".join(left_out) or "none")
     return runs, left_out
 
@@ -110,17 +111,24 @@ def _origin(run: Path) -> dict[str, Any]:
     return {"architecture": str(search.get("strategy", source)), "search_seconds": search.get("seconds")}
 
 
+def _format(table: Table, form: str) -> str:
+    return {"md": table.markdown, "csv": table.csv, "latex": table.latex}[form]().rstrip()
+
+
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; prints the table, and on stderr what was left out."""
     lines = (__doc__ or "").splitlines()
     parser = FlagParser(prog="nas-table", description=lines[0])
-    parser.add_argument("runs", nargs="+", help="folders of runs and sweeps of train.py")
+    parser.add_argument("runs", nargs="+", help="folders of trainings, of searches for a front, of sweeps")
     parser.add_argument("--format", choices=("md", "csv", "latex"), default="md")
     options = parser.parse_args(arguments)
-    runs, left_out = read_runs(options.runs)
-    table = compare(runs, plain=options.format == "csv")
-    print({"md": table.markdown, "csv": table.csv, "latex": table.latex}[options.format]().rstrip())
+    fronts, others = read_fronts(options.runs)
+    if fronts:
+        print(_format(compare_fronts(fronts), options.format))
+    runs, left_out = read_runs(others, needed=not fronts)
+    if runs:
+        print(_format(compare(runs, plain=options.format == "csv"), options.format))
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
 

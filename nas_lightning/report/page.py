@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import check_links, write_whole
+from nas_lightning.report.front import read_front
 from nas_lightning.report.pool import POOL_FILE, read_pool
 from nas_lightning.report.record import ACCURACIES, RunRecord
 from nas_lightning.report.relatives import read_relatives
@@ -86,6 +87,7 @@ def _sections(
         yield results
     if not is_study:
         yield read_section("Architecture", "architecture.html", lambda: read_architecture(record))
+    yield read_section("Front", "findings.html", lambda: read_front(run))
     if commands:
         yield Section("What to type next", "commands.html", {"commands": commands})
     if not is_ensemble and (not is_study or record.metrics):

@@ -122,6 +122,7 @@ class RunRecord:
             yield "Go on where it stopped", shlex.join(words)
         elif self.kind == "search":
             several = ["ensemble=all"] if len(self.notations) > 1 else []
+            several = ["genotype.index=knee"] if "knee" in self.facts else several
             words = [*program("train"), "genotype=file", f"genotype.path={path}", *several]
             yield "Train it", shlex.join([*words, *self._plain_words()])
         elif self.kind == "training":

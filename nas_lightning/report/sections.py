@@ -7,7 +7,7 @@ that a kind of run cannot have is no section of its page.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from nas_lightning.errors import InputError
-from nas_lightning.genotype import FILE_NAME, read_genotypes
+from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes
 from nas_lightning.plots.curves import by_epoch, by_panel
 from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
 from nas_lightning.plots.style import theme_svg
@@ -75,6 +75,9 @@ def read_architecture(record: RunRecord) -> Values:
     run, is_over = record.run, (record.run / FILE_NAME).is_file()
     timeline = _timeline(run)
     genotypes = read_genotypes(run) if is_over else timeline.genotypes[-1:] if timeline else []
+    knee = record.facts.get("knee")
+    if isinstance(knee, int) and 0 <= knee < len(genotypes):
+        return _knee(record, genotypes[knee], record.notations[knee:][:1])
     if not genotypes:
         raise InputError(f"expected {FILE_NAME}, which a run writes at its end")
     save_genotypes(genotypes, run / FIGURES)
@@ -93,6 +96,19 @@ def read_architecture(record: RunRecord) -> Values:
         values |= {"frames": frames, "numbers": timeline.numbers(order)}
         values["kinds"] = kinds_in([*genotypes, *timeline.genotypes])
     return values
+
+
+def _knee(record: RunRecord, genotype: Genotype, notations: Sequence[str]) -> Values:
+    """The architecture of a front that is drawn."""
+    save_genotypes([genotype], record.run / FIGURES)
+    notation = next(iter(notations), str(genotype))
+    member = {
+        "number": 1,
+        "cells": shape_genotype(genotype, {}, common_edges([genotype])),
+        "notation": notation,
+    }
+    note = "The knee of the front; the others stand below."
+    return {"members": [member], "kinds": kinds_in([genotype]), "frames": [], "note": note}
 
 
 def read_results(record: RunRecord) -> Values:

@@ -17,7 +17,7 @@ from nas_lightning.text import format_number
 def stored_table(path: Path) -> Mapping[str, Any]:
     """A CSV file with the title that stands in the Markdown beside it."""
     columns, *rows = _read(path)
-    texts = [[_short_number(cell) for cell in row] for row in rows[:MOST_ROWS]]
+    texts = [[short_number(cell) for cell in row] for row in rows[:MOST_ROWS]]
     note = f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""
     title = _stored_title(path.with_suffix(".md")) or path.stem.replace("_", " ")
     return {"title": title, "note": note, "columns": columns, "rows": texts}
@@ -52,10 +52,10 @@ def _stored_title(markdown: Path) -> str:
     return first[2:-2] if first.startswith("**") and first.endswith("**") else ""
 
 
-def _short_number(text: str) -> str:
+def short_number(text: str) -> str:
     """A cell of a CSV file as a reader gets it.
 
-    >>> _short_number("0.123456"), _short_number("1234"), _short_number("a")
+    >>> short_number("0.123456"), short_number("1234"), short_number("a")
     ('0.1235', '1,234', 'a')
     """
     try:

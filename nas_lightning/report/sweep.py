@@ -18,7 +18,10 @@ from nas_lightning.runs.repetitions import Job, differing_settings, group_by_set
 from nas_lightning.tables import Entry, Table
 from nas_lightning.text import format_decimals
 
-COLUMNS = ("valid_accuracy", "valid_loss", "val_accuracy", "test_accuracy", "true_accuracy", "true_rank")
+COLUMNS = (
+    *("valid_accuracy", "valid_loss", "val_accuracy", "test_accuracy"),
+    *("true_accuracy", "true_rank", "hypervolume"),
+)
 SIZES = {"parameters": "params", "multiply-adds": "macs"}
 
 

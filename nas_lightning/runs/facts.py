@@ -41,6 +41,7 @@ class RunFacts:
         params: parameters of the (first) network.
         macs: its multiply-adds for one image.
         notation: each architecture as its space writes it.
+        knee: of a front, which of its architectures is the knee.
         files: tables and figures of a study, from the run's folder on.
         versions: of the libraries.
         error: why it failed, in one line; all else may be missing then.
@@ -66,6 +67,7 @@ class RunFacts:
     params: int | None = None
     macs: int | None = None
     notation: tuple[str, ...] = ()
+    knee: int | None = None
     files: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=_versions)
     error: str | None = None

@@ -27,6 +27,8 @@ SUMMARY = "summary.json"
 REPORT = "report.html"
 POOL = "pool.json"
 """The architectures that were drawn for an ensemble: a matter of seconds."""
+FRONT, CANDIDATES = "front.csv", "candidates.csv"
+"""The front of a search with several objectives, and all that it looked at."""
 CHECKPOINT = "checkpoints/last.ckpt"
 BEST = "checkpoints/best.ckpt"
 DEEPEST = 4  # folders between a job and its sweep
@@ -63,6 +65,8 @@ class RunFolder:
         self.checkpoint = self.path / CHECKPOINT
         self.best_checkpoint = self.path / BEST
         self.pool = self.path / POOL
+        self.front = self.path / FRONT
+        self.candidates = self.path / CANDIDATES
         self.error = self.path / "error.txt"
 
     # The start

@@ -7,6 +7,7 @@ A strategy's constructor asks for the parts that it needs by name, and the entry
     network     a function genotype → derived network, for the data set's channels and classes
     data        the images, as `SearchData`
     benchmark   the tabular benchmark, None where the user named none
+    objectives  what counts, where it is several things; None: one thing, as the strategy has it
     seed        the run's seed
 
 A new strategy is one file with one final subclass, and one yaml.
@@ -25,6 +26,7 @@ from torch import Tensor
 from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.objectives.fronts.objectives import Front
 from nas_lightning.signatures import FullDocstring, FullSignature, check_options
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.training.precision import widen
@@ -83,6 +85,10 @@ class Strategy(pl.LightningModule, ABC):
         """Raise for a search of so many epochs that finds nothing; None or less: without end."""
         if self.needs_steps and epochs == 0:
             raise InputError("expected at least one epoch or round", got=0, where="trainer.max_epochs")
+
+    def front(self) -> Front | None:
+        """The front of what was looked at, where several things count; `derive` is its architectures."""
+        return None
 
     def scores(self) -> Mapping[str, Tensor]:
         """What `derive` ranks by, (edges, ops) per group; empty for strategies that do not score edges."""

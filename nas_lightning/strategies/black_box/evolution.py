@@ -2,6 +2,11 @@
 
 Every round draws S of the last P architectures, with replacement, and mutates the best of them; the oldest
 leaves the population. The first P are drawn uniformly. The best of the whole history is the result.
+
+Where several things count, the selection is that of NSGA-II (Deb et al. 2002): a generation is P children,
+and the best P of parents and children live, by rank and by crowding. The front of the whole history is the
+result. Spaces know neighbours and no crossover, so children are mutants; one that was looked at is mutated
+again.
 """
 
 from __future__ import annotations
@@ -15,13 +20,16 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.log_ranks import MetricsChoice, metrics_of
+from nas_lightning.objectives.fronts.objectives import Objectives
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
-from nas_lightning.strategies.black_box.base import BlackBox
+from nas_lightning.strategies.black_box.front_search import FrontSearch
+
+TRIES = 20
+"""Mutations in a row until one leads to what was not looked at yet."""
 
 
-class Evolution(BlackBox):
+class Evolution(FrontSearch):
     """A mutation changes one decision, as `SearchSpace.neighbours` has them.
 
     Args:
@@ -29,11 +37,11 @@ class Evolution(BlackBox):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: fitness where nothing is evaluated; several by the sum of their log-ranks among all so far.
-            None: what the space says, or `default`: `nas_lightning.objectives.log_ranks.COMBINED`.
+        objectives: what counts, where it is several things.
         population: P.
         sample: S.
-        **black_box: see `BlackBox`.
+        **black_box: see `FrontSearch` and `BlackBox`. The metrics are the fitness where nothing is evaluated,
+            several by the sum of their log-ranks among all so far.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201
@@ -51,37 +59,55 @@ class Evolution(BlackBox):
         network: NetworkFactory,
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
+        objectives: Objectives | None = None,
         *,
-        metrics: MetricsChoice | None = None,
         population: PositiveInt = 50,
         sample: PositiveInt = 10,
         **black_box: Any,
     ) -> None:
-        super().__init__(space, network, data, benchmark, **black_box)
-        self.metrics = metrics_of(space, metrics, "default")
+        super().__init__(space, network, data, benchmark, objectives, **black_box)
         self.population, self.sample = population, sample
-        self.history: list[str] = []  # notations; the population is its end
+        self.history: list[str] = []  # notations; without objectives the population is its end
+        self.alive: list[str] = []  # with objectives: the parents
 
     def play(self, number: int) -> Mapping[str, float]:
         young = len(self.history) < self.population
         genotype = self.space.sample(self.generator) if young else self._child()
-        if self.objective is None:
-            self.score([genotype])
-            values = {}
-        else:
-            values = {f"candidate/{self.objective.name}": self.evaluate(genotype) / 100}
+        values = self.look_at(genotype)
         self.history.append(self.space.notation(genotype))
+        if self.objectives is not None and len(self.history) % self.population == 0:
+            self.alive = self._best(list(dict.fromkeys([*self.alive, *self.history[-self.population :]])))
         return values
 
     def _child(self) -> Genotype:
+        if self.objectives is not None:
+            return self._new_child()
         alive = self.history[-self.population :]
-        drawn = torch.randint(len(alive), (self.sample,), generator=self.generator).tolist()
         fitness = self.ranking() if self.objective is None else self.evaluated
-        parent = max((alive[index] for index in drawn), key=lambda notation: fitness[notation])
+        parent = max((alive[index] for index in self._draw(alive)), key=lambda notation: fitness[notation])
         return self.space.mutate(self.space.parse(parent), self.generator)
 
+    def _draw(self, alive: list[str]) -> list[int]:
+        return torch.randint(len(alive), (self.sample,), generator=self.generator).tolist()
+
+    def _new_child(self) -> Genotype:
+        """A mutant of the best of S parents, which stand in the order of rank and crowding."""
+        child = self.space.parse(self.alive[min(self._draw(self.alive))])
+        for _ in range(TRIES):
+            child = self.space.mutate(child, self.generator)
+            if self.space.notation(child) not in self.history:
+                break
+        return child
+
+    def _best(self, notations: list[str]) -> list[str]:
+        """The best P by rank and crowding, in that order."""
+        assert self.objectives is not None
+        order = self.objectives.order(self.candidates(notations), self.ranked)
+        return [notations[row] for row in order[: self.population].tolist()]
+
     def memory(self) -> dict[str, Any]:
-        return {"history": list(self.history)}
+        return {**super().memory(), "history": list(self.history), "alive": list(self.alive)}
 
     def remember(self, memory: Mapping[str, Any]) -> None:
-        self.history = list(memory["history"])
+        super().remember(memory)
+        self.history, self.alive = list(memory["history"]), list(memory.get("alive", []))

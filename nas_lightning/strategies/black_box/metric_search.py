@@ -2,22 +2,31 @@
 
 As NASWOT does with its metric (Mellor et al. 2021, arXiv:2006.04647, algorithm 1). Without another choice it
 ranks by six metrics at once, see `nas_lightning.objectives.log_ranks`.
+
+Where several things count, the front of the pool is the result. With an accuracy among them every round
+evaluates one of the architectures that nothing else is better than, with the ranking in the accuracy's place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data import SearchData
-from nas_lightning.objectives.log_ranks import MetricsChoice, metrics_of
+from nas_lightning.genotype import Genotype
+from nas_lightning.objectives.fronts.objectives import Objectives
+from nas_lightning.randomness import choose, seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.strategies.black_box.front_search import FrontSearch
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
 
 
-class MetricSearch(PoolSearch):
+class MetricSearch(FrontSearch, PoolSearch):
     """With an evaluation, every round evaluates the next best of the pool, and the best of those is it.
 
     Args:
@@ -25,11 +34,10 @@ class MetricSearch(PoolSearch):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        metrics: what the pool is ranked by; several by the sum of their log-ranks. None: what the
-            space says, or `default`: `COMBINED`; `top`: `AT_THE_TOP`.
+        objectives: what counts, where it is several things.
         pool_size: architectures of the first round.
         pool_per_round: how many join them in every later round.
-        **pool: see `PoolSearch` and `BlackBox`.
+        **pool: see `FrontSearch`, `PoolSearch` and `BlackBox`. The metrics are what the pool is ranked by.
 
     >>> import pytorch_lightning as pl
     >>> from nas_lightning.metrics import Params
@@ -46,6 +54,8 @@ class MetricSearch(PoolSearch):
     (25, True)
     """
 
+    ranks_candidates = True
+
     @checked
     def __init__(
         self,
@@ -53,12 +63,28 @@ class MetricSearch(PoolSearch):
         network: NetworkFactory,
         data: SearchData,
         benchmark: TabularBenchmark | None = None,
+        objectives: Objectives | None = None,
         *,
-        metrics: MetricsChoice | None = None,
         pool_size: PositiveInt = 20,
         pool_per_round: NonNegativeInt = 20,
         **pool: Any,
     ) -> None:
-        sizes = {"pool_size": pool_size, "pool_per_round": pool_per_round}
-        super().__init__(space, network, data, benchmark, **sizes, **pool)
-        self.metrics = metrics_of(space, metrics, "default")
+        sizes: dict[str, Any] = {"pool_size": pool_size, "pool_per_round": pool_per_round}
+        super().__init__(space, network, data, benchmark, objectives, **sizes, **pool)
+
+    def examine(self, genotypes: Sequence[Genotype]) -> None:
+        if self.metrics:
+            super().examine(genotypes)
+        for genotype in genotypes:
+            self.count(genotype)
+
+    def choose(self, number: int) -> Genotype:
+        if self.objectives is None:
+            return super().choose(number)
+        ranking = self.ranking()
+        names = [name for name in ranking if name not in self.evaluated] or list(ranking)
+        known = zip(names, self.candidates(names), strict=True)
+        promising = [one._replace(accuracy=ranking[name]) for name, one in known]
+        best = self.objectives.front(promising, self.ranked).tolist() or range(len(names))
+        generator = torch.Generator().manual_seed(seed_of_name(self.seed, f"evaluation {number}"))
+        return self.space.parse(names[choose(best, generator)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import torch
@@ -58,11 +58,15 @@ class PoolSearch(BlackBox):
         self.draws = torch.Generator().manual_seed(self.seed)
 
     def play(self, number: int) -> Mapping[str, float]:
-        self.score(self.largest(self.draw(self.pool_size + number * self.pool_per_round)))
+        self.examine(self.largest(self.draw(self.pool_size + number * self.pool_per_round)))
         if self.objective is None:
             return {}
         value = self.evaluate(self.choose(number))
         return {f"candidate/{self.objective.name}": value / 100}
+
+    def examine(self, genotypes: Sequence[Genotype]) -> None:
+        """Look at what the pool has."""
+        self.score(genotypes)
 
     def draw(self, count: int) -> list[Genotype]:
         """The first `count` architectures of the pool, by the seed; a small space has fewer."""

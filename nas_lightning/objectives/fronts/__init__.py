@@ -1,0 +1,1 @@
+"""What is best where several things count at once: fronts, their order, their hypervolume."""

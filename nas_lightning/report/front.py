@@ -1,0 +1,53 @@
+"""A front on the page of its search."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from nas_lightning.errors import InputError
+from nas_lightning.plots.front import draw_front
+from nas_lightning.plots.style import theme_svg
+from nas_lightning.report.stored_tables import short_number
+from nas_lightning.runs.folder import FRONT, RunFolder
+
+_AROUND = ("index", "knee", "genotype")
+"""The columns of `front.csv` beside the objectives."""
+
+
+def read_front(path: Path) -> Mapping[str, Any] | None:
+    """What the page shows of a front; None for a search of one objective."""
+    run = RunFolder(path)
+    if not run.front.is_file():
+        return None
+    header, rows = _read(run.front)
+    names = [name for name in header if name not in _AROUND]
+    front = {name: [float(row[header.index(name)]) for row in rows] for name in names}
+    looked_at = _read_columns(run.candidates, names)
+    knee = [row[header.index("knee")] for row in rows].index("knee")
+    svg = Markup(theme_svg(draw_front(looked_at, front, knee), "front"))
+    shown = [name for name in header if name != "genotype"]
+    texts = [[short_number(row[header.index(name)]) for name in shown] for row in rows]
+    note = f"{FRONT} has the genotypes, too."
+    table = {"title": "The front", "note": note, "columns": shown, "rows": texts}
+    return {"tables": [table], "figures": [{"title": "front", "svg": svg}]}
+
+
+def _read_columns(path: Path, names: Sequence[str]) -> dict[str, list[float]]:
+    header, rows = _read(path)
+    return {name: [float(row[header.index(name)]) for row in rows] for name in names}
+
+
+def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    try:
+        header, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
+        sound = all(len(row) == len(header) for row in rows)
+        if not rows or not sound:
+            raise InputError("expected a table of a front", where=path.name)
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"expected a table of a front: {error}", where=path.name) from None
+    return header, rows

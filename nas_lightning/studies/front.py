@@ -1,0 +1,219 @@
+"""How much of the true front of error and latency is found with no accuracy read, or with a few.
+
+A pair of training-free scores is chosen on some devices and the benchmark's data set; what is printed last is
+of devices that the choice has not seen. Every cell is scored untrained, and has its latency in a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from torch import nn
+
+from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.benchmarks.latency_table import LatencyTable
+from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, at_least, checked, entries
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.machine import Processes
+from nas_lightning.metrics.pool.file import MetricValues
+from nas_lightning.metrics.pool.scoring import score_pool
+from nas_lightning.objectives.fronts.dominance import Array, Rows
+from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
+from nas_lightning.runs.findings import Findings
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.front_rules import Bench, Look
+from nas_lightning.studies.front_tables import Judged, Place, by_device, count_by_table, macs_table
+from nas_lightning.tables import Entry, Estimate, Table
+
+RANDOM = (100, 300)
+"""Cells of the rules that know nothing."""
+Pair = tuple[str, str]
+Names = Annotated[Sequence[str], entries(1), DISTINCT]
+
+
+@checked
+class Front(Study):
+    """Shares of the true front's hypervolume, over draws of the cells that are looked at.
+
+    Args:
+        tables: latencies by the data set whose errors they stand beside; a column a device.
+        chosen_on: devices that the pair of scores is chosen on.
+        unseen: devices that are judged.
+        metrics: that pairs are made of.
+        ranking: metrics whose log-ranks are one score.
+        reference: the error below which a cell counts, by data set.
+        evaluations: how many validation accuracies are read.
+        draws: of the candidates.
+        cells: of the table, drawn at random, that are scored.
+        candidates: of a draw, among those.
+        images: that they are scored on.
+        pool: a CSV file of scores that another run with the same settings goes on with; None: the run's.
+        workers: processes that score.
+        seed: of all draws of cells.
+
+    >>> Front(tables={"cifar10": "t.csv"}, chosen_on=["phone"], unseen=["phone"], reference={"cifar10": 20.0})
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected devices in one part only, got 'phone' (in study)
+    """
+
+    def __init__(
+        self,
+        *,
+        tables: Mapping[str, str],
+        chosen_on: Names,
+        unseen: Names,
+        metrics: MetricsChoice = "default",
+        ranking: MetricsChoice = "top",
+        reference: Mapping[str, PositiveFloat],
+        evaluations: Sequence[PositiveInt] = (20, 50),
+        draws: Annotated[int, at_least(2)] = 10,
+        cells: Annotated[int, at_least(4)] = 10_000,
+        candidates: Annotated[int, at_least(4)] = 8000,
+        images: Annotated[int, at_least(2)] = 32,
+        pool: str | None = None,
+        workers: Processes = 1,
+        seed: int = 0,
+    ) -> None:
+        if shared := {*chosen_on} & {*unseen}:
+            raise InputError("expected devices in one part only", got=sorted(shared)[0], where="study")
+        if not tables:
+            raise InputError("expected tables of latencies: {cifar10:…}", got="none", where="study.tables")
+        for name in tables:
+            if name not in reference:
+                raise InputError(
+                    "expected an error for each table", got="none", where=f"study.reference.{name}"
+                )
+        self.tables, self.reference = dict(tables), dict(reference)
+        self.chosen_on, self.unseen, self.metrics = list(chosen_on), list(unseen), named_metrics(metrics)
+        self.ranking = named_metrics(ranking)
+        self.evaluations, self.draws, self.candidates = list(evaluations), draws, candidates
+        self.cells, self.pool = cells, pool
+        self.images, self.workers, self.seed = images, workers, seed
+
+    def run(
+        self,
+        space: SearchSpace,
+        network: Callable[..., nn.Module],
+        data: SearchData,
+        benchmark: TabularBenchmark,
+        folder: Path,
+    ) -> Findings:
+        """Score the cells, choose a pair of scores on some devices, judge on others."""
+        tables = {name: LatencyTable(path, space, gaps=True) for name, path in self.tables.items()}
+        cells = [space.parse(name) for name in next(iter(tables.values())).names]
+        scored, draws = self._draw(len(cells))
+        found = self._score(space, network, data, [cells[row] for row in scored], folder)
+        scores = dict(zip(scored, found, strict=True))
+        looks = [self._look(rows, cells, scores) for rows in draws]
+        benches = self._benches(tables, space, benchmark, cells)
+        choice, pair = self._choose(looks, benches, benchmark.dataset)
+        accuracies = [benchmark.valid_accuracy(c, epochs=12) for c in cells] if self.evaluations else []
+        judged = {
+            place: [self._judge(n, look, bench, pair, np.array(accuracies)) for n, look in enumerate(looks)]
+            for place, bench in benches.items()
+        }
+        macs = macs_table(count_by_table(space, network, data.image, cells), benches)
+        shares, numbers = self._shares(judged)
+        return Findings([macs, choice, by_device(judged), shares], numbers=numbers)
+
+    def _draw(self, count: int) -> tuple[list[int], list[Rows]]:
+        """The cells that are scored, and the draws among them."""
+        for name, most in (("cells", count), ("candidates", self.cells)):
+            if getattr(self, name) > most:
+                raise InputError(f"expected at most {most:,}", got=getattr(self, name), where=f"study.{name}")
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(self.seed))
+        scored = order[: self.cells].tolist()
+        generators = [np.random.default_rng(self.seed + number) for number in range(self.draws)]
+        return scored, [np.sort(one.choice(scored, self.candidates, replace=False)) for one in generators]
+
+    def _score(
+        self,
+        space: SearchSpace,
+        network: Callable[..., nn.Module],
+        data: SearchData,
+        cells: Sequence[Genotype],
+        folder: Path,
+    ) -> list[MetricValues]:
+        batch = data.train.plain_images(self.images)
+        path = folder / "scores.csv" if self.pool is None else self.pool
+        metrics = {**self.metrics, **self.ranking}
+        return score_pool(space, network, cells, batch, metrics, path=path, workers=self.workers)
+
+    def _look(self, rows: Rows, cells: Sequence[Genotype], scores: Mapping[int, MetricValues]) -> Look:
+        drawn = rows.tolist()
+        return Look(
+            rows, [cells[row] for row in drawn], [scores[row] for row in drawn], self.metrics, self.ranking
+        )
+
+    def _benches(
+        self,
+        tables: Mapping[str, LatencyTable],
+        space: SearchSpace,
+        benchmark: TabularBenchmark,
+        cells: Sequence[Genotype],
+    ) -> dict[Place, Bench]:
+        found = {}
+        for name, table in tables.items():
+            errors = np.array([100 - benchmark.column(name, cell) for cell in cells])
+            for device, ms in table.choose([*self.chosen_on, *self.unseen]).items():
+                column = np.array([ms.get(space.notation(cell), np.nan) for cell in cells])
+                found[name, device] = Bench(column, errors, self.reference[name])
+        return found
+
+    def _choose(
+        self, looks: Sequence[Look], benches: Mapping[Place, Bench], dataset: str
+    ) -> tuple[Table, Pair]:
+        """The pair of metrics whose front is worth most on the devices for choosing."""
+        chosen_on = [benches[dataset, device] for device in self.chosen_on]
+        worth = {
+            pair: float(np.mean([b.share(look.front(b, pair)) for b in chosen_on for look in looks]))
+            for pair in combinations(self.metrics, 2)
+        }
+        rows: list[list[Entry]] = [[" and ".join(pair), value] for pair, value in worth.items()]
+        best = max(worth, key=lambda pair: worth[pair])
+        title = f"Pairs of scores, chosen on {', '.join(self.chosen_on)} and errors on {dataset}"
+        return Table("pairs", title, ["front of latency and", "share of the true front"], rows), best
+
+    def _judge(self, number: int, look: Look, bench: Bench, pair: Pair, accuracies: Array) -> Judged:
+        """The share of each rule, and how many cells it chooses."""
+        seed = self.seed + number
+        drawn = np.random.default_rng(seed).permutation(bench.measured(look.rows))
+        chosen = {
+            **{f"{count} random cells": drawn[:count] for count in RANDOM},
+            "latency and the ranking": look.front(bench),
+            f"latency, {' and '.join(pair)}": look.front(bench, pair),
+        }
+        for count in self.evaluations:
+            chosen[f"with {count} evaluations"] = look.learn(bench, pair, accuracies, count, seed)
+        return {rule: (bench.share(rows), len(rows)) for rule, rows in chosen.items()}
+
+    def _shares(self, judged: Mapping[Place, Sequence[Judged]]) -> tuple[Table, dict[str, float]]:
+        """Means over the unseen devices, and their deviation over draws."""
+        datasets = list(self.tables)
+        rows: list[list[Entry]] = []
+        numbers: dict[str, float] = {}
+        for rule in next(iter(judged.values()))[0]:
+            shares = np.array(
+                [[[draw[rule] for draw in judged[d, device]] for device in self.unseen] for d in datasets]
+            )  # (data sets, devices, draws, 2)
+            means = shares[..., 0].mean(axis=1)  # (data sets, draws)
+            spread = [Estimate(float(row.mean()), float(row.std())) for row in means]
+            rows.append([rule, float(shares[..., 1].mean()), *spread])
+            numbers |= {f"{name}/{rule}": one.value for name, one in zip(datasets, spread, strict=True)}
+        note = (
+            f"Shares of the true front's hypervolume of error and latency, below errors of "
+            f"{', '.join(f'{self.reference[name]:g} % ({name})' for name in datasets)} and the slowest cell; "
+            f"means over devices that nothing was chosen on, ± their deviation over {self.draws} draws of "
+            f"{self.candidates:,} cells"
+        )
+        title = f"Fronts on {', '.join(self.unseen)}"
+        return Table("front", title, ["rule", "cells chosen", *datasets], rows, note), numbers
