@@ -29,6 +29,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.fronts.objectives import Front
 from nas_lightning.signatures import FullDocstring, FullSignature, check_options
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.strategies.trainer_options import check_callbacks
 from nas_lightning.training.precision import widen
 
 PRECISIONS = ("bf16-mixed", "32-true", "64-true")
@@ -96,6 +97,11 @@ class Strategy(pl.LightningModule, ABC):
 
     def take_form(self, checkpoint: Mapping[str, Any]) -> None:
         """Give the parameters the shapes that a checkpoint's have, where those change in a search."""
+
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """None; but Lightning asks before callbacks do what has no place in a search."""
+        check_callbacks(self.trainer)
+        return []
 
     def on_fit_start(self) -> None:
         precision = self.trainer.precision

@@ -28,7 +28,6 @@ from nas_lightning.checks import (
     Share,
     checked,
 )
-from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.spaces.network import DerivedNetwork, check_not_lazy
 from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
@@ -46,6 +45,7 @@ from nas_lightning.training.optim import (
     scale_lr,
 )
 from nas_lightning.training.precision import widen
+from nas_lightning.training.trainer_options import choose_norm, prepare_pruning
 
 
 class Retrain(pl.LightningModule):
@@ -200,6 +200,11 @@ class Retrain(pl.LightningModule):
         if isinstance(self.network, DerivedNetwork):
             self.network.set_drop_path(self.drop_path * self.current_epoch / epochs_of(self.trainer))
 
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """None; but Lightning asks before callbacks are set up."""
+        prepare_pruning(self.trainer, self.network, is_averaged=self.average is not None)
+        return []
+
     def configure_optimizers(self) -> Any:
         chosen = self.hparams
         decay = chosen["weight_decay"]
@@ -228,12 +233,7 @@ class Retrain(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        if self.clip is not None and gradient_clip_val not in (None, self.clip):
-            got, where = f"Trainer(gradient_clip_val={gradient_clip_val})", "Retrain.clip"
-            raise InputError(
-                f"expected clip={gradient_clip_val} or clip=None of Retrain", got=got, where=where
-            )
-        norm = gradient_clip_val if self.clip is None else self.clip
+        norm = choose_norm(self.clip, gradient_clip_val)
         self.clip_gradients(optimizer, norm, gradient_clip_algorithm)
 
     def optimizer_step(

@@ -3,14 +3,23 @@
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import EarlyStopping, LearningRateFinder, StochasticWeightAveraging, Timer
+from pytorch_lightning.callbacks import (
+    EarlyStopping,
+    EMAWeightAveraging,
+    GradientAccumulationScheduler,
+    LambdaCallback,
+    LearningRateFinder,
+    ModelPruning,
+    StochasticWeightAveraging,
+    Timer,
+)
 from pytorch_lightning.tuner import Tuner
 from torch import nn
 
 from nas_lightning.data import Fake, OwnData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
-from nas_lightning.strategies import Darts, Gdas
+from nas_lightning.strategies import Darts, Gdas, RandomSearch
 from nas_lightning.training.horizon import epochs_of
 from nas_lightning.training.retrain import Retrain
 
@@ -119,6 +128,13 @@ FOR_THE_STRATEGY = {
     "accumulate": ({"accumulate_grad_batches": 2}, (), "expected accumulate_grad_batches=2 of the strategy"),
     "SWA": ({}, (StochasticWeightAveraging(0.1),), "expected no StochasticWeightAveraging in a search"),
     "rates": ({}, (LearningRateFinder(),), "expected no LearningRateFinder in a search, because weights and"),
+    "average": ({}, (EMAWeightAveraging(decay=0.9),), "expected no WeightAveraging in a search, because"),
+    "accumulate later": (
+        {},
+        (GradientAccumulationScheduler({0: 2}),),
+        "expected no GradientAccumulationScheduler in a search, because gradients are the strategy's",
+    ),
+    "prune": ({}, (ModelPruning("l1_unstructured"),), "expected no ModelPruning in a search, because an"),
 }
 
 
@@ -126,6 +142,43 @@ FOR_THE_STRATEGY = {
 def test_a_search_says_who_does_it_instead(options, callbacks, line, refusal):
     said = refusal(trainer(*callbacks, max_epochs=1, **options).fit, strategy(), SearchData(Fake(**DATA)))
     assert line in said
+
+
+def test_a_search_without_gradients_says_it_too(refusal):
+    search = RandomSearch(NasBench201())
+    said = refusal(trainer(EMAWeightAveraging(decay=0.9), max_epochs=1).fit, search, SearchData(Fake(**DATA)))
+    assert "expected no WeightAveraging in a search" in said
+
+
+def test_callbacks_have_the_loss_of_a_batch():
+    losses = []
+    batch_end = LambdaCallback(on_train_batch_end=lambda t, m, outputs, *_: losses.append(outputs["loss"]))
+    fit = trainer(batch_end, max_epochs=1)
+    fit.fit(strategy(), SearchData(Fake(**DATA)))
+    assert fit.callback_metrics["train_loss"].item() == pytest.approx(sum(losses).item() / len(losses))
+
+
+@pytest.mark.filterwarnings("ignore:You are trying to `self.log")
+def test_a_search_needs_nothing_that_is_logged():
+    fit = pl.Trainer(barebones=True, max_epochs=1, accelerator="cpu")
+    search = strategy()
+    fit.fit(search, SearchData(Fake(**DATA)))
+    assert fit.current_epoch == 1
+
+
+def test_a_training_is_pruned():
+    """Also our own networks, whose weights lie as they are fastest."""
+    space = NasBench201()
+    cell = space.parse("|nor_conv_3x3~0|+|none~0|skip_connect~1|+|nor_conv_1x1~0|none~1|skip_connect~2|")
+    network = space.network(cell, in_channels=1, num_classes=4, channels=2, cells=1)
+    module = Retrain(network, 4, drop_path=0.0)
+    pruning = ModelPruning("l1_unstructured", amount=0.5, use_lottery_ticket_hypothesis=False)
+    trainer(pruning, max_epochs=1).fit(module, Fake(**DATA))
+    values = torch.cat([p.flatten() for name, p in network.named_parameters() if "bias" not in name])
+    assert 0.4 < float((values == 0).float().mean()) <= 0.5
+    assert not any("orig" in name for name, _ in network.named_parameters())
+    with pytest.raises(InputError, match="expected ema_decay=None beside ModelPruning"):
+        trainer(ModelPruning("l1_unstructured"), max_epochs=1).fit(retrain(ema_decay=0.9), Fake(**DATA))
 
 
 @pytest.mark.parametrize("name", ["valid_loss", "val_loss"])

@@ -104,16 +104,16 @@ class PosteriorTraining(WeightSharing):
         """Whether this epoch is of the second stage."""
         return self.current_epoch >= self.epochs
 
-    def training_step(self, batch: SearchBatch, batch_idx: int) -> None:
+    def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor | None:
         if not self.in_posterior:
-            super().training_step(batch, batch_idx)
-            return
+            return super().training_step(batch, batch_idx)
         batches = int(min(self.data.valid_count, self.trainer.num_training_batches))
         if batch_idx < batches:  # an epoch of the posterior is one pass over its images
             self.waiting.append(read_sides(batch, self.weight_list[0].dtype, class_labels))
             if len(self.waiting) == self.accumulate_grad_batches or batch_idx == batches - 1:
                 waiting, self.waiting = self.waiting, []
                 self.step(waiting)
+        return None
 
     def step(self, batches: Sequence[SearchBatch]) -> None:
         if self.in_posterior:

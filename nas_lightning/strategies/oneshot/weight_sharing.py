@@ -89,6 +89,7 @@ class WeightSharing(Strategy):
         self.weight_decay, self.clip = weight_decay, clip
         self.accumulate_grad_batches = accumulate_grad_batches
         self.waiting: list[SearchBatch] = []
+        self.last_loss: Tensor | None = None  # of a batch that the weights were trained on
         self._epochs: int | None = None  # as the current epoch knows it
         supernet.backbone.checkpointed = checkpoint_cells
         if compile:
@@ -124,11 +125,13 @@ class WeightSharing(Strategy):
         """What a strategy has to say at the end of an epoch."""
         return {}
 
-    def training_step(self, batch: SearchBatch, batch_idx: int) -> None:
+    def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor | None:
+        """The loss of the last batch that the weights were trained on, for callbacks."""
         self.waiting.append(read_sides(batch, self.weight_list[0].dtype, task_of(self.supernet).targets))
         if len(self.waiting) == self.accumulate_grad_batches or self.trainer.is_last_batch:
             batches, self.waiting = self.waiting, []
             self.step(batches)
+        return self.last_loss
 
     def step(self, batches: Sequence[SearchBatch]) -> None:
         """One step on batches that count as one."""
@@ -175,13 +178,14 @@ class WeightSharing(Strategy):
     def loss(self, side: str, batch: Batch, relaxed: RelaxedWeights) -> Tensor:
         """The loss of a batch, counted with its accuracy for its side of the epoch."""
         loss, logits = self.cross_entropy(batch, relaxed)
+        if side == "train":
+            self.last_loss = loss.detach()
         self.epoch_scores[side].update(loss.detach() * len(logits), logits.detach(), batch[1], len(logits))
         return loss
 
     def configure_callbacks(self) -> list[pl.Callback]:
-        """None; but Lightning asks before it looks at what it cannot do in a search."""
         check_trainer(self.trainer)
-        return []
+        return super().configure_callbacks()
 
     def configure_optimizers(self) -> list[Optimizer]:
         self._epochs = None
@@ -217,12 +221,10 @@ class WeightSharing(Strategy):
     def on_train_epoch_end(self) -> None:
         for side, scores in self.epoch_scores.items():
             scores.log(self, side)
-        if not torch.isfinite(self.trainer.callback_metrics["train_loss"]):
-            raise InputError(
-                f"expected a finite loss in epoch {self.current_epoch}: lower the learning rate",
-                got=float(self.trainer.callback_metrics["train_loss"]),
-                where="strategy.lr",
-            )
+        loss = self.train_scores.loss.compute()
+        if not torch.isfinite(loss):
+            expected = f"expected a finite loss in epoch {self.current_epoch}: lower the learning rate"
+            raise InputError(expected, got=float(loss), where="strategy.lr")
         self.log_dict(dict(self.epoch_metrics()))
         for name, weights in self.scores().items():
             self.log(f"entropy/{name}", entropy(weights).mean())
