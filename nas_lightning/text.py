@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
+_SCORE = re.compile(r"(train|valid|val|test)_(?!loss$|error$|accuracy)(.+)")
 _PLAIN = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./%@?|~")
 
 
@@ -88,3 +90,13 @@ def duration(seconds: float) -> str:
         if count or parts:
             parts.append((count, unit))
     return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
+
+
+def split_score(name: str) -> tuple[str, str] | None:
+    """The side and what a task measures of it; None of losses, accuracies and whatever else there is.
+
+    >>> split_score("valid_r2"), split_score("valid_loss"), split_score("weights/cell/0_1/skip")
+    (('valid', 'r2'), None, None)
+    """
+    match = _SCORE.fullmatch(name)
+    return None if match is None else (match[1], match[2])

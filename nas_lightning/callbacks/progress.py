@@ -11,6 +11,7 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 from torch import Tensor
 
 from nas_lightning.checks import NonNegativeInt, checked
+from nas_lightning.text import split_score
 
 _SIDES = ("train", "valid", "val")
 _OF_ROUNDS = {  # of searches without a supernet: metric, its name here, its format
@@ -87,10 +88,12 @@ def _news(metrics: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> dict[s
 
 
 def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:
-    """Loss and accuracy of every side that has them, and what rounds of a search have.
+    """Loss, accuracy and the task's scores of every side that has them, and what rounds of a search have.
 
     >>> by_side({"train_loss": 1.5321, "train_accuracy": 0.441, "valid_loss": 1.7})
     {'train': '1.532 44.1%', 'valid': '1.700'}
+    >>> by_side({"valid_loss": 2.0, "valid_r2": 0.71})
+    {'valid': '2.000 r2 0.71'}
     >>> by_side({"scored": 40.0, "oracle_test_accuracy": 0.9437})
     {'oracle': '94.4%', 'scored': '40'}
     """
@@ -103,6 +106,10 @@ def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:
             parts.append(f"{float(metrics[f'{side}_loss']):.3f}")
         if f"{side}_accuracy" in metrics:
             parts.append(f"{float(metrics[f'{side}_accuracy']):.1%}")
+        for name, value in metrics.items():
+            score = split_score(name)
+            if score and score[0] == side:
+                parts.append(f"{score[1]} {float(value):.3g}")
         if parts:
             shown[side] = " ".join(parts)
     for metric, (name, form) in _OF_ROUNDS.items():

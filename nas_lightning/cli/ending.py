@@ -17,7 +17,7 @@ from nas_lightning.report.relatives import tell_sources
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.tables import align
-from nas_lightning.text import duration, format_number, short_path
+from nas_lightning.text import duration, format_number, short_path, split_score
 
 MOST_ROWS = 20
 """Of a front, on the screen."""
@@ -92,9 +92,11 @@ def _short(cell: str) -> str:
 
 
 def select_headline(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Losses, accuracies and ranks, which is what a reader looks for first."""
+    """Losses, accuracies, ranks and the task's scores, which is what a reader looks for first."""
     ends = ("_loss", "_accuracy", "_rank", "hypervolume")
-    return {name: value for name, value in sorted(metrics.items()) if name.endswith(ends)}
+    return {
+        name: value for name, value in sorted(metrics.items()) if name.endswith(ends) or split_score(name)
+    }
 
 
 def _format(value: float) -> str:

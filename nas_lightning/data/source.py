@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.utilities import CombinedLoader
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from torch import Tensor
 
 from nas_lightning.data.batches import Batch, Reader
 from nas_lightning.errors import InputError
@@ -148,17 +150,32 @@ class SourceModule(DataSource):
                 loader = getattr(self.module, f"{part}_dataloader")()
         except MisconfigurationException:  # Lightning's own hook, which nobody has written
             return None
-        if part == "train" or not isinstance(loader, (list, tuple)) or not loader:
-            return loader if part == "train" or loader != [] else None
+        if part != "train" and isinstance(loader, (list, tuple)) and not loader:
+            return None
+        if not is_list_of_loaders(loader):
+            return loader
         if len(loader) > 1:
             where = f"{type(self.module).__name__}.{part}_dataloader"
-            raise InputError("expected a single loader", got=f"{len(loader)} of them", where=where)
+            both = ", or a dict of both sides of a search" if part == "train" else ""
+            raise InputError(f"expected a single loader{both}", got=f"{len(loader)} of them", where=where)
         return loader[0]
 
     def _read(self, batch: Any) -> Batch:
         """A batch after the hooks with which a data module changes it on its way."""
         batch = self.module.on_before_batch_transfer(batch, 0)
         return self.reader(self.module.on_after_batch_transfer(batch, 0))
+
+
+def is_list_of_loaders(loaders: Any) -> bool:
+    """Whether these are several loaders, and not the batches of one.
+
+    >>> is_list_of_loaders([range(3), range(4)]), is_list_of_loaders([("x", "y"), ("x", "y")])
+    (True, False)
+    """
+    if not isinstance(loaders, (list, tuple)) or not loaders:
+        return False
+    of_batches = (tuple, list, Mapping, Tensor, np.ndarray)
+    return all(hasattr(entry, "__iter__") and not isinstance(entry, of_batches) for entry in loaders)
 
 
 def sides_of(loaders: Any, names: Sequence[str]) -> tuple[dict[str, Any], bool]:

@@ -22,7 +22,7 @@ from torch.utils.data import (
 from nas_lightning.data.batches import Reader, collate
 from nas_lightning.data.labels import labels_of
 from nas_lightning.data.order import SEARCH_SPLIT, stratified_split
-from nas_lightning.data.source import DataSource, Feed, sides_of
+from nas_lightning.data.source import DataSource, Feed, is_list_of_loaders, sides_of
 from nas_lightning.data.stacking import is_picture
 from nas_lightning.errors import InputError
 from nas_lightning.randomness import generator
@@ -55,9 +55,10 @@ class SourceParts(DataSource):
         balanced: bool = False,
     ) -> None:
         check_form(train)
-        found, self.shortest = sides_of(train, sides)
-        self.parts = {"valid": valid, "test": test, **found}
+        found, self.shortest = sides_of(as_pair(train, reader), sides)
+        self.parts = {"valid": as_pair(valid, reader), "test": as_pair(test, reader), **found}
         self.parts = {name: as_samples(as_dataset(part), reader) for name, part in self.parts.items()}
+        check_not_empty(self.parts)
         self.reader, self.balanced = reader, balanced
         is_set = is_dataset(self.parts["train"])
         self.batch_size = (batch_size or BATCH_SIZE) if is_set else None
@@ -143,6 +144,16 @@ def check_form(data: Any) -> None:
     if hasattr(data, "columns") and not isinstance(data, Dataset):
         expected = "expected a data set that opens the images of a table, a torch.utils.data.Dataset"
         raise InputError(expected, got=type(data).__name__, where="the data")
+    if is_list_of_loaders(data):
+        expected = "expected loaders one by one, SearchData(train, valid), or a dict of both sides"
+        raise InputError(expected, got=f"a list of {len(data)}", where="the data")
+
+
+def check_not_empty(parts: Mapping[str, Any]) -> None:
+    """Raise for a data set without samples."""
+    for name, part in parts.items():
+        if is_dataset(part) and not isinstance(part, IterableDataset) and len(part) == 0:
+            raise InputError("expected at least one sample", got="none", where=f"the {name} part")
 
 
 def as_samples(data: Any, reader: Reader) -> Any:
@@ -165,6 +176,17 @@ def is_dataset(data: Any) -> bool:
         return isinstance(data, Dataset)
     mapped = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     return mapped and not isinstance(data, (list, tuple, Mapping))
+
+
+def as_pair(data: Any, reader: Reader) -> Any:
+    """Arrays by name, as `np.load` gives them of a file, as a pair; the rest is as it was."""
+    if not isinstance(data, Mapping) or reader.convert is not None:
+        return data
+    try:
+        pair = reader.pair(data)
+    except InputError:  # the sides of a search
+        return data
+    return pair if all(isinstance(part, (Tensor, np.ndarray)) for part in pair) else data
 
 
 def as_dataset(data: Any) -> Any:

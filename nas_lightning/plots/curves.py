@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from nas_lightning.errors import InputError
 from nas_lightning.plots.style import INK, tidy
+from nas_lightning.text import split_score
 
 _PANELS = {"loss": r"(.+)_loss", "accuracy": r"(.+)_accuracy", "entropy": r"entropy/(.+)"}
 _COLOURS = {
@@ -24,7 +25,7 @@ _MORE = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 def draw_curves(rows: Iterable[Mapping[str, float]]) -> Figure:
-    """`*_loss`, `*_accuracy` and `entropy/*` over epochs.
+    """`*_loss`, `*_accuracy`, `entropy/*` and the task's scores over epochs.
 
     A row holds the values it has: {"epoch": 3, "train_loss": 1.2}. Test results are left out: they are one
     number each.
@@ -42,6 +43,8 @@ def by_panel(rows: Iterable[Mapping[str, float]]) -> dict[str, dict[str, dict[in
 
     >>> by_panel([{"epoch": 0, "train_loss": 2.0, "valid_loss": 3.0, "lr": 0.1}])
     {'loss': {'train': {0: 2.0}, 'valid': {0: 3.0}}}
+    >>> by_panel([{"epoch": 0, "train_r2": 0.2, "test_r2": 0.1}])
+    {'r2': {'train': {0: 0.2}}}
     """
     series = by_epoch(rows)
     panels: dict[str, dict[str, dict[int, float]]] = {}
@@ -50,6 +53,10 @@ def by_panel(rows: Iterable[Mapping[str, float]]) -> dict[str, dict[str, dict[in
             match = re.fullmatch(pattern, name)
             if match and match[1] != "test":
                 panels.setdefault(title, {})[match[1]] = values
+    for name, values in series.items():
+        score = split_score(name)
+        if score and score[0] != "test":
+            panels.setdefault(score[1], {})[score[0]] = values
     if not panels:
         raise InputError(
             "expected losses or accuracies of at least one epoch", got=", ".join(series) or "none"

@@ -31,7 +31,7 @@ from nas_lightning.runs.history import FIGURES, HISTORY_FILE
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.runs.record import look_up, read_config_text
 from nas_lightning.tables import format_cell
-from nas_lightning.text import format_number, format_share
+from nas_lightning.text import format_number, format_share, split_score
 
 if TYPE_CHECKING:
     from nas_lightning.runs.findings import Findings
@@ -112,12 +112,13 @@ def _knee(record: RunRecord, genotype: Genotype, notations: Sequence[str]) -> Va
 
 
 def read_results(record: RunRecord) -> Values:
-    """Losses, accuracies and errors first; the rest but for weights folded away."""
+    """Losses, accuracies, errors and the task's scores first; the rest but for weights folded away."""
     last = record.metrics
     if not last:
         last = {name: [*values.values()][-1] for name, values in by_epoch(_metrics(record.run)).items()}
     listed = {name: format_number(last[name]) for name in sorted(last) if not name.startswith("weights/")}
-    first = {name: text for name, text in listed.items() if name.endswith(("_loss", "_accuracy", "_error"))}
+    ends = ("_loss", "_accuracy", "_error")
+    first = {name: text for name, text in listed.items() if name.endswith(ends) or split_score(name)}
     first |= _best_epoch(record)
     return {"first": first, "rest": {name: text for name, text in listed.items() if name not in first}}
 

@@ -1,6 +1,7 @@
 """`dataset=mine`: a user's own data module, which has what Lightning promises and nothing else."""
 
 import json
+import re
 
 import pytest
 
@@ -125,6 +126,9 @@ def test_a_task_of_ones_own_is_a_yaml(command, tmp_path):
     outcome = command("search", *words, *short, *SIZES, "strategy=darts", "run=found")
     assert outcome.code == 0, outcome.err
     assert {"valid_r2", "valid_mae", "valid_loss"} <= set(metrics_of(tmp_path / "found"))
+    assert re.search(r"epoch 1/1 .* valid \d\.\d+( mae \S+| r2 \S+){2}$", outcome.out, re.M), outcome.out
+    assert re.search(r"^train_loss .*, valid_r2 -?\d", outcome.out, re.M)
+    assert ">R2<" in re.sub(r"\s", "", (tmp_path / "found" / "report.html").read_text(encoding="utf-8"))
     further = printed_words(printed(outcome.out, "Train it"), "train.py")
     assert {"task=own", "task.loss.delta=0.2"} <= set(further)
     outcome = command("train", *further, *TINY_NETWORK, "trainer.max_epochs=1", "run=trained")

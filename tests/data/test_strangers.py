@@ -7,7 +7,15 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, TensorDataset, random_split
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
 
 from nas_lightning.data import OwnData, SearchData
 from nas_lightning.data.stacking import as_tensor
@@ -79,6 +87,23 @@ def both(make) -> SearchData:
     return SearchData(make(), make())
 
 
+class Module(pl.LightningDataModule):
+    """Loaders in whatever form."""
+
+    def __init__(self, train, valid) -> None:
+        super().__init__()
+        self.loaders = train, valid
+
+    def train_dataloader(self):
+        return self.loaders[0]
+
+    def val_dataloader(self):
+        return self.loaders[1]
+
+
+ALL = TensorDataset(X, Y)
+
+
 def columns(samples):
     return tuple(zip(*samples, strict=True))
 
@@ -103,6 +128,9 @@ TAKEN = {
     ),
     "a stream with workers": lambda: both(lambda: loader(Stream(), num_workers=2)),
     "two parts in one": lambda: SearchData(ConcatDataset([TensorDataset(X, Y)] * 2), batch_size=8),
+    "arrays by name": lambda: SearchData({"image": X, "label": Y.numpy()}, batch_size=8),
+    "a module of lists of batches": lambda: SearchData(Module([(X[:8], Y[:8])] * 2, [(X[8:16], Y[8:16])])),
+    "a module of lists of a loader": lambda: SearchData(Module([loader(ALL)], [loader(ALL)])),
     "halves": lambda: SearchData(*random_split(TensorDataset(X, Y), [12, 12]), batch_size=4),
     "one image a batch": lambda: SearchData(TensorDataset(X, Y), batch_size=1),
     "fewer than a batch": lambda: SearchData(TensorDataset(X[:6], Y[:6]), batch_size=64),
@@ -124,6 +152,18 @@ TAKEN = {
     ),
 }
 REFUSED = {
+    "two loaders of a module": (
+        lambda: SearchData(Module([loader(ALL), loader(ALL)], loader(ALL))),
+        "a single loader, or a dict of both sides of a search, got '2 of them' .in Module.train_dataloader",
+    ),
+    "two loaders in a list": (
+        lambda: SearchData([loader(ALL), loader(ALL)]),
+        r"loaders one by one, SearchData\(train, valid\), or a dict of both sides, got 'a list of 2'",
+    ),
+    "no samples": (
+        lambda: SearchData(Subset(ALL, []), batch_size=8),
+        "at least one sample, got 'none' .in the train part",
+    ),
     "names alone": (
         lambda: SearchData(Rows(lambda i: (X[i], NAMES[Y[i]])), batch_size=8),
         "labels as numbers, or classes=.…., whose places they are, got '(cat|dog|owl)'",
