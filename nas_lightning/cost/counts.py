@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from nas_lightning.spaces.given.callable import check_callable
+
 
 class Cost(NamedTuple):
     """What a network weighs, for one image.
@@ -43,6 +45,7 @@ def cost(network: nn.Module, image: tuple[int, int, int]) -> Cost:
     >>> cost(nn.Conv2d(3, 8, 1, bias=False), (3, 4, 4))
     Cost(params=24, macs=384)
     """
+    check_callable(network)
     try:
         macs = count_macs(copy.deepcopy(network).to("meta"), torch.empty(1, *image, device="meta"))
     except Exception:  # a network that decides by values, which shapes alone do not have

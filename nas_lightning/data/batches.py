@@ -58,7 +58,7 @@ class Reader:
     def _find(self, batch: Any) -> tuple[Any, Any]:
         if self.convert is not None:
             return _check_pair(self.convert(batch))
-        named = _entries(batch)
+        named = entries_of(batch)
         if named is not None and (isinstance(batch, Mapping) or self._knows(named)):
             return _entry(named, self.inputs, INPUTS), _entry(named, self.targets, TARGETS)
         if not isinstance(batch, Sequence) or isinstance(batch, (str, bytes)) or len(batch) < 2:
@@ -149,7 +149,7 @@ def is_read(batch: Any) -> bool:
     )
 
 
-def _entries(batch: Any) -> Mapping[str, Any] | None:
+def entries_of(batch: Any) -> Mapping[str, Any] | None:
     """The entries of what has names: a mapping, a named tuple, a data class."""
     if isinstance(batch, Mapping):
         return batch

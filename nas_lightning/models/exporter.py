@@ -93,7 +93,7 @@ def _check_sizes(network: nn.Module, sizes: Sequence[Image]) -> None:
 def _run(network: nn.Module, size: Image) -> Any:
     try:
         return network(torch.zeros(1, *size))
-    except (RuntimeError, AssertionError, ValueError) as error:
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(f"expected a network that takes images of {size}: {line}") from None
 

@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
@@ -230,14 +229,6 @@ def check_outputs(count: int) -> None:
     """Raise unless there is something to say."""
     if count < 1:
         raise InputError("expected at least one output", got=count)
-
-
-def check_not_lazy(network: nn.Module) -> None:
-    """Raise where a layer waits for its first images to know its shapes."""
-    if any(is_lazy(parameter) for parameter in network.parameters()):
-        raise InputError(
-            "expected a network that has seen images, so that its lazy layers have shapes: network(x)"
-        )
 
 
 NetworkFactory = Callable[[Genotype], nn.Module]

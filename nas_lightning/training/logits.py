@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nas_lightning.data.batches import entries_of
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.spaces.network import DerivedNetwork
+from nas_lightning.tasks.base import Task
 from nas_lightning.tasks.multi_class import MULTI_CLASS
 
 Logits = Callable[[Any, Tensor], tuple[Tensor, Tensor | None]]
@@ -48,10 +50,31 @@ def given_logits(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _auxiliary_heads(output: Any) -> Iterator[Tensor]:
-    named = output if isinstance(output, Mapping) else getattr(output, "_asdict", dict)()
-    for name, value in named.items():
+    for name, value in (entries_of(output) or {}).items():
         if name.startswith("aux") and isinstance(value, Tensor):
             yield value
+
+
+def check_logits(logits: Tensor, images: int, num_classes: int, task: Task, *, read: bool = False) -> None:
+    """Raise unless these are the outputs that so many classes, or numbers, of so many images ask for.
+
+    Where their numbers are read, too, those that a softmax has made are refused: the loss takes another.
+
+    >>> check_logits(torch.zeros(2, 3), 2, 4, MULTI_CLASS)
+    Traceback (most recent call last):
+        ...
+    nas_lightning.errors.InputError: expected logits (2, 4), got (2, 3) (in network)
+    """
+    if tuple(logits.shape[:2]) != (images, num_classes) or logits.dim() != (4 if task.dense else 2):
+        expected = f"expected logits ({images}, {num_classes}{', h, w' * task.dense})"
+        raise InputError(expected, got=tuple(logits.shape), where="network")
+    if read and task.of_classes and num_classes > 1 and _are_probabilities(logits.detach().float()):
+        expected = "expected logits: leave the last softmax out"
+        raise InputError(expected, got="probabilities", where="network")
+
+
+def _are_probabilities(outputs: Tensor) -> bool:
+    return bool((outputs >= 0).all() & ((outputs.sum(dim=1) - 1).abs() < 1e-3).all())
 
 
 def training_loss(

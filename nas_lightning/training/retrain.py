@@ -12,6 +12,7 @@ weights or, where a part of the training data was set aside, on those of the bes
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -29,11 +30,12 @@ from nas_lightning.checks import (
     checked,
 )
 from nas_lightning.metrics.passes.outputs import logits_of
-from nas_lightning.spaces.network import DerivedNetwork, check_not_lazy
+from nas_lightning.spaces.given.callable import check_callable
+from nas_lightning.spaces.network import DerivedNetwork
 from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
 from nas_lightning.training.epoch_means import EpochMeans, evaluation_total
 from nas_lightning.training.horizon import epochs_of
-from nas_lightning.training.logits import Logits, choose_logits, training_loss
+from nas_lightning.training.logits import Logits, check_logits, choose_logits, training_loss
 from nas_lightning.training.mixing import build_mixing
 from nas_lightning.training.optim import (
     Schedule,
@@ -112,18 +114,18 @@ class Retrain(pl.LightningModule):
         compile: bool = False,
     ) -> None:
         super().__init__()
-        check_not_lazy(network)
+        check_callable(network)
         self.save_hyperparameters(ignore=["network"])
         self.network = network
         self.average = None if ema_decay is None else build_average(network, ema_decay)
-        self.clip, self.drop_path = clip, drop_path
-        self.label_smoothing, self.auxiliary_weight = label_smoothing, auxiliary_weight
+        self.clip, self.drop_path, self.num_classes = clip, drop_path, num_classes
         self._mix = build_mixing(mixup, cutmix, num_classes) if mixup or cutmix else None
         if self._mix is not None:
             check_classes(network, "mixed images are of")
         logits = choose_logits(network)
         self._logits: Logits = torch.compile(logits) if compile else logits
         self.task, top5 = task_of(network), num_classes > 5
+        self._loss = partial(training_loss, weight=auxiliary_weight, smoothing=label_smoothing)
         self.train_scores = EpochMeans(num_classes, task=self.task)
         self.val_scores, self.test_scores = (EpochMeans(num_classes, top5, self.task) for _ in range(2))
 
@@ -135,8 +137,8 @@ class Retrain(pl.LightningModule):
         x, y = batch
         x, target = (x, y) if self._mix is None else self._mix(x, y)
         logits, auxiliary = self._logits(self.network, x)
-        settings = (self.auxiliary_weight, self.label_smoothing, self.task.loss)
-        loss = training_loss(logits, auxiliary, target, *settings)
+        check_logits(logits, len(x), self.num_classes, self.task, read=batch_idx == 0)
+        loss = self._loss(logits, auxiliary, target, loss_of=self.task.loss)
         self.train_scores.update(loss.detach() * len(y), logits.detach(), y, len(y))
         return loss
 
@@ -173,6 +175,7 @@ class Retrain(pl.LightningModule):
     def _evaluate(self, batch: tuple[Tensor, Tensor], scores: EpochMeans) -> Tensor:
         x, y = batch
         logits = self(x)
+        check_logits(logits, len(x), self.num_classes, self.task)
         total, images = evaluation_total(self.task, logits, y)
         scores.update(total, logits, y, images)
         return logits
@@ -200,8 +203,7 @@ class Retrain(pl.LightningModule):
         if isinstance(self.network, DerivedNetwork):
             self.network.set_drop_path(self.drop_path * self.current_epoch / epochs_of(self.trainer))
 
-    def configure_callbacks(self) -> list[pl.Callback]:
-        """None; but Lightning asks before callbacks are set up."""
+    def configure_callbacks(self) -> list[pl.Callback]:  # which Lightning asks for before it sets others up
         prepare_pruning(self.trainer, self.network, is_averaged=self.average is not None)
         return []
 
@@ -233,8 +235,7 @@ class Retrain(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        norm = choose_norm(self.clip, gradient_clip_val)
-        self.clip_gradients(optimizer, norm, gradient_clip_algorithm)
+        self.clip_gradients(optimizer, choose_norm(self.clip, gradient_clip_val), gradient_clip_algorithm)
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None

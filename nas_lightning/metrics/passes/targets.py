@@ -6,15 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.network import Network, check_not_lazy
+from nas_lightning.spaces.given.callable import check_callable
+from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.tasks.base import Task
 from nas_lightning.tasks.multi_class import MultiClass
 
 
 def trained_parameters(network: nn.Module) -> list[nn.Parameter]:
-    """Those that have gradients; raise where there are none, or where their shapes are not known yet."""
-    check_not_lazy(network)
+    """Those that have gradients; raise where there are none, or where the network cannot be called."""
+    check_callable(network)
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     if not parameters:
         raise InputError("expected a network with parameters to train", got=type(network).__name__)
