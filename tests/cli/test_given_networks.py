@@ -34,7 +34,7 @@ def test_trained_saved_loaded_and_trained_on(tmp_path, command):
     code, out, err = command("train", *QUICK, *TIMM, "trainer.max_epochs=2", "run=a")
     assert (code, err) == (0, "")
     assert "Training test_resnet of timm on fake: " in out
-    assert "  network = nas_lightning.load('a')" in out
+    assert f"  network = nas_lightning.load('{tmp_path / 'a'}')" in out
     facts = claimed(tmp_path / "a")
     assert (facts["space"], facts["notation"]) == ("timm", ["test_resnet"])
     network = nas_lightning.load("a")
@@ -81,7 +81,7 @@ class Stop:
 def test_a_network_of_ones_own_has_to_be_named(tmp_path, command, my_nets):
     code, out, err = command("train", *QUICK, *OWN, "network.args={width: 5}", "run=a")
     assert (code, err) == (0, "")
-    assert "nas_lightning.load('a', modules=['my_nets.Net'])" in out
+    assert f"nas_lightning.load('{tmp_path / 'a'}', modules=['my_nets.Net'])" in out
     assert "modules=[my_nets.Net]" in out
     assert "expected a network that you allow" in command("train", *QUICK, "init=a", "run=b").err
     assert command("train", *QUICK, "init=a", "modules=[my_nets.Net]", "run=b").code == 0
