@@ -8,7 +8,7 @@ WORKERS ?= 2
 SITE ?= mkdocs
 # what builds the pages; SITE=zensical builds the same
 
-.PHONY: search test test-all coverage mutants lint bench docs clean
+.PHONY: search test test-all coverage mutants lint bench docs tutorials clean
 
 search: $(VENV)/.ready  ## search an architecture for handwritten digits (minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python search.py $(ARGS)  # images of 8×8 are no work for two threads
@@ -40,6 +40,10 @@ docs: $(VENV)/.ready  ## the site in build/html; a link to nothing fails it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	$(BIN)/python -m docs.make_site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/$(SITE) build --strict $(ARGS)
+
+tutorials: $(VENV)/.ready  ## runs the notebooks in docs/tutorials and keeps what they say; ARGS=own_space for one
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(BIN)/python -m docs.run_tutorials $(ARGS)
 
 clean:  ## the environment; runs stay where they are
 	rm -rf $(VENV)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docs.draw_rooms import purpose
+from docs.notebooks import to_markdown
 from tests.test_rooms import PACKAGE, ROOMS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -22,9 +23,10 @@ BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGE
 def moved_links(text: str) -> str:
     """Links between docs/ and the folder above it, as they are where all pages lie side by side.
 
-    >>> moved_links("[a](docs/search.md#x) [b](../CONTRIBUTING.md) [c](README.md)")
-    '[a](search.md#x) [b](CONTRIBUTING.md) [c](index.md)'
+    >>> moved_links("[a](docs/search.md#x) [b](../CONTRIBUTING.md) [c](README.md) [d](docs/a.ipynb)")
+    '[a](search.md#x) [b](CONTRIBUTING.md) [c](index.md) [d](a.md)'
     """
+    text = text.replace(".ipynb)", ".md)")  # notebooks become pages
     text = re.sub(r"\]\((?:docs/|\.\./)", "](", text)
     return re.sub(r"\]\(README\.md", "](index.md", text)
 
@@ -55,6 +57,10 @@ def main() -> None:
     shutil.copytree(REPOSITORY / "docs" / "images", SITE / "images")
     for page in (REPOSITORY / "docs").glob("*.md"):
         write(page.name, moved_links(page.read_text(encoding="utf-8")))
+    for notebook in (REPOSITORY / "docs" / "tutorials").glob("*.ipynb"):
+        text = to_markdown(notebook, SITE / "tutorials" / "shown")
+        text = text.replace("](../../", "](../").replace(".ipynb)", ".md)")
+        write(f"tutorials/{notebook.stem}.md", text)
     for name, place in BESIDE.items():
         write(place, moved_links((REPOSITORY / name).read_text(encoding="utf-8")))
     for room in ROOMS:
