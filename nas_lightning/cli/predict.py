@@ -1,9 +1,11 @@
 """What a trained network, or an ensemble, says of images: a CSV file of all, and a page.
 
-nas-predict RUN IMAGES [--out FOLDER] [--batch 64] [--device cpu] [--runtime torch|onnx] [--optimise]
+nas-predict RUN IMAGES [--out FOLDER] [--masks FOLDER] [--batch 64] [--device cpu] [--runtime torch|onnx]
+            [--optimise]
 
 Folders that are named like classes say what is right; then the page has the confusion matrix, precision and
-recall of each class, how far confidence can be trusted, and the most confident mistakes.
+recall of each class, how far confidence can be trusted, and the most confident mistakes. A network of
+segmentation leaves a mask for each image; --masks names a folder with true ones under the images' names.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("run", help="the folder of a training or of an ensemble, or a model.safetensors")
     parser.add_argument("images", type=Path, help="a folder or a .tar file of images, or one image")
     parser.add_argument("--out", type=Path, help="where to write; by default predictions/<images> in the run")
+    parser.add_argument("--masks", type=Path, help="true masks, for a network of segmentation")
     parser.add_argument("--batch", type=int, default=64, help="images at a time")
     parser.add_argument("--device", default="cpu", help="where the network computes, such as cuda")
     parser.add_argument("--runtime", choices=("torch", "onnx"), default="torch", help="what computes it")
@@ -47,15 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_links(folder)
         options.out = folder / FOLDER / options.images.resolve().name
     own: dict[str, Any] = own_parts(options)
-    how = {name: getattr(options, name) for name in ("batch", "device", "runtime", "optimise")}
+    how = {name: getattr(options, name) for name in ("masks", "batch", "device", "runtime", "optimise")}
     for line in _summary(predict(run, options.images, options.out, **how, **own)):
         print(line)
 
 
 def _summary(outcome: Outcome) -> Iterator[str]:
+    from nas_lightning.predictions import Predictions
+
     predictions, numbers = outcome.predictions, outcome.findings.numbers
     yield f"{len(predictions.names):,} images, {len(predictions.errors):,} of them could not be read"
-    if numbers:
+    if "iou" in numbers:
+        yield f"mean IoU of the classes {format_number(numbers['iou'])}"
+    elif isinstance(predictions, Predictions) and numbers:
         known, error = int(predictions.judged.sum()), format_number(numbers["calibration_error"])
         accuracy = format_share(numbers["accuracy"])
         yield f"accuracy {accuracy} on the {known:,} whose class is known; calibration error {error}"

@@ -17,10 +17,20 @@ from nas_lightning.data import ImageData, OwnData
 from nas_lightning.data.formats.decode import decode
 from nas_lightning.data.order import BatchRows
 from nas_lightning.data.samples import Samples
+from nas_lightning.errors import InputError
 from nas_lightning.files import write_whole
 from nas_lightning.predictions.findings import CSV, PAGE, TEST, findings_of, table_of
+from nas_lightning.predictions.masks import (
+    Masks,
+    findings_of_masks,
+    mask_name,
+    predict_masks,
+    table_of_masks,
+    write_mask,
+)
 from nas_lightning.predictions.pictures import list_pictures
 from nas_lightning.predictions.predictor import Predictions, Predictor
+from nas_lightning.progress import follow
 from nas_lightning.runs.findings import Findings
 
 _BATCHES, _ROUNDS = (1, 64), 10  # whose latency is measured
@@ -37,7 +47,7 @@ class Outcome(NamedTuple):
         page: shows them.
     """
 
-    predictions: Predictions
+    predictions: Predictions | Masks
     findings: Findings
     latency: Mapping[int, float]
     csv: Path
@@ -49,6 +59,7 @@ def predict(
     images: str | Path,
     out: str | Path,
     *,
+    masks: str | Path | None = None,
     batch: int = 64,
     device: str = "cpu",
     **loading: Any,
@@ -59,18 +70,45 @@ def predict(
         run: the folder of a training or of an ensemble, or a model's file.
         images: a folder, a tar file or one image; folders that are named like classes say what is right.
         out: where the files go.
+        masks: for a network of segmentation, a folder of true masks under the images' names.
         batch: images at a time.
         device: where the network computes.
         **loading: see `nas_lightning.load`, such as `runtime="onnx"`.
     """
     pictures = list_pictures(images)
     predictor = Predictor(run, device, **loading)
-    predictions = predictor.predict(pictures, batch)
+    if masks is not None and not predictor.about.dense:
+        expected = "expected a network of segmentation beside true masks"
+        raise InputError(expected, got=f"task={predictor.about.task}", where=run)
     pixels = [torch.rand(size, *predictor.about.image) for size in _BATCHES]
     times = time_in_turn([partial(predictor, x) for x in pixels], _ROUNDS)
     latency = dict(zip(_BATCHES, medians(times)[0].tolist(), strict=True))
     title = f"{Path(run).resolve().name} on {Path(images).resolve().name}"
+    if predictor.about.dense:
+        found = predict_masks(predictor, pictures, None if masks is None else Path(masks), batch)
+        return write_masks(out, title, found, lambda row: decode(pictures[row].file), latency)
+    predictions = predictor.predict(pictures, batch)
     return write_outcome(out, title, predictions, lambda row: decode(pictures[row].file), latency)
+
+
+def write_masks(
+    out: str | Path,
+    title: str,
+    found: Masks,
+    picture: Callable[[int], Image.Image],
+    latency: Mapping[int, float],
+) -> Outcome:
+    """Write a PNG of each mask, the table of all images, and the page."""
+    from nas_lightning.report.masks import masks_page  # and with it matplotlib
+
+    out = Path(out)
+    for row, mask in follow([*found.masks.items()], "masks"):
+        write_mask(out / mask_name(row, found.names[row]), mask)
+    findings = findings_of_masks(found)
+    csv = write_whole(out / CSV, table_of_masks(found).csv())
+    findings.write(out)
+    page = write_whole(out / PAGE, masks_page(title, found, findings, latency, picture))
+    return Outcome(found, findings, latency, csv, page)
 
 
 def describe_test(run: Path, data: ImageData | OwnData, probabilities: Tensor, truth: Tensor) -> Outcome:

@@ -14,7 +14,7 @@ from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.ensembles.ensemble import FILE_NAME as ENSEMBLE
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.errors import InputError
-from nas_lightning.models.file import Description, describe, load
+from nas_lightning.models.file import describe, load
 from nas_lightning.predictions.pictures import Picture, read_pixels, true_classes
 from nas_lightning.progress import follow
 from nas_lightning.tasks.base import link_of
@@ -112,10 +112,8 @@ class Predictor:
         if any((folder / place / ENSEMBLE).is_file() for place in (".", "ensemble")):
             self.ensemble = Ensemble.load(folder, with_normalisation=True, **loading)
             self.about = self.ensemble.descriptions[0]
-            _check_task(self.about, folder)
         else:
             self.about = describe(folder, **own)
-            _check_task(self.about, folder)
             self.ensemble = Ensemble([load(folder, with_normalisation=True, **loading)], [self.about])
         self.device = _device(device)
         if self.device.type != "cpu" and (loading.get("optimise") or loading.get("runtime") == "onnx"):
@@ -125,11 +123,13 @@ class Predictor:
     @checked
     def predict(self, pictures: Sequence[Picture], batch: PositiveInt = 64) -> Predictions:
         """The outputs for all pictures; one that cannot be read is a row that says why."""
+        if self.about.dense:
+            raise InputError("expected a network that predicts images, not their pixels", got=self.about.task)
         classes = self.about.classes
         outputs = torch.full((len(pictures), len(classes)), torch.nan)
         disagreement = torch.full((len(pictures),), torch.nan)
         errors: dict[int, str] = {}
-        for rows, pixels in self._batches(pictures, batch, errors):
+        for rows, pixels in self.batches(pictures, batch, errors):
             members = self._members(pixels)
             outputs[rows] = members.mean(dim=0)
             disagreement[rows] = _disagreement(members)
@@ -140,10 +140,13 @@ class Predictor:
         return replace(found, disagreement=disagreement) if several else found
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """What the network or its members together say of values from 0 to 1: (b, c, h, w) → (b, classes)."""
+        """What the network or its members together say of values from 0 to 1: (b, c, h, w) → (b, classes).
+
+        Of a network of segmentation it is (b, classes, h, w).
+        """
         return self._members(pixels).mean(dim=0)
 
-    def _batches(
+    def batches(
         self, pictures: Sequence[Picture], batch: int, errors: dict[int, str]
     ) -> Iterator[tuple[list[int], Tensor]]:
         """The rows of pictures that can be read and their pixels; `errors` gets the others."""
@@ -178,12 +181,6 @@ def _disagreement(members: Tensor) -> Tensor:
     count = len(members)
     votes = torch.nn.functional.one_hot(members.argmax(dim=-1), members.shape[-1]).sum(dim=0)
     return 1 - (votes * (votes - 1)).sum(dim=-1) / max(1, count * (count - 1))
-
-
-def _check_task(about: Description, where: Path) -> None:
-    if about.dense:
-        expected = "expected a network that predicts images, not their pixels"
-        raise InputError(expected, got=f"task={about.task}", where=where)
 
 
 def _device(name: str) -> torch.device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from PIL import Image, ImageOps
@@ -49,12 +49,17 @@ def predictions_page(
         values = read_findings(Findings(tables, findings.figures))
         sections.append(Section("Class by class", "findings.html", values))
     if predictions.errors:
-        rows = [[predictions.names[row], reason] for row, reason in predictions.errors.items()]
-        table = Table("errors", "", ["file", "what is wrong"], rows)
-        sections.append(Section("Not read", "findings.html", read_findings(Findings([table]))))
+        sections.append(not_read(predictions.names, predictions.errors))
     sections.append(Section("Every image", "findings.html", read_findings(Findings([_first(predictions)]))))
     tiles = _tiles(predictions, findings, latency)
     return render("page.html", title=title, tiles=tiles, sections=sections)
+
+
+def not_read(names: Sequence[str], errors: Mapping[int, str]) -> Section:
+    """The files that could not be read, with the reasons."""
+    rows = [[names[row], reason] for row, reason in errors.items()]
+    table = Table("errors", "", ["file", "what is wrong"], rows)
+    return Section("Not read", "findings.html", read_findings(Findings([table])))
 
 
 def _tiles(predictions: Predictions, findings: Findings, latency: Mapping[int, float]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ import nas_lightning
 from nas_lightning.cli.predict import main
 from nas_lightning.data.formats.listing import find_images
 from nas_lightning.ensembles import Ensemble
-from nas_lightning.errors import InputError
 from nas_lightning.jobs.predict import predict
 from nas_lightning.models.file import write
 from nas_lightning.predictions import Predictor
@@ -223,10 +222,3 @@ def test_tasks_of_no_single_class_are_not_judged_by_folders(run, images, tmp_pat
     plain = Predictor(run).predict(list_pictures(images / "green")).outputs
     sums = plain[plain.isfinite().all(dim=1)].sum(dim=1)
     assert not torch.allclose(values.sum(dim=1), sums)  # no softmax
-
-
-def test_what_predicts_pixels_is_refused(run, tmp_path):
-    about = replace(nas_lightning.describe(run), task="segmentation", dense=True)
-    write(about.network(), tmp_path / "model.safetensors", about)
-    with pytest.raises(InputError, match="expected a network that predicts images, not their pixels"):
-        Predictor(tmp_path)
