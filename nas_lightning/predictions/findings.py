@@ -31,9 +31,13 @@ def findings_of(predictions: Predictions) -> Findings:
 
 
 def table_of(predictions: Predictions) -> Table:
-    """A row an image: what it was taken for, how surely, every output, or why it could not be read."""
+    """A row an image: what it was taken for, how surely, every output, or why it could not be read.
+
+    Numbers, as those of a regression, are taken for nothing.
+    """
     of_classes, several = predictions.of_one_class, predictions.disagreement is not None
-    columns = ["file", "class", "predicted"]
+    named = link_of(predictions.task) is not IDENTITY
+    columns = ["file", *["class", "predicted"] * named]
     columns += ["confidence"] * of_classes + ["disagreement"] * several
     labels = predictions.labels
     rows: list[list[Entry]] = []
@@ -43,7 +47,8 @@ def table_of(predictions: Predictions) -> Table:
         numbers += [] if predictions.disagreement is None else [float(predictions.disagreement[row])]
         error = predictions.errors.get(row, "")
         known: list[float | None] = [None if error else number for number in (*numbers, *outputs)]
-        rows.append([name, predictions.classes[place] if place >= 0 else "", labels[row], *known, error])
-    kind = "y" if link_of(predictions.task) is IDENTITY else "p"
+        names = [predictions.classes[place] if place >= 0 else "", labels[row]] if named else []
+        rows.append([name, *names, *known, error])
+    kind = "p" if named else "y"
     outputs_of = [f"{kind}({name})" for name in predictions.classes]  # a class may be called error
     return Table("predictions", "", [*columns, *outputs_of, "error"], rows)

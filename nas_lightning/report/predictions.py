@@ -16,6 +16,8 @@ from nas_lightning.report.rendering import render
 from nas_lightning.report.sections import Section, Values, read_findings
 from nas_lightning.runs.findings import Findings
 from nas_lightning.tables import Table
+from nas_lightning.tasks.base import link_of
+from nas_lightning.tasks.links import IDENTITY
 from nas_lightning.text import format_number, format_share
 
 MOST_MISTAKES = 24
@@ -63,7 +65,8 @@ def not_read(names: Sequence[str], errors: Mapping[int, str]) -> Section:
 
 
 def _tiles(predictions: Predictions, findings: Findings, latency: Mapping[int, float]) -> dict[str, Any]:
-    tiles = {"images": format_number(len(predictions.names)), "classes": len(predictions.classes)}
+    outputs = "numbers each" if link_of(predictions.task) is IDENTITY else "classes"
+    tiles = {"images": format_number(len(predictions.names)), outputs: len(predictions.classes)}
     if findings.numbers:
         judged = int(predictions.judged.sum())
         tiles[f"accuracy on {judged:,}"] = format_share(findings.numbers["accuracy"])

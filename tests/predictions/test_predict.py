@@ -213,9 +213,12 @@ def test_tasks_of_no_single_class_are_not_judged_by_folders(run, images, tmp_pat
     Ensemble.of_runs([tmp_path / "a", tmp_path / "b"]).save(tmp_path / "all" / "ensemble")
     outcome = predict(tmp_path / "all", images / "green", tmp_path / "out")
     assert not outcome.findings.tables
-    assert "most confident mistakes" not in outcome.page.read_text(encoding="utf-8")
+    page = outcome.page.read_text(encoding="utf-8")
+    assert "most confident mistakes" not in page
+    assert ("numbers each" in page) == (task == "regression")
     rows = read(outcome.csv)
-    assert set(rows[0]) == {"file", "class", "predicted", "error", *(f"{kind}({name})" for name in CLASSES)}
+    named = set() if task == "regression" else {"class", "predicted"}  # numbers are taken for nothing
+    assert set(rows[0]) == {"file", *named, "error", *(f"{kind}({name})" for name in CLASSES)}
     values = torch.tensor(
         [[float(row[f"{kind}({name})"]) for name in CLASSES] for row in rows if not row["error"]]
     )
