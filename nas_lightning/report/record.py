@@ -58,6 +58,12 @@ class RunRecord:
         return self.start_record.config
 
     @property
+    def score(self) -> str:
+        """The metric that the run's task maximises."""
+        score = look_up(self.config, "task", "score")
+        return score if isinstance(score, str) else "accuracy"
+
+    @property
     def choices(self) -> Mapping[str, Any]:
         """What was chosen of each group of options."""
         return self.start_record.choices

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 Values = Mapping[str, Any]
 Series = Mapping[str, Mapping[int, float]]
-_HELD_OUT = ("valid_accuracy", "val_accuracy")
 
 
 @dataclass(frozen=True)
@@ -128,11 +127,13 @@ def _best_epoch(record: RunRecord) -> dict[str, str]:
     if record.kind != "training" or not (record.run / METRICS_FILE).is_file():
         return {}
     series = by_epoch(_metrics(record.run))
-    values = next((series[name] for name in _HELD_OUT if name in series), {})
+    names = f"valid_{record.score}", f"val_{record.score}"
+    values = next((series[name] for name in names if name in series), {})
     if len(values) < 2:
         return {}
     best = max(values, key=lambda epoch: values[epoch])
-    return {"best epoch": f"{best + 1} of {max(values) + 1}, {format_share(values[best])}"}
+    form = format_share if record.score == "accuracy" else format_number
+    return {"best epoch": f"{best + 1} of {max(values) + 1}, {form(values[best])}"}
 
 
 def read_curves(record: RunRecord) -> Values | None:

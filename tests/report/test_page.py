@@ -20,7 +20,7 @@ from nas_lightning.plots.style import INK
 from nas_lightning.report.page import write_report
 from nas_lightning.report.rebuild import main
 from nas_lightning.report.record import RunRecord
-from nas_lightning.report.sections import read_curves
+from nas_lightning.report.sections import read_curves, read_results
 from nas_lightning.runs.findings import Findings
 from nas_lightning.runs.programs import program
 from nas_lightning.spaces import DartsSpace
@@ -173,6 +173,22 @@ def test_a_training_says_its_classes_its_best_epoch_and_what_chance_is(tmp_path)
     ]
     assert [line.name for line, _ in loss.lines] == ["train"]
     assert accuracy.lines[-1][0].points == {1: 1 / 8, 3: 1 / 8}
+
+
+def test_a_training_of_another_task_shows_its_scores(run):
+    (run / "history.jsonl").unlink()
+    (run / ".hydra" / "config.yaml").write_text('{"task": {"score": "r2"}}')
+    rows = ["step,epoch,train_loss,valid_loss,valid_r2,valid_mae"]
+    rows += [f"{8 * e},{e},2.0,{1.5 - e},{r2},{3 - e}" for e, r2 in enumerate((-0.5, 0.75, 0.25))]
+    (run / "metrics.csv").write_text("\n".join([*rows, ""]))
+    metrics = {"test_loss": 7.2, "test_r2": 0.95, "lr": 0.1}
+    facts = {"kind": "training", "space": "nasbench201", "dataset": "ages", "metrics": metrics}
+    write_genotypes(run / "genotype.json", GENOTYPES[:1], **facts, notation=[SPACE.notation(GENOTYPES[0])])
+    record = RunRecord(run)
+    assert [chart.title for chart in read_curves(record)["charts"]] == ["Loss", "R2", "Mae"]
+    results = read_results(record)
+    assert results["first"] == {"test_loss": "7.2", "test_r2": "0.95", "best epoch": "2 of 3, 0.75"}
+    assert results["rest"] == {"lr": "0.1"}
 
 
 def test_an_ensemble_shows_every_member(run):

@@ -122,8 +122,7 @@ def _usual_metric(joined: Joined) -> str:
                 where=joined.search.run,
             )
         return FROM_TABLE
-    score = look_up(joined.training.config, "task", "score")
-    return f"test_{score if isinstance(score, str) else 'accuracy'}"
+    return f"test_{joined.training.score}"
 
 
 def _mean_over_trainings(joined: Sequence[Joined], metric: str) -> list[Outcome]:
