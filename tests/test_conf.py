@@ -95,6 +95,15 @@ def test_a_recipe_on_cifar10_trains_a_supernet_of_the_papers_size(name):
         assert (config.supernet.channels, config.supernet.cells) == (16, cells)
 
 
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name.startswith("robust_darts")])
+def test_another_strategy_in_a_recipe_of_a_space_has_its_own_rate(name):
+    alone, asked = (
+        composed("search", "strategy=gaea"),
+        composed("search", f"experiment={name}", "strategy=gaea"),
+    )
+    assert asked.strategy == alone.strategy
+
+
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_recipe_runs_small(tmp_path, monkeypatch, name):
     """On the digits, at what the yamls of its parts and its own call small."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from nas_lightning.runs.record import Record
 
@@ -29,6 +30,8 @@ OF_ADAM = {
     "strategy.arch_betas": "strategy.arch_optimizer.betas",
     "strategy.arch_weight_decay": "strategy.arch_optimizer.weight_decay",
 }
+RATES = (3e-4, 0.1)
+"""Defaults of `strategy.arch_lr` that are now null, the rate of the optimiser."""
 ADDED = {"Nesbs": {"svgd_variance": "candidates"}}
 """Settings that came with another default than what was before, by class."""
 
@@ -44,11 +47,19 @@ def record_of_today(record: Record) -> Record:
         words = (*record.words, *(f"strategy.{key}={value}" for key, value in new.items()))
         return replace(record, words=words, config={**record.config, "strategy": {**strategy, **new}})
     if name not in CLASSES:
-        return record
+        return _with_todays_rate(record, strategy) if name == "OneShot" else record
     gone = {"_target_", *(key.partition(".")[2] for key in (*MOVED, *OF_ADAM)), "order", "single_level"}
     kept = {key: value for key, value in strategy.items() if key not in gone}
     words = tuple(words_of_today(record.words))
-    return replace(record, words=words, config={**record.config, "strategy": kept})
+    return _with_todays_rate(replace(record, words=words), kept)
+
+
+def _with_todays_rate(record: Record, strategy: Mapping[str, Any]) -> Record:
+    """The record with these settings of the strategy, without a rate that nobody typed."""
+    typed = any(word.startswith("strategy.arch_lr=") for word in record.words)
+    gone = () if typed or strategy.get("arch_lr") not in RATES else ("arch_lr",)
+    kept = {key: value for key, value in strategy.items() if key not in gone}
+    return replace(record, config={**record.config, "strategy": kept})
 
 
 def words_of_today(words: Iterable[str]) -> list[str]:

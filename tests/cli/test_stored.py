@@ -207,3 +207,11 @@ def test_runs_of_0_1_keep_the_width_of_their_gaussians():
     assert found.config["strategy"]["svgd_variance"] == "candidates"
     chosen = {"strategy": {**config["strategy"], "svgd_variance": "operations"}}
     assert record_of_today(Record((), chosen, {})).config == chosen
+
+
+@pytest.mark.parametrize("kind", ["OneShot", "Gaea"])
+def test_a_rate_that_nobody_typed_is_that_of_the_optimiser(kind):
+    config = {"strategy": {"_target_": f"nas_lightning.strategies.{kind}", "arch_lr": 0.1}}
+    assert "arch_lr" not in record_of_today(Record(("strategy=gaea",), config, {})).config["strategy"]
+    typed = record_of_today(Record(("strategy=gaea", "strategy.arch_lr=0.1"), config, {}))
+    assert typed.config["strategy"]["arch_lr"] == 0.1

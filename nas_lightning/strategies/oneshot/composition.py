@@ -77,9 +77,8 @@ class Composition:
     selection: Selection | None = None
 
     def __post_init__(self) -> None:
-        several = {"regulariser": self.regularisers}
         for name, kind in _KINDS.items():
-            for part in several.get(name) or (getattr(self, name, None),):
+            for part in self.regularisers if name == "regulariser" else (getattr(self, name),):
                 if not isinstance(part, (kind, type(None))):
                     article = "an" if kind.__name__[0] in "AEIOU" else "a"
                     where = f"strategy.{name}"

@@ -278,6 +278,23 @@ def test_a_paper_with_another_part_is_not_called_by_its_name(search):
     assert changed.arch_lr == search("pr_darts", "nasbench201")[0].arch_lr
 
 
+@pytest.mark.parametrize(
+    ("words", "rate"),
+    [("darts sampler=simplex", 0.1), ("gaea", 0.1), ("gaea sampler=softmax", 3e-4), ("drnas", 3e-4)],
+)
+def test_a_papers_rate_is_that_of_the_optimiser_that_its_sampler_takes(search, words, rate):
+    name, *parts = words.split()
+    strategy, data = search(name, "nasbench201", *parts)
+    trainer = quiet_trainer(1, limit_train_batches=1)
+    trainer.fit(strategy, data)
+    assert trainer.optimizers[1].param_groups[0]["lr"] == rate
+
+
+def test_a_paper_may_have_a_sampler_without_parameters(search):
+    words = ("sampler=uniform", "selection=candidates", "strategy.selection.candidates=2")
+    assert search("darts", "nasbench201", *words)[0].label == "RandomWS"
+
+
 def test_a_composition_is_called_what_the_paper_with_these_parts_is(search):
     assert search("darts", "nasbench201", "sampler=gumbel")[0].label == "Gdas"
     assert search("one_shot", "nasbench201", "sampler=simplex")[0].label == "Gaea"
