@@ -183,7 +183,7 @@ def _leave_names(figure: Figure) -> None:
 
 _THEME = {INK: "var(--ink)", "#000000": "var(--ink)", GREY: "var(--soft)", FAINT: "var(--line)"}
 _SMALLEST = 11.2  # pixels that text on a page is high, exponents as well
-_LEAST, _MOST = 1.6, 2.0  # pixels a point
+_LEAST, _MOST = 1.6, 2.24  # pixels a point
 
 
 def theme_svg(figure: Figure, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from nas_lightning.predictions.classes import mistakes
-from nas_lightning.predictions.findings import table_of
+from nas_lightning.predictions.findings import CSV, table_of
 from nas_lightning.predictions.predictor import Predictions
 from nas_lightning.report.rendering import render
 from nas_lightning.report.sections import Section, Values, read_findings
@@ -21,7 +21,7 @@ from nas_lightning.tasks.links import IDENTITY
 from nas_lightning.text import format_number, format_share
 
 MOST_MISTAKES = 24
-MOST_ROWS = 500  # the CSV file has all
+MOST_ROWS, MOST_OUTPUTS = 500, 20  # the CSV file has all
 _SIDE = 112  # of a small picture, in pixels
 
 
@@ -78,8 +78,13 @@ def _tiles(predictions: Predictions, findings: Findings, latency: Mapping[int, f
 
 def _first(predictions: Predictions) -> Table:
     table = table_of(predictions)
-    note = f"The first {MOST_ROWS} of {len(table.rows):,} rows." if len(table.rows) > MOST_ROWS else ""
-    return Table(table.name, "", table.columns, table.rows[:MOST_ROWS], note)
+    notes = [f"The first {MOST_ROWS} of {len(table.rows):,} rows."] if len(table.rows) > MOST_ROWS else []
+    shown = [*range(len(table.columns))]
+    if (outputs := len(predictions.classes)) > MOST_OUTPUTS:
+        shown = [*shown[: -outputs - 1], shown[-1]]
+        notes.append(f"{CSV} has all {outputs:,} outputs.")
+    rows = [[row[column] for column in shown] for row in table.rows[:MOST_ROWS]]
+    return Table(table.name, "", [table.columns[column] for column in shown], rows, " ".join(notes))
 
 
 def _mistake(predictions: Predictions, row: int, picture: Image.Image) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from nas_lightning.plots.style import COLOURS, FAINT, GREY, INK, tidy
 from nas_lightning.studies.statistics import Values, spearman
@@ -21,9 +22,12 @@ def scatter(scores: Mapping[str, Values], accuracy: Values, label: str) -> Figur
     from scipy.stats import rankdata
 
     figure, panels = _panels(list(scores), 2.1)
+    size = min(
+        max(3.0, 32 / len(accuracy) ** 0.5), 7.0
+    )  # of a dot: few are to be seen, many not to be a blot
     for (name, values), axes in zip(scores.items(), panels, strict=True):
         place = 100 * (rankdata(values) - 0.5) / len(values)
-        axes.plot(place, accuracy, ".", color=COLOURS[0], markersize=3, alpha=0.5, markeredgewidth=0)
+        axes.plot(place, accuracy, ".", color=COLOURS[0], markersize=size, alpha=0.5, markeredgewidth=0)
         _title(axes, f"{name}  ρ {spearman(values, accuracy):.2f}")
     figure.supxlabel("place among the architectures (%; 100 is the largest score)", fontsize=8, color=INK)
     figure.supylabel(label, fontsize=8, color=INK)
@@ -40,6 +44,7 @@ def against(scores: Mapping[str, tuple[Values, Values]], x_label: str, y_label: 
             axes.loglog()
             ends = [min(x[sound].min(), y[sound].min()), max(x[sound].max(), y[sound].max())]
             axes.plot(ends, ends, color=GREY, linewidth=0.8)
+            _thin_ticks(axes)
         _title(axes, name)
     figure.supxlabel(x_label, fontsize=8, color=INK)
     figure.supylabel(y_label, fontsize=8, color=INK)
@@ -152,6 +157,17 @@ def draw_bars(panels: Mapping[str, Mapping[str, float]], label: str) -> Figure:
         _title(axes, title)
     figure.supxlabel(label, fontsize=8, color=INK)
     return figure
+
+
+def _thin_ticks(axes: Axes) -> None:
+    """1, 2 and 5 of each power of ten where an axis has few of them, and the powers where it has many."""
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = axis.get_view_interval()
+        if high / low > 100:
+            continue
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _shades(count: int) -> list[Any]:

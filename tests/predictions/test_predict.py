@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -19,10 +20,12 @@ import nas_lightning
 from nas_lightning.cli.predict import main
 from nas_lightning.data.formats.listing import find_images
 from nas_lightning.ensembles import Ensemble
-from nas_lightning.jobs.predict import predict
+from nas_lightning.jobs.predict import predict, write_outcome
 from nas_lightning.models.file import write
-from nas_lightning.predictions import Predictor
+from nas_lightning.plots.style import theme_svg
+from nas_lightning.predictions import Predictions, Predictor
 from nas_lightning.predictions.classes import reliability
+from nas_lightning.predictions.figures import draw_confusion
 from nas_lightning.predictions.pictures import list_pictures
 from tests.predictions.conftest import CLASSES, DAMAGED, write_network
 
@@ -98,6 +101,26 @@ def test_the_page_is_whole_and_names_are_text(outcome):
     assert "http" not in page.replace("http://www.w3.org", "").replace("http-equiv", "")
     for name in DAMAGED[:2]:
         assert name in page
+
+
+def test_a_page_of_many_classes_leaves_their_outputs_to_the_table(tmp_path):
+    classes = tuple(f"class {number}" for number in range(21))
+    names = tuple(f"{number}.png" for number in range(501))
+    outputs = torch.rand(501, 21, generator=torch.Generator().manual_seed(0)).softmax(dim=1)
+    found = Predictions(names, classes, outputs, torch.zeros(501, dtype=torch.int64))
+    page = write_outcome(tmp_path, "many", found, None).page.read_text(encoding="utf-8")
+    assert "p(class 20)" not in page
+    assert "The first 500 of 501 rows. predictions.csv has all 21 outputs." in page
+    assert f"<td>{found.confidence[1]:.4f}".rstrip("0") in page
+    assert "p(class 20)" in (tmp_path / "predictions.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("classes", [3, 60])
+def test_letters_of_a_figure_are_11_pixels_high(classes):
+    svg = theme_svg(draw_confusion(torch.ones(classes, classes), [f"{n}" for n in range(classes)]), "name")
+    width, points = re.search(r'width="(\d+)".*viewBox="0 0 ([\d.]+)', svg).groups()
+    heights = re.findall(r"font(?:-size)?: ?([\d.]+)px", svg)
+    assert min(map(float, heights)) * float(width) / float(points) >= 11
 
 
 def test_images_in_no_folder_of_a_class_are_predicted_and_not_judged(run, images, tmp_path):
