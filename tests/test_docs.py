@@ -1,5 +1,6 @@
 """What the documentation tells people to type is typed here: on smaller networks, for one epoch."""
 
+import json
 import re
 import shlex
 import sys
@@ -8,8 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from nas_lightning.benchmarks.device import Device
 from nas_lightning.benchmarks.tables import all_notations
+from nas_lightning.models.export import main
 from nas_lightning.options import comment_words, option_file
+from nas_lightning.spaces import NasBench201
 from tests.cli.conftest import run_script
 from tests.yamls import chosen
 
@@ -136,3 +140,31 @@ def test_commands_run(page, line, workplace, tmp_path, capsys):
 def test_examples_run(page, workplace, capsys):
     for code in blocks(page, "python"):
         exec(compile(named(code), page.name, "exec"), {"__name__": "__main__"})
+
+
+def test_the_story_of_limits_is_true(workplace, tmp_path, capsys, monkeypatch):
+    """Its lines in their order, on networks that take no time: what comes out keeps the limits."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_images").symlink_to(workplace / "my_images")
+    (story,) = blocks(REPOSITORY / "docs" / "limits.md", "sh")
+    *scripts, export = story.splitlines()
+    smaller = {"network.channels": "4", "dataset.image_size": "16", "limits.minutes": "0.05"}
+    quick = {
+        "analyze": ("study.networks=6", "study.judged=3", "study.rounds=2", "study.clock=processor"),
+        "search": ("strategy.images=4", "strategy.population=3", "strategy.agreement=0"),
+        "train": ("trainer.max_epochs=1",),
+    }
+    for line in scripts:
+        name, *typed = line.removeprefix("python ").split()
+        pairs = (word.partition("=") for word in typed)
+        words = [f"{key}={smaller.get(key, value)}" for key, _, value in pairs]
+        added = ("dataset.batch_size=8", *quick[name.removesuffix(".py")])
+        assert run_script(name.removesuffix(".py"), *words, *added) == 0, capsys.readouterr().err
+    facts = json.loads(Path("my_network/summary.json").read_text(encoding="utf-8"))
+    assert facts["params"] <= 100_000
+    space = NasBench201()
+    assert Device("my_laptop/device.csv", space)(space.parse(facts["notation"][0])) <= 2
+    capsys.readouterr()
+    main(export.split()[3:])
+    assert Path("my_network/model.onnx").is_file()
+    assert "ms" in capsys.readouterr().out

@@ -77,7 +77,7 @@ class Front(Study):
         evaluations: Sequence[PositiveInt] = (20, 50),
         draws: Annotated[int, at_least(2)] = 10,
         cells: Annotated[int, at_least(4)] = 10_000,
-        candidates: Annotated[int, at_least(4)] = 8000,
+        candidates: Annotated[int, at_least(4)] = 9500,
         images: Annotated[int, at_least(2)] = 32,
         pool: str | None = None,
         workers: Processes = 1,

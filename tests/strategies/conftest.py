@@ -29,6 +29,7 @@ NEEDS = {
     "lambda_darts": lambda groups: not any("relu" in group.ops for group in groups),
     "oles": lambda groups: not any("relu" in group.ops for group in groups),
     "reinmax": lambda groups: all(group.draw == 1 for group in groups),
+    "optuna": lambda groups: len(groups) > 0,
     "fair_nas": lambda groups: len({(len(group.ops), group.draw) for group in groups}) == 1,
 }
 """What strategies expect of a space's groups."""

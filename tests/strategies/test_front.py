@@ -13,6 +13,7 @@ import torch
 
 from nas_lightning.cost.limits import Limits
 from nas_lightning.data import Digits, SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.genotype import read_genotypes
 from nas_lightning.jobs.limits import limit_parts
 from nas_lightning.jobs.parts import Parts
@@ -24,6 +25,7 @@ from nas_lightning.report import comparison
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
 from nas_lightning.spaces.sampling import draw_distinct
 from nas_lightning.strategies import Evolution, MetricSearch, RandomSearch
+from nas_lightning.strategies.black_box.optuna_search import OptunaSearch
 from tests.cli.conftest import TINY_SEARCH, command  # noqa: F401
 
 SIZES = {"channels": 2, "cells": 1}
@@ -42,6 +44,7 @@ def build_of(kind, made, **options):
     defaults = {
         Evolution: {"population": 6, "sample": 2, "images": 4},
         MetricSearch: {"pool_size": 6, "pool_per_round": 2, "images": 4},
+        OptunaSearch: {"starts": 4, "images": 4},
         RandomSearch: {"count": 12},
     }[kind]
     return build_strategy(partial(kind, **{**defaults, **options}), made)
@@ -111,6 +114,44 @@ def test_an_evolution_comes_nearer_to_the_true_front_than_as_many_random_draws()
             assert looked_at(strategy) <= 300
             left[kind] += true - strategy.front().hypervolume
     assert 0 <= left[Evolution] < left[RandomSearch] / 2
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "gp"])
+def test_samplers_of_optuna_search_for_fronts_within_limits_and_go_on(sampler, tmp_path):
+    free = build_of(RandomSearch, parts(), count=30).front()
+    limit = sorted(free.looked_at["params"])[15]
+
+    def made():
+        return parts(limits=Limits(params=limit))
+
+    whole, half, second = (build_of(OptunaSearch, made(), sampler=sampler) for _ in range(3))
+    fit(whole, made().data, 9)
+    fit(half, made().data, 6).save_checkpoint(tmp_path / "half.ckpt")
+    trainer = pl.Trainer(max_steps=9, accelerator="cpu", logger=False, **QUIET)
+    trainer.fit(second, made().data, ckpt_path=tmp_path / "half.ckpt")
+    assert [trial["notation"] for trial in second.trials] == [trial["notation"] for trial in whole.trials]
+    assert second.front() == whole.front()
+    assert max(whole.front().looked_at["params"]) <= limit
+    assert any(trial["excess"] > 0 for trial in whole.trials)
+
+
+def test_a_sampler_learns_what_is_worth_looking_at():
+    """TPE comes nearer to the front than random rounds do, of which it is told nothing."""
+    made = parts(["params", "macs"])
+    made = replace(made, objectives=replace(made.objectives, costs=conflicting))
+    found = {}
+    for starts in (10, 80):  # of 80 rounds: the second is random all along
+        strategy = build_of(OptunaSearch, made, sampler="tpe", starts=starts)
+        fit(strategy, made.data, 80)
+        found[starts] = hypervolume(
+            made.objectives.minimised(strategy.front().columns), np.array([40.0, 40.0])
+        )
+    assert found[10] > found[80]
+
+
+def test_a_space_without_groups_is_refused_by_samplers():
+    with pytest.raises(InputError, match="expected a space with groups of decisions, got 'nasbench101'"):
+        build_of(OptunaSearch, parts(space=NasBench101(), sizes={"channels": 4, "cells": 1}))
 
 
 @pytest.mark.parametrize("kind", [Evolution, MetricSearch])
