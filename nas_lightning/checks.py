@@ -185,15 +185,14 @@ def _limits(hint: Any) -> str:
     """What an annotation says besides the kind, as the end of "expected lr …"."""
     said = []
     for kind, limits in _alternatives(hint):
-        each = dict.fromkeys(describe(part) for part in _entry_hints(kind))
-        entry = [Limit(f"whose entries are each {words}", bool) for words in each]
+        entry = [Limit(f"whose entries are each {describe(part)}", bool) for part in _entry_hints(kind)]
         finite = [Limit("that is finite", bool)] if kind in (int, float) and not limits else []
         said.append(_join([*limits, *finite, *entry]) or _name(kind))
     return " or ".join(dict.fromkeys(said))
 
 
 def _join(limits: Sequence[Limit]) -> str:
-    return " and ".join(limit.words for limit in limits)
+    return " and ".join(dict.fromkeys(limit.words for limit in limits))
 
 
 def _alternatives(hint: Any) -> list[tuple[Any, list[Limit]]]:
