@@ -30,6 +30,13 @@ class Scale(nn.Module):
         return (self.weight * x * scale + self.shift + sum(others)).tanh()
 
 
+class Wants(Scale):
+    """Without its argument it cannot be called."""
+
+    def forward(self, x: Tensor, scale: float) -> Tensor:
+        return super().forward(x, scale)
+
+
 class Shift(Scale):
     """Its gradient knows its output alone, so that its input may be changed afterwards."""
 
@@ -117,6 +124,7 @@ BY_LAYERS = {
 }
 BY_ROWS = {
     "another argument": lambda: Small(lambda n, x: n.head(n.layer(x, 2.5)), layer=Scale()),
+    "an argument that has to be": lambda: Small(lambda n, x: n.head(n.layer(x, 2.5)), layer=Wants()),
     "one by keyword": lambda: Small(lambda n, x: n.head(n.layer(x, scale=2.5)), layer=Scale()),
     "a list": lambda: Small(lambda n, x: n.head(n.layer(x, others=[x])), layer=Scale()),
     "an attribute": lambda: Small(conditioned, layer=Scale()),

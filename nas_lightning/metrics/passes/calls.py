@@ -111,12 +111,14 @@ class Calls:
                 return
             plain = len(given) == 1 and isinstance(output, Tensor)
             if not plain:
-                self.all.append(Call(layer, name, torch.empty(0), None, 0, False, trained, None))
+                nothing = torch.empty(0), None, 0
+                self.all.append(Call(layer, name, *nothing, plain=False, trained=trained, mark=None))
                 return
             kept = output.detach() if self.keep_outputs and rules else None
             mark = None if all(name in rules for name, _ in trained) else mark_of(output)
             where = name or "the network itself"
-            call = Call(layer, where, given[0].detach(), kept, output._version, True, trained, mark)
+            seen = given[0].detach(), kept, output._version
+            call = Call(layer, where, *seen, plain=True, trained=trained, mark=mark)
             self.all.append(call)
             if output.requires_grad:  # the hook belongs to this value, also when it is changed in place later
                 output.register_hook(lambda gradient: self._note_gradient(call, gradient))

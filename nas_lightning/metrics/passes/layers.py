@@ -161,18 +161,23 @@ def _each_sample(name: str, mark: Tensor, layer: nn.Module, x: Tensor, dz: Tenso
             z_i = returned.detach().flatten()
             return pull(dz_i)[0].to_dense().flatten(), z_i @ _wave(z_i), z_i.norm()
 
-        rows, marks, sizes = _for_all(share, x, dz, parameter.numel())
+        try:
+            rows, marks, sizes = _map_samples(share, x, dz, parameter.numel())
+        except Exception as error:  # of any kind: it is somebody's layer
+            raise IncompleteError(f"{type(layer).__name__} asks for more than its input") from error
     if bool(((marks - mark).abs() > torch.finfo(mark.dtype).eps ** 0.5 * sizes).any()):
         raise IncompleteError(f"{type(layer).__name__} gives another output for the same input")
     yield rows
 
 
-def _for_all(share: Callable[..., tuple[Tensor, ...]], x: Tensor, dz: Tensor, width: int) -> Sequence[Tensor]:
+def _map_samples(
+    share: Callable[..., tuple[Tensor, ...]], x: Tensor, dz: Tensor, width: int
+) -> Sequence[Tensor]:
     try:
         with warnings.catch_warnings():  # of layers that vmap goes through one by one itself
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             return vmap(share, chunk_size=max(1, _BLOCK // width))(x, dz)
-    except RuntimeError:  # what vmap has no rule for
+    except Exception:  # what vmap has no rule for
         shares = [share(*sample) for sample in zip(x, dz, strict=True)]
         return [torch.stack(parts) for parts in zip(*shares, strict=True)]
 
