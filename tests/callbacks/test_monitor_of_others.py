@@ -165,7 +165,7 @@ MEASURED = {
 }
 NOT_MEASURED = {
     "adversaries": (Adversaries, PAIRS, "attribute=… says what is measured"),
-    "a loss": (OfLoss, PAIRS, "missing 1 required positional argument"),
+    "a loss": (OfLoss, PAIRS, "expected a network of images alone, forward(x)"),
     "a list of dicts": (ListOfDicts, Made(named), "expected batches of (inputs, labels)"),
     "images alone": (Alone, Made(lambda index: X[index]), "expected batches of (inputs, labels)"),
     "numbers": (Numbers, Made(lambda index: (X[index], X[index].mean())), "expected class labels"),
