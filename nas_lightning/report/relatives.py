@@ -75,11 +75,17 @@ def tell_sources(run: Path) -> None:
     """Have the pages of what this run came from lead to it; one that cannot be written stays as it is."""
     for source in sources(RunRecord(run)):
         if (source / REPORT).is_file():
-            with suppress(OSError, InputError):
+            with suppress(OSError, InputError, ValueError):
                 check_links(source)
-                with (source / FOLLOWERS).open("a", encoding="utf-8") as file:
-                    file.write(os.path.relpath(run.absolute(), source) + "\n")
+                _add_follower(source / FOLLOWERS, os.path.relpath(run.absolute(), source))
                 refresh(source)
+
+
+def _add_follower(file: Path, follower: str) -> None:
+    if file.exists() and not file.is_file():
+        return  # a pipe of somebody's would wait for ever
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(follower + "\n")
 
 
 def refresh(run: Path) -> None:
@@ -127,8 +133,9 @@ def _wholes(run: Path) -> Iterator[Path]:
 
 
 def _followers(run: Path) -> Iterator[Path]:
+    file = run / FOLLOWERS
     try:
-        lines = (run / FOLLOWERS).read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     except (OSError, ValueError):
         return
     for line in dict.fromkeys(lines[-_MOST_FOLLOWERS:]):

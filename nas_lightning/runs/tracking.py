@@ -96,8 +96,9 @@ def store_address(run: Path, tracker: str, address: str | None) -> None:
 
 def stored_address(run: Path, tracker: str) -> str:
     """Where the run is to be seen; empty where that is not known."""
+    file = run / tracker / "url"
     try:
-        return (run / tracker / "url").read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
     except (OSError, UnicodeDecodeError):
         return ""
 

@@ -1,6 +1,7 @@
 """Links between the pages of runs, there and back, and what to type in any folder."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -98,6 +99,16 @@ def test_a_run_that_is_not_ones_own_is_left_alone(run, tmp_path):
     tell_sources(training)
     assert (run / "report.html").read_text() == before
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(run, tmp_path):
+    training = training_of(run, tmp_path / "training")
+    os.mkfifo(run / FOLLOWERS)
+    (run / "wandb").mkdir()
+    os.mkfifo(run / "wandb" / "url")
+    write_report(run)
+    tell_sources(training)
+    assert links(run) == []
 
 
 @pytest.mark.slow
