@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from nas_lightning.plots.style import COLOURS, FAINT, GREY, INK, tidy
 from nas_lightning.studies.statistics import Values, spearman
@@ -139,9 +139,10 @@ def overlay(panels: Mapping[str, Mapping[str, Values]], label: str, x_label: str
     for (title, series), axes in zip(panels.items(), axes_of, strict=True):
         for (name, values), colour in zip(series.items(), _shades(len(series)), strict=True):
             axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.3, label=name)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _title(axes, title)
     handles, names = axes_of[0].get_legend_handles_labels()
-    _legend(figure, dict(zip(names, handles, strict=True)), columns=3)
+    _legend(figure, dict(zip(names, handles, strict=True)), columns=min(3, len(panels)))
     figure.supxlabel(x_label, fontsize=8, color=INK)
     figure.supylabel(label, fontsize=8, color=INK)
     return figure
