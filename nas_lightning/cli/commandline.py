@@ -23,6 +23,7 @@ from nas_lightning.cli.imports import find_plugins, make_importable
 from nas_lightning.cli.resume import check_same_run, find_run, resume_requeued
 from nas_lightning.cli.stored_words import check_stored_targets
 from nas_lightning.cli.sweep import sweep_folder
+from nas_lightning.cli.sweep_attempts import run_attempts
 from nas_lightning.cli.swept_runs import expand_runs
 from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key, parse_flags, strip_dashes
 from nas_lightning.errors import InputError
@@ -93,7 +94,7 @@ def _run(script: str, own: tuple[Path, ...], arguments: Namespace, typed_flags: 
         sys.argv[1:] = [*flags, *words]  # what Lightning starts other processes with
         if sweep:
             with sweep_folder(config, command):
-                composer.run(config, job, sweep=True)
+                run_attempts(config, lambda: composer.run(config, job, sweep=True))
             return
         if config.hydra.mode != RunMode.MULTIRUN:
             if old is not None:

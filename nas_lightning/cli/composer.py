@@ -114,7 +114,11 @@ class Composer:
                 sys.exit(f"error: {message}")
             if begun or isinstance(error, InputError):
                 raise
-            raise InputError(f"expected settings of Hydra that it takes: {error}", where="hydra") from None
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            expected = (
+                f"expected settings of Hydra that it takes, and jobs that come to their end: {lines[0]}"
+            )
+            raise InputError(expected, where="hydra") from None
 
     def show(self, config: DictConfig, arguments: Namespace) -> None:
         """Print the configuration, as `--cfg` asks for it."""

@@ -12,8 +12,10 @@ from omegaconf import DictConfig
 
 from nas_lightning.errors import InputError, describe_system_error, near_match
 from nas_lightning.files import write_whole
-from nas_lightning.report.summaries import job_folders, read_summary
+from nas_lightning.lock import hold
+from nas_lightning.report.summaries import job_folders, read_start, read_summary
 from nas_lightning.runs.folder import SUMMARY
+from nas_lightning.runs.record import has_record
 from nas_lightning.runs.repetitions import Job, differing_settings, group_by_settings, mean_with_deviation
 from nas_lightning.tables import Entry, Table
 from nas_lightning.text import format_decimals
@@ -62,21 +64,36 @@ class SweepTable(Callback):
         from nas_lightning.report.side_by_side import write_side_by_side
 
         ended = [path for path in job_folders(folder) if (path / SUMMARY).is_file()]
-        print(write_side_by_side(ended, folder / REPORT_FILE))
-        refresh_all(ended)
+        if ended:
+            print(write_side_by_side(ended, folder / REPORT_FILE))
+            refresh_all(ended)
 
 
 def read_jobs(sweep: Path) -> list[Job]:
-    """The summaries of the jobs that have ended; a damaged one is a job that failed."""
-    jobs: list[Job] = []
-    for folder in job_folders(sweep) if sweep.is_dir() else []:
-        if not (folder / SUMMARY).is_file():
-            continue
-        try:
-            jobs.append(read_summary(folder))
-        except InputError as error:
-            jobs.append({"error": str(error), "overrides": []})
-    return jobs
+    """The summaries of the jobs that have begun, with their folders; without one a job has failed."""
+    folders = job_folders(sweep) if sweep.is_dir() else []
+    begun = [folder for folder in folders if (folder / SUMMARY).is_file() or has_record(folder)]
+    return [{**_read_job(folder), "folder": folder.relative_to(sweep).as_posix()} for folder in begun]
+
+
+def _read_job(folder: Path) -> Job:
+    try:
+        if (folder / SUMMARY).is_file():
+            return read_summary(folder)
+        return {
+            "error": _why_unfinished(folder),
+            "overrides": [w.lstrip("+") for w in read_start(folder).words],
+        }
+    except InputError as error:
+        return {"error": str(error), "overrides": []}
+
+
+def _why_unfinished(folder: Path) -> str:
+    try:
+        with hold(folder):
+            return "did not come to its end: stopped or killed"
+    except InputError:
+        return "at work"
 
 
 def tabulate_jobs(jobs: Sequence[Job], objective: str | None = None) -> Table:
@@ -87,7 +104,7 @@ def tabulate_jobs(jobs: Sequence[Job], objective: str | None = None) -> Table:
     sizes = {name: key for name, key in SIZES.items() if any(key in job for job in jobs)}
     columns = ["job", "settings", *metrics, *sizes, "seconds"]
     rows: list[list[Entry]] = []
-    for number, job in enumerate(jobs):
+    for number, job in zip(_names(jobs), jobs, strict=True):
         settings = " ".join(line for line in job["overrides"] if line not in shared) or "–"
         if "error" in job:
             rows.append([number, settings, str(job["error"]), *[None] * (len(columns) - 3)])
@@ -113,12 +130,18 @@ def tabulate_seeds(jobs: Sequence[Job], objective: str | None = None) -> Iterabl
 
 def unknown_objective(jobs: Sequence[Job], objective: str | None) -> Iterable[str]:
     """One line where jobs have no objective."""
-    finished = [(number, job["metrics"]) for number, job in enumerate(jobs) if "error" not in job]
+    finished = [(n, job["metrics"]) for n, job in zip(_names(jobs), jobs, strict=True) if "error" not in job]
     without = [str(number) for number, metrics in finished if objective not in metrics]
     if objective is not None and without:
         names = {name for _, metrics in finished for name in metrics}
         hint = f" ({near_match(objective, names)})" if len(without) == len(finished) and names else ""
         yield f"objective={objective}: not among the metrics of job {', '.join(without)}{hint}"
+
+
+def _names(jobs: Sequence[Job]) -> list[str | int]:
+    """What the jobs are called: by their folders, or by their place."""
+    names = [str(job.get("folder", place)) for place, job in enumerate(jobs)]
+    return [int(name) if name.isdecimal() else name for name in names]
 
 
 def _metrics(jobs: Sequence[Job], objective: str | None) -> list[str]:

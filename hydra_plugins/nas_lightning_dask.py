@@ -1,0 +1,107 @@
+"""`hydra/launcher=nas_dask`: the jobs of a sweep on a cluster of Dask's, by its own scheduler and workers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, configure_log, run_job, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, open_dict
+
+
+class DaskLauncher(Launcher):
+    """Jobs by Dask's distributed scheduler.
+
+    Args:
+        address: of a scheduler that runs, such as tcp://host:8786; None: one of its own on this machine.
+        n_workers: processes of that one.
+
+    >>> DaskLauncher(n_workers=2).n_workers
+    2
+    """
+
+    def __init__(self, address: str | None = None, n_workers: int = 2) -> None:
+        self.address, self.n_workers = address, n_workers
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.context, self.function, self.config = hydra_context, task_function, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        setup_globals()
+        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
+        state = Singleton.get_state()
+        with _client(self.address, self.n_workers) as client:
+            futures = [
+                client.submit(
+                    run_in_worker,
+                    *(initial_job_idx + place, [*words], self.context, self.config, self.function, state),
+                    pure=False,
+                    retries=0,
+                )
+                for place, words in enumerate(job_overrides)
+            ]
+            return list(client.gather(futures))
+
+
+def run_in_worker(
+    number: int,
+    words: list[str],
+    context: HydraContext,
+    config: DictConfig,
+    function: TaskFunction,
+    state: dict[Any, Any],
+) -> JobReturn:
+    """A job, in the process of a worker."""
+    from hydra.core.hydra_config import HydraConfig
+
+    setup_globals()
+    Singleton.set_state(state)
+    own = context.config_loader.load_sweep_config(config, words)
+    with open_dict(own):
+        own.hydra.job.id, own.hydra.job.num = f"{own.hydra.job.name}_{number}", number
+    HydraConfig.instance().set_config(own)
+    return run_job(
+        hydra_context=context,
+        config=own,
+        task_function=function,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )
+
+
+def _client(address: str | None, n_workers: int) -> Any:
+    """To a scheduler; a worker of our own has one job at a time."""
+    try:
+        from distributed import Client
+    except ImportError:
+        from nas_lightning.errors import InputError
+
+        raise InputError("expected Dask (pip install distributed)", where="launcher") from None
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # workers come and go: no news
+    if address is not None:
+        return Client(address)
+    return Client(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        silence_logs=logging.ERROR,
+    )
+
+
+ConfigStore.instance().store(
+    group="hydra/launcher",
+    name="nas_dask",
+    node={
+        "_target_": f"{DaskLauncher.__module__}.{DaskLauncher.__qualname__}",
+        **{"address": None, "n_workers": 2},
+    },
+    provider="nas_lightning",
+)

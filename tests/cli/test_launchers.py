@@ -1,0 +1,45 @@
+"""A sweep of four jobs by each launcher that is installed comes to what it comes to in one process."""
+
+import sys
+
+import pytest
+
+from tests.cli.test_sweep import WORDS
+from tests.cli.test_sweep_attempts import assert_same_results, finish
+
+LAUNCHERS = {
+    "joblib": ("hydra_plugins.hydra_joblib_launcher", ("launcher=joblib", "hydra.launcher.n_jobs=2")),
+    "submitit": (
+        "hydra_plugins.hydra_submitit_launcher",
+        ("hydra/launcher=submitit_local", "hydra.launcher.timeout_min=20"),
+    ),
+    "ray": ("hydra_plugins.hydra_ray_launcher", ("launcher=ray",)),
+    "dask": ("distributed", ("launcher=dask", "hydra.launcher.n_workers=2")),
+}
+SEEDS = (*WORDS, "seed=0,1,2,3")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    code, out = finish(*SEEDS, "run=sweep", cwd=folder)
+    assert code == 0, out
+    return folder / "sweep"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_four_jobs_are_what_they_are_in_one_process(name, whole, tmp_path):
+    module, words = LAUNCHERS[name]
+    pytest.importorskip(module)
+    code, out = finish(*SEEDS, *words, "run=sweep", cwd=tmp_path)
+    assert code == 0, out
+    for job in "0123":
+        assert_same_results(whole / job, tmp_path / "sweep" / job)
+
+
+def test_dask_that_is_not_installed_is_one_line(command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    code, _, err = command("search", *SEEDS, "launcher=dask", "run=sweep")
+    assert code == 1
+    assert err == "error: expected Dask (pip install distributed) (in launcher)\n"
