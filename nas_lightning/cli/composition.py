@@ -140,9 +140,9 @@ def _choices(override: Override) -> Iterable[str]:
 def _blame_group(composer: Composer, lines: Sequence[str]) -> None:
     """Raise for the first choice that this script does not have, such as a strategy to train with."""
     known = groups(composer.folders)
-    asked = [(_group(o).partition("@")[0], o) for o in parse(lines) if not o.is_add()]
-    own = _groups_of(composer, [], {group for group, _ in asked} & known.keys())
-    for group, _ in asked:
+    asked = [_group(override).partition("@")[0] for override in parse(lines) if not override.is_add()]
+    own = _groups_of(composer, [], {*asked} & known.keys())
+    for group in asked:
         if group in known and group not in own:
             names = ", ".join(sorted(own & known.keys()))
             raise InputError(f"expected a choice of {composer.script}.py ({names})", got=group, where=WHERE)
