@@ -14,10 +14,11 @@ from nas_lightning.jobs.next_commands import command_to_repeat
 from nas_lightning.models.file import FILE_NAME as MODEL
 from nas_lightning.report.page import write_report
 from nas_lightning.report.relatives import tell_sources
+from nas_lightning.report.stored_tables import short_number
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.tables import align
-from nas_lightning.text import duration, format_number, short_path, split_score
+from nas_lightning.text import duration, short_path, split_score
 
 MOST_ROWS = 20
 """Of a front, on the screen."""
@@ -82,13 +83,9 @@ def _front_lines(run: RunFolder, knee: int) -> list[str]:
     """The table of a front, at most so many of its rows around the knee."""
     header, *rows = csv.reader(run.front.read_text(encoding="utf-8").splitlines())
     start = max(0, min(knee - MOST_ROWS // 2, len(rows) - MOST_ROWS))
-    shown = [[_short(cell) for cell in row[:-1]] for row in rows[start : start + MOST_ROWS]]
+    shown = [[short_number(cell) for cell in row[:-1]] for row in rows[start : start + MOST_ROWS]]
     left_out = [f"… of {len(rows)} architectures"] if len(rows) > MOST_ROWS else []
     return [align([header[:-1], *shown]), *left_out]
-
-
-def _short(cell: str) -> str:
-    return format_number(float(cell)) if cell and cell != "knee" else cell
 
 
 def select_headline(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -166,8 +166,8 @@ class Front(NamedTuple):
     >>> front = Front([], columns, knee=1, hypervolume=2.0, looked_at=columns)
     >>> print(front.table(["a", "b"]).csv(), end="")
     index,params,ranking,knee,genotype
-    0,1.0,-3.0,,a
-    1,2.0,-1.0,knee,b
+    0,1,-3,,a
+    1,2,-1,knee,b
     """
 
     genotypes: Sequence[Genotype]
@@ -179,7 +179,12 @@ class Front(NamedTuple):
     def table(self, notations: Sequence[str]) -> Table:
         """A row a member."""
         rows = [
-            [index, *values, "knee" if index == self.knee else "", notation]
+            [index, *map(_plain, values), "knee" if index == self.knee else "", notation]
             for index, (*values, notation) in enumerate(zip(*self.columns.values(), notations, strict=True))
         ]
         return Table("front", "The front", ["index", *self.columns, "knee", "genotype"], rows)
+
+
+def _plain(value: float) -> float:
+    """Counts as whole numbers."""
+    return int(value) if value.is_integer() else value

@@ -109,8 +109,8 @@ class FrontSearch(BlackBox):
         return super().derive() if front is None else list(front.genotypes)
 
     def _progress(self) -> dict[str, float]:
-        looked_at = {} if self.objectives is None else {"looked_at": len(self.seen())}
-        return {**super()._progress(), **looked_at}
+        counted = {} if self.objectives is None or self.metrics else {"scored": len(self.costs)}
+        return {**super()._progress(), **counted}
 
     def memory(self) -> dict[str, Any]:
         return {**super().memory(), "costs": {name: dict(costs) for name, costs in self.costs.items()}}

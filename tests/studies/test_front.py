@@ -1,0 +1,112 @@
+"""What rules for fronts choose, and what it is worth: on made-up devices whose truth is known."""
+
+import numpy as np
+import pytest
+import torch
+
+from nas_lightning.cost.counts import cost
+from nas_lightning.errors import InputError
+from nas_lightning.metrics import Params, Zen
+from nas_lightning.objectives.fronts.dominance import front_ranks
+from nas_lightning.spaces import NasBench201
+from nas_lightning.spaces.sampling import draw_distinct
+from nas_lightning.studies import front_rules
+from nas_lightning.studies.front import Front
+from nas_lightning.studies.front_rules import Bench, Look, front, leading
+from nas_lightning.studies.front_tables import count_by_table
+
+METRICS = {"params": Params(), "zen": Zen()}
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Cells whose error falls with their convolutions, scores that know half of it, and latencies."""
+    space, random = NasBench201(), np.random.default_rng(0)
+    cells = draw_distinct(space, 400, torch.Generator().manual_seed(0))
+    worth = np.array([sum("conv" in op for op in cell.ops) for cell in cells])
+    errors = 40 - 5.0 * worth + random.random(400)
+    ms = 1.0 + worth + 3 * random.random(400)
+    scores = [
+        {"params": float(w + 2 * random.random()), "zen": float(w + 2 * random.random())} for w in worth
+    ]
+    return cells, Bench(ms, errors, 35.0), scores
+
+
+def test_a_share_is_of_all_that_is_measured_below_the_reference():
+    bench = Bench(np.array([1.0, 2.0, np.nan, 4.0]), np.array([30.0, 10.0, 0.0, 5.0]), reference=40.0)
+    # below 40 % and 4 ms: (4 − 1)(40 − 30) + (4 − 2)(30 − 10) of all, (4 − 2)(40 − 10) of the second alone
+    assert bench.share(np.array([1])) == pytest.approx(60 / 70)
+    assert bench.share(np.array([0, 1, 2])) == 1.0
+    assert bench.share(np.array([2])) == 0.0
+
+
+def test_a_front_is_of_what_nothing_is_better_than_and_leading_cells_are_whole_fronts(made):
+    _, bench, scores = made
+    pair = [np.array([row[name] for row in scores]) for name in METRICS]
+    ranks = front_ranks(np.stack([bench.ms, *(-score for score in pair)], axis=1))
+    assert sorted(front(bench.ms, *pair).tolist()) == np.flatnonzero(ranks == 0).tolist()
+    some = leading(bench.ms, pair, 60)
+    last = ranks[some].max()
+    assert sorted(some.tolist()) == np.flatnonzero(ranks <= last).tolist()
+    assert (ranks < last).sum() < 60 <= len(some)
+
+
+def test_cells_that_a_device_has_not_and_dead_networks_are_not_chosen():
+    assert front(np.array([np.nan, 1.0, 2.0]), np.array([9.0, 1.0, -np.inf])).tolist() == [1]
+
+
+def test_only_the_accuracies_that_are_evaluated_are_read(made, monkeypatch):
+    cells, bench, scores = made
+    monkeypatch.setattr(front_rules, "LAYERS", 50)
+    look = Look(np.arange(400), cells, scores, METRICS, METRICS)
+    accuracies = 100 - bench.errors
+    chosen = look.learn(bench, list(METRICS), accuracies, 20, seed=1)
+    ranks = [look.ranks[name] for name in METRICS]
+    evaluated = np.random.default_rng(1).permutation(leading(bench.ms, ranks, 50))[:20]
+    unread = np.full(400, np.nan)
+    unread[evaluated] = accuracies[evaluated]
+    assert look.learn(bench, list(METRICS), unread, 20, seed=1).tolist() == chosen.tolist()
+    assert set(evaluated.tolist()) <= set(chosen.tolist())
+
+
+def test_evaluations_add_to_what_scores_find(made, monkeypatch):
+    cells, bench, scores = made
+    monkeypatch.setattr(front_rules, "LAYERS", 50)
+    look = Look(np.arange(400), cells, scores, METRICS, METRICS)
+    without = bench.share(look.front(bench, list(METRICS)))
+    shares = [
+        bench.share(look.learn(bench, list(METRICS), 100 - bench.errors, 20, seed)) for seed in range(3)
+    ]
+    assert min(shares) >= without
+    assert np.mean(shares) > without
+
+
+def test_multiply_adds_by_the_table_are_those_that_are_counted():
+    space = NasBench201()
+    cells = draw_distinct(space, 160, torch.Generator().manual_seed(3))
+
+    def network(cell):
+        return space.network(cell, in_channels=3, num_classes=4, channels=4, cells=1)
+
+    found = count_by_table(space, network, (3, 8, 8), cells)
+    assert found[:20].tolist() == pytest.approx([cost(network(cell), (3, 8, 8)).macs for cell in cells[:20]])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"tables": {}}, "expected tables of latencies"),
+        ({"tables": {"cifar100": "a.csv"}}, "expected an error for each table"),
+        ({"unseen": ["a"]}, "expected devices in one part only, got 'a'"),
+        ({"draws": 1}, "expected draws of at least 2"),
+    ],
+)
+def test_bad_settings_are_refused(changed, message):
+    usual = {
+        "tables": {"cifar10": "a.csv"},
+        "chosen_on": ["a"],
+        "unseen": ["b"],
+        "reference": {"cifar10": 20.0},
+    }
+    with pytest.raises(InputError, match=message):
+        Front(**{**usual, **changed})
