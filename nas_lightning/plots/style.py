@@ -156,15 +156,15 @@ _settings = threading.Lock()
 
 
 def save(figure: Figure, path: Path) -> tuple[Path, Path]:
-    """Write `path`.svg and `path`.png; the same figure gives the same bytes."""
+    """Write `path`.png, then `path`.svg: where that is, both are. The same figure gives the same bytes."""
     svg, png = (path.with_name(path.name + suffix) for suffix in (".svg", ".png"))
     _leave_names(figure)
+    with replacing(png) as partial:
+        figure.savefig(partial, format="png", dpi=160, metadata={"Software": None}, facecolor="white")
     salted = mpl.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "path"})
     with _settings, salted, replacing(svg) as partial:
         undated = {"Date": None, "Creator": None}
         figure.savefig(partial, format="svg", metadata=undated, facecolor="white")
-    with replacing(png) as partial:
-        figure.savefig(partial, format="png", dpi=160, metadata={"Software": None}, facecolor="white")
     return svg, png
 
 

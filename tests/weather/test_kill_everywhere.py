@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from matplotlib.figure import Figure
 
+from nas_lightning.plots.style import save
 from tests.cli.conftest import run_script
 from tests.studies.conftest import write_table
 from tests.weather.commands import COMMANDS, LONG, assert_same_folder, finish
-from tests.weather.faults import changes_of, command_in_child
+from tests.weather.faults import changes_of, command_in_child, work_in_child
 
 KILLED = -9
 
@@ -56,6 +58,21 @@ def test_some_of_them(kind, whole, tmp_path):
     for number in (3, count // 2, count - 3):
         killed_at(number, run, tmp_path)
         shutil.rmtree(tmp_path / "run")
+
+
+def test_a_picture_is_there_twice_where_its_svg_is(tmp_path):
+    """Which is all that a resumed run looks for."""
+    folder = tmp_path.resolve() / "figures"
+
+    def draw() -> int:
+        save(Figure(), folder / "weights")
+        return 0
+
+    for number in range(len(changes_of(folder, draw))):
+        shutil.rmtree(folder, ignore_errors=True)
+        assert work_in_child(folder, draw, at=number) == KILLED
+        whole = {path.suffix for path in folder.glob("weights.???")}
+        assert ".svg" not in whole or ".png" in whole
 
 
 @pytest.mark.slow
