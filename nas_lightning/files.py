@@ -19,6 +19,8 @@ from nas_lightning.errors import InputError, disk_error
 
 PARTIAL = ".partial"
 """The ending of what is not complete; whoever has a folder to himself may remove what ends so."""
+MOST_BYTES = 2**30
+"""Of a file that is read as a whole: any text of ours is far below, and memory above."""
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ def read_records(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        records = parse_json(path.read_text(encoding="utf-8"), where=path)
+        records = parse_json(read_text(path), where=path)
     except UnicodeDecodeError:
         raise InputError("expected JSON in UTF-8", where=path) from None
     if not isinstance(records, dict):
@@ -134,13 +136,19 @@ def parse_json(text: str, expected: str = "expected JSON", where: object = None)
         raise InputError(f"{expected}: {error}", where=where) from None
 
 
-def check_links(folder: str | Path) -> None:
-    """Raise for a link in the folder that leads out of it: what is written there would land elsewhere."""
+def check_contents(folder: str | Path) -> None:
+    """Raise for a link in the folder that leads out of it: what is written there would land elsewhere.
+
+    And for what is neither file nor folder, such as a pipe, which whoever reads or writes it waits for.
+    """
     inside = Path(folder).resolve()
     for place, names, files in os.walk(inside):
         for path in (Path(place, name) for name in (*names, *files)):
             if path.is_symlink() and not _leads_into(path, inside):
                 raise InputError("expected a folder without links to elsewhere", got=str(path))
+        for path in (Path(place, name) for name in files):
+            if _is_special(path):
+                raise InputError("expected a folder without pipes and devices", got=str(path))
 
 
 def _leads_into(link: Path, folder: Path) -> bool:
@@ -148,3 +156,28 @@ def _leads_into(link: Path, folder: Path) -> bool:
         return link.resolve().is_relative_to(folder)
     except (OSError, RuntimeError):  # a loop
         return False
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something that is neither a file nor a folder."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def check_file(path: Path) -> None:
+    """Raise for what there is no end of reading: a pipe nobody writes to, a device, a file of gigabytes."""
+    if _is_special(path):
+        raise InputError("expected a file, and no pipe or device", where=path)
+    if path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
+        raise InputError(f"expected a file of at most {MOST_BYTES:,} bytes", got=f"{size:,}", where=path)
+
+
+def read_text(path: Path, errors: str = "strict") -> str:
+    """The text of a file in UTF-8, whoever has put it there.
+
+    >>> read_text(Path("/dev/zero"))
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected a file, and no pipe or device (in /dev/zero)
+    """
+    check_file(path)
+    return path.read_text(encoding="utf-8", errors=errors)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, parse_json, write_whole
+from nas_lightning.files import json_text, parse_json, read_text, write_whole
 from nas_lightning.frozen_map import FrozenMap
 
 FILE_NAME = "genotype.json"
@@ -201,7 +201,7 @@ def read_genotypes(path: str | Path) -> list[Genotype]:
     path = Path(path)
     try:
         file = path / FILE_NAME if path.is_dir() else path
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except UnicodeDecodeError as error:
         raise InputError(f"expected JSON: {error}", where=file) from None
     except (OSError, ValueError):  # not there, not readable, or no name that a file can have

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import yaml
 
+from nas_lightning.files import read_text
+
 
 def config_folder() -> Path:
     """Where the package's configurations are."""
@@ -49,7 +51,7 @@ def top_names(script: str) -> frozenset[str]:
     """
     names: set[str] = set()
     for name in (script, "base"):
-        content = yaml.safe_load((config_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+        content = yaml.safe_load(read_text(config_folder() / f"{name}.yaml"))
         chosen = [entry for entry in content.pop("defaults", []) if isinstance(entry, dict)]
         names |= {*content, *(group for entry in chosen for group in entry)}
     return frozenset(names)
@@ -63,7 +65,7 @@ def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path:
 
 def description(path: Path) -> str:
     """The first comment of a yaml that is no instruction to Hydra."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_text(path, errors="replace").splitlines():
         if line.startswith("#") and not line.startswith("# @"):
             return line.lstrip("# ").strip()
     return ""
@@ -76,5 +78,5 @@ def comment_words(path: Path, label: str) -> list[str]:
     ['space.layers=4', 'supernet.width=8', 'network.width=8']
     """
     pattern = rf"^# {label}: (.+(?:\n#   .+)*)$"
-    comments = re.findall(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
+    comments = re.findall(pattern, read_text(path), re.MULTILINE)
     return shlex.split(" ".join(comments).replace("\n#", ""))

@@ -19,6 +19,7 @@ import yaml
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 
+from nas_lightning.files import read_text
 from nas_lightning.options import groups, option_file
 
 Batches = list[list[list[str]]]
@@ -66,5 +67,5 @@ def _is_of_genotype(key: str) -> bool:
 def _settings() -> frozenset[str]:
     """What the options of `network=` have."""
     files = (option_file("network", option) for option in groups()["network"])
-    contents = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in files)
+    contents = (yaml.safe_load(read_text(file)) for file in files)
     return frozenset(name for content in contents for name in content)

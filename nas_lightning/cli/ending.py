@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cli.job_context import JobContext
+from nas_lightning.files import read_text
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.next_commands import command_to_repeat
 from nas_lightning.models.file import FILE_NAME as MODEL
@@ -81,7 +82,7 @@ def _architectures(genotypes: list[Genotype], metrics: Mapping[str, float]) -> I
 
 def _front_lines(run: RunFolder, knee: int) -> list[str]:
     """The table of a front, at most so many of its rows around the knee."""
-    header, *rows = csv.reader(run.front.read_text(encoding="utf-8").splitlines())
+    header, *rows = csv.reader(read_text(run.front).splitlines())
     start = max(0, min(knee - MOST_ROWS // 2, len(rows) - MOST_ROWS))
     shown = [[short_number(cell) for cell in row[:-1]] for row in rows[start : start + MOST_ROWS]]
     left_out = [f"… of {len(rows)} architectures"] if len(rows) > MOST_ROWS else []

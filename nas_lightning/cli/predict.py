@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_links
+from nas_lightning.files import check_contents
 from nas_lightning.flags import FlagParser, add_own_parts, command, own_parts
 from nas_lightning.text import format_number, format_share, short_path
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     if options.out is None:
         folder = run if run.is_dir() else run.parent
-        check_links(folder)
+        check_contents(folder)
         options.out = folder / FOLDER / options.images.resolve().name
     own: dict[str, Any] = own_parts(options)
     how = {name: getattr(options, name) for name in ("masks", "batch", "device", "runtime", "optimise")}

@@ -21,7 +21,7 @@ from nas_lightning.cli.composition import compose_checked
 from nas_lightning.cli.settings_of_0_1 import record_of_today
 from nas_lightning.cli.stored_words import check_folders, check_stored, own_words
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_links
+from nas_lightning.files import check_contents
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.runs.record import Record
 
@@ -77,7 +77,7 @@ def find_run(
     words = [word for word in record.words if word.split("=")[0] not in replaced]
     if trust:
         return StoppedRun(run, record, words, () if folders else record.folders)
-    check_links(run)
+    check_contents(run)
     check_folders(record, folders)
     check_stored(words, folders, run)
     refused = {*own_words(record.words, folders)}  # which are typed anew

@@ -21,6 +21,7 @@ from omegaconf import DictConfig, ListConfig
 
 from nas_lightning.cli.composition import parse
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.files import read_text
 from nas_lightning.options import config_folder, groups
 from nas_lightning.runs.record import Record
 
@@ -162,7 +163,7 @@ def places() -> frozenset[tuple[str, str]]:
     found = set()
     for file in config_folder().rglob("*.yaml"):
         group = file.relative_to(config_folder()).parts[0].removesuffix(".yaml")
-        for leaf in _walk(yaml.safe_load(file.read_text(encoding="utf-8")), (group,)):
+        for leaf in _walk(yaml.safe_load(read_text(file)), (group,)):
             if "${run}" in str(leaf.value):
                 at_top = group in ("base", "search", "train", "analyze")
                 found.add((leaf.path[1] if at_top else group, leaf.path[-1]))
@@ -173,7 +174,7 @@ def places() -> frozenset[tuple[str, str]]:
 def _targets(folder: Path) -> frozenset[str]:
     """The classes that the yamls of a folder name."""
     lines = re.compile(r"_target_: *[\"']?([\w.]+)")
-    texts = (file.read_text(encoding="utf-8", errors="replace") for file in folder.rglob("*.yaml"))
+    texts = (read_text(file, errors="replace") for file in folder.rglob("*.yaml"))
     return frozenset(target for text in texts for target in lines.findall(text))
 
 

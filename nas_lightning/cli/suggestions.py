@@ -9,6 +9,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from nas_lightning.files import read_text
 from nas_lightning.options import groups, option_file
 
 
@@ -29,7 +30,7 @@ def _parts(key: str, folders: Sequence[Path]) -> str:
 
 
 def _has_setting(file: Path, name: str, header: re.Pattern[str] | None = None) -> bool:
-    text = file.read_text(encoding="utf-8")
+    text = read_text(file)
     line = rf"^ *{re.escape(name)}:"
     return bool((header is None or header.search(text)) and re.search(line, text, re.MULTILINE))
 

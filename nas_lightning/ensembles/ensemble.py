@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from nas_lightning.checks import Between0And1, at_least, at_most, checked
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, parse_json, write_whole
+from nas_lightning.files import json_text, parse_json, read_text, write_whole
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.models import file as model_file
 from nas_lightning.models.file import Description
@@ -124,7 +124,7 @@ class Ensemble(nn.Module):
         folder = folder / "ensemble" if (folder / "ensemble" / FILE_NAME).is_file() else folder
         if not (folder / FILE_NAME).is_file():
             raise InputError(_EXPECTED, got=str(folder))
-        data = parse_json((folder / FILE_NAME).read_text(encoding="utf-8"), where=folder / FILE_NAME)
+        data = parse_json(read_text(folder / FILE_NAME), where=folder / FILE_NAME)
         if not isinstance(data, dict) or data.get("format") != _FORMAT or not data.get("members"):
             raise InputError(f"expected an ensemble of format {_FORMAT}", got=data, where=folder / FILE_NAME)
         names, passes = data["members"], data.get("drop_path")

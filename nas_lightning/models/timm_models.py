@@ -26,6 +26,7 @@ from timm.models import build_model_with_cfg, register_model
 from torch import nn
 
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.files import read_text
 from nas_lightning.genotype import Genotype, read_genotypes
 from nas_lightning.models.file import describe, file_of
 from nas_lightning.models.timm_network import NasModel, stages
@@ -119,7 +120,7 @@ def _find(
     published = {path.stem: path for path in (config_folder() / "genotype").glob("*.yaml")}
     del published["file"]
     if text in published:
-        chosen = yaml.safe_load(published[text].read_text(encoding="utf-8"))
+        chosen = yaml.safe_load(read_text(published[text]))
         if chosen["space"] != space.name:
             raise InputError(f"expected an architecture of the space {space.name!r}", got=text)
         return space.parse(chosen), {}, {}

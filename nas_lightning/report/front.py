@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from nas_lightning.errors import InputError
+from nas_lightning.files import read_text
 from nas_lightning.plots.front import draw_front
 from nas_lightning.plots.style import theme_svg
 from nas_lightning.report.stored_tables import short_number
@@ -44,7 +45,7 @@ def _read_columns(path: Path, names: Sequence[str]) -> dict[str, list[float]]:
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        header, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
+        header, *rows = csv.reader(read_text(path).splitlines())
         sound = all(len(row) == len(header) for row in rows)
         if not rows or not sound:
             raise InputError("expected a table of a front", where=path.name)

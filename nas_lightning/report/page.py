@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_links, write_whole
+from nas_lightning.files import check_contents, write_whole
 from nas_lightning.report.front import read_front
 from nas_lightning.report.pool import POOL_FILE, read_pool
 from nas_lightning.report.record import ACCURACIES, RunRecord
@@ -60,7 +60,7 @@ def write_report(
     """
     if not run.is_dir():
         raise InputError("expected a run's folder", got=str(run))
-    check_links(run)
+    check_contents(run)
     record = RunRecord(run)
     made_anew = following is None or not record.facts
     commands = dict(record.commands()) if made_anew else from_anywhere(following or {})

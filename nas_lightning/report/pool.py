@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
+from nas_lightning.files import read_text
 from nas_lightning.report.scatter import Point, draw_scatter
 from nas_lightning.text import format_number
 
@@ -61,7 +62,7 @@ def places(values: Sequence[float]) -> list[float]:
 
 def _read(path: Path) -> tuple[list[str], dict[str, list[float]]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         header, *rows = csv.reader(text[: text.rfind("\n") + 1].splitlines())
         names = [row[0] for row in rows]
         scores = {metric: [float(row[i]) for row in rows] for i, metric in enumerate(header[1:], 1)}

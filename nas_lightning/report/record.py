@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nas_lightning.files import read_text
 from nas_lightning.genotype import FILE_NAME
 from nas_lightning.report.summaries import is_number, read_start
 from nas_lightning.runs.facts import KINDS, RunFacts
@@ -150,7 +151,7 @@ class RunRecord:
 
 def _read_facts(path: Path) -> dict[str, Any]:
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_links, write_whole
+from nas_lightning.files import check_contents, read_text, write_whole
 from nas_lightning.report.record import RunRecord
 from nas_lightning.report.rendering import render
 from nas_lightning.runs.folder import DEEPEST, REPORT, SWEEP
@@ -76,7 +76,7 @@ def tell_sources(run: Path) -> None:
     for source in sources(RunRecord(run)):
         if (source / REPORT).is_file():
             with suppress(OSError, InputError, ValueError):
-                check_links(source)
+                check_contents(source)
                 _add_follower(source / FOLLOWERS, os.path.relpath(run.absolute(), source))
                 refresh(source)
 
@@ -93,7 +93,7 @@ def refresh(run: Path) -> None:
     page = run / REPORT
     if page.stat().st_size > _MOST_BYTES:
         return
-    before, start, rest = page.read_text(encoding="utf-8").partition(START)
+    before, start, rest = read_text(page).partition(START)
     _, end, after = rest.partition(END)
     if start and end:
         write_whole(page, before + render("relatives.html", relatives=read_relatives(RunRecord(run))) + after)
@@ -135,7 +135,7 @@ def _wholes(run: Path) -> Iterator[Path]:
 def _followers(run: Path) -> Iterator[Path]:
     file = run / FOLLOWERS
     try:
-        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+        lines = read_text(file).splitlines() if file.is_file() else []
     except (OSError, ValueError):
         return
     for line in dict.fromkeys(lines[-_MOST_FOLLOWERS:]):

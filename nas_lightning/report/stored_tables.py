@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
+from nas_lightning.files import read_text
 from nas_lightning.predictions.findings import TEST
 from nas_lightning.report.pool import MOST_ROWS
 from nas_lightning.runs.findings import TABLES
@@ -35,7 +36,7 @@ def count_classes(run: Path) -> int:
 def _read(path: Path) -> list[list[str]]:
     """The rows with the head, of which there is one at least."""
     try:
-        rows = [*csv.reader(path.read_text(encoding="utf-8").splitlines())]
+        rows = [*csv.reader(read_text(path).splitlines())]
     except (ValueError, csv.Error) as error:
         raise InputError(f"expected a table: {error}", where=path.name) from None
     if not rows:
@@ -46,7 +47,7 @@ def _read(path: Path) -> list[list[str]]:
 def _stored_title(markdown: Path) -> str:
     """What the table's Markdown has in bold above it; empty where it has not."""
     try:
-        first = markdown.read_text(encoding="utf-8").partition("\n")[0]
+        first = read_text(markdown).partition("\n")[0]
     except (OSError, ValueError):
         return ""
     return first[2:-2] if first.startswith("**") and first.endswith("**") else ""

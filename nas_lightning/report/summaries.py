@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import parse_json
+from nas_lightning.files import parse_json, read_text
 from nas_lightning.genotype import FILE_NAME
 from nas_lightning.runs.facts import not_finite_as_nan
 from nas_lightning.runs.folder import SUMMARY
@@ -55,7 +55,7 @@ def read_summary(run: Path) -> Job:
     nas_lightning.errors.InputError: expected a run that is finished (in nowhere)
     """
     try:
-        text = (run / SUMMARY).read_text(encoding="utf-8")
+        text = read_text(run / SUMMARY)
     except OSError:
         raise InputError("expected a run that is finished", where=run) from None
     except UnicodeDecodeError:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, parse_json
+from nas_lightning.files import json_text, parse_json, read_text
 from nas_lightning.version import __version__
 
 KINDS = ("search", "training", "ensemble", "study")
@@ -114,7 +114,7 @@ def not_finite_as_nan(metrics: object) -> object:
 def read_facts(file: Path) -> RunFacts:
     """The facts in `summary.json`, or beside the genotypes in `genotype.json`."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except (OSError, UnicodeDecodeError):
         raise InputError("expected the facts of a run", got="no such file", where=file) from None
     return RunFacts.from_dict(parse_json(text, where=file), file)

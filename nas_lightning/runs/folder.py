@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import PARTIAL, check_links, write_whole
+from nas_lightning.files import PARTIAL, check_contents, write_whole
 from nas_lightning.genotype import FILE_NAME as GENOTYPE
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
 from nas_lightning.lock import FILE_NAME as LOCK
@@ -84,7 +84,7 @@ class RunFolder:
                 raise InputError(
                     "expected a new folder, or resume=FOLDER to go on", got=str(path), where="run"
                 )
-            check_links(run.path)
+            check_contents(run.path)
             there = next(parent for parent in (run.path, *run.path.absolute().parents) if parent.exists())
             if not there.is_dir() or not os.access(there, os.W_OK):
                 raise NotADirectoryError

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from nas_lightning.checks import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, parse_json
+from nas_lightning.files import json_text, parse_json, read_text
 
 HISTORY_FILE = "history.jsonl"
 
@@ -29,7 +29,7 @@ def history_line(entry: Mapping[str, Any]) -> str:
 def read_history(path: Path) -> list[dict[str, Any]]:
     """The entries of a history in their order; a last line that a kill cut off does not count."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except UnicodeDecodeError:
         raise InputError("expected a history in UTF-8", where=path) from None
     epochs: list[dict[str, Any]] = []

@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import replacing
+from nas_lightning.files import read_text, replacing
 from nas_lightning.tables import inert
 
 METRICS_FILE = "metrics.csv"
@@ -121,7 +121,7 @@ def _as_text(metrics: Mapping[str, float], step: int) -> dict[str, str]:
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Columns and rows; a last line that a kill cut off does not count."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines(), restval="")
         columns, rows = list(reader.fieldnames or []), list(reader)
     except (UnicodeDecodeError, csv.Error) as error:

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import replacing, write_whole
+from nas_lightning.files import read_text, replacing, write_whole
 
 RECORD = ".hydra"
 MOST_VALUES = 100_000  # of a file: far above any configuration, and aliases of aliases are soon more
@@ -108,7 +108,7 @@ def read_config_text(run: Path) -> str:
     """The composed configuration in a run's folder, as it is written there."""
     file = run / RECORD / _CONFIG
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
+        return read_text(file, errors="replace")
     except OSError:
         raise InputError(f"expected {RECORD}/{_CONFIG}, which the scripts write") from None
 
@@ -126,9 +126,11 @@ def look_up(record: object, *names: str) -> Any:
 
 def _read(file: Path) -> Any:
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.safe_load(read_text(file))
     except OSError:
         return None
+    except InputError:
+        raise
     except RecursionError:
         raise InputError("expected yaml that is not nested so deeply", where=file) from None
     except (ValueError, yaml.YAMLError) as error:

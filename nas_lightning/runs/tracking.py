@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.files import write_whole
+from nas_lightning.files import read_text, write_whole
 from nas_lightning.runs.publication import Publication
 
 _TRACKERS = "nas_lightning.runs.trackers"
@@ -78,7 +78,7 @@ def published(loggers: Iterable[Logger], run: Path) -> Iterator[None]:
 def stored_id(run: Path, tracker: str) -> str | None:
     """The name by which a tracker knows a run that has begun before."""
     try:
-        return (run / tracker / "id").read_text(encoding="utf-8").strip() or None
+        return read_text(run / tracker / "id").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -98,7 +98,7 @@ def stored_address(run: Path, tracker: str) -> str:
     """Where the run is to be seen; empty where that is not known."""
     file = run / tracker / "url"
     try:
-        return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+        return read_text(file).strip() if file.is_file() else ""
     except (OSError, UnicodeDecodeError):
         return ""
 

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.files import read_text
 from nas_lightning.options import groups, option_file
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.given.own import check_allowed
@@ -106,7 +107,7 @@ def _options(folders: tuple[Path, ...]) -> dict[str, tuple[str, dict[str, Any]]]
     """Class and settings by option, as the yamls have them."""
     options = {}
     for group, option in [(kind, name) for kind in _GROUPS for name in groups(folders)[kind]]:
-        content = yaml.safe_load(option_file(group, option, folders).read_text(encoding="utf-8"))
+        content = yaml.safe_load(read_text(option_file(group, option, folders)))
         settings = dict(content.get(group, content) or {})
         if "_target_" in settings:  # others are made of these
             options[option] = str(settings.pop("_target_")), settings

@@ -36,6 +36,7 @@ from tests.cli.conftest import TINY_SEARCH, run_script
 from tests.weather.bad_runs import (
     FLAGS,
     KINDS,
+    PIPE,
     QUICK,
     TRAINING,
     Damage,
@@ -406,7 +407,7 @@ def damaged_files(draw: st.DrawFn) -> Case:
     script, *words = draw(st.sampled_from(READERS[file]))
     data = TINY_SEARCH if script == "search" else TRAINING
     small = () if words[0].startswith("resume=") else QUICK[:1] if file == "image" else (*data, *QUICK[:1])
-    return Case(script, (*small, *words), file, draw(st.sampled_from(sorted(DAMAGES))))
+    return Case(script, (*small, *words), file, draw(st.sampled_from([*sorted(DAMAGES), PIPE])))
 
 
 @st.composite
@@ -467,7 +468,10 @@ def answer(case: Case, folder: Path) -> Answer:
     if case.file:
         path, text = FILES[case.file]
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(DAMAGES[case.damage](text))
+        if case.damage == PIPE:
+            os.mkfifo(folder / path)
+        else:
+            (folder / path).write_bytes(DAMAGES[case.damage](text))
     elif script in entries():
         whole = DAMAGES.get(case.run.how) if case.run else None
         place_runs(folder, case.run, case.goes_on, whole and (lambda b: whole(b.decode("latin-1"))))

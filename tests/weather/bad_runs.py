@@ -10,6 +10,7 @@ import atexit
 import configparser
 import importlib
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -30,6 +31,8 @@ from tests.cli.conftest import (
     run_script,
 )
 
+PIPE = "is a pipe"
+"""Which whoever opens it waits for."""
 QUICK = ("trainer.max_epochs=1", "callbacks.history.figures=false", "callbacks.progress=null")
 TRAINING = (*TINY_DATA, *TINY_NETWORK, *QUICK[::2])
 KINDS = {
@@ -161,20 +164,20 @@ def run_entry(name: str, *words: str) -> int:
 
 
 @cache
-def sources() -> Path:
-    """A folder with a finished run of each kind, by its name."""
+def source(kind: str) -> Path:
+    """The folder of a finished run of that kind."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for kind, (script, *words) in KINDS.items():
-        if run_script(script, *words, f"run={folder / kind}"):
-            raise RuntimeError(f"expected a run to break: {kind}")
-    return folder
+    script, *words = KINDS[kind]
+    if run_script(script, *words, f"run={folder / kind}"):
+        raise RuntimeError(f"expected a run to break: {kind}")
+    return folder / kind
 
 
 @cache
 def files(kind: str) -> tuple[str, ...]:
     """The files of a run, by their path in it."""
-    run = sources() / kind
+    run = source(kind)
     found = (str(p.relative_to(run)) for p in sorted(run.rglob("*")) if p.is_file())
     return tuple(name for name in found if not name.endswith((".log", ".svg", ".html", ".png", ".lock")))
 
@@ -185,7 +188,9 @@ def damages(draw: st.DrawFn, whole: list[str]) -> tuple[Damage, tuple[str, ...]]
     kind = draw(st.sampled_from(sorted(KINDS)))
     file = draw(st.sampled_from(files(kind)))
     hows = [f"becomes {name}" for name in PARTS] if has_parts(file) else []
-    how = draw(st.sampled_from([*hows, *hows, "is missing", "is a folder", "is a loop", "goes", *whole]))
+    how = draw(
+        st.sampled_from([*hows, *hows, "is missing", "is a folder", "is a loop", PIPE, "goes", *whole])
+    )
     damage = Damage(kind, file, how, draw(st.integers(0, 10_000)))
     return damage, draw(st.sampled_from(COMMANDS[kind]))
 
@@ -201,11 +206,11 @@ def place_runs(
     """Put a good run and a broken one into a folder, beside a folder of somebody's with a file in it."""
     (folder / "mine").mkdir()
     (folder / "mine" / "kept.txt").write_text("kept")
-    shutil.copytree(sources() / "training", folder / "good")
+    shutil.copytree(source("training"), folder / "good")
     if damage is None:
         return
     run = folder / "broken"
-    shutil.copytree(sources() / damage.kind, run)
+    shutil.copytree(source(damage.kind), run)
     file = run / damage.file
     if goes_on and damage.file != "summary.json":
         (run / "summary.json").unlink()
@@ -214,6 +219,9 @@ def place_runs(
     elif damage.how == "is a folder":
         file.unlink()
         file.mkdir()
+    elif damage.how == PIPE:
+        file.unlink()
+        os.mkfifo(file)
     elif damage.how == "is a loop":
         file.unlink()
         file.symlink_to(file.name)

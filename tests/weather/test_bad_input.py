@@ -1,14 +1,19 @@
 """Whatever is typed or pointed at: a run, or one line before anything is trained or written."""
 
 import gc
+import os
 import time
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from nas_lightning.errors import InputError
+from nas_lightning.files import MOST_BYTES, check_file
+from tests.cli.conftest import TINY_SEARCH
 from tests.weather import bad_input
 from tests.weather.bad_input import (
     COMMANDS,
+    READERS,
     Answer,
     AtWork,
     Case,
@@ -19,6 +24,7 @@ from tests.weather.bad_input import (
     complaint,
     damaged_files,
 )
+from tests.weather.bad_runs import PIPE, TRAINING, Damage
 
 FEW = settings(
     max_examples=20,
@@ -51,6 +57,42 @@ def test_a_setting(complain, case):
 @given(case=damaged_files())
 def test_a_file(complain, case):
     complain(case)
+
+
+PIPES = [
+    ("nas-table", ("broken",), "summary.json"),
+    ("nas-table", ("broken",), ".hydra/overrides.yaml"),
+    ("nas-report", ("broken",), "metrics.csv"),
+    ("nas-export", ("broken", "out.pt2"), "genotype.json"),
+    ("nas-export", ("broken", "out.pt2"), "model.safetensors"),
+    ("nas-train", ("resume=broken",), "metrics.csv"),
+    ("nas-train", (*TRAINING, "init=broken"), "genotype.json"),
+]
+
+
+@pytest.mark.parametrize(("entry", "words", "file"), PIPES)
+def test_nobody_waits_for_a_pipe_in_a_run(entry, words, file, complain):
+    complain(Case(entry, words, run=Damage("training", file, PIPE)))
+
+
+@pytest.mark.parametrize("file", ["genotype", "table", "yaml", "image"])
+def test_nobody_waits_for_a_pipe_that_is_typed(file, complain):
+    script, *words = READERS[file][0]
+    data = TINY_SEARCH if script == "search" else TRAINING
+    complain(Case(script, (*data, *words), file, PIPE))
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/random"])
+def test_what_has_no_end_is_not_read(path, complain):
+    complain(Case("train", (*TRAINING, "genotype=file", f"genotype.path={path}")))
+
+
+def test_a_file_of_gigabytes_is_not_read(tmp_path):
+    file = tmp_path / "genotype.json"
+    file.touch()
+    os.truncate(file, MOST_BYTES + 1)  # which takes no place
+    with pytest.raises(InputError, match="of at most 1,073,741,824 bytes, got '1,073,741,825'"):
+        check_file(file)
 
 
 @pytest.mark.slow

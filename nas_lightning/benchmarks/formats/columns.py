@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import replacing
+from nas_lightning.files import check_file, replacing
 from nas_lightning.flags import FlagParser, command, place_to_write
 from nas_lightning.lock import hold_file
 
@@ -26,6 +26,7 @@ SETTING = "#"
 
 def read_settings(path: Path) -> dict[str, str]:
     """The settings above a CSV file's columns; none where there are no such lines."""
+    check_file(path)
     with path.open(encoding="utf-8", errors="replace") as file:
         lines = [line.lstrip(SETTING) for line in takewhile(lambda line: line.startswith(SETTING), file)]
     pairs = (line.partition(":") for line in lines)
@@ -33,6 +34,7 @@ def read_settings(path: Path) -> dict[str, str]:
 
 
 def read_csv(path: Path) -> Columns:
+    check_file(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets begin it with a mark
             lines = dropwhile(lambda line: line.startswith(SETTING), file)
@@ -50,6 +52,7 @@ def read_csv(path: Path) -> Columns:
 
 
 def read_parquet(path: Path) -> Columns:
+    check_file(path)
     arrow, parquet = _pyarrow(path)
     try:
         return parquet.read_table(path, memory_map=False).to_pydict()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, parse_json, write_whole
+from nas_lightning.files import json_text, parse_json, read_text, write_whole
 
 MetricValues = dict[str, float]
 
@@ -61,7 +61,7 @@ class PoolFile:
 
     def _check_settings(self) -> None:
         try:
-            text = self.facts.read_text(encoding="utf-8")
+            text = read_text(self.facts)
         except (OSError, UnicodeDecodeError):
             raise InputError("expected the pool's settings beside it", got="none", where=self.facts) from None
         before = parse_json(text, "expected the pool's settings", where=self.facts)

@@ -10,6 +10,7 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.errors import InputError
+from nas_lightning.files import read_text
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.publication import Publication
 from nas_lightning.runs.tracking import Tracker, new_id, store_address, store_id, stored_id
@@ -95,7 +96,7 @@ class WandbTracker(Tracker):
         if table.rows:
             content["genotypes"] = wandb.Table(columns=[*table.columns], data=[[*row] for row in table.rows])
         if publication.page is not None:
-            content["report"] = wandb.Html(publication.page.read_text(encoding="utf-8"), inject=False)
+            content["report"] = wandb.Html(read_text(publication.page), inject=False)
         run.log(content)
         logged = {*run.summary.keys()}  # with their best, which stays
         run.summary.update({n: value for n, value in publication.numbers.items() if n not in logged})
