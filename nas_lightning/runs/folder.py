@@ -106,6 +106,7 @@ class RunFolder:
         self._make()
         with hold(self.path):
             self._remove_partials()
+            self._date_lock()
             yield
 
     def _remove_partials(self) -> None:
@@ -203,14 +204,26 @@ class RunFolder:
         marks = [path for path in (self.path / LOCK, self.path / RECORD) if path.exists()]
         if not marks:
             return False
-        begun, members = marks[0].stat().st_mtime_ns, self._members()
+        return self._newest() >= marks[0].stat().st_mtime_ns
+
+    def _date_lock(self) -> None:
+        """Newer than what is there and no more: a clock that is set back hides no work."""
+        with contextlib.suppress(OSError):  # no lock, or somebody else's
+            date = self._newest() + 1
+            os.utime(self.path / LOCK, ns=(date, date))
+
+    def _newest(self) -> int:
+        """When the last of what may be work was written, in members, too."""
+        members = self._members()
         left_out = {*_NO_WORK, *(member.path.name for member in members)}
         others = [path for path in self.path.iterdir() if path.suffix != ".log" and path.name not in left_out]
-        return any(path.stat().st_mtime_ns >= begun for path in others) or any(m.has_work for m in members)
+        dates = (path.lstat().st_mtime_ns for path in others)
+        return max((*dates, *(member._newest() for member in members)), default=0)
 
     def _members(self) -> list[RunFolder]:
         """The runs of their own that an ensemble makes."""
-        return [RunFolder(path) for name in ("member_*", "candidate_*") for path in self.path.glob(name)]
+        found = (path for name in ("member_*", "candidate_*") for path in self.path.glob(name))
+        return [RunFolder(path) for path in found if path.is_dir()]
 
 
 def sweep_of(run: Path) -> Path | None:

@@ -1,6 +1,8 @@
 """A run's folder, record and facts; also those that version 0.1 wrote, and damaged ones."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,23 @@ def test_a_damaged_record_is_one_line(tmp_path, text):
     (tmp_path / ".hydra" / "overrides.yaml").write_text(text)
     with pytest.raises(InputError, match=r"expected .* \(in .*overrides.yaml\)"):
         read_record(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "member_1/metrics.csv"])
+def test_work_is_work_where_the_clock_is_set_back(tmp_path, name):
+    """What was there before is none, however old."""
+    (tmp_path / "notes.txt").write_text("mine")
+    run, year_ago = RunFolder(tmp_path), time.time() - 3e7
+    os.utime(tmp_path / "notes.txt", (year_ago - 10, year_ago - 10))
+    with run.lock():
+        run.create(RECORD)
+        work = tmp_path / name
+        if work.parent != tmp_path:
+            RunFolder(work.parent).create(RECORD)
+        assert not run.has_work
+        work.write_text("step\n")
+        os.utime(work, (year_ago, year_ago))
+        assert run.has_work
 
 
 def test_a_folder_is_withdrawn_unless_there_is_work(tmp_path):
