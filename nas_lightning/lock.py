@@ -72,9 +72,17 @@ def turn(folder: Path, seconds: float = 60.0) -> Iterator[None]:
 def _hold(file: Path) -> Iterator[None]:
     with _open_locked(file) as descriptor:
         if descriptor is not None:
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+            _sign(descriptor, file)
         yield
+
+
+def _sign(descriptor: int, file: Path) -> None:
+    """Write who holds the lock."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+    except OSError as error:  # such as of a full disk, which does not say of what file
+        raise OSError(error.errno, error.strerror, str(_place(file))) from None
 
 
 @contextmanager

@@ -24,7 +24,8 @@ LONG = {
     "selection": ("train", *MEMBER[:-1], "ensemble=nes_rs", "ensemble.pool=3", "ensemble.size=2"),
 }
 """Those that take minutes to be killed everywhere."""
-TIMED = {"report.html", "table.md", "search.log", "train.log", "analyze.log", "multirun.yaml", "hydra.yaml"}
+LOGS = {"search.log", "train.log", "analyze.log"}
+TIMED = {*LOGS, "report.html", "table.md", "multirun.yaml", "hydra.yaml", "seconds.json"}
 """Files that say how long something took, when, or where."""
 
 

@@ -10,12 +10,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
+from pytorch_lightning.loggers import TensorBoardLogger
 
+from nas_lightning.benchmarks.nasbench201 import main as convert
 from tests.cli.conftest import run_script
+from tests.studies.conftest import write_table
 from tests.weather.bad_runs import run_entry
 from tests.weather.commands import COMMANDS, assert_same_folder, files_of, finish
 from tests.weather.faults import (
@@ -199,6 +203,57 @@ def test_a_file_system_that_is_read_only(whole, mount):
     code, said = command_on(place, *run.words[:-1], "run=new")
     assert (code, said) == (1, "error: expected a folder that can be written, got 'new' (in run)\n")
     assert {path: path.read_bytes() for path in files_of(place)} == before
+
+
+@pytest.mark.parametrize("call", [1, pytest.param(2, marks=SLOW)])
+def test_events_of_tensorboard_on_a_disk_that_is_full(call, whole, mount, monkeypatch):
+    """Its thread writes on where the run is told, and says no more than the run does."""
+    place, log, count = mount("size=2m"), TensorBoardLogger.log_metrics, 0
+
+    def fill_and_log(self, *args, **named):
+        nonlocal count
+        count += 1
+        if count == call:
+            with suppress(OSError), open(place / "other", "wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+        return log(self, *args, **named)
+
+    words = (*whole("search").words, "logger=tensorboard")
+    with monkeypatch.context() as patch:
+        patch.setattr(TensorBoardLogger, "log_metrics", fill_and_log)
+        code, said = command_on(place, *words)
+    assert code == 1
+    assert said.count("error: ") == said.count(f"{FULL} (in {place / 'run'}") == 1, said
+    assert "Traceback" not in said
+    check_advice(said, place / "run")
+    assert not [*place.rglob("*.partial")]
+    (place / "other").unlink()
+    assert command_on(place, "search", "resume=run")[0] == 0
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_table_converted_on_a_disk_that_is_small(share, mount):
+    """Less than a page of memory is none; with as much as is needed it is done."""
+    place = mount(MORE)
+    write_table(place.parent)
+    words = ("convert", str(place.parent / "table.csv"), str(place / "out" / "x.parquet"))
+    convert(words)
+    needed = (place / "out" / "x.parquet").stat().st_size
+    shutil.rmtree(place / "out")
+    (place / "other").write_bytes(b"")
+    mount(f"size={max(4096, int(share * needed))}")
+    if share == 0:
+        (place / "other").write_bytes(bytes(4096))
+    with pytest.raises(SystemExit) as end:
+        convert(words)
+    assert str(end.value).startswith("error: expected a place that can be ")
+    assert FULL in str(end.value)
+    assert "x.parquet" in str(end.value)
+    assert not [*(place / "out").glob("*")]
+    mount(MORE)
+    convert(words)
+    assert (place / "out" / "x.parquet").stat().st_size == needed
 
 
 @pytest.mark.parametrize("name", ["out.pt2", "out.onnx"])
