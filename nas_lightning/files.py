@@ -83,9 +83,9 @@ def synchronise(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write a text."""
+    """Write a text; of a path in it whose bytes are no UTF-8 they are written out."""
     with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
     return path
 
 

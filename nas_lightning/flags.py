@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -59,11 +60,19 @@ def own_parts(options: argparse.Namespace) -> dict[str, list[str]]:
     return {"folders": options.config_dir, "operations": options.operation, "modules": options.module}
 
 
+def accept_all_letters() -> None:
+    """Let a screen or file that has few letters, as in old locales, get its own sign for those it lacks."""
+    for screen in (sys.stdout, sys.stderr):
+        if isinstance(screen, io.TextIOWrapper):
+            screen.reconfigure(errors="backslashreplace")
+
+
 def command(main: Callable[P, None]) -> Callable[P, None]:
     """A command that ends with one line and the exit code 1 for what its user or the system has got wrong."""
 
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        accept_all_letters()
         try:
             main(*args, **kwargs)
         except BrokenPipeError:  # whoever reads what is printed has read enough

@@ -39,6 +39,15 @@ def printable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
+def is_text(word: str) -> bool:
+    r"""Whether a word is text, and none of its bytes something else.
+
+    >>> is_text("café.png"), is_text("caf\udce9.png")
+    (True, False)
+    """
+    return not any("\ud800" <= letter <= "\udfff" for letter in word)
+
+
 def format_number(value: float) -> str:
     """Whole numbers with their thousands, others with four significant digits.
 

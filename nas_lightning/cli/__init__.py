@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nas_lightning.errors import InputError, describe_system_error
+from nas_lightning.flags import accept_all_letters
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -40,6 +41,7 @@ def latency() -> None:
 def _enter(script: str, words: Sequence[str] = ()) -> None:
     from nas_lightning.cli.commandline import run_command
 
+    accept_all_letters()
     try:
         run_command(script, [*words, *sys.argv[1:]], _job)
     except BrokenPipeError:  # `--help | head` has read enough

@@ -29,7 +29,7 @@ from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key
 from nas_lightning.errors import InputError
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.text import quote
+from nas_lightning.text import is_text, printable, quote
 
 Job = Callable[[DictConfig], Any]
 _RAISE = "HYDRA_FULL_ERROR"
@@ -46,6 +46,7 @@ CHILD = "hydra.output_subdir=null"
 
 def run_command(script: str, argv: Sequence[str], job: Job) -> None:
     """Do what was typed; raises an `InputError` for what cannot run."""
+    _check_letters(argv)
     argv = strip_dashes(script, argv)
     folders = config_folders(argv)
     if {"--help", "-h"} & set(argv):
@@ -110,6 +111,13 @@ def _run(script: str, own: tuple[Path, ...], arguments: Namespace, typed_flags: 
             return
     arguments.multirun = True  # one of the configurations says so
     _run(script, own, arguments, typed_flags, job)
+
+
+def _check_letters(argv: Sequence[str]) -> None:
+    """Raise for bytes that are no text: neither Hydra nor the record of a run could hold them."""
+    for word in argv:
+        if not is_text(word):
+            raise InputError("expected words in UTF-8", got=printable(word), where="the command line")
 
 
 def _is_sweep(arguments: Namespace) -> bool:

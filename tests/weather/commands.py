@@ -1,5 +1,6 @@
 """Small commands of every kind, and whether two runs of one came to the same, to the bit."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -27,6 +28,9 @@ LONG = {
 LOGS = {"search.log", "train.log", "analyze.log"}
 TIMED = {*LOGS, "report.html", "table.md", "multirun.yaml", "hydra.yaml", "seconds.json"}
 """Files that say how long something took, when, or where."""
+LATENCIES = "times.csv"
+OF_LATENCIES = {"device", "times", "latencies", "foretold"}
+"""Where the first is, milliseconds are what the run is about: in these files, and in its metrics."""
 
 
 def commands_to_finish(folder: Path, words: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
@@ -67,8 +71,22 @@ def saved(file: Path) -> dict[str, object]:
 def content(run: Path, name: str) -> object:
     """What two equal runs share of a file."""
     file = run / name
-    if file.name in TIMED:
+    measures = (run / LATENCIES).exists()
+    if file.name in TIMED or (measures and file.stem in OF_LATENCIES):
         return file.stat().st_size > 0 or file.suffix == ".log"
     if file.name == "summary.json":
-        return {key: value for key, value in json.loads(file.read_text()).items() if key != "seconds"}
+        timed = {"seconds", "metrics"} if measures else {"seconds"}
+        return {key: value for key, value in json.loads(file.read_text()).items() if key not in timed}
+    if "seconds" in columns_of(file.with_suffix(".csv")):
+        return rows_without_seconds(file) if file.suffix == ".csv" else file.stat().st_size > 0
     return file.read_bytes().replace(str(run).encode(), b"run")
+
+
+def columns_of(table: Path) -> list[str]:
+    """Of a CSV file, or of the one beside a table in another form."""
+    return table.read_text().partition("\n")[0].split(",") if table.is_file() else []
+
+
+def rows_without_seconds(table: Path) -> list[dict[str, str]]:
+    with table.open(newline="") as file:
+        return [{key: cell for key, cell in row.items() if key != "seconds"} for row in csv.DictReader(file)]

@@ -1,7 +1,9 @@
 """Processes that are killed or meet each other, files that are gone: one line, and what goes on."""
 
+import io
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from nas_lightning.callbacks import GenotypeHistory
 from nas_lightning.data.formats import files
 from nas_lightning.metrics.pool import scoring
 from nas_lightning.runs.metrics_csv import MetricsCSV
-from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH, run_process
+from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH, run_process, run_script
+from tests.weather.bad_runs import run_entry
 
 SIZES = ("supernet.channels=4", "supernet.cells=1", *TINY_NETWORK)
 OF_FOLDER = ("dataset=image_folder", "dataset.root=images", "dataset.in_memory=false", "dataset.batch_size=2")
@@ -107,10 +110,14 @@ def test_a_logger_that_cannot_connect(command, tmp_path, monkeypatch):
     assert command("search", "resume=run").code == 0
 
 
+LOADED = (*SEARCH, *OF_FOLDER, "dataset.num_workers=2")
+
+
 @pytest.mark.slow
-def test_a_group_of_processes_that_is_told_to_end(tmp_path):
+@pytest.mark.parametrize("words", [LOADED, (*SEARCH, *TINY_SEARCH)], ids=["loaders", "alone"])
+def test_a_group_of_processes_that_is_told_to_end(words, images, tmp_path):
     """By a terminal that is closed, or a scheduler: loaders end with their run, which has saved."""
-    argv = (*SEARCH, *TINY_SEARCH, "trainer.max_epochs=200", "run=run")
+    argv = (*words, "trainer.max_epochs=200", "run=run")
     process = run_process("search", *argv, cwd=tmp_path, start_new_session=True)
     while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists():
         assert process.poll() is None, process.communicate()
@@ -136,3 +143,25 @@ def test_a_refused_start_leaves_no_log(command, tmp_path):
     (tmp_path / "run" / "search.log").write_text("mine\n")
     assert command("search", *SEARCH, *TINY_SEARCH, "strategy.lr=-1", "run=run").code == 1
     assert (tmp_path / "run" / "search.log").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("script", [("search", "--help"), ("search", *SEARCH, *TINY_SEARCH, "run=run")])
+def test_a_screen_of_few_letters_is_no_error(script, command, tmp_path, monkeypatch):
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    monkeypatch.setattr(sys, "stdout", screen)
+    assert run_script(*script) == 0
+    assert screen.buffer.getvalue().isascii()
+    assert len(screen.buffer.getvalue()) > 300
+
+
+def test_a_run_in_a_folder_whose_name_is_no_text(runs, command, monkeypatch):
+    """Bytes of an older system's: the page says which, and the run itself is asked for in UTF-8."""
+    folder = Path(os.fsdecode(b"caf\xe9"))
+    (runs / "trained").rename(runs / folder)
+    assert run_entry("nas-report", str(folder)) == 0
+    assert "caf\\udce9" in (runs / folder / "report.html").read_text(encoding="utf-8")
+    outcome = command("search", *TINY_SEARCH, f"run={folder}")
+    assert (outcome.code, outcome.err) == (
+        1,
+        "error: expected words in UTF-8, got 'run=caf\\\\xe9' (in the command line)\n",
+    )

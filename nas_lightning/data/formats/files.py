@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random as python_random
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -83,6 +85,7 @@ class FileSamples(Samples):
             num_workers=self.workers,
             collate_fn=_collate,
             pin_memory=torch.cuda.is_available(),
+            worker_init_fn=_end_when_told,
             generator=torch.Generator(),  # its own, or each pass would advance the global one
         )
         for draw, images in zip(draws, loader, strict=True):
@@ -99,6 +102,11 @@ class FileSamples(Samples):
         for rows, (chunk, _) in zip(chunks, self.read(map(BatchRows, chunks), random=False), strict=True):
             images[rows] = chunk
         return TensorSamples(images, self.labels, names=[file.label for file in self.files])
+
+
+def _end_when_told(worker: int) -> None:
+    """A worker says nothing of its end where the whole group of processes is told to: the run says it."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
 class _Reader(Dataset[Tensor | InputError]):
