@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.files import check_links
+from nas_lightning.files import check_contents
 from nas_lightning.options import config_folder
 from nas_lightning.plots.files import save_genotypes
 from nas_lightning.runs.facts import RunFacts
@@ -164,7 +164,7 @@ def test_a_resumed_run_is_the_same_run_there(search):
 def test_the_folder_leads_nowhere_else(search):
     """A run whose folder has links out of it is neither resumed nor has a page."""
     log(wandb_logger(search), search, [0.5])
-    check_links(search)
+    check_contents(search)
 
 
 def test_what_is_typed_counts(search):
