@@ -30,6 +30,29 @@ def test_lightning_s_own_bar_does_not_part_two_processes(tmp_path):
     assert "test_accuracy" in json.loads((tmp_path / "trained" / "summary.json").read_text())["metrics"]
 
 
+LOGGERS = ("csv", "none", "tensorboard", "wandb")
+BARS = (("callbacks.progress=null",), ())
+STRATEGIES = ("darts", "gdas", "pr_darts", "random_ws", "fair_darts")
+COMBINATIONS = [  # each strategy with each logger, and with either bar in turn
+    (strategy, logger, BARS[(place + other) % 2])
+    for place, strategy in enumerate(STRATEGIES)
+    for other, logger in enumerate(LOGGERS)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "logger", "bar"), COMBINATIONS)
+def test_two_processes_search_to_the_end_whatever_accompanies_them(
+    strategy, logger, bar, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    words = (*TINY_SEARCH, *TWO, *bar, f"strategy={strategy}", f"logger={logger}", "trainer.max_epochs=2")
+    code, _, err = finish("search", *words, "callbacks.history.figures=false", "run=searched", cwd=tmp_path)
+    assert code == 0, err
+    assert (tmp_path / "searched" / "genotype.json").is_file()
+    assert len([*tmp_path.glob("searched/wandb/offline-run-*")]) == (logger == "wandb")
+
+
 @pytest.mark.slow
 def test_each_job_of_a_sweep_has_processes_of_its_own(tmp_path):
     words = (*TINY_SEARCH, *TWO, "strategy=darts", "trainer.max_epochs=1", "callbacks.history.figures=false")
