@@ -84,7 +84,9 @@ class Comparison:
                 rows.append([arm, data, *counts, _rounded(statistics.fmean(values)), _rounded(deviation)])
         title = f"{self.metric}: mean and standard deviation over search seeds"
         columns = [self.by, "data", "seeds", "trainings", "mean", "sd"]
-        return Table("means", title, columns, rows, note="Trainings of one search are averaged first.")
+        trained = any(outcome.trainings for outcome in self.outcomes)
+        note = "Trainings of one search are averaged first." if trained else ""
+        return Table("means", title, columns, rows, note)
 
     def differences(self) -> Table:
         """A row an arm but the baseline, and data set: paired by search seeds."""
