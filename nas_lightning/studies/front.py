@@ -68,7 +68,7 @@ class Front(Study):
     def __init__(
         self,
         *,
-        tables: Mapping[str, str],
+        tables: Mapping[str, str] | None = None,
         chosen_on: Names,
         unseen: Names,
         metrics: MetricsChoice = "default",
