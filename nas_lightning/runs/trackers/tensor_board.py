@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+from nas_lightning.files import json_text
 from nas_lightning.runs.publication import Publication
 from nas_lightning.runs.tracking import Tracker
 
@@ -22,7 +21,7 @@ class TensorBoardTracker(Tracker):
         from PIL import Image
 
         writer = self.logger.experiment
-        writer.add_text("config", f"```\n{json.dumps(publication.config, indent=2)}\n```")
+        writer.add_text("config", f"```\n{json_text(publication.config, 2)}\n```")
         for epoch, picture in publication.cells():
             writer.add_image("cells", np.asarray(picture.convert("RGB")), epoch, dataformats="HWC")
         for name, path in publication.pictures.items():

@@ -59,7 +59,7 @@ def _start(folder: Path, options: dict[str, Any]) -> Any:
             f"expected Weights & Biases, or WANDB_MODE=offline: {error}", where="logger"
         ) from None
     store_id(folder, _FOLDER, str(run.id))
-    store_address(folder, _FOLDER, run.url)
+    store_address(folder, _FOLDER, None if run.offline else run.url)
     _remove_links(folder)
     run.define_metric(_STEP)
     run.define_metric("*", step_metric=_STEP, step_sync=True)
