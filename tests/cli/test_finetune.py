@@ -45,7 +45,7 @@ def test_the_last_epoch_where_nothing_is_validated(tmp_path, command):
     assert accuracy("a") == claimed(tmp_path / "a")
     for line in (
         "model     a/model.safetensors",
-        "  network = nas_lightning.load('a')",
+        f"  network = nas_lightning.load('{tmp_path / 'a'}')",
         "-m nas_lightning.models.export a a/model.onnx",
         "train.py init=a retrain=finetune dataset=image_folder dataset.root=…",
     ):

@@ -250,14 +250,14 @@ def test_a_run_that_changes_is_refused_without_another_composition():
 
 
 def test_an_option_newer_than_the_run_is_as_its_own_words_have_it():
-    record = Record(("strategy=random",), {"seed": 5}, {})
+    record = Record(("strategy=evolution",), {"seed": 5}, {})
     with Composer("search") as composer:
-        today = composer.compose(["strategy=random", "strategy.count=7"])
-        today.hydra.overrides.hydra, today.hydra.overrides.task = [], ["resume=a", "strategy.count=7"]
+        today = composer.compose(["strategy=evolution", "strategy.sample=7"])
+        today.hydra.overrides.hydra, today.hydra.overrides.task = [], ["resume=a", "strategy.sample=7"]
         today.seed = 5
-        with pytest.raises(InputError, match=r"expected strategy.count=\d+, .* got 7 \(in resume\)"):
+        with pytest.raises(InputError, match=r"expected strategy.sample=\d+, .* got 7 \(in resume\)"):
             check_same_run(record, today, composer)
-        today.hydra.overrides.task = ["resume=a", "strategy=random", "hydra.verbose=true"]
+        today.hydra.overrides.task = ["resume=a", "strategy=evolution", "hydra.verbose=true"]
         check_same_run(record, today, NoComposer())  # nothing typed besides can have changed it
         today.seed = 6
         with pytest.raises(InputError, match=r"expected seed=5, .* got 6"):

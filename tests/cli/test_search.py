@@ -138,7 +138,7 @@ def test_the_command_has_the_images_that_an_experiment_chose(command, tmp_path, 
     page = html.unescape((next((tmp_path / "outputs" / "search").iterdir()) / "report.html").read_text())
     program = [words[0], words[1].replace("train.py", "search.py"), "--config-dir", "mine"]
     again = [*program, *quick, "strategy=random", "experiment=cats", "network.cells=1", "seed=1"]
-    assert all(f">{shlex.join(line)}</pre>" in page for line in (words, again))
+    assert all(f">cd {tmp_path} && {shlex.join(line)}</pre>" in page for line in (words, again))
     assert words[2:4] == ["--config-dir", "mine"]
     assert "dataset=image_folder" in words
     assert f"dataset.root={images}" in words

@@ -59,7 +59,8 @@ def test_darts_cells_are_the_published_ones(shared_data):
         assert space.parse(data) == space.parse(cell)
         assert cell["source"] in data["source"]
         seen.add(name)
-    assert seen == {name for name in NAMES if load(name)[1].name == "darts"}
+    made_here = {"darts_adapt"}  # from darts_v2, as tests/studies/theory/test_variants.py says
+    assert seen | made_here == {name for name in NAMES if load(name)[1].name == "darts"}
 
 
 def test_the_best_cell_is_the_tables_best(shared_data):
