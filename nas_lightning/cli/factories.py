@@ -165,10 +165,10 @@ def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
         return parts
     names = [*(cfg.objectives or ())]
     reference = None if cfg.reference is None else [*cfg.reference]
-    return limit_parts(parts, build(cfg.limits), names, named_metrics(names), reference)
+    return limit_parts(parts, build(cfg.limits), names, metrics_by_name(names), reference)
 
 
-def named_metrics(objectives: Sequence[str]) -> dict[str, Metric]:
+def metrics_by_name(objectives: Sequence[str]) -> dict[str, Metric]:
     """The metrics among objectives, each with the settings of its yaml."""
     others, found = [name for name in objectives if name not in OBJECTIVES], {}
     known = GlobalHydra.instance().config_loader().get_group_options("metric") if others else []
