@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Expressivity, Meco, Metric, Params, Swap, Synflow, Trainability, Zen
@@ -78,7 +78,8 @@ def metrics_of(
     >>> list(metrics_of(ResNet(), None, "top")), list(metrics_of(NasBench201(), None, "top"))
     (['params'], ['params', 'meco', 'zen', 'swap'])
     """
-    return named_metrics(choice or space.ranked_by or otherwise)  # type: ignore[arg-type]  # a word is one of them
+    word: Any = space.ranked_by or otherwise
+    return named_metrics(word if choice is None else choice)
 
 
 def log_ranks(
