@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol, get_args
 
 import torch
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
 
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveFloat, PositiveInt, checked
@@ -21,6 +23,7 @@ from nas_lightning.objectives.table import table_accuracy
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.tasks.base import Task
 from nas_lightning.tasks.multi_class import MultiClass, task_of
 from nas_lightning.training.optim import build_optimizer, build_scheduler
 
@@ -84,20 +87,8 @@ class ShortTraining:
             schedule = build_scheduler(optimizer, "cosine", epochs=self.epochs, lr_min=0.05 * self.lr)
             for epoch in range(self.epochs):
                 schedule.step(epoch)
-                for x, y in place_batches(network, self._train(epoch)):
-                    loss = task.loss(network(x), y)
-                    optimizer.zero_grad()
-                    loss.backward()
-                    clip_grad_norm_(weights, 5.0)
-                    optimizer.step()
-            network.eval()
-            with torch.no_grad():
-                logits = [(network(x), y) for x, y in place_batches(network, self._valid())]
-        if not isinstance(task, MultiClass):
-            z, y = (torch.cat(parts) for parts in zip(*logits, strict=True))
-            return 100 * task.judge(z, y) if bool(z.isfinite().all()) else -math.inf
-        correct = sum(int((z.argmax(dim=1) == y).sum()) for z, y in logits if bool(z.isfinite().all()))
-        return 100 * correct / sum(len(y) for _, y in logits)
+                train_pass(network, self._train(epoch), optimizer, task, clip=5.0)
+            return score_outputs(task, outputs_of(network, self._valid()))
 
     def seconds(self, genotype: Genotype) -> None:
         """The clock says it."""
@@ -107,6 +98,38 @@ class ShortTraining:
 
     def _valid(self) -> Iterator[Batch]:
         return self.data.valid.whole_pass()
+
+
+def train_pass(
+    network: nn.Module, batches: Iterable[Batch], optimizer: Optimizer, task: Task, clip: float | None = None
+) -> list[Tensor]:
+    """A step a batch; the losses before each. `clip` is the largest norm of the gradient."""
+    losses = []
+    for x, y in place_batches(network, batches):
+        loss = task.loss(network(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        if clip is not None:
+            clip_grad_norm_(network.parameters(), clip)
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses
+
+
+@torch.no_grad()
+def outputs_of(network: nn.Module, batches: Iterable[Batch]) -> list[Batch]:
+    """What the network makes of each batch in evaluation mode, with its targets."""
+    network.eval()
+    return [(network(x), y) for x, y in place_batches(network, batches)]
+
+
+def score_outputs(task: Task, outputs: Sequence[Batch]) -> float:
+    """The task's score in percent; where outputs are not finite, wrong classes or −∞."""
+    if not isinstance(task, MultiClass):
+        z, y = (torch.cat(parts) for parts in zip(*outputs, strict=True))
+        return 100 * task.judge(z, y) if bool(z.isfinite().all()) else -math.inf
+    correct = sum(int((z.argmax(dim=1) == y).sum()) for z, y in outputs if bool(z.isfinite().all()))
+    return 100 * correct / sum(len(y) for _, y in outputs)
 
 
 def build_objective(

@@ -22,11 +22,12 @@ from nas_lightning.studies.theory.convergence import Case, train_cases
 from nas_lightning.studies.theory.topology import depth, width
 from nas_lightning.studies.theory.variants import random_connections, random_operations
 from nas_lightning.tables import Entry, Table
+from nas_lightning.tasks.multi_class import task_of
 
 FILE = "curves.csv"
 _NOTE = (
-    "Accuracies (%) of images that no training saw: after the last epoch, and the mean over epochs, which is "
-    "more for the sooner of two networks that end alike; nothing where the training diverged"
+    "Scores (%), of classes accuracies, of images that no training saw: after the last epoch, and the mean "
+    "over epochs, which is more for the sooner of two that end alike; nothing where the training diverged"
 )
 _VERDICT = (
     "Spearman's ρ over cells and their variants with random connections, ± the bootstrap's standard error. "
@@ -54,7 +55,7 @@ class Variant(NamedTuple):
 
 
 Curves = dict[tuple[str, float], Values]
-"""Accuracies after each epoch, by variant and learning rate."""
+"""Scores after each epoch, by variant and learning rate."""
 
 
 @checked
@@ -109,14 +110,14 @@ class CellVariants(Study):
         variants = list(self.variants(space))
         cases = [Case(v.name, v.genotype, lr) for v in variants for lr in self.lrs]
         found = train_cases(cases, network, data, folder / FILE, epochs=self.epochs, seed=self.seed)
-        curves = {(case.network, case.lr): found[case.name].accuracy for case in cases}
+        curves = {(case.network, case.lr): found[case.name].score for case in cases}
         sizes = [count_parameters(network(variant.genotype)) for variant in variants]
-        what = f"{self.epochs} epochs on {data.name}"
+        what, score = f"{self.epochs} epochs on {data.name}", task_of(data).score
         tables = [self._results(variants, sizes, curves, what), self._verdict(variants, curves, what)]
         panels = {f"lr {lr:g}": {v.name: curves[v.name, lr] for v in variants} for lr in self.lrs}
         ends = {title: {name: c[-1] for name, c in lines.items()} for title, lines in panels.items()}
-        figures = {"convergence": overlay(panels, "accuracy (%)", "epoch")}
-        figures["accuracies"] = draw_bars(ends, "accuracy after the last epoch (%)")
+        figures = {"convergence": overlay(panels, f"{score} (%)", "epoch")}
+        figures["accuracies"] = draw_bars(ends, f"{score} after the last epoch (%)")
         return Findings(tables, figures)
 
     def _results(self, variants: Sequence[Variant], sizes: Sequence[int], curves: Curves, what: str) -> Table:
@@ -138,7 +139,7 @@ class CellVariants(Study):
             shapes = [[float(v.shape[side]) for v in rewired] for side in (0, 1)]
             found = [estimate(spearman, shape, speed, seed=self.seed) for shape in shapes]
             rows.append([f"{lr:g}", len(rewired), *found])
-        columns = ["lr", "cells", "width and mean accuracy", "depth and mean accuracy"]
+        columns = ["lr", "cells", "width and mean score", "depth and mean score"]
         return Table("verdict", f"Shape and speed of convergence: {what}", columns, rows, _VERDICT)
 
 

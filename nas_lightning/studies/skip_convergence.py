@@ -23,6 +23,7 @@ from nas_lightning.studies.figures import overlay
 from nas_lightning.studies.statistics import Values, mean_estimate
 from nas_lightning.studies.theory.convergence import Case, Curve, train_cases
 from nas_lightning.tables import Entry, Table
+from nas_lightning.tasks.multi_class import task_of
 
 FILE = "curves.csv"
 _NOTE = (
@@ -101,20 +102,20 @@ class SkipConvergence(Study):
         }
         what = f"{self.draws} draws in {space.name}, {self.epochs} epochs on {data.name}"
         return Findings(
-            [_table(curves, what)], {"losses": overlay(_panels(curves), "cross-entropy", "epoch")}
+            [_table(curves, what, task_of(data).score)], {"losses": overlay(_panels(curves), "loss", "epoch")}
         )
 
 
-def _table(curves: Mapping[float, Sequence[Curve]], what: str) -> Table:
+def _table(curves: Mapping[float, Sequence[Curve]], what: str, score: str) -> Table:
     rows: list[list[Entry]] = []
     before: Values | None = None
     for share, some in curves.items():
         losses = np.array([curve.train_loss.mean() for curve in some])
         gain = None if before is None else mean_estimate(before - losses)
-        ends = [mean_estimate([getattr(c, kind)[-1] for c in some]) for kind in ("train_loss", "accuracy")]
+        ends = [mean_estimate([getattr(c, kind)[-1] for c in some]) for kind in ("train_loss", "score")]
         rows.append([f"{share:.1%}", *ends, mean_estimate(losses), gain])
         before = losses
-    columns = ["skips", "last training loss", "last accuracy", "training loss", "less than"]
+    columns = ["skips", "last training loss", f"last {score}", "training loss", "less than"]
     return Table("skips", f"Skips and the speed of convergence: {what}", columns, rows, _NOTE)
 
 

@@ -9,9 +9,12 @@ from torch import nn
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.spaces import DartsSpace
+from nas_lightning.jobs.parts import Parts
+from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.studies import SkipConvergence
 from nas_lightning.studies.theory.convergence import judge, train_curve
+from nas_lightning.tasks import Binary, MultiLabel, Regression, Segmentation
+from tests.own_tasks import Made
 
 
 def linear():
@@ -46,8 +49,23 @@ def test_the_curve_is_that_of_plain_sgd(data):
 
 def test_a_training_that_diverges_ends_there(data):
     curve = train_curve(linear(), data, lr=1e30, epochs=3, seed=0)
-    assert np.isnan(curve.accuracy[-1])
+    assert np.isnan(curve.score[-1])
     assert all(len(values) == 3 for values in curve)
+
+
+@pytest.mark.parametrize("task", [Regression(), MultiLabel(), Binary(), Segmentation()], ids=lambda t: t.name)
+def test_a_training_is_of_its_task(task):
+    data, space, sizes = (
+        SearchData(Made(task.name, 64), task=task),
+        NasBench201(),
+        {"channels": 2, "cells": 1},
+    )
+    network = Parts(space, data, network_sizes=sizes).network(space.sample(torch.Generator().manual_seed(1)))
+    curve = train_curve(network, data, lr=0.05, epochs=2, seed=0)
+    x, y = (torch.cat(parts) for parts in zip(*data.valid.whole_pass(), strict=True))
+    outputs = network.eval()(x).detach()
+    assert curve.score[-1] == pytest.approx(100 * task.judge(outputs, y), rel=1e-4)
+    assert np.isfinite(np.array(curve)).all()
 
 
 def test_skips_of_a_larger_share_include_those_of_a_smaller():

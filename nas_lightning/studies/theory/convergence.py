@@ -13,17 +13,17 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.pool.file import PoolFile
-from nas_lightning.objectives.inherited import place_batches
+from nas_lightning.objectives.short_training import outputs_of, score_outputs, train_pass
 from nas_lightning.progress import follow
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.studies.statistics import Values
+from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.optim import build_optimizer, build_scheduler
 
 
@@ -52,12 +52,12 @@ class Curve(NamedTuple):
     Args:
         train_loss: the mean over the epoch's steps.
         loss: of images that no training saw.
-        accuracy: of the same, in percent.
+        score: of the same, the task's in percent: the accuracy of classes.
     """
 
     train_loss: Values
     loss: Values
-    accuracy: Values
+    score: Values
 
 
 DIVERGED = (math.nan,) * len(Curve._fields)
@@ -91,18 +91,13 @@ def train_curve(network: nn.Module, data: SearchData, *, lr: float, epochs: int,
     weights = list(network.parameters())
     optimizer = build_optimizer(weights, "momentum", lr=lr, weight_decay=3e-4)
     schedule = build_scheduler(optimizer, "cosine", epochs=epochs, lr_min=0.0)
-    points: list[tuple[float, ...]] = []
+    task, points = task_of(data), list[tuple[float, ...]]()
     for epoch in range(epochs):
         network.train()
         schedule.step(epoch)
-        losses = []
-        for x, y in place_batches(network, data.train.shuffled_pass(epoch, data.batch_size, seed)):
-            loss = F.cross_entropy(network(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(float(loss.detach()))
-        point = (float(np.mean(losses)), *judge(network, data))
+        batches = data.train.shuffled_pass(epoch, data.batch_size, seed)
+        losses = train_pass(network, batches, optimizer, task)
+        point = (float(torch.stack(losses).mean()), *judge(network, data))
         if not np.isfinite(point).all():
             break
         points.append(point)
@@ -110,14 +105,8 @@ def train_curve(network: nn.Module, data: SearchData, *, lr: float, epochs: int,
     return Curve(*np.array(points).T)
 
 
-@torch.no_grad()
 def judge(network: nn.Module, data: SearchData) -> tuple[float, float]:
-    """Mean loss, and accuracy in percent, on the images of the architecture's side."""
-    network.eval()
-    loss = correct = count = 0.0
-    for x, y in place_batches(network, data.valid.whole_pass()):
-        logits = network(x)
-        loss += float(F.cross_entropy(logits, y, reduction="sum"))
-        correct += float((logits.argmax(dim=1) == y).sum())
-        count += len(y)
-    return loss / count, 100 * correct / count
+    """Mean loss, and the task's score in percent, on the images of the architecture's side."""
+    task, outputs = task_of(data), outputs_of(network, data.valid.whole_pass())
+    losses = [float(task.evaluation_loss(z, y)) * len(y) for z, y in outputs]
+    return sum(losses) / sum(len(y) for _, y in outputs), score_outputs(task, outputs)
