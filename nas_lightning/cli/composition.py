@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import islice, product
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from nas_lightning.cli.composer import Composer
+from nas_lightning.cli.failures import FAILURES, first_line
 from nas_lightning.cli.plugins import check_plugin
 from nas_lightning.cli.shape import check_shape
 from nas_lightning.cli.suggestions import suggest
-from nas_lightning.cli.swept_values import check_drawn, swept_values
+from nas_lightning.cli.sweep_composition import combinations_of, compose_sweep
+from nas_lightning.cli.swept_values import WHERE, check_drawn, group_of, swept_values
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.options import groups, top_names
 from nas_lightning.runs.command import Command
-
-WHERE = "the command line"
-_OF_NO_CONFIGURATION = (OSError, RecursionError, AttributeError, TypeError, KeyError, AssertionError)
-"""What Hydra and OmegaConf run into where a file or a value is none that they have foreseen."""
-MOST_COMBINATIONS = 200  # of a sweep's groups that are composed beforehand
-FAILURES = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, *_OF_NO_CONFIGURATION)
 
 
 def check_command(command: Command, composer: Composer) -> DictConfig:
@@ -40,8 +33,7 @@ def check_command(command: Command, composer: Composer) -> DictConfig:
     for override in overrides:
         _check_group(override, command.folders)
     swept = [override for override in overrides if override.is_sweep_override()]
-    combinations = islice(_combinations(overrides, command.folders), MOST_COMBINATIONS)
-    for combination in combinations:
+    for combination in combinations_of(overrides, command.folders):
         chosen = [a for a, b in zip(combination, command.words, strict=True) if a != b]
         config = compose_checked(composer, combination, " with ".join([WHERE, *chosen]))
         if config.hydra.mode != RunMode.MULTIRUN and not command.sweep:  # it may choose a sweep, too
@@ -50,10 +42,7 @@ def check_command(command: Command, composer: Composer) -> DictConfig:
                 raise InputError("expected one value, or -m for a sweep", got=got, where=WHERE)
             return config
         check_drawn(swept, config.hydra.sweeper)
-    try:
-        return composer.compose([*command.words, "hydra.mode=MULTIRUN"], sweep=True)
-    except FAILURES as error:  # such as to sweep what is Hydra's own
-        raise InputError(f"expected a sweep that fits together: {_first_line(error)}", where=WHERE) from None
+    return compose_sweep(composer, overrides, command.words)
 
 
 def parse(lines: Sequence[str], composer: Composer | None = None) -> list[Override]:
@@ -65,7 +54,7 @@ def parse(lines: Sequence[str], composer: Composer | None = None) -> list[Overri
         loader = None if composer is None else composer.loader
         return OverridesParser.create(loader).parse_overrides(list(lines))
     except HydraException as error:
-        raise InputError(f"expected settings as key=value: {_first_line(error)}", where=WHERE) from None
+        raise InputError(f"expected settings as key=value: {first_line(error)}", where=WHERE) from None
 
 
 def compose_checked(composer: Composer, words: Sequence[str], where: str = WHERE) -> DictConfig:
@@ -77,7 +66,7 @@ def compose_checked(composer: Composer, words: Sequence[str], where: str = WHERE
         _blame_group(composer, words)
         _blame_part(composer, words)
         _blame_key(composer, words, where)
-        raise InputError(f"expected settings that fit together: {_first_line(error)}", where=where) from None
+        raise InputError(f"expected settings that fit together: {first_line(error)}", where=where) from None
     if any(_is_new(word, composer.script) for word in words):
         _blame_key(composer, words, where)
     check_shape(config, composer.script)
@@ -89,34 +78,16 @@ def _is_new(word: str, script: str) -> bool:
     return word.startswith("+") and word.lstrip("+").split("=")[0].split(".")[0] not in top_names(script)
 
 
-def _combinations(overrides: Sequence[Override], folders: Sequence[Path]) -> Iterator[tuple[str, ...]]:
-    """All choices of groups, with the first value of every other sweep."""
-    options_of = groups(folders)
-    options: list[list[str]] = []
-    for override in overrides:
-        if not override.is_sweep_override():
-            options.append([override.input_line or ""])
-            continue
-        key = override.get_key_element()
-        values = [f"{key}={value}" for value in swept_values(override)]
-        options.append(values if _group(override) in options_of else values[:1])
-    yield from product(*options)
-
-
 # Groups
-
-
-def _group(override: Override) -> str:
-    return str(override.key_or_group).lstrip("+~/")
 
 
 def _is_of_hydra(override: Override) -> bool:
     """Whether it chooses an option of Hydra's or of a plugin's, such as hydra/launcher=joblib."""
-    return _group(override).startswith("hydra/")
+    return group_of(override).startswith("hydra/")
 
 
 def _check_group(override: Override, folders: Sequence[Path]) -> None:
-    options_of, group = groups(folders), _group(override)
+    options_of, group = groups(folders), group_of(override)
     if group not in options_of or override.is_delete():
         return
     for choice in _choices(override):
@@ -140,7 +111,7 @@ def _choices(override: Override) -> Iterable[str]:
 def _blame_group(composer: Composer, lines: Sequence[str]) -> None:
     """Raise for the first choice that this script does not have, such as a strategy to train with."""
     known = groups(composer.folders)
-    asked = [_group(override).partition("@")[0] for override in parse(lines) if not override.is_add()]
+    asked = [group_of(override).partition("@")[0] for override in parse(lines) if not override.is_add()]
     own = _groups_of(composer, [], {*asked} & known.keys())
     for group in asked:
         if group in known and group not in own:
@@ -151,14 +122,14 @@ def _blame_group(composer: Composer, lines: Sequence[str]) -> None:
 def _blame_part(composer: Composer, lines: Sequence[str]) -> None:
     """Raise for the first part of a strategy that is not made of such."""
     overrides = parse(lines)
-    strategies = [str(o.input_line) for o in overrides if _group(o) == "strategy"]
-    asked = {_group(override) for override in overrides} & groups(composer.folders).keys()
+    strategies = [str(o.input_line) for o in overrides if group_of(o) == "strategy"]
+    asked = {group_of(override) for override in overrides} & groups(composer.folders).keys()
     try:
         parts, chosen = (_groups_of(composer, words, asked) for words in ([], strategies))
     except FAILURES:  # of the strategy itself, which is said afterwards
         return
     for override in overrides:
-        group = _group(override)
+        group = group_of(override)
         if strategies and group in parts and group not in chosen:
             reason = f"because {strategies[-1]} is not made of parts"
             raise InputError(f"expected no {group}, {reason}", got=override.input_line, where=WHERE)
@@ -186,7 +157,7 @@ def _blame_key(composer: Composer, lines: Sequence[str], where: str) -> None:
     """Raise for the first setting that does not exist once the groups are chosen."""
     options_of = groups(composer.folders)
     overrides = parse(lines)
-    choosing = [str(o.input_line) for o in overrides if _group(o) in options_of or _is_of_hydra(o)]
+    choosing = [str(o.input_line) for o in overrides if group_of(o) in options_of or _is_of_hydra(o)]
     try:
         config = composer.compose(choosing)
     except FAILURES:
@@ -195,7 +166,7 @@ def _blame_key(composer: Composer, lines: Sequence[str], where: str) -> None:
         key = str(override.key_or_group)
         added = override.is_add() or override.is_force_add()
         if (
-            _group(override) in options_of
+            group_of(override) in options_of
             or (added and key.split(".")[0] in config)
             or _is_of_hydra(override)
         ):
@@ -211,12 +182,3 @@ def _exists(config: Any, key: str) -> bool:
             return False
         config = config._get_node(part)
     return True
-
-
-def _first_line(error: Exception) -> str:
-    text = (
-        str(error)
-        if isinstance(error, yaml.YAMLError)
-        else next(iter(str(error).strip().splitlines()), type(error).__name__)
-    )
-    return " ".join(text.split()).rstrip(".")

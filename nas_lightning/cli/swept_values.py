@@ -13,6 +13,11 @@ WHERE = "the command line"
 _ENUMERATES = "BasicSweeper"
 
 
+def group_of(override: Override) -> str:
+    """The group that it chooses an option of, or the setting, whatever is done with it."""
+    return str(override.key_or_group).lstrip("+~/")
+
+
 def swept_values(override: Override) -> list[str]:
     """Its values as one types them; of an interval, which a sweeper draws from, where it begins.
 

@@ -71,6 +71,20 @@ def test_a_sweep_is_composed_once_a_job_besides_its_check(command, compositions)
     assert compositions == ["search"] * (check + whole + jobs)
 
 
+def test_a_sweep_of_choices_that_the_default_has_not_runs(command, compositions, tmp_path):
+    """Hydra composes the whole with the default strategy; then it is composed as the first job's."""
+    words = (*TINY_SEARCH, "strategy=evolution,optuna", "strategy.evaluation=none", "trainer.max_epochs=1")
+    code, _, err = command("search", "-m", *words, "callbacks.history.figures=false", "run=s")
+    assert (code, err) == (0, "")
+    check, whole, jobs = 2, 2, 2
+    assert compositions == ["search"] * (check + whole + jobs)
+    assert (tmp_path / "s" / "1" / "genotype.json").is_file()
+    compositions.clear()
+    code, out, err = command("search", "-m", "resume=s")
+    assert (code, err) == (0, "")
+    assert out.startswith("Going on with the sweep")
+
+
 def test_a_mistake_that_hydra_trips_over_is_one_line(command):
     code, _, err = command("search", *SEARCH, "callbacks=null")
     assert code == 1

@@ -64,6 +64,41 @@ def test_every_syntax_of_a_sweep_is_taken(check, word):
     assert check(word).hydra.mode == RunMode.MULTIRUN
 
 
+TWO = "strategy=evolution,optuna"  # of which the default strategy has no setting
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *((TWO, "strategy.evaluation=training"), ("strategy.evaluation=training", TWO)),
+        *((TWO, "~strategy.seed"), (TWO, "strategy.epochs=1,2", "seed=0,1")),
+        ("sweeper=optuna", TWO, "strategy.lr=interval(0.1,1)"),
+        *(("strategy=glob(ev*)", "strategy.sample=2"), ("logger=wandb,wandb", "logger.wandb.project=p")),
+        ("space=darts,darts_nasi", "strategy=random", "space.nodes=2"),
+    ],
+)
+def test_words_are_judged_with_the_choices_of_each_job(check, words):
+    config = check(*words)
+    assert config.hydra.mode == RunMode.MULTIRUN
+    assert [*config.hydra.overrides.task] == [*words]
+
+
+@pytest.mark.parametrize(
+    ("words", "job", "setting"),
+    [
+        (("strategy=darts,random", "strategy.lr=0.1"), "strategy=random", "strategy.lr"),
+        (("strategy=random,darts", "strategy.lr=0.1,0.2"), "strategy=random", "strategy.lr"),
+        (("logger=wandb,csv", "logger.wandb.project=p"), "logger=csv", "logger.wandb.project"),
+        (("space=darts,nasbench201", "strategy=random", "space.nodes=2"), "space=nasbench201", "space.nodes"),
+        ((TWO, "strategy.population=5"), "strategy=optuna", "strategy.population"),
+    ],
+)
+def test_a_word_that_one_job_has_no_place_for_names_that_job(check, words, job, setting):
+    with pytest.raises(InputError) as error:
+        check(*words)
+    assert f"got '{setting}' (in the command line with {job}" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from nas_lightning.cli.composer import Composer
-from nas_lightning.cli.composition import FAILURES
+from nas_lightning.cli.failures import FAILURES
 from nas_lightning.cli.stored_words import check_stored
 from nas_lightning.errors import InputError
 from nas_lightning.options import config_folder
