@@ -30,6 +30,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Active, Supernet
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.limit_pressure import LimitPressure
+from nas_lightning.strategies.nasi.batches import Inputs, Labels, replace_batch
 from nas_lightning.strategies.nasi.trace import (
     parameters_without_biases,
     squared_norm,
@@ -41,8 +42,6 @@ from nas_lightning.tasks.multi_class import task_of
 from nas_lightning.training.gradients import accumulate, average
 from nas_lightning.training.horizon import epochs_of
 
-Labels = Literal["true", "random"]
-Inputs = Literal["true", "gaussian"]
 Computed = Literal["all", "sampled"]
 
 
@@ -155,20 +154,26 @@ class Nasi(Strategy):
 
     def sample_gradient(self, x: Tensor, y: Tensor) -> tuple[list[Tensor], dict[str, Tensor]]:
         """G_t for a sampled architecture, and what there is to log of it."""
+        slopes, t, loss = self.trace_slopes(x, y)
+        nu = self.nu(self.trainer.global_step + 1)
+        # ∇R = (1 − μ [t > ν]) ∇t
+        slope = torch.where(t > nu, 1 - self.mu, 1.0)
+        G = [slope * gradient for gradient in slopes]
+        average(G)
+        reward = t - self.mu * (t - nu).clamp_min(0)
+        return G, {"train_loss": loss, "trace": t, "nu": nu, "reward": reward}
+
+    def trace_slopes(self, x: Tensor, y: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        """∇_α t(A(α, g)) of this process at α₀ = 0 for a sampled g; t(A); the loss."""
         alpha = {
             name: torch.zeros_like(parameter, requires_grad=True) for name, parameter in self.arch.items()
         }
         weights, active = self.sample(alpha)
         loss = task_of(self.supernet).loss(self.supernet(x, weights, active), y)
         t, directional = trace_and_direction(loss, self.theta)
-        nu = self.nu(self.trainer.global_step + 1)
-        # ∇R = (1 − μ [t > ν]) ∇t; a sample without a path to the output leaves α unused
-        slope = torch.where(t > nu, 1 - self.mu, 1.0)
+        # a sample without a path to the output leaves α unused
         slopes = torch.autograd.grad(directional, list(alpha.values()), materialize_grads=True)
-        G = [slope * gradient for gradient in slopes]
-        average(G)
-        reward = t - self.mu * (t - nu).clamp_min(0)
-        return G, {"train_loss": loss.detach(), "trace": t, "nu": nu, "reward": reward}
+        return list(slopes), t, loss.detach()
 
     def sample(self, alpha: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Active | None]:
         """One operation an edge, by straight-through Gumbel-softmax, and which operations to compute."""
@@ -205,15 +210,9 @@ class Nasi(Strategy):
         return self._batch
 
     def replace_batch(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Inputs and labels, true or drawn; every process draws for all of them and keeps its own part."""
-        x, y = batch
-        processes, rank = self.trainer.world_size, self.global_rank
-        if self.inputs == "gaussian":
-            x = torch.randn(processes, *x.shape, generator=generator)[rank].to(x)
-        if self.labels == "random":
-            classes = self.supernet.head.out_features
-            y = torch.randint(classes, (processes, *y.shape), generator=generator)[rank].to(y)
-        return x, y
+        """Inputs and labels, true or drawn."""
+        classes, processes = self.supernet.head.out_features, self.trainer.world_size
+        return replace_batch(batch, self.labels, self.inputs, classes, generator, self.global_rank, processes)
 
     def scores(self) -> Mapping[str, Tensor]:
         """p_{α*} of each operation."""
