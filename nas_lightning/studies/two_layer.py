@@ -2,7 +2,8 @@
 
 Two-layer networks f(x) = vᵀ Σ_i α_i σ_i(W x) that label their own inputs, so that the data are realisable: W,
 v, α and x are drawn, and every pair of candidates is judged by its loss with the shared weights. Then α and W
-are also *found*, by GAEA's exponentiated gradient and Adam on such labels, which fits them only nearly.
+are also *found* from such labels, by GAEA's exponentiated gradient and Adam, which fit them only nearly: on
+all samples, and bilevel as in the paper, the weights on one half and α on the other.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ _SUMMARY = ["α and W", "h", "models", "pairs", "condition 6", "of these ordered
 _SUMMARY += ["others ordered", "Kendall's τ", "error"]
 _PAIRS = ["h", "better", "worse", "its loss", "other's loss", "its α", "other's α", "condition 6", "ordered"]
 
+Samples = tuple[Tensor, Tensor]
+"""Inputs (n, d) and labels (n,)."""
 Candidates = Annotated[int, at_least(2), at_most(len(ACTIVATIONS))]
 
 
@@ -78,13 +81,13 @@ class TwoLayerOrder(Study):
     Args:
         candidates: h, for each of which models are drawn.
         models: drawn for each h.
-        refits: of them whose α and W are found again.
+        refits: of them whose α and W are found again, on all samples and bilevel.
         steps: of finding.
         lr: of the weights' Adam.
         arch_lr: η of the exponentiated gradient.
         width: k, hidden units.
         dimension: d of the inputs, which are standard normal.
-        samples: inputs.
+        samples: inputs; bilevel, half of them a level.
         seed: of all that is drawn.
 
     >>> findings = TwoLayerOrder(candidates=[2], models=2, refits=0, samples=32).run()
@@ -104,7 +107,7 @@ class TwoLayerOrder(Study):
         arch_lr: PositiveFloat = 0.1,
         width: PositiveInt = 16,
         dimension: PositiveInt = 8,
-        samples: PositiveInt = 512,
+        samples: Annotated[int, at_least(2)] = 512,
         seed: int = 0,
     ) -> None:
         if refits > models:
@@ -122,11 +125,9 @@ class TwoLayerOrder(Study):
         for h in self.candidates:
             drawn = [self.draw(h, generator) for _ in range(self.models)]
             given = [_judge(model, x, model.labels(x)) for model, x in drawn]
-            found = []
-            for model, x in drawn[: self.refits]:
-                y = model.labels(x)
-                found.append(_judge(self.find(model, x, y, generator), x, y))
-            judged = {"given": given, "found": found}
+            found = [self.judge_found(model, x, generator) for model, x in drawn[: self.refits]]
+            single, bilevel = zip(*found, strict=True) if found else ((), ())
+            judged = {"given": given, "found": single, "found bilevel": bilevel}
             summary += [[kind, h, *_summary(models)] for kind, models in judged.items() if models]
             pairs += [[h, *row] for row in _rows(*drawn[0])]
             numbers[f"tau_{h}"] = float(np.mean([one.tau for one in given]))
@@ -151,24 +152,35 @@ class TwoLayerOrder(Study):
         model = Model([list(ACTIVATIONS)[i] for i in order], W, v, exponential / exponential.sum())
         return model, normal(self.samples, self.dimension)
 
-    def find(self, model: Model, x: Tensor, y: Tensor, generator: torch.Generator) -> Model:
-        """α, W and v found from the labels, from the simplex' middle and weights drawn anew."""
-        W = torch.randn(model.W.shape, dtype=torch.float64, generator=generator).requires_grad_()
-        v = (
-            torch.randn(model.v.shape, dtype=torch.float64, generator=generator) / len(model.v) ** 0.5
-        ).requires_grad_()
-        alpha = torch.full_like(model.alpha, 1 / len(model.alpha)).requires_grad_()
-        optimizer = torch.optim.Adam([W, v], lr=self.lr)
+    def judge_found(
+        self, model: Model, x: Tensor, generator: torch.Generator
+    ) -> tuple[ModelJudgement, ModelJudgement]:
+        """What finding α and W from the labels gives on all samples, and bilevel, from the same start."""
+        W = torch.randn(model.W.shape, dtype=torch.float64, generator=generator)
+        v = torch.randn(model.v.shape, dtype=torch.float64, generator=generator) / len(model.v) ** 0.5
+        start = Model(model.names, W, v, torch.full_like(model.alpha, 1 / len(model.alpha)))
+        y, half = model.labels(x), len(x) // 2
+        single = self.find(start, (x, y), (x, y))
+        bilevel = self.find(start, (x[:half], y[:half]), (x[half:], y[half:]))
+        return _judge(single, x, y), _judge(bilevel, x, y)
+
+    def find(self, start: Model, weights_side: Samples, arch_side: Samples) -> Model:
+        """W and v by Adam on one side's samples, α by the exponentiated gradient on the other's."""
+        W, v, alpha = (tensor.clone().requires_grad_() for tensor in (start.W, start.v, start.alpha))
+        model, optimizer = Model(start.names, W, v, alpha), torch.optim.Adam([W, v], lr=self.lr)
         for _ in range(self.steps):
-            outputs = Model(model.names, W, v, alpha).outputs(x)
-            loss = 0.5 * (alpha @ outputs - y).square().mean()
+            (slope,) = torch.autograd.grad(_loss(model, *arch_side), [alpha])
             optimizer.zero_grad()
-            (slope,) = torch.autograd.grad(loss, [alpha], retain_graph=True)
-            loss.backward(inputs=[W, v])
+            _loss(model, *weights_side).backward(inputs=[W, v])
             optimizer.step()
             with torch.no_grad():
                 alpha.copy_(exponentiated_gradient(alpha, slope, self.arch_lr))
-        return Model(model.names, W.detach(), v.detach(), alpha.detach())
+        return Model(start.names, W.detach(), v.detach(), alpha.detach())
+
+
+def _loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
+    """½ E (f − y)²."""
+    return 0.5 * (model.labels(x) - y).square().mean()
 
 
 class ModelJudgement(NamedTuple):

@@ -78,9 +78,23 @@ def test_orders_of_alpha():
     assert others_ordered < others  # without the condition it need not hold
     assert error < 1e-20
     assert rows["found", 2][9] < 0.1  # the labels were learnt, nearly
+    assert rows["found bilevel", 2][9] < 0.2  # also from a half for each level
+    assert rows["found bilevel", 2][9] != rows["found", 2][9]
     for wrong in ({"candidates": [1]}, {"candidates": [6]}, {"models": 0}, {"refits": 101}, {"steps": 0}):
         with pytest.raises(InputError):
             TwoLayerOrder(**wrong)
+
+
+def test_each_level_sees_its_own_samples():
+    """With weights that stand still α fits its own side's labels, whatever the other side's say."""
+    study = TwoLayerOrder(models=1, refits=0, steps=500, lr=1e-12, arch_lr=1.0)
+    model, x = study.draw(3, torch.Generator().manual_seed(3))
+    start, labels = model._replace(alpha=torch.full((3,), 1 / 3, dtype=torch.float64)), model.labels(x)
+    found = study.find(start, (x, torch.zeros_like(labels)), (x, labels))
+    left = (found.labels(x) - labels).square().mean() / (start.labels(x) - labels).square().mean()
+    assert left < 1e-3
+    other = study.find(start, (x, labels), (x, start.labels(x)))
+    torch.testing.assert_close(other.alpha, start.alpha)
 
 
 def test_bounds_of_linear_cells():
