@@ -7,6 +7,7 @@ more, on this machine or another, goes on with it. A trial whose process is gone
 from __future__ import annotations
 
 import os
+import re
 import socket
 import uuid
 from collections.abc import Callable, Sequence
@@ -18,22 +19,22 @@ import optuna
 import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from nas_lightning.checks import check_argument
 from nas_lightning.cli.trial_outcomes import directions_of, values_of
+from nas_lightning.cli.trial_space import check_drawn, distribution
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import write_whole
-from nas_lightning.lock import hold
-from nas_lightning.runs.journal import PRUNED, STUDY, open_storage
+from nas_lightning.lock import hold, turn
+from nas_lightning.runs.journal import JOURNAL, PRUNED, STUDY, open_storage
 
 WHERE = "hydra.sweeper"
 RESULTS = "optimization_results.yaml"  # as Hydra's own plugin for Optuna calls it
-_OWNER = "owner"
+_OWNER, _OWNERS = "owner", ".optuna"
+_PLAIN = re.compile(r"\w[\w.-]{,199}")  # what becomes a folder's name
 SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
@@ -89,7 +90,8 @@ class Trials:
             )
         self.fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
         self.make_sampler, self.seed = SAMPLERS[sampler], seed
-        self.owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        machine = re.sub(r"[^\w.-]", "_", socket.gethostname())
+        self.owner = f"on_{machine}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
     def run(self, launcher: Launcher, check: Callable[[list[list[str]]], None]) -> list[Any]:
         """Launch trials until there are as many as are wanted; returns what Hydra is told of the jobs."""
@@ -98,7 +100,7 @@ class Trials:
         study = self._study()
         with ExitStack() as stack:
             stack.enter_context(hold(_owners_folder(self.folder, self.owner)))
-            while trials := self._stopped(study) or self._drawn(study):
+            while trials := self._next(study):
                 check([self._words(trial) for trial in trials])
                 for together in _runs_of_numbers(trials):
                     batch = [self._words(trial) for trial in together]
@@ -121,27 +123,45 @@ class Trials:
             ) from None
         return study
 
+    def _next(self, study: optuna.Study) -> list[FrozenTrial]:
+        """What to launch, which no other process takes meanwhile."""
+        with turn(self.folder / _OWNERS):
+            return self._stopped(study) or self._drawn(study)
+
     def _stopped(self, study: optuna.Study) -> list[FrozenTrial]:
         """Trials whose processes are gone: this one's from now on, which go on in their folders."""
-        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        others = [trial for trial in running if trial.user_attrs.get(_OWNER) != self.owner]
-        gone = [trial for trial in others if _is_gone(self.folder, str(trial.user_attrs.get(_OWNER)))]
+        running = [trial for trial in self._trials(study) if trial.state == TrialState.RUNNING]
+        others = [trial for trial in running if trial.user_attrs[_OWNER] != self.owner]
+        gone = [trial for trial in others if _is_gone(self.folder, trial.user_attrs[_OWNER])]
         for trial in gone:
             study._storage.set_trial_user_attr(trial._trial_id, _OWNER, self.owner)
         return gone
 
     def _drawn(self, study: optuna.Study) -> list[FrozenTrial]:
-        """The next trials, each from a sampler of its own: it does not matter who has drawn those before."""
-        drawn = []
-        for _ in range(self.n_jobs):
-            count = len(study.get_trials(deepcopy=False))
-            if count >= self.n_trials:
-                break
-            study.sampler = self.make_sampler(self.seed + count)
-            trial = study.ask(self.space)
-            trial.set_user_attr(_OWNER, self.owner)
-            drawn.append(study.get_trials(deepcopy=False)[trial.number])
+        """The next trials, each from a sampler of its own: it does not matter who has drawn those before.
+
+        Drawn beside the journal, which knows all of a trial then or, after a kill, nothing.
+        """
+        drawn: list[FrozenTrial] = []
+        while len(drawn) < self.n_jobs and (count := len(trials := self._trials(study))) < self.n_trials:
+            sampler = self.make_sampler(self.seed + count)
+            draft = optuna.create_study(directions=self.directions, sampler=sampler)
+            draft.add_trials(trials)
+            draft.ask(self.space).set_user_attr(_OWNER, self.owner)
+            study.add_trial(draft.get_trials(deepcopy=False)[count])
+            drawn.append(self._trials(study)[count])
         return drawn
+
+    def _trials(self, study: optuna.Study) -> list[FrozenTrial]:
+        """All that the journal knows; raises where it is not this sweep that has drawn them."""
+        trials = study.get_trials(deepcopy=False)
+        for trial in trials:
+            where = f"{self.folder / JOURNAL}, trial {trial.number}"
+            check_drawn(trial, self.space, where)
+            owner = trial.user_attrs.get(_OWNER)
+            if not isinstance(owner, str) or not _PLAIN.fullmatch(owner):
+                raise InputError("expected a process with a plain name", got=owner, where=where)
+        return trials
 
     def _words(self, trial: FrozenTrial) -> list[str]:
         return [*self.fixed, *(f"{name}={value}" for name, value in trial.params.items())]
@@ -175,36 +195,6 @@ class Trials:
         print(path)
 
 
-def distribution(override: Override) -> BaseDistribution:
-    """What a word of a sweep is drawn from.
-
-    >>> words = ["lr=tag(log,interval(0.01,1))", "n=int(interval(1,4))", "k=range(2,9,3)", "seed=0,1"]
-    >>> for override in OverridesParser.create().parse_overrides(words):
-    ...     print(distribution(override))
-    FloatDistribution(high=1.0, log=True, low=0.01, step=None)
-    IntDistribution(high=4, log=False, low=1, step=1)
-    IntDistribution(high=8, log=False, low=2, step=3)
-    CategoricalDistribution(choices=('0', '1'))
-    """
-    value = override.value()
-    try:
-        if isinstance(value, IntervalSweep) and value.start is not None and value.end is not None:
-            log = "log" in value.tags
-            if isinstance(value.start, int) and isinstance(value.end, int):
-                return IntDistribution(value.start, value.end, log=log)
-            return FloatDistribution(value.start, value.end, log=log)
-        if isinstance(value, RangeSweep) and all(
-            isinstance(n, int) for n in (value.start, value.stop, value.step)
-        ):
-            numbers = range(int(value.start or 0), int(value.stop or 0), int(value.step))
-            return IntDistribution(min(numbers), max(numbers), step=abs(numbers.step))
-    except ValueError as error:
-        raise InputError(
-            f"expected what can be drawn from: {error}", got=override.input_line, where="-m"
-        ) from None
-    return CategoricalDistribution([str(text) for text in override.sweep_string_iterator()])
-
-
 def _runs_of_numbers(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
     """Those with one number after the other, which a launcher takes together."""
     runs: list[list[FrozenTrial]] = []
@@ -218,7 +208,7 @@ def _runs_of_numbers(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
 
 def _owners_folder(sweep: Path, owner: str) -> Path:
     """A folder that a process locks while it is there, whatever machine asks."""
-    folder = sweep / ".optuna" / owner
+    folder = sweep / _OWNERS / owner
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

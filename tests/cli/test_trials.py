@@ -3,6 +3,7 @@
 import json
 import math
 import subprocess
+from pathlib import Path
 
 import optuna
 import pytest
@@ -12,9 +13,10 @@ from pytorch_lightning.demos.boring_classes import BoringModel
 
 from nas_lightning.callbacks import TrialPruning
 from nas_lightning.cli.job_context import started_job
+from nas_lightning.errors import InputError
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.runs.journal import JOURNAL, PRUNED, STUDY, open_storage
+from nas_lightning.runs.journal import JOURNAL, PRUNED, STUDY, open_storage, trial_of
 from nas_lightning.runs.record import Record
 from tests.cli.conftest import TINY_SEARCH, run_process
 
@@ -148,6 +150,145 @@ def test_without_anything_that_varies_there_is_nothing_to_draw(command, monkeypa
     assert "expected something that varies" in err
 
 
+def rewritten(journal, change):
+    """The journal with other lines, as somebody else may have written them."""
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    changed = [change(dict(line)) for line in lines]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in changed if line is not None))
+
+
+def with_owner(name):
+    return lambda line: {**line, "user_attrs": {"owner": name}} if "user_attrs" in line else line
+
+
+def with_values(key, value):
+    """The rate drawn by everybody: `key` is params or distributions."""
+
+    def change(line):
+        if key not in line:
+            return line
+        return {**line, key: {**line[key], "strategy.lr": value}}
+
+    return change
+
+
+def with_param(name):
+    """One more setting, that no word of the sweep varies."""
+
+    def change(line):
+        more = {key: {**line[key], name: line[key]["strategy.lr"]} for key in line.keys() & {*DRAWS}}
+        return {**line, **more}
+
+    return change
+
+
+DRAWS = ("params", "distributions")
+LINEAR = json.dumps({"name": "FloatDistribution", "attributes": {"low": 0.001, "high": 9.0}})
+
+
+PLAIN, OURS = (
+    "expected a process with a plain name, got ",
+    "expected strategy.lr as this sweep draws it, got ",
+)
+OTHERS, OTHER_SPACE = (
+    "expected a journal of Optuna",
+    "expected a trial of what this sweep varies (strategy.lr, ",
+)
+FOREIGN = [
+    (with_owner("../../evil"), f"{PLAIN}'../../evil'"),
+    (with_param("+supernet._target_"), OTHER_SPACE),
+    (with_values("params", 7.0), f"{OURS}7.0"),
+    (lambda line: {"op_code": 99}, OTHERS),
+]
+MORE_FOREIGN = [
+    (with_owner("/evil"), f"{PLAIN}'/evil'"),
+    (with_owner(["x"]), f"{PLAIN}['x']"),
+    (with_owner("x" * 300), PLAIN),
+    (with_values("distributions", LINEAR), OTHER_SPACE),
+    (with_values("params", float("nan")), f"{OURS}nan"),
+    (with_values("params", "0.5 trainer.max_epochs=9"), OURS),
+    (with_values("params", [0.5]), f"{OURS}[0.5]"),
+    (with_values("params", "0.5"), f"{OURS}'0.5'"),
+    (with_values("distributions", "{"), OTHERS),
+]
+
+
+def some(first, others):
+    """All, of which `make test` takes the first."""
+    return [*first, *(pytest.param(*other, marks=pytest.mark.slow) for other in others)]
+
+
+@pytest.mark.parametrize(("change", "message"), some(FOREIGN, MORE_FOREIGN))
+def test_a_journal_of_somebody_else_is_data(change, message, sweep, command, tmp_path):
+    """Neither a folder outside nor a word of the command comes from it."""
+    (code, *_), _ = sweep("hydra.sweeper.n_trials=3", stop_at=1)
+    assert code == 130
+    rewritten(tmp_path / "sweep" / JOURNAL, change)
+    code, _, err = command("search", *DRAWN, "hydra.sweeper.n_trials=3")
+    assert code == 1
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
+    assert not Path("/evil").exists()
+
+
+NO_JOURNALS = [(b"\xff\n",), (b"[]\n",), (b"3\n",), (b"[" * 100_000 + b"\n",), (b"x\nx\n",)]
+
+
+@pytest.mark.parametrize("text", some([b"{}\n"], NO_JOURNALS))
+def test_what_is_no_journal_is_one_line(text, sweep, command, tmp_path):
+    sweep("hydra.sweeper.n_trials=1")
+    (tmp_path / "sweep" / JOURNAL).write_bytes(text)
+    code, _, err = command("search", *DRAWN, "hydra.sweeper.n_trials=2")
+    assert code == 1
+    assert "expected a journal of Optuna" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_journal_whose_last_line_is_cut_goes_on(sweep, tmp_path):
+    """As a full disk leaves it: what was said in whole lines counts."""
+    _, whole = sweep("hydra.sweeper.n_trials=3", folder="whole")
+    sweep("hydra.sweeper.n_trials=2")
+    with (tmp_path / "sweep" / JOURNAL).open("a") as file:
+        file.write('{"op_code":4,"worker')
+    (code, *_), after = sweep("hydra.sweeper.n_trials=3")
+    assert (code, drawn(after)) == (0, drawn(whole))
+
+
+@pytest.mark.slow
+def test_the_lock_of_a_killed_process_does_not_keep_others_out(sweep, monkeypatch, tmp_path):
+    """Half a minute long it does, as nobody can tell whether its holder is still there."""
+    monkeypatch.setattr("optuna.storages.journal._file.time.monotonic", iter(range(0, 10**6, 20)).__next__)
+    sweep("hydra.sweeper.n_trials=1")
+    (tmp_path / "sweep" / f"{JOURNAL}.lock").touch()
+    (code, *_), after = sweep("hydra.sweeper.n_trials=2")
+    assert (code, len(after)) == (0, 2)
+
+
+def test_a_job_of_a_stranger_has_no_journal_elsewhere(tmp_path):
+    outside = tmp_path / "outside.log"
+    outside.write_text("")
+    folder = RunFolder(tmp_path / "sweep")
+    folder.create(Record((), {}, {"mode": "MULTIRUN", "job": {"config_name": "search", "num": "???"}}))
+    (folder.path / JOURNAL).symlink_to(outside)
+    with pytest.raises(InputError, match="expected a file, and no link"):
+        open_storage(folder.path)
+    assert outside.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "message"), [("x", "expected a whole number"), (-1, "at least 0"), (7, "one of 1 trials")]
+)
+def test_a_number_that_is_no_trials_is_one_line(number, message, tmp_path):
+    folder = RunFolder(tmp_path / "sweep")
+    folder.create(Record((), {}, {"mode": "MULTIRUN", "job": {"config_name": "search", "num": "???"}}))
+    optuna.create_study(study_name=STUDY, storage=open_storage(folder.path)).ask()
+    run = RunFolder(folder.path / "0")
+    run.create(Record((), {}, {"mode": "MULTIRUN", "job": {"config_name": "search", "num": number}}))
+    with pytest.raises(InputError, match=message):
+        trial_of(run.path, optuna.pruners.NopPruner())
+
+
 class Level(BoringModel):
     """A model whose accuracy is the same after every epoch."""
 
@@ -212,7 +353,7 @@ def test_two_processes_share_a_sweep_by_typing_the_same(tmp_path):
         raise
     assert [process.returncode for process in both] == [0, 0], ends
     trials = optuna.load_study(study_name=STUDY, storage=open_storage(tmp_path / "sweep")).trials
-    assert len(trials) in (8, 9)  # both may draw the last one
+    assert len(trials) == 8  # one draws while the other waits
     assert {trial.state.name for trial in trials} == {"COMPLETE"}
     assert len({trial.user_attrs["owner"] for trial in trials}) == 2
     for trial in trials:
