@@ -50,15 +50,16 @@ def main() -> None:
     print(f"full Jacobian / ours: {seconds[PUBLISHED] / seconds[OURS]:.2f} (target ≥ 2)")
 
 
-def subject(cells: int) -> tuple[Network, Tensor, Tensor]:
+def subject(cells: int, *, channels: int = 16, images: int = 64) -> tuple[Network, Tensor, Tensor]:
     """The network, in training mode, and its batch."""
     space = NasBench201()
     text = "|{0}~0|+|{0}~0|{0}~1|+|{0}~0|{0}~1|{0}~2|".format("nor_conv_3x3")
-    network = space.network(space.parse(text), in_channels=3, num_classes=10, cells=cells)
+    sizes = {"channels": channels, "cells": cells}
+    network = space.network(space.parse(text), in_channels=3, num_classes=10, **sizes)
     generator = torch.Generator().manual_seed(0)
     initialise(network, generator=generator)
-    x = torch.randn(64, 3, 32, 32, generator=generator)
-    return network, x, torch.randint(10, (64,), generator=generator)
+    x = torch.randn(images, 3, 32, 32, generator=generator)
+    return network, x, torch.randint(10, (images,), generator=generator)
 
 
 def works(cells: int) -> dict[str, Work]:

@@ -10,11 +10,13 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.passes.diagonal import kernel_diagonal
 from nas_lightning.metrics.passes.kernel import Output
 from nas_lightning.metrics.passes.kernel_matrix import Kernel
+from nas_lightning.metrics.passes.needs import Needs
 from nas_lightning.metrics.passes.shared import Batch, Passes
 
 
@@ -51,6 +53,35 @@ class KernelMetric(Metric):
     output: Output = "true_class"
     coupled: bool = False
 
+
+@dataclass(frozen=True)
+class DiagonalMetric(KernelMetric):
+    """Base of those that are read off Θ₀'s diagonal.
+
+    Args:
+        output: what of the network Θ₀ is the kernel of, as `passes.kernel` says.
+        coupled: whether its rows are those of the whole batch's forward pass, as there.
+    """
+
+    def compute(self, passes: Passes) -> float:
+        return self.from_diagonal(kernel_diagonal(passes, self.output, self.coupled), len(passes.x))
+
+    @abstractmethod
+    def from_diagonal(self, diagonal: Tensor, m: int) -> float:
+        """The metric from the diagonal of the kernel of m samples."""
+
+
+@dataclass(frozen=True)
+class MatrixMetric(KernelMetric):
+    """Base of those that want the whole of Θ₀.
+
+    Args:
+        output: what of the network Θ₀ is the kernel of, as `passes.kernel` says.
+        coupled: whether its rows are those of the whole batch's forward pass, as there.
+    """
+
+    needs: ClassVar[Needs] = Needs.KERNEL
+
     def compute(self, passes: Passes) -> float:
         return self.from_kernel(passes.kernel(self.output, self.coupled), len(passes.x))
 
@@ -60,7 +91,7 @@ class KernelMetric(Metric):
 
 
 @dataclass(frozen=True)
-class NTKTrace(KernelMetric):
+class NTKTrace(DiagonalMetric):
     """√(‖Θ₀‖_tr / m) (thesis, equation 7.4; NASI, arXiv:2109.00817).
 
     >>> import torch
@@ -70,12 +101,12 @@ class NTKTrace(KernelMetric):
     10.0
     """
 
-    def from_kernel(self, kernel: Kernel, m: int) -> float:
-        return math.sqrt(kernel.trace / m)
+    def from_diagonal(self, diagonal: Tensor, m: int) -> float:
+        return math.sqrt(float(diagonal.sum()) / m)
 
 
 @dataclass(frozen=True)
-class NTKCondition(KernelMetric):
+class NTKCondition(MatrixMetric):
     """κ = λ_max / λ_min (TE-NAS, arXiv:2102.11535; thesis, theorem 7.2); ∞ for a singular kernel.
 
     >>> import torch
@@ -92,7 +123,7 @@ class NTKCondition(KernelMetric):
 
 
 @dataclass(frozen=True)
-class NTKLambdaMin(KernelMetric):
+class NTKLambdaMin(MatrixMetric):
     """λ_min(Θ₀) (Zhu et al. 2022, arXiv:2209.07238); 0 for a singular kernel.
 
     >>> import torch
@@ -107,7 +138,7 @@ class NTKLambdaMin(KernelMetric):
 
 
 @dataclass(frozen=True)
-class NTKMeanDiagonal(KernelMetric):
+class NTKMeanDiagonal(DiagonalMetric):
     """(1/m) Σ_i Θ_ii, an upper bound of λ_min: Eigen-NAS (Zhu et al. 2022, arXiv:2209.07238).
 
     >>> import torch
@@ -117,12 +148,12 @@ class NTKMeanDiagonal(KernelMetric):
     10.0
     """
 
-    def from_kernel(self, kernel: Kernel, m: int) -> float:
-        return kernel.mean_diagonal
+    def from_diagonal(self, diagonal: Tensor, m: int) -> float:
+        return float(diagonal.mean())
 
 
 @dataclass(frozen=True)
-class NTKFrobenius(KernelMetric):
+class NTKFrobenius(MatrixMetric):
     """‖Θ₀‖_F: KNAS (Xu et al. 2021, arXiv:2111.13293), in the form of Zhu et al. 2022.
 
     >>> import torch
@@ -137,7 +168,7 @@ class NTKFrobenius(KernelMetric):
 
 
 @dataclass(frozen=True)
-class NTKMean(KernelMetric):
+class NTKMean(MatrixMetric):
     """√|m⁻² Σ_ij Θ_ij|: KNAS (Xu et al. 2021, arXiv:2111.13293) as the thesis has it (equation D.11).
 
     The norm of the mean row of the Jacobian.

@@ -9,10 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics import Kernel, ntk
+from nas_lightning.metrics import Kernel, NTKCondition, NTKMeanDiagonal, NTKTrace, ntk, score
 from nas_lightning.metrics.passes import kernel as sums
 from nas_lightning.metrics.passes import layers as rules
+from nas_lightning.metrics.passes.diagonal import kernel_diagonal
 from nas_lightning.metrics.passes.kernel import _MOST_ENTRIES, _parts, _Sum, cotangents, gram, rowwise_kernel
+from nas_lightning.metrics.passes.shared import Passes
+from nas_lightning.metrics.sample_gradients import SampleGradNorm
 
 CLASSES = 3
 
@@ -113,6 +116,50 @@ def test_is_the_jacobian_times_itself(name, output, batch, jacobian):
     kernel = ntk(network, batch, output=output, batch_statistics=False)
     oracle = expected(jacobian(network, batch[0]), batch[1], output)
     torch.testing.assert_close(kernel.matrix, oracle, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("output", ["true_class", "sum", "all"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_diagonal_is_computed_without_the_rest(name, output, batch, jacobian, monkeypatch):
+    network = NETWORKS[name]().double().eval()
+    oracle = expected(jacobian(network, batch[0]), batch[1], output).diagonal()
+    monkeypatch.setattr(Passes, "kernel", None)
+    with Passes(network, batch, batch_statistics=False) as passes:
+        found = kernel_diagonal(passes, output)
+    torch.testing.assert_close(found, oracle, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_the_diagonal_with_the_batch_s_statistics(tracked, batch):
+    network = Normed(tracked=tracked).double().train()
+    for coupled in (False, True):
+        kernel = ntk(network, batch, coupled=coupled)
+        found = NTKMeanDiagonal(coupled=coupled)(network, batch)
+        assert float(found) == pytest.approx(kernel.mean_diagonal, rel=1e-9)
+        assert float(NTKTrace(coupled=coupled)(network, batch)) ** 2 == pytest.approx(
+            kernel.trace / 5, rel=1e-9
+        )
+
+
+def test_a_kernel_that_is_computed_anyway_gives_its_diagonal(batch, monkeypatch):
+    network = Normed(tracked=True).double().eval()
+    alone = score(network, batch, {"diagonal": NTKMeanDiagonal()})
+    monkeypatch.setattr("nas_lightning.metrics.passes.diagonal.layerwise_diagonal", None)
+    both = score(network, batch, {"diagonal": NTKMeanDiagonal(), "kappa": NTKCondition()})
+    assert both["diagonal"] == pytest.approx(alone["diagonal"], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_of_the_loss_sample_by_sample(name, batch):
+    """One backward pass for each image, of its own loss."""
+    network, (x, y) = NETWORKS[name]().double().eval(), batch
+    losses = F.cross_entropy(network(x), y, reduction="none")
+    total = 0.0
+    for loss in losses:
+        found = torch.autograd.grad(loss, [*network.parameters()], retain_graph=True, allow_unused=True)
+        total += sum(float(g.square().sum()) for g in found if g is not None)
+    value = score(network, batch, {"norm": SampleGradNorm()}, batch_statistics=False)["norm"]
+    assert value**2 == pytest.approx(total / len(x), rel=1e-9)
 
 
 @pytest.mark.parametrize("output", ["true_class", "sum", "all"])

@@ -57,9 +57,18 @@ def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor])
 
     With several cotangents a layer's output gradients are kept until the last pass has come by.
     """
+    return _add_up(_Sum, calls, logits, cotangents)
+
+
+def layerwise_diagonal(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:
+    """The diagonal of `layerwise_kernel`, (m·r,): ‖G_i‖² of each row, at a cost of O(m)."""
+    return _add_up(_DiagonalSum, calls, logits, cotangents)
+
+
+def _add_up(kind: type[_Sum], calls: Calls, logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:
     calls.check_complete(logits)  # or raises IncompleteError
     rows = len(logits) * len(cotangents)
-    sum_ = _Sum(rows, calls, len(cotangents), logits)
+    sum_ = kind(rows, calls, len(cotangents), logits)
     for number, cotangent in enumerate(cotangents):
         calls.backward(logits, cotangent, partial(sum_.note_gradient, number))
     _check_reached(logits, sum_.list_unreached(uses_of(logits)))
@@ -111,19 +120,32 @@ def _parts(parameters: Sequence[Tensor], entries: int) -> Iterator[list[Tensor]]
 
 def gram(rows: Tensor) -> Tensor:
     """G Gᵀ in float64, added up in blocks of columns; a complex column is two real ones."""
-    if rows.is_complex():
-        rows = torch.view_as_real(rows).flatten(1)
+    rows = _real(rows)
     total = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
     for block in rows.split(_BLOCK, dim=1):
         total += block @ block.T
     return total
 
 
+def squared_norms(rows: Tensor) -> Tensor:
+    """The diagonal of G Gᵀ.
+
+    >>> squared_norms(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    tensor([25.,  1.], dtype=torch.float64)
+    """
+    rows = _real(rows)
+    return torch.stack([block.square().sum(dim=1).double() for block in rows.split(_BLOCK, dim=1)]).sum(dim=0)
+
+
+def _real(rows: Tensor) -> Tensor:
+    return torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
+
+
 class _Sum:
     """Adds up the kernels of the parameters as their gradients come in."""
 
     def __init__(self, rows: int, calls: Calls, passes: int, logits: Tensor) -> None:
-        self.kernel = logits.new_zeros(rows, rows, dtype=torch.float64)
+        self.kernel = logits.new_zeros(self.shape(rows), dtype=torch.float64)
         self.passes = passes
         self.gradients: dict[int, dict[int, Tensor]] = defaultdict(dict)  # call → pass → ∂f/∂z
         self.users: dict[int, list[tuple[Call, str]]] = defaultdict(list)  # parameter → calls, names
@@ -133,6 +155,12 @@ class _Sum:
             for name, parameter in call.trained:
                 self.users[id(parameter)].append((call, name))
         self.missing = Counter({key: passes * len(users) for key, users in self.users.items()})
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        return rows, rows
+
+    def product(self, rows: Tensor) -> Tensor:
+        return gram(rows)
 
     def note_gradient(self, number: int, call: Call, dz: Tensor) -> None:
         """The gradient of one call's output in pass `number`."""
@@ -174,7 +202,7 @@ class _Sum:
             if len({type(call.layer) for call, _ in reached}) > 1:  # which divide their columns otherwise
                 shares = [iter([torch.cat(list(blocks), dim=1)]) for blocks in shares]
             for blocks in zip(*shares, strict=True):
-                self.kernel += gram(sum(blocks[1:], start=blocks[0]))
+                self.kernel += self.product(sum(blocks[1:], start=blocks[0]))
 
     def _blocks(self, call: Call, name: str) -> Iterator[Tensor]:
         """(m·passes, columns) each, sample by sample."""
@@ -195,8 +223,26 @@ class _Sum:
             [torch.stack([positions(g) for g in self._passes(call)], dim=1) for call in calls], dim=2
         )  # (m, passes, t, out)
         if x.shape[1] ** 2 > max(x.shape[2], dz.shape[3]):
-            return gram(torch.einsum("mpto,mti->mpoi", dz, x).flatten(0, 1).flatten(1))
+            return self.product(torch.einsum("mpto,mti->mpoi", dz, x).flatten(0, 1).flatten(1))
+        return self._of_positions(x, dz)
+
+    def _of_positions(self, x: Tensor, dz: Tensor) -> Tensor:
+        """The sum over pairs of positions, of x (m, t, in) and dz (m, passes, t, out)."""
         x = x.repeat_interleave(self.passes, dim=0).flatten(0, 1).double()  # (m·passes·t, in)
         dz = dz.flatten(0, 2).double()
         rows = len(self.kernel)
         return ((x @ x.T) * (dz @ dz.T)).unflatten(0, (rows, -1)).unflatten(2, (rows, -1)).sum(dim=(1, 3))
+
+
+class _DiagonalSum(_Sum):
+    """The same of the diagonal alone."""
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        return (rows,)
+
+    def product(self, rows: Tensor) -> Tensor:
+        return squared_norms(rows)
+
+    def _of_positions(self, x: Tensor, dz: Tensor) -> Tensor:
+        x, dz = x.double().unsqueeze(1), dz.double()
+        return ((x @ x.mT) * (dz @ dz.mT)).sum(dim=(2, 3)).flatten()

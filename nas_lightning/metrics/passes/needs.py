@@ -20,3 +20,4 @@ class Needs(Flag):
     RELU_PATTERNS = auto()  # which units are active
     OUTPUTS = auto()  # what the layers return
     FEATURES = auto()  # what the blocks return
+    KERNEL = auto()  # the whole kernel, so that nothing of it is computed apart

@@ -225,14 +225,14 @@ class Passes:
         """The empirical neural tangent kernel; see `nas_lightning.metrics.passes.kernel`."""
         key = (output, coupled)
         if key not in self._kernels:
-            rows = self._cotangents(output)
+            rows = self.cotangents(output)
             matrix = None if coupled else self._layerwise(rows)
             if matrix is None:
                 matrix = rowwise_kernel(self.parameters, self.logits, rows)
             self._kernels[key] = Kernel((matrix + matrix.T) / 2, torch.finfo(self.logits.dtype).eps)
         return self._kernels[key]
 
-    def _cotangents(self, output: Output) -> list[Tensor]:
+    def cotangents(self, output: Output) -> list[Tensor]:
         """∂f/∂logits; tasks that know no true class have the sum of outputs in its place."""
         if output == "true_class" and isinstance(self.task, MultiClass):
             return cotangents(self.logits, self.labels, output)
