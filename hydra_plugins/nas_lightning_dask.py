@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,22 +78,12 @@ def run_in_worker(
 
 def _client(address: str | None, n_workers: int) -> Any:
     """To a scheduler; a worker of our own has one job at a time."""
-    try:
-        from distributed import Client
-    except ImportError:
-        from nas_lightning.errors import InputError
+    from nas_lightning.backends import connect_dask  # heavy, and not wanted while plugins are looked for
+    from nas_lightning.errors import InputError
 
-        raise InputError("expected Dask (pip install distributed)", where="launcher") from None
-    logging.getLogger("distributed").setLevel(logging.ERROR)  # workers come and go: no news
-    if address is not None:
-        return Client(address)
-    return Client(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=None,
-        silence_logs=logging.ERROR,
-    )
+    if find_spec("distributed") is None:
+        raise InputError("expected Dask (pip install distributed)", where="launcher")
+    return connect_dask(address, n_workers)
 
 
 ConfigStore.instance().store(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Protocol
 
@@ -120,6 +121,12 @@ class SearchData(pl.LightningDataModule):
             except TypeError:
                 self._valid_count = sum(1 for _ in self.valid.whole_pass())
         return self._valid_count
+
+    def to_send(self) -> SearchData:
+        """The same data for another process, which has no trainer."""
+        sent, sent.data = copy.copy(self), copy.copy(self.data)
+        sent.trainer = sent.data.trainer = sent._sides = None
+        return sent
 
     # What the data set says of itself
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol, get_args
@@ -71,6 +72,13 @@ class ShortTraining:
     ) -> None:
         self.space, self.network, self.data = space, network, data
         self.epochs, self.lr, self.seed = epochs, lr, seed
+        self.world: int | None = None
+
+    def to_send(self, network: NetworkFactory) -> ShortTraining:
+        """The same for another process: the data without their trainer, and steps as large as here."""
+        sent = copy.copy(self)
+        sent.network, sent.data, sent.world = network, self.data.to_send(), rank_and_world()[1]
+        return sent
 
     @property
     def name(self) -> str:
@@ -94,7 +102,8 @@ class ShortTraining:
         """The clock says it."""
 
     def _train(self, epoch: int) -> Iterator[Batch]:
-        return self.data.train.shuffled_pass(epoch, self.data.batch_size * rank_and_world()[1], self.seed)
+        world = rank_and_world()[1] if self.world is None else self.world
+        return self.data.train.shuffled_pass(epoch, self.data.batch_size * world, self.seed)
 
     def _valid(self) -> Iterator[Batch]:
         return self.data.valid.whole_pass()

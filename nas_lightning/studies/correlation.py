@@ -14,6 +14,7 @@ from typing import Annotated
 
 from torch import nn
 
+from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
@@ -57,6 +58,7 @@ class Correlation(Study):
         splits: random halves that a held-out correlation is the mean of.
         resamples: of the bootstrap.
         workers: processes that score.
+        backend: whose processes, see `nas_lightning.backends.spread`.
         scores: the folder of the scores, which runs may share; None: `scores` in the run's own.
         seed: of the architectures; their weights follow from their names.
 
@@ -81,6 +83,7 @@ class Correlation(Study):
         splits: PositiveInt = 5,
         resamples: PositiveInt = 200,
         workers: Processes = 1,
+        backend: Backend = "processes",
         scores: str | Path | None = None,
         seed: int = 0,
     ) -> None:
@@ -89,6 +92,8 @@ class Correlation(Study):
         self.agreement = min(agreement, cells)
         self.cells, self.scheme, self.power, self.splits = cells, scheme, power, splits
         self.resamples, self.workers, self.seed = resamples, workers, seed
+        check_backend(backend, "study.backend")
+        self.backend = backend
         self.scores = None if scores is None else Path(scores)
 
     def run(
@@ -102,7 +107,8 @@ class Correlation(Study):
         """Score the architectures on one batch, look their accuracies up, correlate."""
         genotypes = benchmark.sample(space, self.cells, self.seed)
         accuracies = accuracies_of(benchmark, genotypes)
-        pool = Pool(space, genotypes, self.metrics, self.scores or folder / "scores", self.workers)
+        files = self.scores or folder / "scores"
+        pool = Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
         values = pool.score({"main": setting})["main"]
         target = benchmark.dataset

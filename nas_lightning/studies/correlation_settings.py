@@ -15,6 +15,7 @@ from typing import Annotated
 from matplotlib.figure import Figure
 from torch import nn
 
+from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
@@ -61,7 +62,7 @@ class CorrelationSettings(Study):
         channels: widths of the network.
         others: further data sets, by name.
         agnostic: whether to score with random labels, and with Gaussian inputs.
-        power, resamples, workers, scores, seed: as of `Correlation`.
+        power, resamples, workers, backend, scores, seed: as of `Correlation`.
 
     >>> from nas_lightning.metrics import GradNorm, NTKCondition
     >>> metrics = {"norm": GradNorm(), "whole": GradNorm(per_layer=False), "kappa": NTKCondition()}
@@ -88,6 +89,7 @@ class CorrelationSettings(Study):
         power: PositiveFloat = 2.0,
         resamples: PositiveInt = 200,
         workers: Processes = 1,
+        backend: Backend = "processes",
         scores: str | Path | None = None,
         seed: int = 0,
     ) -> None:
@@ -97,6 +99,8 @@ class CorrelationSettings(Study):
         self.schemes, self.batch_sizes, self.channels = list(schemes), list(batch_sizes), list(channels)
         self.others, self.agnostic = dict(others), agnostic
         self.power, self.resamples, self.workers, self.seed = power, resamples, workers, seed
+        check_backend(backend, "study.backend")
+        self.backend = backend
         self.scores = None if scores is None else Path(scores)
 
     def run(
@@ -121,7 +125,8 @@ class CorrelationSettings(Study):
         settings |= data_sets(main, network, self.others)
         if self.agnostic:
             settings |= agnostic(main, data.num_classes, self.seed)
-        pool = Pool(space, genotypes, self.metrics, self.scores or folder / "scores", self.workers)
+        files = self.scores or folder / "scores"
+        pool = Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
         scores = pool.score(settings)
         accuracy, what = accuracies[benchmark.dataset], f"{self.cells:,} cells scored on {data.name}"
         tables = [

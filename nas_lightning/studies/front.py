@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.latency_table import LatencyTable
 from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, at_least, checked, entries
@@ -57,6 +58,7 @@ class Front(Study):
         images: that they are scored on.
         pool: a CSV file of scores that another run with the same settings goes on with; None: the run's.
         workers: processes that score.
+        backend: whose processes, see `nas_lightning.backends.spread`.
         seed: of all draws of cells.
 
     >>> Front(tables={"cifar10": "t.csv"}, chosen_on=["phone"], unseen=["phone"], reference={"cifar10": 20.0})
@@ -81,6 +83,7 @@ class Front(Study):
         images: Annotated[int, at_least(2)] = 32,
         pool: str | None = None,
         workers: Processes = 1,
+        backend: Backend = "processes",
         seed: int = 0,
     ) -> None:
         if shared := {*chosen_on} & {*unseen}:
@@ -98,6 +101,8 @@ class Front(Study):
         self.evaluations, self.draws, self.candidates = list(evaluations), draws, candidates
         self.cells, self.pool = cells, pool
         self.images, self.workers, self.seed = images, workers, seed
+        check_backend(backend, "study.backend")
+        self.backend = backend
 
     def run(
         self,
@@ -146,7 +151,8 @@ class Front(Study):
         batch = data.train.plain_images(self.images)
         path = folder / "scores.csv" if self.pool is None else self.pool
         metrics = {**self.metrics, **self.ranking}
-        return score_pool(space, network, cells, batch, metrics, path=path, workers=self.workers)
+        workers, backend = self.workers, self.backend
+        return score_pool(space, network, cells, batch, metrics, path=path, workers=workers, backend=backend)
 
     def _look(self, rows: Rows, cells: Sequence[Genotype], scores: Mapping[int, MetricValues]) -> Look:
         drawn = rows.tolist()

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
+from nas_lightning.backends import Backend, check_backend
 from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
@@ -45,7 +46,8 @@ class Picks(Study):
         images: that they are scored on.
         epochs: of each training, on the weights' side.
         lr: learning rate of the first.
-        workers: processes that score.
+        workers: processes that score and train.
+        backend: whose processes, see `nas_lightning.backends.spread`.
 
     >>> study = Picks(metrics="top", pools=3)
     >>> list(study.ranked)
@@ -62,10 +64,13 @@ class Picks(Study):
         epochs: PositiveInt = 10,
         lr: PositiveFloat = 0.1,
         workers: Processes = 1,
+        backend: Backend = "processes",
     ) -> None:
         self.metrics: Mapping[str, Metric] = {**named_metrics(metrics), "size": Params()}
         self.ranked = named_metrics(metrics)
         self.pools, self.pool_size, self.images, self.workers = pools, pool_size, images, workers
+        check_backend(backend, "study.backend")
+        self.backend = backend
         self.epochs, self.lr = epochs, lr
 
     def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
@@ -73,7 +78,9 @@ class Picks(Study):
         training = ShortTraining(space, network, data, epochs=self.epochs, lr=self.lr)
         picks = [self._picks(space, network, data, folder, seed) for seed in range(self.pools)]
         order = [genotype for pool in picks for genotype in pool]
-        accuracies = np.array(train_all(training, order, folder / FILE)).reshape(self.pools, len(KINDS))
+        accuracies = np.array(train_all(training, order, folder / FILE, self.workers, self.backend)).reshape(
+            self.pools, len(KINDS)
+        )
         rows: list[Sequence[Entry]] = [[number, *row] for number, row in enumerate(accuracies.tolist())]
         rows.append(["mean", *map(mean_estimate, accuracies.T)])
         what = f"{space.name}, pools of {self.pool_size}, {self.epochs} epochs on {data.name}"
@@ -99,6 +106,7 @@ class Picks(Study):
         options: dict[str, Any] = {
             "path": folder / "scores" / f"{seed}.csv",
             "workers": self.workers,
+            "backend": self.backend,
             "seed": seed,
         }
         scores = score_pool(space, network, pool, batch, self.metrics, **options)

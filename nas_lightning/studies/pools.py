@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from nas_lightning.backends import Backend, width
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
@@ -83,6 +84,7 @@ class Pool:
         metrics: by name.
         folder: of the files, `<setting>.csv`; what is in them is not scored again.
         workers: processes that share the work.
+        backend: whose they are.
     """
 
     space: SearchSpace
@@ -90,6 +92,7 @@ class Pool:
     metrics: Mapping[str, Metric]
     folder: Path
     workers: int = 1
+    backend: Backend = "processes"
 
     def score(self, settings: Mapping[str, Setting]) -> dict[str, dict[str, Values]]:
         """{setting: {metric: (n,)}}, the values as the metrics give them."""
@@ -105,6 +108,7 @@ class Pool:
             self.metrics,
             path=self._file(name),
             workers=self.workers,
+            backend=self.backend,
             scheme=setting.scheme,
             seed=setting.seed,
         )
@@ -123,7 +127,7 @@ class Pool:
             seconds += (time.monotonic() - start) / max(len(first), 1) * len(rest)
         if todo:
             what = f"{todo:,} more scores of {len(self.genotypes):,} architectures"
-            time_left = _say_duration(seconds / self.workers)
+            time_left = _say_duration(seconds / width(self.backend, self.workers))
             print(f"{what}: about {time_left}; what is done stays, resume=DIR goes on", flush=True)
 
     def _rows_of(self, name: str) -> set[str]:

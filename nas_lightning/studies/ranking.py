@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.formats.columns import READERS
 from nas_lightning.checks import NonNegativeInt, PositiveInt, at_least, checked
@@ -55,6 +56,7 @@ class Ranking(Study):
         agreement: how many of the cells are scored again with other weights; 0: none.
         resamples: of the bootstrap.
         workers: processes that score.
+        backend: whose processes, see `nas_lightning.backends.spread`.
         seed: of cells and halves.
 
     >>> from nas_lightning.metrics import Meco, Params
@@ -75,6 +77,7 @@ class Ranking(Study):
         agreement: NonNegativeInt = 24,
         resamples: PositiveInt = 200,
         workers: Processes = 1,
+        backend: Backend = "processes",
         seed: int = 0,
     ) -> None:
         if BASELINE not in metrics:
@@ -82,6 +85,8 @@ class Ranking(Study):
             raise InputError(f"expected {BASELINE} among the metrics", got=list(metrics), where=where)
         self.metrics, self.others = dict(metrics), [Path(path) for path in others]
         self.most, self.cells, self.splits, self.workers, self.seed = most, cells, splits, workers, seed
+        check_backend(backend, "study.backend")
+        self.backend = backend
         self.agreement, self.resamples = min(agreement, cells), resamples
 
     def run(
@@ -97,7 +102,8 @@ class Ranking(Study):
         genotypes = benchmark.sample(space, self.cells, self.seed)
         accuracies = accuracies_of(benchmark, genotypes)
         target = benchmark.dataset
-        pool = Pool(space, genotypes, self.metrics, folder / "scores", self.workers)
+        scores = folder / "scores"
+        pool = Pool(space, genotypes, self.metrics, scores, self.workers, self.backend)
         setting = Setting(network, data.train_batches(1)[0])
         values = pool.score({"main": setting})["main"]
         own = {name: metric.orient(1) * values[name] for name, metric in self.metrics.items()}

@@ -7,6 +7,7 @@ benchmark is asked of `study=ranking` or `study=correlation` with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Annotated, Any
@@ -14,11 +15,13 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
+from nas_lightning.backends import Backend, check_backend, is_alone, spread
 from nas_lightning.benchmarks.formats.columns import SECONDS
 from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
+from nas_lightning.machine import Processes
 from nas_lightning.metrics.pool.file import PoolFile
 from nas_lightning.objectives.short_training import ShortTraining
 from nas_lightning.runs.findings import Findings
@@ -40,6 +43,8 @@ class ShortTrainings(Study):
         cells: architectures, drawn without repetition.
         epochs: passes over the images of the weights' side.
         lr: learning rate of the first.
+        workers: processes that train.
+        backend: whose processes, see `nas_lightning.backends.spread`.
         seed: of architectures, weights and order.
 
     >>> ShortTrainings.wants()
@@ -52,15 +57,19 @@ class ShortTrainings(Study):
         cells: Annotated[int, at_least(4)] = 40,
         epochs: PositiveInt = 10,
         lr: PositiveFloat = 0.1,
+        workers: Processes = 1,
+        backend: Backend = "processes",
         seed: int = 0,
     ) -> None:
+        check_backend(backend, "study.backend")
         self.cells, self.epochs, self.lr, self.seed = cells, epochs, lr, seed
+        self.workers, self.backend = workers, backend
 
     def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
         """Draw, train, write; and what counting parameters says of them."""
         training = ShortTraining(space, network, data, epochs=self.epochs, lr=self.lr, seed=self.seed)
         genotypes = draw_genotypes(space, self.cells, self.seed)
-        accuracies = np.array(train_all(training, genotypes, folder / FILE))
+        accuracies = np.array(train_all(training, genotypes, folder / FILE, self.workers, self.backend))
         params = [count_parameters(network(genotype)) for genotype in genotypes]
         rows: list[Sequence[Entry]] = [
             ["accuracy, mean", float(accuracies.mean())],
@@ -73,20 +82,33 @@ class ShortTrainings(Study):
         return Findings([Table("accuracies", what, ["", "value"], rows, f"The table is {FILE}")])
 
 
-def train_all(training: ShortTraining, genotypes: Sequence[Genotype], path: Path) -> list[float]:
+def train_all(
+    training: ShortTraining,
+    genotypes: Sequence[Genotype],
+    path: Path,
+    workers: int = 1,
+    backend: Backend = "processes",
+) -> list[float]:
     """The accuracy of each in percent; what is in the file is not trained again, new ones come into it."""
     column = f"{training.data.name}_valid"
     file = PoolFile(path, [column, SECONDS], settings_of(training))
     rows = file.read()
-    for number, genotype in enumerate(genotypes, 1):
-        notation = training.space.notation(genotype)
-        if notation not in rows:
-            start = process_time()
-            accuracy = training(genotype)
-            rows[notation] = {column: accuracy, SECONDS: round(process_time() - start, 2)}
-            file.append(notation, rows[notation])
-            print(f"{number} of {len(genotypes)}: {accuracy:.2f} %", flush=True)
+    wanted = {training.space.notation(genotype): genotype for genotype in genotypes}
+    todo = [(name, genotype) for name, genotype in wanted.items() if name not in rows]
+    sent = training if is_alone(workers, backend) else training.to_send(training.network)
+    work = partial(train_timed, sent)
+    for name, accuracy, seconds in spread(work, todo, workers=workers, backend=backend):
+        rows[name] = {column: accuracy, SECONDS: seconds}
+        file.append(name, rows[name])
+        print(f"{sum(one in rows for one in wanted)} of {len(wanted)}: {accuracy:.2f} %", flush=True)
     return [rows[training.space.notation(genotype)][column] for genotype in genotypes]
+
+
+def train_timed(training: ShortTraining, name: str, genotype: Genotype) -> tuple[str, float, float]:
+    """Its name, accuracy and seconds of the processor's."""
+    start = process_time()
+    accuracy = training(genotype)
+    return name, accuracy, round(process_time() - start, 2)
 
 
 def settings_of(training: ShortTraining) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
+from nas_lightning.backends import Backend, check_backend
 from nas_lightning.checks import PositiveInt, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError, near_match
@@ -54,6 +55,7 @@ class TopologyKernel(Study):
         width: n, of the linear networks.
         draws: of their weights.
         workers: processes that score.
+        backend: whose processes, see `nas_lightning.backends.spread`.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
@@ -74,12 +76,15 @@ class TopologyKernel(Study):
         width: Annotated[int, at_least(2)] = 8,
         draws: PositiveInt = 3000,
         workers: Processes = 1,
+        backend: Backend = "processes",
     ) -> None:
         self.cells = {name: dict(given) for name, given in cells.items()}
         if rewired not in self.cells:
             expected = f"expected one of the cells ({near_match(rewired, self.cells)})"
             raise InputError(expected, got=rewired, where="study.rewired")
         self.rewired, self.seeds, self.images, self.workers = rewired, seeds, images, workers
+        check_backend(backend, "study.backend")
+        self.backend = backend
         self.layers, self.width, self.draws = layers, width, draws
 
     def genotypes(self, space: TwoCellSpace) -> dict[str, Genotype]:
@@ -97,7 +102,8 @@ class TopologyKernel(Study):
         found = []
         for seed in range(self.seeds):
             path = folder / "scores" / f"{seed}.csv"
-            options: dict[str, Any] = {"path": path, "workers": self.workers, "seed": seed}
+            options: dict[str, Any] = {"path": path, "seed": seed}
+            options |= {"workers": self.workers, "backend": self.backend}
             found.append(score_pool(space, network, genotypes.values(), (x, y), METRICS, **options))
         rows: list[list[Entry]] = []
         for number, (name, genotype) in enumerate(genotypes.items()):

@@ -86,14 +86,14 @@ def test_a_loader_that_is_killed_in_mid_pass(images, command, monkeypatch):
 
 
 def test_a_pools_worker_that_is_killed(command, monkeypatch):
-    run = scoring._run
+    run = scoring.spread
     pool = ("strategy=metric_search", *TINY_SEARCH, "strategy.workers=2", "trainer.max_epochs=1")
 
-    def die(work, *args):
-        return run(lambda *item: os.kill(os.getpid(), signal.SIGKILL), *args)
+    def die(work, *args, **options):
+        return run(lambda *item: os.kill(os.getpid(), signal.SIGKILL), *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(scoring, "_run", die)
+        patch.setattr(scoring, "spread", die)
         outcome = command("search", *pool, "callbacks.history.figures=false", "run=run")
     assert outcome.code == 1
     assert "expected worker processes that nobody ends" in outcome.err

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
+from nas_lightning.backends import Backend, spread
 from nas_lightning.checks import PositiveInt, checked, entries
-from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric, score
@@ -22,8 +22,6 @@ from nas_lightning.metrics.pool.file import MetricValues, PoolFile
 from nas_lightning.progress import follow
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
-
-Backend = Literal["loky", "ray"]
 
 
 @checked
@@ -39,7 +37,7 @@ def score_pool(
     threads: PositiveInt = 1,
     scheme: Scheme = "lecun",
     seed: int = 0,
-    backend: Backend = "loky",
+    backend: Backend = "processes",
     progress: bool = True,
 ) -> list[MetricValues]:
     """The metrics of each genotype, in the order of the genotypes.
@@ -55,11 +53,11 @@ def score_pool(
         metrics: by the names that their values get.
         path: a CSV file that each result is appended to as it comes. Where it exists, its architectures are
             not scored again; `<path>.json` beside it has the settings, and others are refused.
-        workers: processes; 1 stays in this one. With Ray, its cluster decides.
+        workers: processes; 1 stays in this one. A cluster of Ray's or Dask's has its own.
         threads: of each process.
         scheme: how the weights are drawn, see `initialise`.
         seed: of the weights.
-        backend: `loky` on this machine, or `ray`, where that package is installed.
+        backend: `processes` of this machine, or `ray` or `dask`, where that package is installed.
         progress: say rate and time left.
     """
     work = Work(network, batch, dict(metrics), scheme, seed, threads)
@@ -68,7 +66,7 @@ def score_pool(
     file = None if path is None else PoolFile(Path(path), list(metrics), _settings(space, work))
     scores_of = {} if file is None else file.read()
     todo = {name: genotype for name, genotype in pool.items() if name not in scores_of}
-    done = _run(work, list(todo.items()), workers, backend)
+    done = spread(work, list(todo.items()), workers=workers, backend=backend)
     started = len(pool) - len(todo)
     for name, scores in follow(done, "architectures", total=len(pool), done=started, shown=progress):
         scores_of[name] = scores
@@ -113,44 +111,6 @@ class Work:
         network = self.network(genotype)
         initialise(network, self.scheme, torch.Generator().manual_seed(seed))
         return network
-
-
-Item = tuple[str, Genotype]
-
-
-def _run(
-    work: Work, items: Sequence[Item], workers: int, backend: Backend
-) -> Iterator[tuple[str, MetricValues]]:
-    """The results as they come."""
-    if backend == "ray":
-        return _with_ray(work, items)
-    workers = min(workers, len(items))  # all of which start at once
-    if workers <= 1:
-        return (work(*item) for item in items)
-    from joblib import Parallel, delayed
-
-    parallel = Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
-    return parallel(delayed(work)(*item) for item in items)
-
-
-def _with_ray(work: Work, items: Sequence[Item]) -> Iterator[tuple[str, MetricValues]]:
-    """On the cluster that `ray.init` finds; on this machine's processors where there is none."""
-    try:
-        import ray
-    except ModuleNotFoundError:
-        raise InputError("expected the package ray (pip install ray)", where="backend=ray") from None
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False)
-    shared = ray.put(work)
-    task = ray.remote(num_cpus=work.threads)(_call)
-    pending = [task.remote(shared, *item) for item in items]
-    while pending:
-        finished, pending = ray.wait(pending)
-        yield from ray.get(finished)
-
-
-def _call(work: Work, name: str, genotype: Genotype) -> tuple[str, MetricValues]:
-    return work(name, genotype)
 
 
 def _settings(space: SearchSpace, work: Work) -> dict[str, Any]:

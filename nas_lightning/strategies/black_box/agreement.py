@@ -8,10 +8,31 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from nas_lightning.metrics.base import Metric
 
 LEAST = 0.5
 """Spearman's ρ below which a metric is said to be noise: of jacov on DARTS cells it is 0.3 to 0.4."""
+
+
+Scored = Mapping[str, Mapping[str, float]]
+
+
+def correlate_again(
+    scored: Scored,
+    metrics: Mapping[str, Metric],
+    count: int,
+    score: Callable[[list[str], Mapping[str, Metric]], Sequence[Mapping[str, float]]],
+) -> dict[str, float] | None:
+    """Of the first `count`, scored with other weights, once that costs a quarter of all scores at most."""
+    drawn = {name: metric for name, metric in metrics.items() if not metric.counts_only}
+    if not 0 < 4 * count <= len(scored) or not drawn:
+        return None
+    first = list(scored)[:count]
+    found = self_correlations([scored[notation] for notation in first], score(first, drawn))
+    warn_of_noise(found, count)
+    return found
 
 
 def self_correlations(

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
+from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
@@ -27,13 +28,14 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
-from nas_lightning.objectives.evaluation_time import OutOfTimeError, check_timed, evaluate_timed
+from nas_lightning.objectives.evaluation_time import OutOfTimeError, check_timed
 from nas_lightning.objectives.log_ranks import log_ranks
 from nas_lightning.objectives.short_training import Evaluator, ShortTraining, build_objective
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.base import Strategy
-from nas_lightning.strategies.black_box.agreement import self_correlations, warn_of_noise
+from nas_lightning.strategies.black_box.agreement import correlate_again
+from nas_lightning.strategies.black_box.ahead import Ahead, build_on
 from nas_lightning.strategies.black_box.precision import single_precision
 from nas_lightning.text import duration
 
@@ -48,10 +50,9 @@ class BlackBox(Strategy):
     `rounds`, the number of rounds so far, is the only parameter: Lightning takes checkpoints by the steps of
     optimisers, and distributes no module without parameters.
 
-    Logged in each round, where architectures are evaluated: the best value so far under the objective's name
+    Logged where architectures are evaluated: the best value so far under the objective's name
     (`valid_accuracy`; `oracle_test_accuracy` where a table has test accuracies only), and that of the round's
-    own architecture under `candidate/…`. Scores and short training runs are float32, whatever the trainer's
-    precision.
+    own under `candidate/…`. Scores and short trainings are float32, whatever the trainer's precision.
 
     Args:
         space: the search space.
@@ -60,7 +61,8 @@ class BlackBox(Strategy):
         benchmark: the table that `evaluation="table"` reads.
         images: of the weights' side that they are scored on; fewer where it has fewer.
         pool: a CSV file of scores that each is appended to as it comes, and that another search goes on with.
-        workers: processes that score.
+        workers: processes that score, and that train what the next rounds are likely to evaluate, too.
+        backend: whose processes, see `nas_lightning.backends.spread`.
         evaluation: `training`, a short one; `table`; `none` where the scores decide.
         epochs: of the short training.
         lr: its learning rate.
@@ -87,6 +89,7 @@ class BlackBox(Strategy):
         images: Annotated[int, at_least(2)] = 32,
         pool: str | Path | None = None,
         workers: Processes = 1,
+        backend: Backend = "processes",
         evaluation: Evaluator = "none",
         epochs: PositiveInt = 3,
         lr: PositiveFloat = 0.1,
@@ -98,15 +101,16 @@ class BlackBox(Strategy):
         self.automatic_optimization = False
         check_search_data(data, type(self).__name__)
         self.network, self.data = network, data
-        self.images, self.workers, self.seed = images, workers, seed
+        self.images, self.seed, self.agreement, self.seconds = images, seed, agreement, seconds
+        self.processes: dict[str, Any] = {"workers": workers, "backend": backend}
         self.pool = None if pool is None else Path(pool)
         training = ShortTraining(space, self._on_device, data, epochs=epochs, lr=lr, seed=seed)
         self.objective = build_objective(evaluation, training, benchmark)
+        self.ahead = Ahead(training if evaluation == "training" else None, workers, backend)
         if seconds is not None:
             check_timed(self.objective, space.sample(torch.Generator().manual_seed(seed)))
         self.scored: dict[str, Scores] = {}  # by notation, in their order
         self.evaluated: dict[str, float] = {}
-        self.agreement, self.seconds = agreement, seconds
         self.self_correlations: dict[str, float] | None = None  # None: not looked at yet
         self.spent = {"scoring": 0.0, "evaluating": 0.0}  # seconds
         self.rounds = nn.Parameter(torch.zeros(()))
@@ -151,12 +155,18 @@ class BlackBox(Strategy):
         objective, notation = self.objective, self.space.notation(genotype)
         assert objective is not None
         if notation not in self.evaluated:
-            value, seconds = self._do_first(lambda: evaluate_timed(objective, genotype))
+            build = partial(build_on, self.network, self.device)
+            evaluate = partial(self.ahead.evaluate, objective, genotype, build, self.expected)
+            value, seconds = self._do_first(evaluate)
             if self.seconds is not None and self.spent["evaluating"] + seconds > self.seconds:
                 raise OutOfTimeError
             self.spent["evaluating"] += seconds
             self.evaluated[notation] = value
         return self.evaluated[notation]
+
+    def expected(self, count: int) -> list[Genotype]:
+        """What the next rounds are likely to evaluate, at most so many; whether they do changes no result."""
+        return []
 
     def ranking(self) -> dict[str, float]:
         """All that was scored, by notation; larger is better."""
@@ -183,21 +193,19 @@ class BlackBox(Strategy):
     def _score_pool(
         self, genotypes: Sequence[Genotype], metrics: Mapping[str, Metric], path: Path | None, seed: int
     ) -> list[Scores]:
-        build = partial(_build_on, self.network, self.device)
-        options: dict[str, Any] = {"path": path, "workers": self.workers, "seed": seed}
+        build = partial(build_on, self.network, self.device)
+        options: dict[str, Any] = {"path": path, "seed": seed, **self.processes}
         return score_pool(self.space, build, genotypes, self._batch(), metrics, **options)
 
     def _check_agreement(self) -> None:
-        """Once, when the pool is so large that this costs a quarter of its scores at most."""
-        drawn = {name: metric for name, metric in self.metrics.items() if not metric.counts_only}
-        if self.self_correlations is not None or not 0 < 4 * self.agreement <= len(self.scored) or not drawn:
-            return
-        first = list(self.scored)[: self.agreement]
+        if self.self_correlations is None:
+            check = partial(correlate_again, self.scored, self.metrics, self.agreement)
+            self.self_correlations = check(self._score_again)
+
+    def _score_again(self, notations: list[str], metrics: Mapping[str, Metric]) -> list[Scores]:
         path = None if self.pool is None else self.pool.with_stem(f"{self.pool.stem}_second")
-        genotypes = [self.space.parse(notation) for notation in first]
-        again = self.spend("scoring", lambda: self._score_pool(genotypes, drawn, path, self.seed + 1))
-        self.self_correlations = self_correlations([self.scored[notation] for notation in first], again)
-        warn_of_noise(self.self_correlations, len(first))
+        genotypes = [self.space.parse(notation) for notation in notations]
+        return self.spend("scoring", lambda: self._score_pool(genotypes, metrics, path, self.seed + 1))
 
     def _batch(self) -> Batch:
         """Images of the weights' side without augmentation, the same in every round and process."""
@@ -205,7 +213,7 @@ class BlackBox(Strategy):
         return x.to(self.device), y.to(self.device)
 
     def _on_device(self, genotype: Genotype) -> nn.Module:
-        return _build_on(self.network, self.device, genotype)
+        return build_on(self.network, self.device, genotype)
 
     def _do_first(self, work: Callable[[], T]) -> T:
         """What the work comes to, done by the first process."""
@@ -240,7 +248,3 @@ class BlackBox(Strategy):
         self.spent = {**self.spent, **memory.get("spent", {})}  # files of 0.1 have none
         self.self_correlations = memory.get("self_correlations")
         self.remember(memory["own"])
-
-
-def _build_on(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:
-    return network(genotype).to(device)

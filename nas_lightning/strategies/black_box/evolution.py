@@ -11,6 +11,7 @@ again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,19 +72,33 @@ class Evolution(FrontSearch):
         self.alive: list[str] = []  # with objectives: the parents
 
     def play(self, number: int) -> Mapping[str, float]:
-        young = len(self.history) < self.population
-        genotype = self.space.sample(self.generator) if young else self._child()
+        genotype = self._next()
         values = self.look_at(genotype)
         self.history.append(self.space.notation(genotype))
         if self.objectives is not None and len(self.history) % self.population == 0:
             self.alive = self._best(list(dict.fromkeys([*self.alive, *self.history[-self.population :]])))
         return values
 
+    def expected(self, count: int) -> list[Genotype]:
+        """As if what is not evaluated yet were no parent; the same numbers are drawn in their rounds."""
+        state, history, found = self.generator.get_state(), self.history, list[Genotype]()
+        for _ in range(count):
+            self.history = [*history, *map(self.space.notation, found)]
+            found.append(self._next())
+        self.history = history
+        self.generator.set_state(state)
+        return found
+
+    def _next(self) -> Genotype:
+        young = len(self.history) < self.population
+        return self.space.sample(self.generator) if young else self._child()
+
     def _child(self) -> Genotype:
         if self.objectives is not None:
             return self._new_child()
         alive = self.history[-self.population :]
-        fitness = self.ranking() if self.objective is None else self.evaluated
+        known = self.ranking() if self.objective is None else self.evaluated
+        fitness = {notation: known.get(notation, -math.inf) for notation in alive}
         parent = max((alive[index] for index in self._draw(alive)), key=lambda notation: fitness[notation])
         return self.space.mutate(self.space.parse(parent), self.generator)
 

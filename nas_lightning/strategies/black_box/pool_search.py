@@ -55,6 +55,7 @@ class PoolSearch(BlackBox):
         self.sizes: dict[Genotype, int] = {}  # parameters; none are counted where all are scored
         self.drawn: dict[Genotype, None] = {}
         self.exhausted = False
+        self.promising: list[str] = []  # what the last choice was the first of
         self.draws = torch.Generator().manual_seed(self.seed)
 
     def play(self, number: int) -> Mapping[str, float]:
@@ -106,4 +107,9 @@ class PoolSearch(BlackBox):
                 where="strategy.pool_size",
             )
         new = [notation for notation in worth if notation not in self.evaluated]
-        return self.space.parse(max(new or worth, key=lambda notation: worth[notation]))
+        self.promising = sorted(new or worth, key=lambda notation: -worth[notation])
+        return self.space.parse(self.promising[0])
+
+    def expected(self, count: int) -> list[Genotype]:
+        """The next best by what the round has chosen by."""
+        return [self.space.parse(notation) for notation in self.promising[1 : 1 + count]]

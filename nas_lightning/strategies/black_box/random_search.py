@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.file import MetricValues
 from nas_lightning.metrics.pool.scoring import score_pool
@@ -40,6 +42,8 @@ class RandomSearch(Strategy):
         benchmark: the table that has accuracies.
         objectives: what counts, where it is several things.
         count: how many; None: 1, or 100 where there are objectives.
+        workers: processes that score.
+        backend: whose processes, see `nas_lightning.backends.spread`.
         seed: of the draws.
 
     >>> from nas_lightning.spaces import NasBench201
@@ -57,12 +61,16 @@ class RandomSearch(Strategy):
         objectives: Objectives | None = None,
         *,
         count: PositiveInt | None = None,
+        workers: Processes = 1,
+        backend: Backend = "processes",
         seed: int = 0,
     ) -> None:
         super().__init__(space, seed)
         usual = 1 if objectives is None else 100
         self.architectures = draw_distinct(space, usual if count is None else count, self.generator)
         self.network, self.data, self.objectives, self.seed = network, data, objectives, seed
+        check_backend(backend, "strategy.backend")
+        self.workers, self.backend = workers, backend
         self.accuracy = _accuracy(objectives, benchmark)
 
     def derive(self) -> list[Genotype]:
@@ -92,7 +100,8 @@ class RandomSearch(Strategy):
         assert self.network is not None
         assert self.data is not None
         batch = self.data.train.plain_images(IMAGES, self.seed)
-        return score_pool(self.space, self.network, self.architectures, batch, metrics, seed=self.seed)
+        options: dict[str, Any] = {"workers": self.workers, "backend": self.backend, "seed": self.seed}
+        return score_pool(self.space, self.network, self.architectures, batch, metrics, **options)
 
     def setup(self, stage: str) -> None:
         if self.trainer.world_size > 1:

@@ -1,0 +1,129 @@
+"""Pools and short trainings by other processes come to what they come to in one, bit for bit."""
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import nas_lightning.conf
+from nas_lightning.backends import spread
+from nas_lightning.data import OwnData, SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.runs.folder import RunFolder
+from tests.cli.conftest import TINY_SEARCH
+
+CONF = Path(nas_lightning.conf.__path__[0])
+
+QUICK = ("callbacks.history.figures=false", "strategy.epochs=1", "strategy.images=4", "strategy.agreement=0")
+SMALL = {
+    "evolution": ("strategy.population=2", "strategy.sample=2"),
+    "optuna": ("strategy.starts=2",),
+    "metric_search": ("strategy.pool_size=4", "strategy.pool_per_round=0"),
+}
+POOL = ("strategy.pool_size=4",)
+
+
+def names(where: str, marker: str) -> list[str]:
+    """The options of a group whose yaml has that line, or that of a part."""
+    files = sorted((CONF / where).glob("[!_]*.yaml"))
+    return [file.stem for file in files if marker in file.read_text()]
+
+
+STRATEGIES = names("strategy", "- _black_box")
+FAST = ("processes", "evolution")
+SLOW = [
+    pytest.param(backend, strategy, marks=pytest.mark.slow)
+    for backend in ("ray", "dask", "processes")
+    for strategy in STRATEGIES
+    if (backend, strategy) != FAST
+]
+
+
+def search(command, strategy: str, *words: str) -> tuple[object, ...]:
+    """What a search of three rounds has come to; its loggers and checkpoints say how."""
+    argv = (*TINY_SEARCH, f"strategy={strategy}", "strategy.evaluation=training", *QUICK)
+    run = "_".join(["of", *words]).replace("strategy.", "")
+    own = (*SMALL.get(strategy, POOL), "trainer.max_epochs=3", f"run={run}")
+    code, out, err = command("search", *argv, *own, *words)
+    assert code == 0, err
+    folder = RunFolder(Path(run))
+    file = folder.path / "pool.csv"  # in the order in which they came
+    pool = sorted(file.read_text().splitlines()) if file.exists() else None
+    return folder.genotypes, pool, (folder.path / "metrics.csv").read_bytes(), out.count("epoch 3/3")
+
+
+@pytest.mark.parametrize(("backend", "strategy"), [FAST, *SLOW])
+def test_a_search_is_the_same_whoever_scores_and_trains(backend, strategy, command, cluster):
+    cluster(backend)
+    one = search(command, strategy)
+    assert search(command, strategy, f"strategy.backend={backend}", "strategy.workers=2") == one
+
+
+@pytest.fixture
+def cluster():
+    """`cluster("ray")` of two processors, for a test; skipped where its package is missing."""
+    ends = []
+
+    def start(backend: str) -> None:
+        if backend == "ray":
+            ray = pytest.importorskip("ray")
+            ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+            ends.append(ray.shutdown)
+        if backend == "dask":
+            distributed = pytest.importorskip("distributed")
+            client = distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None)
+            ends.append(client.shutdown)
+
+    yield start
+    for end in ends:
+        end()
+
+
+def test_every_yaml_with_workers_has_a_backend():
+    settings = [*CONF.glob("strategy/*.yaml"), *CONF.glob("study/*.yaml")]
+    having = {f: [*yaml.safe_load(f.read_text()).values()] for f in settings if "workers:" in f.read_text()}
+    assert len(having) > 7
+    for file, parts in having.items():
+        backends = [part["backend"] for part in parts if isinstance(part, dict) and "workers" in part]
+        assert backends == ["processes"], file
+
+
+@pytest.mark.parametrize(("backend", "package"), [("ray", "ray"), ("dask", "distributed")])
+def test_a_backend_that_is_not_installed_is_one_line(backend, package, command, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    for words in ((*TINY_SEARCH, "strategy=hnas"), (*TINY_SEARCH, "strategy=random")):
+        code, _, err = command("search", *words, f"strategy.backend={backend}", "run=a")
+        assert (code, len(err.splitlines())) == (1, 1)
+        assert f"expected the package {package} (pip install {package}), got '{backend}'" in err
+
+
+def test_a_backend_that_is_none_says_which_there_are(command):
+    code, _, err = command("search", *TINY_SEARCH, "strategy=hnas", "strategy.backend=rays", "run=a")
+    assert code == 1
+    assert err == "error: expected one of processes, ray, dask, got 'rays' (in strategy.backend)\n"
+
+
+def test_work_that_cannot_be_packed_is_one_line():
+    lock = threading.Lock()
+    with pytest.raises(InputError, match="expected work that other processes can be given"):
+        list(spread(lambda number: (lock, number), [(1,), (2,)], workers=2))
+
+
+def test_an_error_in_another_process_is_the_error_here():
+    def refuse(number):
+        raise InputError("expected another number", got=number)
+
+    with pytest.raises(InputError, match="expected another number, got 3"):
+        list(spread(refuse, [(3,), (3,)], workers=2))
+
+
+def test_data_are_sent_without_their_trainer():
+    data = SearchData(OwnData((torch.zeros(16, 1, 4, 4), torch.arange(16) % 2), batch_size=4))
+    data.trainer = data.data.trainer = object()
+    sent = data.to_send()
+    assert (sent.trainer, sent.data.trainer) == (None, None)
+    assert data.data.trainer is data.trainer is not None
+    assert torch.equal(sent.valid_batches(1)[0][1], data.valid_batches(1)[0][1])
