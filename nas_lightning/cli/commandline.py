@@ -20,6 +20,7 @@ from nas_lightning.cli.composer import Composer
 from nas_lightning.cli.composition import WHERE, check_command
 from nas_lightning.cli.help import help_text
 from nas_lightning.cli.imports import find_plugins, make_importable
+from nas_lightning.cli.ranks import check_shared, is_first_process
 from nas_lightning.cli.resume import check_same_run, find_run, resume_requeued
 from nas_lightning.cli.stored_words import check_stored_targets
 from nas_lightning.cli.sweep import sweep_folder
@@ -41,7 +42,7 @@ _NOT_TAKEN = {
 }
 """Flags of Hydra whose purpose others serve here."""
 CHILD = "hydra.output_subdir=null"
-"""Leaves `.hydra` as it is; Lightning types it, too, in the processes that it starts beside the first one."""
+"""Leaves `.hydra` as it is; Lightning types it, too, in processes that it starts beside the first one."""
 
 
 def run_command(script: str, argv: Sequence[str], job: Job) -> None:
@@ -83,7 +84,10 @@ def _run(script: str, own: tuple[Path, ...], arguments: Namespace, typed_flags: 
     _check_noted(typed)
     if old is None and not sweep:
         _check_sweep_settings(typed)
+    if old is None and not sweep and CHILD not in words and not is_first_process():
+        words = [*words, CHILD]
     command = Command(script, tuple(words), folders, sweep)
+    check_shared(command, goes_on=old is not None)
     with Composer(script, folders) as composer:
         make_importable(folders, words)
         config = check_command(command, composer)

@@ -2,6 +2,7 @@
 
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -91,6 +92,30 @@ def test_the_other_strategies(command, tmp_path, strategy):
 @pytest.mark.slow
 def test_second_order(command, tmp_path):
     check(command, tmp_path, "search", (*SEARCH, "strategy=darts", "arch_step=second_order"), FOUND)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_ten_times_ends_as_one_that_nobody_killed(command, tmp_path):
+    """At moments that a seed draws; what has ended before its moment is compared, and another begins."""
+    moments, kills, sweeps = random.Random(17), 0, 1
+    argv = ("-m", *SEARCH, "strategy=darts", "seed=0,1")
+    assert command("search", *argv, "run=whole").code == 0
+    while kills < 10:
+        process = run_process("search", *argv, f"run=sweep{sweeps}", cwd=tmp_path)
+        assert process.stdout.readline()  # it has begun, or goes on
+        try:
+            _, err = process.communicate(timeout=moments.uniform(0, 4))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            kills += 1
+        else:
+            assert process.returncode == 0, err
+            sweeps += 1
+    assert command("search", *argv, f"run=sweep{sweeps}").code == 0
+    for number in range(1, sweeps + 1):
+        for job in "01":
+            assert_same_run(tmp_path / "whole" / job, tmp_path / f"sweep{number}" / job, FOUND)
 
 
 @pytest.mark.slow

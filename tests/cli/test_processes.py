@@ -1,11 +1,14 @@
 """Commands whose runs are of several processes: none waits for another that does something else."""
 
 import json
+import os
+import socket
 import subprocess
+import sys
 
 import pytest
 
-from tests.cli.conftest import TINY_DATA, TINY_NETWORK, TINY_SEARCH, run_process
+from tests.cli.conftest import REPOSITORY, TINY_DATA, TINY_NETWORK, TINY_SEARCH, run_process
 
 TWO = ("trainer=ddp", "trainer.devices=2", "dataset.batch_size=4")
 PATIENCE = 300  # seconds, on a machine with other work
@@ -51,6 +54,90 @@ def test_two_processes_search_to_the_end_whatever_accompanies_them(
     assert code == 0, err
     assert (tmp_path / "searched" / "genotype.json").is_file()
     assert len([*tmp_path.glob("searched/wandb/offline-run-*")]) == (logger == "wandb")
+
+
+NODE = ("-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1")
+
+
+def run_nodes(port: int, *argv: str, cwd) -> list[str]:
+    """What two nodes of one process each say, started by torchrun on this machine."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    script = str(REPOSITORY / f"{argv[0]}.py")
+    words = [*NODE, f"--master-port={port}"]
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, *words, f"--node-rank={rank}", script, *argv[1:]],
+            **{"cwd": cwd, "env": environment, "text": True},
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT},
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [node.communicate(timeout=PATIENCE)[0] for node in nodes]
+    finally:
+        [node.kill() for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    return said
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "words", "files"),
+    [
+        ("search", (*TINY_SEARCH, "strategy=darts", "callbacks.history.figures=false"), ("genotype.json",)),
+        ("train", (*TINY_DATA, *TINY_NETWORK, "genotype=nasbench201_best"), ()),
+    ],
+)
+def test_two_nodes_of_torchrun_come_to_what_two_processes_do(script, words, files, tmp_path):
+    shared = (*words, *TWO, "trainer.max_epochs=1")
+    code, _, err = finish(script, *shared, "run=one", cwd=tmp_path)
+    assert code == 0, err
+    nodes = ("trainer.devices=1", "trainer.num_nodes=2")
+    said = run_nodes(free_port(), script, *shared, *nodes, "run=two", cwd=tmp_path)
+    assert sum("epoch 1/1" in text for text in said) == 1
+    for file in ("metrics.csv", *files):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """As if torchrun had started the tests' process as the second of two."""
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "expected run=DIR, which torchrun's processes share, got 'none' (in run)"),
+        (("-m", "seed=0,1"), "expected one run: torchrun's processes share no sweep, got '-m' (in torchrun)"),
+    ],
+)
+def test_torchruns_processes_share_a_folder_that_is_typed(words, message, torchrun, command, tmp_path):
+    code, _, err = command("search", *TINY_SEARCH, "strategy=random", *words)
+    assert (code, err) == (1, f"error: {message}\n")
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_alone_needs_a_new_folder(rank, torchrun, finished, command, monkeypatch):
+    """The second may come when the first has begun."""
+    calls = []
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setattr("nas_lightning.cli._job", calls.append)
+    record = finished / "searched" / ".hydra" / "overrides.yaml"
+    before = record.stat().st_mtime_ns
+    code, _, err = command("search", *TINY_SEARCH, "strategy=random", f"run={finished / 'searched'}")
+    assert (code, len(calls)) == ((1, 0) if rank == 0 else (0, 1))
+    assert err.startswith("error: expected a new folder" if rank == 0 else "")
+    assert record.stat().st_mtime_ns == before
 
 
 @pytest.mark.slow

@@ -1,0 +1,105 @@
+"""Sweeps on engines whose processes and nodes die: typed or queued again, they end as if none had."""
+
+from pathlib import Path
+
+import pytest
+
+from nas_lightning.runs.folder import RunFolder
+from tests.cli.test_launchers import LAUNCHERS, SEEDS, whole  # noqa: F401
+from tests.cli.test_sweep_attempts import assert_same_results, finish
+
+DEATH = '''
+import os, signal
+from pathlib import Path
+import pytorch_lightning as pl
+
+class Death(pl.Callback):
+    """While the job of seed 1 trains for the first time, a signal reaches a process of its engine's."""
+    def on_train_batch_end(self, trainer, module, *rest):
+        mark = Path({mark!r})
+        if trainer.default_root_dir.endswith("1") and not mark.exists():
+            mark.touch()
+            os.kill({process}, signal.{name})
+
+class Poison(pl.Callback):
+    """The job of seed 2 fails while the file is there."""
+    def on_train_batch_end(self, trainer, module, *rest):
+        if trainer.default_root_dir.endswith("2") and Path({poison!r}).exists():
+            raise RuntimeError("poison")
+'''
+BOTH = ("+callbacks.death._target_=death.Death", "+callbacks.poison._target_=death.Poison")
+
+
+@pytest.fixture
+def death(tmp_path):
+    """`death("SIGKILL")`: the words for callbacks by which a process gets that signal, and a job fails."""
+
+    def write(name: str, process: str = "os.getpid()", *, poison: bool = False) -> tuple[str, ...]:
+        files = {"mark": str(tmp_path / "mark"), "poison": str(tmp_path / "poisonous")}
+        if poison:
+            Path(files["poison"]).touch()
+        (tmp_path / "death.py").write_text(DEATH.format(process=process, name=name, **files))
+        return BOTH
+
+    return write
+
+
+def assert_same_sweep(whole, sweep):  # noqa: F811
+    assert (sweep.parent / "mark").exists()
+    for job in "0123":
+        assert_same_results(whole / job, sweep / job)
+
+
+@pytest.mark.slow
+def test_a_job_that_is_pre_empted_is_queued_again_by_submitit(whole, death, tmp_path):  # noqa: F811
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    code, out = finish(*SEEDS, *LAUNCHERS["submitit"][1], *death("SIGUSR2"), "run=sweep", cwd=tmp_path)
+    assert code == 0, out
+    assert_same_sweep(whole, tmp_path / "sweep")
+    logs = [path.read_text() for path in (tmp_path / "sweep" / ".submitit").glob("*/*_log.err")]
+    assert sum("this job is preempted" in log for log in logs) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_a_job_that_fails_one_that_is_killed_and_a_folder_that_is_renamed(name, whole, death, tmp_path):  # noqa: F811
+    module, words = LAUNCHERS[name]
+    pytest.importorskip(module)
+    typed = (*SEEDS, *words, *death("SIGKILL", poison=True))
+    code, out = finish(*typed, "run=sweep", cwd=tmp_path)
+    assert code == 1, out
+    assert "Traceback" not in out
+    assert "RuntimeError: poison" in RunFolder(tmp_path / "sweep" / "2").facts.error
+    assert "poison" in (tmp_path / "sweep" / "table.md").read_text()
+    (tmp_path / "poisonous").unlink()
+    (tmp_path / "sweep").rename(tmp_path / "renamed")
+    code, out = finish(*typed, "run=renamed", cwd=tmp_path)
+    assert code == 0, out
+    assert_same_sweep(whole, tmp_path / "renamed")
+
+
+@pytest.mark.slow
+def test_a_worker_of_dasks_that_is_killed_leaves_its_job_to_another(whole, death, tmp_path):  # noqa: F811
+    pytest.importorskip("distributed")
+    code, out = finish(*SEEDS, *LAUNCHERS["dask"][1], *death("SIGKILL"), "run=sweep", cwd=tmp_path)
+    assert code == 0, out
+    assert_same_sweep(whole, tmp_path / "sweep")
+
+
+@pytest.mark.slow
+def test_a_node_of_rays_that_dies_leaves_its_jobs_to_another(whole, death, tmp_path, monkeypatch):  # noqa: F811
+    """A node's own process is its workers' parent."""
+    pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+        own = ("launcher=ray", f"hydra.launcher.ray.init.address={cluster.address}")
+        code, out = finish(*SEEDS, *own, *death("SIGKILL", "os.getppid()"), "run=sweep", cwd=tmp_path)
+        assert code == 0, out
+        assert_same_sweep(whole, tmp_path / "sweep")
+        assert sum(node.any_processes_alive() for node in nodes) == 1
+    finally:
+        cluster.shutdown()
