@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -35,6 +36,61 @@ def heat_map(
     bar.set_label(label, fontsize=8, color=INK)
     bar.ax.tick_params(labelsize=7, colors=INK)
     return figure
+
+
+def draw_contours(grids: Mapping[str, Values], ticks: Values, label: str) -> Figure:
+    """One panel a name, (α, β) as log₁₀ of a value, colours and lines alike in all; ends are the ticks'."""
+    found = {name: _logarithms(values) for name, values in grids.items()}
+    low, high = _range(found)
+    figure = Figure(figsize=(2.2 * len(grids) + 0.9, 2.5), layout="constrained")
+    panels = figure.subplots(1, len(grids), squeeze=False, sharey=True).flat
+    for (name, values), axes in zip(found.items(), panels, strict=True):
+        scale: dict[str, Any] = {"vmin": low, "vmax": high}
+        image = axes.pcolormesh(ticks, ticks, values.T, cmap=_MAP, shading="nearest", **scale)
+        if min(values.shape) > 1 and high > low:
+            levels = np.linspace(low, high, 12)
+            axes.contour(ticks, ticks, values.T, levels=levels, colors="white", linewidths=0.5)
+        axes.set_aspect("equal")
+        axes.set_title(name, loc="left", fontsize=8, fontweight="bold", color=INK)
+        _label(axes, "α", "β" if axes.get_subplotspec().is_first_col() else "")
+    bar = figure.colorbar(image, ax=figure.axes)
+    bar.set_label(f"log₁₀ {label}", fontsize=8, color=INK)
+    bar.ax.tick_params(labelsize=7, colors=INK)
+    return figure
+
+
+def draw_surfaces(grids: Mapping[str, Values], ticks: Values, label: str) -> Figure:
+    """The same as heights."""
+    found = {name: _logarithms(values) for name, values in grids.items()}
+    low, high = _range(found)
+    figure = Figure(figsize=(2.6 * len(grids) + 0.4, 2.7), layout="constrained")
+    first, second = np.meshgrid(ticks, ticks, indexing="ij")
+    for number, (name, values) in enumerate(found.items(), 1):
+        axes: Any = figure.add_subplot(1, len(grids), number, projection="3d")
+        axes.plot_surface(
+            first, second, np.minimum(values, high), cmap=_MAP, vmin=low, vmax=high, linewidth=0
+        )
+        axes.set_zlim(low, high if high > low else low + 1)
+        axes.set_title(name, fontsize=8, fontweight="bold", color=INK)
+        axes.set_xlabel("α", fontsize=8, color=INK, labelpad=-8)
+        axes.set_ylabel("β", fontsize=8, color=INK, labelpad=-8)
+        axes.set_xticks([ticks[0], 0, ticks[-1]])
+        axes.set_yticks([ticks[0], 0, ticks[-1]])
+        axes.tick_params(labelsize=6, colors=INK, pad=-3)
+    figure.supylabel(f"log₁₀ {label}", fontsize=8, color=INK)
+    return figure
+
+
+def _logarithms(values: Values) -> Values:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log10(values)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _range(grids: Mapping[str, Values]) -> tuple[float, float]:
+    """Of all that is finite; the highest tenth has one colour, so that corners do not hide the rest."""
+    known = np.concatenate([values[np.isfinite(values)] for values in grids.values()])
+    return (float(known.min()), float(np.quantile(known, 0.9))) if len(known) else (0.0, 1.0)
 
 
 def _label(axes: Axes, x: str, y: str) -> None:
