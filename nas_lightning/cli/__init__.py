@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from nas_lightning.cli.signals import ends_when_told
 from nas_lightning.errors import InputError, describe_system_error
 from nas_lightning.flags import accept_all_letters
 
@@ -43,7 +44,8 @@ def _enter(script: str, words: Sequence[str] = ()) -> None:
 
     accept_all_letters()
     try:
-        run_command(script, [*words, *sys.argv[1:]], _job)
+        with ends_when_told():
+            run_command(script, [*words, *sys.argv[1:]], _job)
     except BrokenPipeError:  # `--help | head` has read enough
         sys.stdout = None  # so that nothing is flushed into the closed pipe
         sys.exit(1)

@@ -19,6 +19,7 @@ from nas_lightning.data.order import BatchRows
 from nas_lightning.data.samples import Samples
 from nas_lightning.errors import InputError
 from nas_lightning.files import write_whole
+from nas_lightning.lock import hold
 from nas_lightning.predictions.findings import CSV, PAGE, TEST, findings_of, table_of
 from nas_lightning.predictions.masks import (
     Masks,
@@ -80,15 +81,22 @@ def predict(
     if masks is not None and not predictor.about.dense:
         expected = "expected a network of segmentation beside true masks"
         raise InputError(expected, got=f"task={predictor.about.task}", where=run)
+    title = f"{Path(run).resolve().name} on {Path(images).resolve().name}"
+    Path(out).mkdir(parents=True, exist_ok=True)
+    with hold(Path(out)):  # all of its files are of one run and the same images
+        latency = _latency(predictor)
+        if predictor.about.dense:
+            found = predict_masks(predictor, pictures, None if masks is None else Path(masks), batch)
+            return write_masks(out, title, found, lambda row: decode(pictures[row].file), latency)
+        predictions = predictor.predict(pictures, batch)
+        return write_outcome(out, title, predictions, lambda row: decode(pictures[row].file), latency)
+
+
+def _latency(predictor: Predictor) -> dict[int, float]:
+    """Milliseconds of a batch, by its size."""
     pixels = [torch.rand(size, *predictor.about.image) for size in _BATCHES]
     times = time_in_turn([partial(predictor, x) for x in pixels], _ROUNDS)
-    latency = dict(zip(_BATCHES, medians(times)[0].tolist(), strict=True))
-    title = f"{Path(run).resolve().name} on {Path(images).resolve().name}"
-    if predictor.about.dense:
-        found = predict_masks(predictor, pictures, None if masks is None else Path(masks), batch)
-        return write_masks(out, title, found, lambda row: decode(pictures[row].file), latency)
-    predictions = predictor.predict(pictures, batch)
-    return write_outcome(out, title, predictions, lambda row: decode(pictures[row].file), latency)
+    return dict(zip(_BATCHES, medians(times)[0].tolist(), strict=True))
 
 
 def write_masks(

@@ -186,7 +186,7 @@ def _disagreement(members: Tensor) -> Tensor:
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.empty(0, device=device).cpu()  # which that of no memory, meta, cannot
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"expected a device of this machine: {reason}", got=name, where="device") from None

@@ -21,6 +21,7 @@ from nas_lightning.cli.predict import main
 from nas_lightning.data.formats.listing import find_images
 from nas_lightning.ensembles import Ensemble
 from nas_lightning.jobs.predict import predict, write_outcome
+from nas_lightning.lock import hold
 from nas_lightning.models.file import write
 from nas_lightning.plots.style import theme_svg
 from nas_lightning.predictions import Predictions, Predictor
@@ -203,6 +204,7 @@ def test_a_network_for_grey_images_sees_them_in_grey(images, tmp_path):
         (["{run}", "{images}", "--batch", "0"], "expected a number from 1 to 65,536, got 0"),
         (["{run}", "{images}", "--device", "cuda:9"], "expected a device of this machine"),
         (["{run}", "{images}", "--device", "toaster"], "expected a device of this machine"),
+        (["{run}", "{images}", "--device", "meta"], "expected a device of this machine"),
         (["{run}", "{images}", "--runtime", "java"], "expected what `nas-predict --help` says"),
     ],
 )
@@ -211,6 +213,15 @@ def test_what_is_typed_wrong_is_one_line(words, message, run, images, tmp_path):
         main([word.format(run=run, images=images, tmp=tmp_path) for word in words])
     assert message in str(ending.value)
     assert "\n" not in str(ending.value)
+
+
+def test_two_predictions_do_not_share_a_folder(run, images, tmp_path):
+    """Or the rows would be of one, and the page of the other."""
+    out = tmp_path / "out"
+    out.mkdir()
+    with hold(out), pytest.raises(SystemExit, match=r"^error: expected a place that process .*out\)$"):
+        main([str(run), str(images / "green"), "--out", str(out)])
+    assert [*out.iterdir()] == []
 
 
 def test_the_command_says_where_to_look(run, images, tmp_path, capsys):

@@ -22,7 +22,14 @@ COMMANDS = {
 }
 LONG = {
     **{f"study {name}": ("analyze", f"study={name}", *small("study", name)) for name in options("study")},
-    "selection": ("train", *MEMBER[:-1], "ensemble=nes_rs", "ensemble.pool=3", "ensemble.size=2"),
+    "selection": (
+        "train",
+        *MEMBER[:-1],
+        "ensemble=nes_rs",
+        "ensemble.space=nasbench201",
+        "ensemble.pool=3",
+        "ensemble.size=2",
+    ),
 }
 """Those that take minutes to be killed everywhere."""
 LOGS = {"search.log", "train.log", "analyze.log"}

@@ -1,0 +1,75 @@
+"""Ctrl-C, typed twice, and SIGTERM at any change of a run's folder: no traceback, and one command goes on."""
+
+import os
+import shutil
+import signal
+
+import pytest
+
+from tests.weather.commands import assert_same_folder, finish
+from tests.weather.faults import command_in_child, said_by
+from tests.weather.test_kill_everywhere import whole
+
+__all__ = ["whole"]  # the fixture
+
+
+class Signals:
+    """A fault: sends this process a signal, so many times, at one change after the other."""
+
+    def __init__(self, number: int, times: int) -> None:
+        self.number, self.times = number, times
+
+    def __call__(self, event: str, path: str) -> None:
+        if self.times:
+            self.times -= 1
+            os.kill(os.getpid(), self.number)
+
+
+def told_at(number: int, fault: Signals, kind: str, whole, tmp_path) -> None:
+    run, folder = whole(kind), tmp_path.resolve() / "run"
+    shutil.copy(run.folder.parent / "table.csv", folder.parent)
+    code, expected = command_in_child(folder, *run.words, at=number, fault=fault), 128 + fault.number
+    said = said_by(folder).read_text()
+    assert (code, "Traceback" in said) == (expected, False), said
+    if (folder / ".hydra").exists():
+        assert "resume=run" in said
+        assert not [*folder.rglob("*.partial")]
+    assert finish(folder, run.words) != "dead end"
+    assert_same_folder(run.folder, folder)
+
+
+FAULTS = {
+    "ctrl_c": (signal.SIGINT, 1),
+    "ctrl_c_twice": (signal.SIGINT, 2),
+    "told_to_end": (signal.SIGTERM, 1),
+}
+
+
+def place(run, part: str) -> int:
+    return next(number for number, name in enumerate(run.changes) if part in name)
+
+
+SOME = [
+    pytest.param("ctrl_c_twice", "metrics.csv", marks=pytest.mark.slow),
+    ("told_to_end", "report.html"),
+]
+
+
+@pytest.mark.parametrize(("fault", "part"), SOME)
+def test_a_search_that_is_told_to_end(fault, part, whole, tmp_path):
+    told_at(place(whole("search"), part), Signals(*FAULTS[fault]), "search", whole, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["search", "study"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_at_every_change(fault, kind, whole, tmp_path):
+    failures = {}
+    for number, name in enumerate(whole(kind).changes):
+        (tmp_path / str(number)).mkdir()
+        try:
+            told_at(number, Signals(*FAULTS[fault]), kind, whole, tmp_path / str(number))
+        except AssertionError as error:
+            failures[f"{number} {name}"] = str(error)[:500]
+        shutil.rmtree(tmp_path / str(number))
+    assert not failures
