@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import nn
 
+from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import DISTINCT, NonNegativeFloat, PositiveInt, at_least, at_most, checked, entries
 from nas_lightning.data import SearchData
@@ -70,6 +71,7 @@ class NasiAblation(Study):
         computed: as of `Nasi`.
         resamples: of the bootstrap.
         workers: processes that score the cells.
+        backend: whose processes, see `nas_lightning.backends.spread`.
         seed: of cells and searches.
 
     >>> study = NasiAblation(steps=4, channels=[2], batch_sizes=[], agnostic=False)
@@ -95,6 +97,7 @@ class NasiAblation(Study):
         computed: Computed = "sampled",
         resamples: PositiveInt = 200,
         workers: Processes = 1,
+        backend: Backend = "processes",
         seed: int = 0,
     ) -> None:
         self.cells, self.bins, self.steps, self.searches = cells, bins, steps, searches
@@ -102,6 +105,8 @@ class NasiAblation(Study):
         self.budgets = sorted({b for b in budgets if b < steps} | {steps})
         self.channels, self.batch_sizes, self.agnostic = list(channels), list(batch_sizes), agnostic
         self.computed, self.resamples, self.workers, self.seed = computed, resamples, workers, seed
+        check_backend(backend, "study.backend")
+        self.backend = backend
 
     def settings(self, batch_size: int) -> dict[str, SearchSetting]:
         """By name, the main one first."""
@@ -127,7 +132,7 @@ class NasiAblation(Study):
         """Score cells, draw the samples that are not in files yet, and look accuracies up."""
         genotypes = benchmark.sample(space, self.cells, self.seed)
         accuracies = accuracies_of(benchmark, genotypes)
-        pool = Pool(space, genotypes, TRACE, folder / "scores", self.workers)
+        pool = Pool(space, genotypes, TRACE, folder / "scores", self.workers, self.backend)
         norms = pool.score({"main": Setting(network, data.train_batches(1)[0])})["main"]["norm"]
         what = f"{self.cells:,} cells scored on {data.name}"
         options = {"bins": self.bins, "resamples": self.resamples, "seed": self.seed}

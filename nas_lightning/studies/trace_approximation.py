@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from nas_lightning.backends import Backend, check_backend
 from nas_lightning.checks import DISTINCT, PositiveInt, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.machine import Processes
@@ -46,6 +47,7 @@ class TraceApproximation(Study):
         batch_sizes: b of the mini-batches; the trace is of as many images as the data set's batch has.
         resamples: of the bootstrap.
         workers: processes that score.
+        backend: whose processes, see `nas_lightning.backends.spread`.
         seed: of the architectures.
 
     >>> from nas_lightning.spaces import NasBench201
@@ -66,11 +68,14 @@ class TraceApproximation(Study):
         ),
         resamples: PositiveInt = 200,
         workers: Processes = 1,
+        backend: Backend = "processes",
         seed: int = 0,
     ) -> None:
         self.spaces, self.sizes = dict(spaces), dict(sizes)
         self.architectures, self.batch_sizes = architectures, sorted(batch_sizes)
         self.resamples, self.workers, self.seed = resamples, workers, seed
+        check_backend(backend, "study.backend")
+        self.backend = backend
 
     def run(self, data: SearchData, folder: Path) -> Findings:
         """Score each space's architectures, and correlate the approximations with the trace."""
@@ -92,8 +97,9 @@ class TraceApproximation(Study):
         genotypes = draw_genotypes(space, self.architectures, self.seed)
         main = Setting(partial(space.network, **sizes), data.train_batches(1)[0])
         varied = batch_sizes(main, data, self.batch_sizes)
-        exact = Pool(space, genotypes, _EXACT, folder / "scores" / name / "trace", self.workers)
-        parts = Pool(space, genotypes, _BATCH, folder / "scores" / name / "batches", self.workers)
+        files, by = folder / "scores" / name, (self.workers, self.backend)
+        exact = Pool(space, genotypes, _EXACT, files / "trace", *by)
+        parts = Pool(space, genotypes, _BATCH, files / "batches", *by)
         norms = exact.score({MAIN: main})[MAIN]
         scores = parts.score({MAIN: main, **varied.settings})
         batches = {f"b = {size}": _squares(scores[pool]["norm"]) for size, pool in varied.pools.items()}

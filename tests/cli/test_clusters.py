@@ -1,10 +1,15 @@
 """Sweeps on engines whose processes and nodes die: typed or queued again, they end as if none had."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from nas_lightning.runs.folder import RunFolder
+from tests.cli.conftest import REPOSITORY
 from tests.cli.test_launchers import LAUNCHERS, SEEDS, whole  # noqa: F401
 from tests.cli.test_sweep_attempts import assert_same_results, finish
 
@@ -103,3 +108,33 @@ def test_a_node_of_rays_that_dies_leaves_its_jobs_to_another(whole, death, tmp_p
         assert sum(node.any_processes_alive() for node in nodes) == 1
     finally:
         cluster.shutdown()
+
+
+@pytest.mark.slow
+def test_the_example_of_a_population_on_ray_tune_runs(tmp_path):
+    pytest.importorskip("ray.tune")
+    script = REPOSITORY / "docs" / "population_based.py"
+    words = [
+        sys.executable,
+        str(script),
+        "--folder",
+        "here",
+        "--members",
+        "2",
+        "--epochs",
+        "3",
+        "--images",
+        "64",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    members = [line for line in done.stdout.splitlines() if line.startswith("valid_accuracy ")]
+    assert len({line.split()[-1] for line in members}) == 2  # each its own weight decay
+    epochs = [json.loads(line)["epoch"] for line in results(tmp_path / "here")]
+    assert sorted({*epochs}) == [0, 1, 2]
+    assert [*(tmp_path / "here").rglob("pbt_policy_*.txt")]  # the worse has gone on from the better
+
+
+def results(folder: Path) -> list[str]:
+    return [line for file in folder.rglob("result.json") for line in file.read_text().splitlines()]

@@ -1,6 +1,13 @@
 """What reaches trackers: read back from W&B's own file, MLflow's database, TensorBoard's events."""
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 
 import pytest
 import torch
@@ -244,12 +251,57 @@ def test_tensorboard_has_pictures_texts_and_sizes(search):
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own, which differ from release to release
 def test_mlflow_has_parameters_metrics_and_artifacts_in_its_database(search, training):
-    client = pytest.importorskip("mlflow.tracking").MlflowClient
-    address = f"sqlite:///{search.parent.parent}/of_mlflow/runs.db"
+    pytest.importorskip("mlflow")
+    check_mlflow(f"sqlite:///{search.parent.parent}/of_mlflow/runs.db", search, training)
+
+
+@pytest.fixture
+def mlflow_server(tmp_path):
+    """The address of a server with a database and a folder of artifacts."""
+    pytest.importorskip("mlflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    words += ["--backend-store-uri", f"sqlite:///{tmp_path}/server.db"]
+    words += ["--artifacts-destination", str(tmp_path / "artifacts")]
+    argv = [sys.executable, "-m", "mlflow", "server", *words]
+    with open(tmp_path / "server.log", "w") as log:
+        server = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
+    try:
+        address, end = f"http://127.0.0.1:{port}", time.monotonic() + 300
+        while not is_healthy(address):
+            assert server.poll() is None, (tmp_path / "server.log").read_text()
+            assert time.monotonic() < end
+            time.sleep(0.5)
+        yield address
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def is_healthy(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=10) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_has_them_on_a_server(search, training, mlflow_server, tmp_path):
+    check_mlflow(mlflow_server, search, training)
+    assert [*(tmp_path / "artifacts").rglob("model.safetensors")]
+
+
+def check_mlflow(address: str, search, training) -> None:
+    from mlflow.tracking import MlflowClient
+
     log(mlflow_logger(search, tracking_uri=address), search, [0.25, 0.75])
     log(mlflow_logger(search, tracking_uri=address), search, [0.5])  # resumed
     log(mlflow_logger(training, tracking_uri=address), training, [0.5])
-    found = client(address)
+    found = MlflowClient(address)
     (experiment,) = [one for one in found.search_experiments() if one.name == "nas-lightning"]
     trained, searched = found.search_runs([experiment.experiment_id])
     assert searched.info.run_id == stored_id(search, "mlflow")
