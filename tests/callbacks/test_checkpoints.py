@@ -167,6 +167,20 @@ def test_one_that_was_told_stops_all_but_not_at_an_epochs_end(tmp_path):
         assert trainer.saved == [0]
 
 
+def test_a_process_that_was_told_nothing_asks_for_nothing(tmp_path, monkeypatch):
+    """Beside one that got SIGTERM: neither of them is to be queued again."""
+    trainer, said = Processes(4), []
+
+    def decide(here, *, all):
+        said.append(here)
+        return len(said) == 1  # the other has been told to end, and nobody to come back
+
+    monkeypatch.setattr(trainer, "reduce_boolean_decision", decide)
+    with pytest.raises(SIGTERMException):
+        SignalCheckpoint(tmp_path / "last.ckpt").on_train_batch_end(trainer, None, None, None, 10)
+    assert said == [False, False]
+
+
 def test_steps_are_saved_once_each_in_each_fit(tmp_path):
     trainer, callback = Processes(1), StepCheckpoint(tmp_path / "last.ckpt", every_n_steps=3)
     for step in [*range(10), 9, 3, 4]:  # a step of several batches, and another fit
