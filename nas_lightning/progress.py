@@ -16,6 +16,15 @@ Item = TypeVar("Item")
 FIRST, APART = 10.0, 60.0  # seconds before the first line, and between two
 
 
+class OutOfTimeError(Exception):
+    """Work that is given up because the time for it is over."""
+
+
+def never() -> bool:
+    """That the time for a loop is over, where there is no limit."""
+    return False
+
+
 def follow(
     items: Iterable[Item], what: str, *, total: int | None = None, done: int = 0, shown: bool = True
 ) -> Iterator[Item]:

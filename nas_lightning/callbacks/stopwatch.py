@@ -13,7 +13,8 @@ _KEY = "nas_lightning_seconds"
 class Stopwatch(pl.Callback):
     """Counts the seconds since it was made, and those of earlier starts up to the checkpoint that is resumed.
 
-    What a start did after its last checkpoint is done again by the next one, and counts once.
+    What a start did after its last checkpoint is done again by the next one, and counts once. It stands from
+    the end of training on, while others draw and write, until it is told to go on.
 
     >>> earlier, now, checkpoint = Stopwatch(), Stopwatch(), {}
     >>> earlier.on_save_checkpoint(None, None, checkpoint)
@@ -24,10 +25,21 @@ class Stopwatch(pl.Callback):
 
     def __init__(self) -> None:
         self._start, self._earlier = time.monotonic(), 0.0
+        self._end: float | None = None  # while it stands
 
     def seconds(self) -> float:
         """Of all starts until now."""
-        return self._earlier + time.monotonic() - self._start
+        now = time.monotonic() if self._end is None else self._end
+        return self._earlier + now - self._start
+
+    def go_on(self) -> None:
+        """Count again."""
+        if self._end is not None:
+            self._start += time.monotonic() - self._end
+            self._end = None
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._end = time.monotonic()
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from nas_lightning.callbacks.deadline import Deadline
 from nas_lightning.callbacks.stopwatch import Stopwatch
 from nas_lightning.cli.ending import announce, show_run
 from nas_lightning.cli.factories import build_trainer, checkpoint, factory_of, searched_parts
@@ -15,6 +14,7 @@ from nas_lightning.jobs.search import build_strategy, search
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.tracking import published
 from nas_lightning.text import duration
+from nas_lightning.training.deadline import Deadline
 
 
 def run_search(job: JobContext) -> RunFacts:
@@ -42,10 +42,11 @@ def run_search(job: JobContext) -> RunFacts:
 
 
 def deadlines(cfg: DictConfig) -> list[Deadline]:
-    """What ends a search by `limits.minutes`, where nothing else does; one without rounds has ended."""
-    if cfg.limits.minutes is None or cfg.trainer.max_epochs == 0:
+    """What ends a search by `limits.minutes`, where nothing else does; one without rounds has none to end."""
+    if cfg.limits.minutes is None:
         return []
-    cfg.trainer.max_epochs = -1
+    if cfg.trainer.max_epochs != 0:
+        cfg.trainer.max_epochs = -1
     return [Deadline(cfg.limits.minutes)]
 
 

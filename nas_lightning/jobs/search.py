@@ -59,6 +59,7 @@ def search(
     stopwatch = stopwatch_of(trainer)
     strategy.check_length(trainer.max_epochs)
     trainer.fit(strategy, parts.data, ckpt_path=checkpoint)
+    stopwatch.go_on()
     if strategy.needs_steps:
         check_steps(trainer)
     derived = strategy.derive() if derivation is None else derivation(strategy, parts.data)

@@ -125,6 +125,7 @@ def fit(
     trainer = trainer or parts.trainer()
     stopwatch = stopwatch_of(trainer)
     trainer.fit(module, parts.data, ckpt_path=checkpoint)
+    stopwatch.go_on()
     check_steps(trainer)
     use_best(module, folder.best_checkpoint)
     trainer.test(module, parts.data, verbose=False)

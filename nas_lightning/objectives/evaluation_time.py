@@ -7,16 +7,16 @@ from time import monotonic
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.short_training import AccuracyObjective, ShortTraining
+from nas_lightning.progress import OutOfTimeError
 
 
-class OutOfTimeError(Exception):
-    """An evaluation that ended after the seconds that a search may spend on evaluations."""
-
-
-def evaluate_timed(objective: AccuracyObjective, genotype: Genotype) -> tuple[float, float]:
-    """The value of an architecture, and the seconds of its evaluation."""
+def evaluate_timed(objective: AccuracyObjective, genotype: Genotype) -> tuple[float, float] | None:
+    """The value of an architecture, and the seconds of its evaluation; None where time was over before."""
     start = monotonic()
-    value = objective(genotype)
+    try:
+        value = objective(genotype)
+    except OutOfTimeError:
+        return None
     known = objective.seconds(genotype)
     return value, monotonic() - start if known is None else known
 

@@ -6,7 +6,7 @@ judged on, so nothing needs recalibration. A derived network that inherits weigh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -68,6 +68,22 @@ def judge_genotype(
     parameter = next(supernet.parameters())
     weights = {name: matrix.to(parameter) for name, matrix in space.one_hot(genotype).items()}
     return judge_weights(supernet, weights, batches)
+
+
+def judge_in_time(
+    space: SearchSpace,
+    supernet: Supernet,
+    genotypes: Iterable[Genotype],
+    batches: Sequence[Batch],
+    out_of_time: Callable[[], bool],
+) -> dict[Genotype, Judgement]:
+    """The same for several, up to the one in which the time for them ends."""
+    judged = {}
+    for genotype in genotypes:
+        judged[genotype] = judge_genotype(space, supernet, genotype, batches)
+        if out_of_time():
+            break
+    return judged
 
 
 def copy_shared_weights(network: nn.Module, supernet: Supernet) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, Protocol, get_args
 
 import torch
@@ -21,6 +21,7 @@ from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import place_batches
 from nas_lightning.objectives.table import table_accuracy
+from nas_lightning.progress import never
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
@@ -57,6 +58,7 @@ class ShortTraining:
         epochs: passes over the weights' side.
         lr: learning rate of the first.
         seed: of weights and order.
+        out_of_time: asked before each step, and a training is given up where it says so.
     """
 
     @checked
@@ -69,15 +71,18 @@ class ShortTraining:
         epochs: PositiveInt = 12,
         lr: PositiveFloat = 0.1,
         seed: int = 0,
+        out_of_time: Callable[[], bool] = never,
     ) -> None:
         self.space, self.network, self.data = space, network, data
         self.epochs, self.lr, self.seed = epochs, lr, seed
+        self.out_of_time = out_of_time
         self.world: int | None = None
 
     def to_send(self, network: NetworkFactory) -> ShortTraining:
-        """The same for another process: the data without their trainer, and steps as large as here."""
+        """The same for another process: the data without their trainer, steps as large as here, no clock."""
         sent = copy.copy(self)
         sent.network, sent.data, sent.world = network, self.data.to_send(), rank_and_world()[1]
+        sent.out_of_time = never
         return sent
 
     @property
@@ -95,7 +100,9 @@ class ShortTraining:
             schedule = build_scheduler(optimizer, "cosine", epochs=self.epochs, lr_min=0.05 * self.lr)
             for epoch in range(self.epochs):
                 schedule.step(epoch)
-                train_pass(network, self._train(epoch), optimizer, task, clip=5.0)
+                train_pass(
+                    network, self._train(epoch), optimizer, task, clip=5.0, out_of_time=self.out_of_time
+                )
             return score_outputs(task, outputs_of(network, self._valid()))
 
     def seconds(self, genotype: Genotype) -> None:
@@ -103,7 +110,10 @@ class ShortTraining:
 
     def _train(self, epoch: int) -> Iterator[Batch]:
         world = rank_and_world()[1] if self.world is None else self.world
-        return self.data.train.shuffled_pass(epoch, self.data.batch_size * world, self.seed)
+        for batch in self.data.train.shuffled_pass(epoch, self.data.batch_size * world, self.seed):
+            if self.out_of_time():
+                raise OutOfTimeError
+            yield batch
 
     def _valid(self) -> Iterator[Batch]:
         return self.data.valid.whole_pass()

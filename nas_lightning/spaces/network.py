@@ -232,3 +232,8 @@ def check_outputs(count: int) -> None:
 
 
 NetworkFactory = Callable[[Genotype], nn.Module]
+
+
+def build_on(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:
+    """The network of a genotype on a device; a partial of this goes to other processes."""
+    return network(genotype).to(device)

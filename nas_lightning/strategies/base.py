@@ -30,6 +30,7 @@ from nas_lightning.objectives.fronts.objectives import Front
 from nas_lightning.signatures import FullDocstring, FullSignature, check_options
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.trainer_options import check_callbacks
+from nas_lightning.training.horizon import are_steps_over
 from nas_lightning.training.precision import widen
 
 PRECISIONS = ("bf16-mixed", "32-true", "64-true")
@@ -81,6 +82,10 @@ class Strategy(pl.LightningModule, ABC):
     def label(self) -> str:
         """What the strategy is called in a run's facts and checkpoints."""
         return type(self).__name__
+
+    def out_of_time(self) -> bool:
+        """Whether the time that limits a search leaves none for steps, by the clock of this process."""
+        return are_steps_over(self.trainer)
 
     def check_length(self, epochs: int | None) -> None:
         """Raise for a search of so many epochs that finds nothing; None or less: without end."""

@@ -15,6 +15,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 
 from nas_lightning.errors import InputError
+from nas_lightning.training.deadline import Deadline
 
 
 def epochs_of(trainer: pl.Trainer, accumulate: int = 1, behind: int | None = None) -> int:
@@ -37,6 +38,24 @@ def is_last_epoch(trainer: pl.Trainer) -> bool:
     """Whether the epoch that ends is the last one."""
     out_of_steps = 0 < trainer.max_steps <= trainer.global_step
     return trainer.current_epoch + 1 == trainer.max_epochs or out_of_steps or trainer.should_stop
+
+
+def deadline_of(trainer: pl.Trainer) -> Deadline | None:
+    """What ends the run by time; None where nothing does, or a plain timer of Lightning's."""
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return next((callback for callback in callbacks if isinstance(callback, Deadline)), None)
+
+
+def is_out_of_time(trainer: pl.Trainer) -> bool:
+    """Whether the time of a run is over, by the clock of the first process; all processes ask at once."""
+    deadline = deadline_of(trainer)
+    return deadline is not None and trainer.strategy.broadcast(deadline.time_left() <= 0)
+
+
+def are_steps_over(trainer: pl.Trainer) -> bool:
+    """Whether the time of steps is over, by the clock of this process; who asks gives up where it is."""
+    deadline = deadline_of(trainer)
+    return deadline is not None and deadline.time_remaining() <= 0
 
 
 def _by_epochs(trainer: pl.Trainer) -> list[int]:

@@ -83,12 +83,12 @@ def test_deriving_is_a_function_of_weights_and_step(fitted, cell_space, data, tr
     """Neither how often it was asked nor what the generator drew in between matters."""
     first = fitted.derive()
     state = fitted.generator.get_state()
-    fitted._judged = None
+    fitted.selected._found = None
     for _ in range(10):
         fitted.relax()
     assert fitted.derive() == first
     fitted.generator.set_state(state)
-    fitted._judged = None
+    fitted.selected._found = None
     assert fitted.derive() == first
     assert torch.equal(fitted.generator.get_state(), state)  # and asking draws nothing from it
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.passes.initialise import Scheme, initialise
 from nas_lightning.metrics.passes.shared import Batch
 from nas_lightning.metrics.pool.file import MetricValues, PoolFile
-from nas_lightning.progress import follow
+from nas_lightning.progress import follow, never
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 
@@ -39,8 +40,9 @@ def score_pool(
     seed: int = 0,
     backend: Backend = "processes",
     progress: bool = True,
+    out_of_time: Callable[[], bool] = never,
 ) -> list[MetricValues]:
-    """The metrics of each genotype, in the order of the genotypes.
+    """The metrics of each genotype, in the order of the genotypes; out of time, those of the first few.
 
     The weights of an architecture are drawn from `seed` and its notation, so its scores are the same bits in
     whatever pool, order or number of processes it is scored; another number of threads changes the last bits.
@@ -59,6 +61,7 @@ def score_pool(
         seed: of the weights.
         backend: `processes` of this machine, or `ray` or `dask`, where that package is installed.
         progress: say rate and time left.
+        out_of_time: asked after each, and no other is scored where it says so.
     """
     work = Work(network, batch, dict(metrics), scheme, seed, threads)
     genotypes = list(genotypes)
@@ -72,7 +75,10 @@ def score_pool(
         scores_of[name] = scores
         if file is not None:
             file.append(name, scores)
-    return [scores_of[space.notation(genotype)] for genotype in genotypes]
+        if out_of_time():
+            break
+    named = (space.notation(genotype) for genotype in genotypes)
+    return [scores_of[name] for name in takewhile(scores_of.__contains__, named)]
 
 
 @dataclass(frozen=True)

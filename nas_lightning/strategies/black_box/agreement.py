@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 from nas_lightning.metrics.base import Metric
+from nas_lightning.progress import OutOfTimeError
 
 LEAST = 0.5
 """Spearman's ρ below which a metric is said to be noise: of jacov on DARTS cells it is 0.3 to 0.4."""
@@ -30,7 +31,10 @@ def correlate_again(
     if not 0 < 4 * count <= len(scored) or not drawn:
         return None
     first = list(scored)[:count]
-    found = self_correlations([scored[notation] for notation in first], score(first, drawn))
+    again = score(first, drawn)
+    if len(again) < count:
+        raise OutOfTimeError
+    found = self_correlations([scored[notation] for notation in first], again)
     warn_of_noise(found, count)
     return found
 

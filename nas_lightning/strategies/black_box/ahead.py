@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import torch
-from torch import nn
-
 from nas_lightning.backends import Backend, check_backend, is_alone, spread, width
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.evaluation_time import evaluate_timed
 from nas_lightning.objectives.short_training import AccuracyObjective, ShortTraining
 from nas_lightning.spaces.network import NetworkFactory
 
-Timed = tuple[float, float]  # value and seconds
+Timed = tuple[float, float] | None  # value and seconds; None where time was over
 
 
 class Ahead:
@@ -61,8 +58,3 @@ class Ahead:
 
 def _evaluate(training: ShortTraining, name: str, genotype: Genotype) -> tuple[str, Timed]:
     return name, evaluate_timed(training, genotype)
-
-
-def build_on(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:
-    """What can be given to other processes: the network where it is to be."""
-    return network(genotype).to(device)

@@ -7,6 +7,7 @@ next, to the same bits. With several processes the first one scores and evaluate
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,14 +29,15 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool.scoring import score_pool
-from nas_lightning.objectives.evaluation_time import OutOfTimeError, check_timed
+from nas_lightning.objectives.evaluation_time import check_timed
 from nas_lightning.objectives.log_ranks import log_ranks
 from nas_lightning.objectives.short_training import Evaluator, ShortTraining, build_objective
+from nas_lightning.progress import OutOfTimeError
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.spaces.network import NetworkFactory, build_on
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.black_box.agreement import correlate_again
-from nas_lightning.strategies.black_box.ahead import Ahead, build_on
+from nas_lightning.strategies.black_box.ahead import Ahead
 from nas_lightning.strategies.black_box.precision import single_precision
 from nas_lightning.text import duration
 
@@ -105,6 +107,7 @@ class BlackBox(Strategy):
         self.processes: dict[str, Any] = {"workers": workers, "backend": backend}
         self.pool = None if pool is None else Path(pool)
         training = ShortTraining(space, self._on_device, data, epochs=epochs, lr=lr, seed=seed)
+        training.out_of_time = self.out_of_time
         self.objective = build_objective(evaluation, training, benchmark)
         self.ahead = Ahead(training if evaluation == "training" else None, workers, backend)
         if seconds is not None:
@@ -141,14 +144,17 @@ class BlackBox(Strategy):
 
     def score(self, genotypes: Sequence[Genotype]) -> list[Scores]:
         """Their metrics; each architecture is scored once in a search."""
-        notations = [self.space.notation(genotype) for genotype in genotypes]
-        pairs = zip(notations, genotypes, strict=True)
-        new = {notation: genotype for notation, genotype in pairs if notation not in self.scored}
+        named = {self.space.notation(genotype): genotype for genotype in genotypes}
+        new = {name: genotype for name, genotype in named.items() if name not in self.scored}
         if new:
             found = self.spend("scoring", lambda: self.measure(list(new.values())))
-            self.scored.update(zip(new, found, strict=True))
-            self._check_agreement()
-        return [self.scored[notation] for notation in notations]
+            self.scored.update(zip(new, found, strict=False))
+            if len(found) < len(new):
+                raise OutOfTimeError
+            if self.self_correlations is None:
+                check = partial(correlate_again, self.scored, self.metrics, self.agreement)
+                self.self_correlations = check(self._score_again)
+        return [self.scored[self.space.notation(genotype)] for genotype in genotypes]
 
     def evaluate(self, genotype: Genotype) -> float:
         """The objective, which an architecture has once in a search."""
@@ -156,12 +162,11 @@ class BlackBox(Strategy):
         assert objective is not None
         if notation not in self.evaluated:
             build = partial(build_on, self.network, self.device)
-            evaluate = partial(self.ahead.evaluate, objective, genotype, build, self.expected)
-            value, seconds = self._do_first(evaluate)
-            if self.seconds is not None and self.spent["evaluating"] + seconds > self.seconds:
+            timed = self._do_first(partial(self.ahead.evaluate, objective, genotype, build, self.expected))
+            if timed is None or self.spent["evaluating"] + timed[1] > (self.seconds or math.inf):
                 raise OutOfTimeError
-            self.spent["evaluating"] += seconds
-            self.evaluated[notation] = value
+            self.evaluated[notation] = timed[0]
+            self.spent["evaluating"] += timed[1]
         return self.evaluated[notation]
 
     def expected(self, count: int) -> list[Genotype]:
@@ -173,11 +178,11 @@ class BlackBox(Strategy):
         return dict(zip(self.scored, log_ranks(list(self.scored.values()), self.metrics), strict=True))
 
     def derive(self) -> list[Genotype]:
-        """The best by evaluation; by its scores in a search that evaluates none."""
-        values = self.evaluated if self.objective is not None else self.ranking()
+        """The best by evaluation; by its scores in a search that evaluates none, or has not had the time."""
+        values = self.evaluated or self.ranking()
         if not values:  # before the first round
             return [self.space.sample(torch.Generator().manual_seed(self.seed))]
-        return [self.space.parse(max(values, key=lambda notation: values[notation]))]
+        return [self.space.parse(max(values, key=values.__getitem__))]
 
     def _progress(self) -> dict[str, float]:
         values: dict[str, float] = {"scored": len(self.scored)}
@@ -194,18 +199,13 @@ class BlackBox(Strategy):
         self, genotypes: Sequence[Genotype], metrics: Mapping[str, Metric], path: Path | None, seed: int
     ) -> list[Scores]:
         build = partial(build_on, self.network, self.device)
-        options: dict[str, Any] = {"path": path, "seed": seed, **self.processes}
-        return score_pool(self.space, build, genotypes, self._batch(), metrics, **options)
-
-    def _check_agreement(self) -> None:
-        if self.self_correlations is None:
-            check = partial(correlate_again, self.scored, self.metrics, self.agreement)
-            self.self_correlations = check(self._score_again)
+        options: dict[str, Any] = {"path": path, "out_of_time": self.out_of_time, **self.processes}
+        return score_pool(self.space, build, genotypes, self._batch(), metrics, **options, seed=seed)
 
     def _score_again(self, notations: list[str], metrics: Mapping[str, Metric]) -> list[Scores]:
         path = None if self.pool is None else self.pool.with_stem(f"{self.pool.stem}_second")
-        genotypes = [self.space.parse(notation) for notation in notations]
-        return self.spend("scoring", lambda: self._score_pool(genotypes, metrics, path, self.seed + 1))
+        again = [self.space.parse(notation) for notation in notations]
+        return self.spend("scoring", lambda: self._score_pool(again, metrics, path, self.seed + 1))
 
     def _batch(self) -> Batch:
         """Images of the weights' side without augmentation, the same in every round and process."""
@@ -238,8 +238,8 @@ class BlackBox(Strategy):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        own = {"spent": self.spent, "self_correlations": self.self_correlations, "own": self.memory()}
-        checkpoint[_MEMORY] = {"scored": self.scored, "evaluated": self.evaluated, **own}
+        names = ("scored", "evaluated", "spent", "self_correlations")
+        checkpoint[_MEMORY] = {**{name: getattr(self, name) for name in names}, "own": self.memory()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from nas_lightning.objectives.fronts.objectives import ACCURACY, RANKING, Candid
 from nas_lightning.objectives.log_ranks import metrics_of
 from nas_lightning.objectives.short_training import AccuracyObjective
 from nas_lightning.objectives.table import table_accuracy
+from nas_lightning.progress import never
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.spaces.sampling import draw_distinct
@@ -72,6 +73,7 @@ class RandomSearch(Strategy):
         check_backend(backend, "strategy.backend")
         self.workers, self.backend = workers, backend
         self.accuracy = _accuracy(objectives, benchmark)
+        self._is_over: Callable[[], bool] = never  # until a trainer may limit the time
 
     def derive(self) -> list[Genotype]:
         front = self.front()
@@ -80,7 +82,8 @@ class RandomSearch(Strategy):
     def front(self) -> Front | None:
         if self.objectives is None:
             return None
-        return self.objectives.summary(self.architectures, self._candidates, self._ranked)
+        known = self._candidates
+        return self.objectives.summary(self.architectures[: len(known)], known, self._ranked)
 
     @property
     def _ranked(self) -> Mapping[str, Metric]:
@@ -88,22 +91,27 @@ class RandomSearch(Strategy):
 
     @cached_property
     def _candidates(self) -> list[Candidate]:
-        objectives, genotypes = self.objectives, self.architectures
+        objectives, genotypes, costs = self.objectives, self.architectures, []
         assert objectives is not None
         metrics = {**objectives.metrics, **(self._ranked if RANKING in objectives.names else {})}
         scores = self._score(metrics) if metrics else [{} for _ in genotypes]
-        costs = [objectives.costs(genotype) for genotype in genotypes]
+        for genotype, _ in zip(genotypes, scores, strict=False):
+            costs.append(objectives.costs(genotype))
+            if self._is_over():
+                break
         found = [None if self.accuracy is None else self.accuracy(genotype) for genotype in genotypes]
-        return [Candidate(*known) for known in zip(costs, scores, found, strict=True)]
+        return [Candidate(*known) for known in zip(costs, scores, found, strict=False)]  # as far as time went
 
     def _score(self, metrics: Mapping[str, Metric]) -> list[MetricValues]:
         assert self.network is not None
         assert self.data is not None
         batch = self.data.train.plain_images(IMAGES, self.seed)
         options: dict[str, Any] = {"workers": self.workers, "backend": self.backend, "seed": self.seed}
+        options["out_of_time"] = self._is_over
         return score_pool(self.space, self.network, self.architectures, batch, metrics, **options)
 
     def setup(self, stage: str) -> None:
+        self._is_over = self.out_of_time
         if self.trainer.world_size > 1:
             raise InputError(
                 "expected one process, for a search that trains nothing",

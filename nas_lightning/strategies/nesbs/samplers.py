@@ -9,8 +9,9 @@ particle of SVGD-RD whose architecture is taken goes to the nearest one that is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import Literal
 
 import torch
@@ -29,6 +30,7 @@ LOWEST, HIGHEST = -2.0, 1.0  # δ (section 5.3.4)
 Sampler = Literal["svgd_rd", "monte_carlo", "uniform", "nes_rs"]
 DeltaSearch = Literal["grid", "optuna"]
 _REDRAWS = 100  # of a duplicate
+_TRIED = 20  # steps of SVGD-RD whose time is measured
 
 GenotypeSource = Callable[[], Genotype]
 SetOf = Callable[[float], list[Genotype]]
@@ -89,6 +91,24 @@ class Sampling:
             draw = monte_carlo(space, distribution, logits, generator) if mc else uniform
             for _ in range(self.rounds):
                 yield judge.judge(set_of_draws(space, draw, self.size, p))
+
+    def expected_seconds(
+        self, judge: InheritedWeights, distribution: Architectures, logits: Matrices
+    ) -> float:
+        """T (n t + L s): what all sets take, by the times t of a prediction and s of a step."""
+        generator = torch.Generator().manual_seed(0)
+        relaxed = RelaxedArchitectures(
+            distribution.decisions, distribution.probabilities(logits), self.svgd_variance
+        )
+        for _ in range(2):  # the second counts
+            start = monotonic()
+            judge.predict(judge.space.sample(generator))
+            judged = monotonic()
+            few = replace(self, svgd_steps=_TRIED)
+            few.move_particles(relaxed.start(self.size, generator), relaxed, 0.0)
+            moved = monotonic()
+        steps = self.svgd_steps if self.sampler == "svgd_rd" else 0
+        return self.rounds * (self.size * (judged - start) + steps * (moved - judged) / _TRIED)
 
     def move_particles(self, particles: Tensor, relaxed: RelaxedArchitectures, delta: float) -> Tensor:
         """The particles where SVGD-RD takes them."""

@@ -34,7 +34,7 @@ from nas_lightning.strategies.nesbs.samplers import (
 from nas_lightning.strategies.nesbs.stages import PosteriorTraining
 from nas_lightning.strategies.nesbs.svgd import Variance
 from nas_lightning.training.gradients import average
-from nas_lightning.training.horizon import is_last_epoch
+from nas_lightning.training.horizon import deadline_of, is_last_epoch, is_out_of_time
 
 _KEY = "nesbs"  # in a checkpoint
 
@@ -109,21 +109,35 @@ class Nesbs(PosteriorTraining):
     def select(self) -> None:
         """Sample the sets and judge them; what is drawn depends on the seed and the step alone."""
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + self.trainer.global_step)
+        self.rounds_done = []
+        for done in self.sampling.judge_sets(
+            self._judge(), self.distribution, self._logits_on_cpu(), generator, self.seed
+        ):
+            self.rounds_done.append(done)
+            if is_out_of_time(self.trainer):
+                break
+
+    def _judge(self) -> InheritedWeights:
         world = self.trainer.world_size
         count = self.data.valid_count
         if self.valid_batches is not None:
             count = min(count, self.valid_batches)
         batches = self.data.valid_batches(count * world)[self.global_rank :: world]
-        judge = InheritedWeights(self.space, self.supernet, batches, average)
-        logits = {name: alpha.detach().cpu().double() for name, alpha in self.logits().items()}
-        tried = self.sampling.judge_sets(judge, self.distribution, logits, generator, self.seed)
-        self.rounds_done = list(tried)
+        return InheritedWeights(self.space, self.supernet, batches, average)
+
+    def _logits_on_cpu(self) -> dict[str, torch.Tensor]:
+        return {name: alpha.detach().cpu().double() for name, alpha in self.logits().items()}
 
     # Hooks
 
     def on_train_start(self) -> None:
         super().on_train_start()
         self.rounds_done = []
+        deadline = deadline_of(self.trainer)
+        if deadline is not None:
+            deadline.expect(
+                self.sampling.expected_seconds(self._judge(), self.distribution, self._logits_on_cpu())
+            )
 
     def on_train_epoch_end(self) -> None:
         super().on_train_epoch_end()

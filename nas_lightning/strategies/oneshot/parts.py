@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Batch, Judgement
+from nas_lightning.progress import never
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.supernet import Supernet, Weights
@@ -227,6 +228,11 @@ class Selection(Part, ABC):
     valid_batches: int
     """Batches that each architecture is judged on, of all processes together."""
 
+    @property
+    @abstractmethod
+    def judgements(self) -> int:
+        """Architectures that are judged at most."""
+
     @abstractmethod
     def best(
         self,
@@ -234,5 +240,6 @@ class Selection(Part, ABC):
         supernet: Supernet,
         batches: Sequence[Batch],
         generator: torch.Generator,
+        out_of_time: Callable[[], bool] = never,
     ) -> tuple[Genotype, Judgement]:
-        """The best architecture found with the shared weights."""
+        """The best architecture found with the shared weights; out of time, of those judged so far."""

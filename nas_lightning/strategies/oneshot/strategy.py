@@ -20,7 +20,7 @@ from nas_lightning.checks import NonNegativeInt, PositiveFloat, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.inherited import Judgement, place_batches
+from nas_lightning.objectives.inherited import Judgement
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.composition import SOFTMAX, composition, listed_terms
@@ -35,6 +35,7 @@ from nas_lightning.strategies.oneshot.parts import (
     WeightPerturbation,
 )
 from nas_lightning.strategies.oneshot.rules import Freezing, Stopping
+from nas_lightning.strategies.oneshot.selection_stage import SelectionStage
 from nas_lightning.strategies.oneshot.values import SearchBatch
 from nas_lightning.strategies.oneshot.weight_terms import WeightTerms
 from nas_lightning.tasks.multi_class import task_of
@@ -117,7 +118,9 @@ class OneShot(WeightTerms):
         self.data, self.seed = data, seed
         self.arch_lr, self.warmup_epochs = arch_lr, warmup_epochs
         self.stop_memory: dict[str, Any] = {}
-        self._judged: tuple[int, Genotype, Judgement] | None = None  # at which step
+        self.selected: SelectionStage | None = None
+        if selection is not None and data is not None:
+            self.selected = SelectionStage(selection, space, supernet, data, seed)
 
     @property
     def label(self) -> str:
@@ -168,24 +171,14 @@ class OneShot(WeightTerms):
     # What the search has come to
 
     def derive(self) -> list[Genotype]:
-        if self.parts.selection is None:
+        if self.selected is None:
             return [self.space.discretise(self.scores())]
         return [self.best()[0]]
 
     def best(self) -> tuple[Genotype, Judgement]:
-        """What the selection finds with the shared weights; the same whenever the step is the same."""
-        step = self.trainer.global_step
-        if self._judged is None or self._judged[0] != step:
-            self._judged = step, *self._select(torch.Generator().manual_seed(1_000_003 * self.seed + step))
-        return self._judged[1:]
-
-    def _select(self, generator: torch.Generator) -> tuple[Genotype, Judgement]:
-        selection = self.parts.selection
-        assert selection is not None, "a selection is there"
-        assert self.data is not None, "and so are its images"
-        count = selection.valid_batches * self.trainer.world_size  # what one process would judge on
-        batches = list(place_batches(self.supernet, self.data.valid_batches(count)))
-        return selection.best(self.space, self.supernet, batches, generator)
+        """What the selection finds with the shared weights."""
+        assert self.selected is not None, "a selection is there"
+        return self.selected.best(self.trainer)
 
     # Epochs
 
@@ -193,6 +186,8 @@ class OneShot(WeightTerms):
         self._stop()  # a search that had ended does not go on, and enters no further epoch
         if not self.trainer.should_stop:
             super().on_train_start()
+        if self.selected is not None:
+            self.selected.begin(self.trainer)
 
     def on_train_epoch_end(self) -> None:
         super().on_train_epoch_end()
@@ -229,7 +224,7 @@ class OneShot(WeightTerms):
                 metrics.update(regulariser.metrics(probabilities, self.epoch, groups))
             metrics.update(skip_counts(self.space, self.scores()))
             metrics.update(self.pressure.metrics(self.scores()))
-        if self.parts.selection is not None:
+        if self.selected is not None:
             judgement = self.best()[1]
             side = "selected" if self._validates() else "valid"
             metrics.update(

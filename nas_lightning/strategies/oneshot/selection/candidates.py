@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.inherited import Batch, Judgement, judge_genotype
+from nas_lightning.objectives.inherited import Batch, Judgement, judge_in_time
+from nas_lightning.progress import never
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.parts import Selection
@@ -36,13 +37,18 @@ class RandomCandidates(Selection):
     candidates: PositiveInt = 100
     valid_batches: PositiveInt = 4
 
+    @property
+    def judgements(self) -> int:
+        return self.candidates
+
     def best(
         self,
         space: SearchSpace,
         supernet: Supernet,
         batches: Sequence[Batch],
         generator: torch.Generator,
+        out_of_time: Callable[[], bool] = never,
     ) -> tuple[Genotype, Judgement]:
         drawn = dict.fromkeys(space.sample(generator) for _ in range(self.candidates))
-        judged = {g: judge_genotype(space, supernet, g, batches) for g in drawn}
+        judged = judge_in_time(space, supernet, drawn, batches, out_of_time)
         return min(judged.items(), key=lambda item: item[1].loss)

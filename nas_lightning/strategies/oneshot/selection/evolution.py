@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,7 +10,8 @@ import torch
 
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.inherited import Batch, Judgement, judge_genotype
+from nas_lightning.objectives.inherited import Batch, Judgement, judge_in_time
+from nas_lightning.progress import never
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
@@ -45,12 +46,17 @@ class InheritedEvolution(Selection):
     parents: PositiveInt = 5
     valid_batches: PositiveInt = 4
 
+    @property
+    def judgements(self) -> int:
+        return self.population * self.generations
+
     def best(
         self,
         space: SearchSpace,
         supernet: Supernet,
         batches: Sequence[Batch],
         generator: torch.Generator,
+        out_of_time: Callable[[], bool] = never,
     ) -> tuple[Genotype, Judgement]:
         judged: dict[Genotype, Judgement] = {}
         for generation in range(self.generations):
@@ -58,7 +64,9 @@ class InheritedEvolution(Selection):
             proposals = children(space, parents, generator) if generation else samples(space, generator)
             tried = islice(proposals, 20 * self.population)
             new = islice(dict.fromkeys(g for g in tried if g not in judged), self.population)
-            judged.update({g: judge_genotype(space, supernet, g, batches) for g in list(new)})
+            judged |= judge_in_time(space, supernet, list(new), batches, out_of_time)
+            if out_of_time():
+                break
         return min(judged.items(), key=lambda item: item[1].loss)
 
 

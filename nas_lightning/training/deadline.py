@@ -16,9 +16,10 @@ from nas_lightning.checks import PositiveFloat, checked
 class Deadline(Timer):
     """Ends a search so that its architecture is there after some minutes, from when this was made.
 
-    Time is kept for what follows the last step, as long as the last end of an epoch took, and the step that
-    would end nearer to the time without it is not begun. A checkpoint has the account of earlier starts. With
-    `max_epochs=-1` nothing else ends the search; rates and temperatures come to their ends with it.
+    Time is kept for what follows the last step: as long as the last end of an epoch took, and what a strategy
+    with a last stage of its own expects of that, half of all at most. The step that would end nearer to the
+    time without it is not begun. A checkpoint has the account of earlier starts. With `max_epochs=-1` nothing
+    else ends the search; rates and temperatures come to their ends with it.
 
     Args:
         minutes: that the search takes.
@@ -26,6 +27,9 @@ class Deadline(Timer):
     >>> deadline = Deadline(minutes=0.5)
     >>> 29 < deadline.time_remaining() <= 30
     True
+    >>> deadline.expect(10)
+    >>> 19 < deadline.time_remaining() <= 20, 29 < deadline.time_left() <= 30
+    (True, True)
     """
 
     @checked
@@ -33,15 +37,33 @@ class Deadline(Timer):
         super().__init__(timedelta(minutes=minutes), verbose=False)
         self.minutes = minutes
         self._made = self._last = time.monotonic()
-        self._step = self._end_of_epoch = 0.0
+        self._steps_end_in_time = False
+        self._step = self._end_of_epoch = self._last_stage = self._recorded = 0.0
 
     def time_elapsed(self, stage: str = RunningStage.TRAINING) -> float:
         """Seconds of all starts."""
         return self._offset + time.monotonic() - self._made
 
+    def time_left(self) -> float:
+        """Seconds until the architecture has to be there."""
+        return 60 * self.minutes - self.time_elapsed()
+
     def time_remaining(self, stage: str = RunningStage.TRAINING) -> float:
         """Seconds that are left for steps."""
-        return 60 * self.minutes - self.time_elapsed() - self._end_of_epoch
+        return self.time_left() - self._end_of_epoch - self._last_stage
+
+    def expect(self, seconds: float) -> None:
+        """Keep so much for a strategy's last stage."""
+        self._last_stage = min(seconds, 30 * self.minutes)
+
+    def record(self, seconds: float) -> None:
+        """The same, of a stage that has just taken so long at the end of an epoch."""
+        self.expect(seconds)
+        self._recorded += seconds
+
+    def affords_stage(self) -> bool:
+        """Whether a stage that can be left out leaves the time of the last one."""
+        return self.time_remaining() > self._last_stage
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
@@ -51,8 +73,9 @@ class Deadline(Timer):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         if batch_idx == 0 and trainer.current_epoch:
-            self._end_of_epoch = time.monotonic() - self._last
+            self._end_of_epoch = time.monotonic() - self._last - self._recorded
             self._last = time.monotonic()
+        self._recorded = 0.0
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
         self._step, self._last = time.monotonic() - self._last, time.monotonic()
@@ -60,5 +83,6 @@ class Deadline(Timer):
 
     def _check_time_remaining(self, trainer: pl.Trainer) -> None:
         more = self._step + (self._end_of_epoch if trainer.is_last_batch else 0.0)  # what going on takes
-        over = trainer.strategy.broadcast(self.time_remaining() <= more / 2)
+        least = 0.0 if self._steps_end_in_time else more / 2
+        over = trainer.strategy.broadcast(self.time_remaining() <= least)
         trainer.should_stop = trainer.should_stop or over

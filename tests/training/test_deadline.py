@@ -1,0 +1,180 @@
+"""Searches that end by time: when they stop, what follows their length, and the account of a resumed one."""
+
+import time
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from nas_lightning.data import Fake, SearchData
+from nas_lightning.objectives import inherited
+from nas_lightning.spaces import NasBench201
+from nas_lightning.strategies import Darts, Greedy, Nasi, RandomWS
+from nas_lightning.strategies.oneshot import selection_stage
+from nas_lightning.training.deadline import Deadline
+
+QUIET = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+
+
+def darts(**options):
+    space = NasBench201()
+    return Darts(space, space.supernet(in_channels=3, num_classes=4, channels=2, cells=1), **options)
+
+
+def data():
+    return SearchData(Fake(train_size=16, batch_size=4))
+
+
+class Slow(pl.Callback):
+    """Steps and ends of epochs that take as long as is said."""
+
+    def __init__(self, step=0.0, end=0.0):
+        self.step, self.end = step, end
+
+    def on_train_batch_start(self, *args):
+        time.sleep(self.step)
+
+    def on_train_epoch_end(self, *args):
+        time.sleep(self.end)
+
+
+def fit(strategy, deadline, *callbacks, checkpoint=None, **options):
+    trainer = pl.Trainer(max_epochs=-1, callbacks=[*callbacks, deadline], **QUIET, **options)
+    trainer.fit(strategy, data(), ckpt_path=checkpoint)
+    return trainer
+
+
+def test_a_search_ends_in_time_and_its_rate_with_it(tmp_path):
+    strategy, deadline = darts(), Deadline(minutes=0.08)
+    fit(strategy, deadline, default_root_dir=tmp_path, enable_checkpointing=False)
+    assert deadline.time_elapsed() == pytest.approx(4.8, abs=0.7)
+    assert strategy.current_epoch > 3
+    assert strategy.schedule.optimizer.param_groups[0]["lr"] < 0.3 * strategy.lr  # of a cosine near its end
+    strategy.space.check(strategy.derive()[0])
+
+
+def test_time_is_kept_for_the_end_of_an_epoch(tmp_path):
+    deadline = Deadline(minutes=0.1)
+    fit(darts(), deadline, Slow(end=1.5), default_root_dir=tmp_path, enable_checkpointing=False)
+    assert 4.5 < deadline.time_elapsed() < 7.0  # within half of what going on takes, and a busy machine
+
+
+def test_a_long_step_ends_as_near_to_the_time_as_it_can(tmp_path):
+    deadline = Deadline(minutes=0.05)
+    fit(darts(), deadline, Slow(step=1.0), default_root_dir=tmp_path, enable_checkpointing=False)
+    assert abs(deadline.time_elapsed() - 3.0) < 0.75
+
+
+def test_a_resumed_search_has_the_time_that_is_left(tmp_path):
+    first = Deadline(minutes=1)
+    trainer = pl.Trainer(max_epochs=2, callbacks=[first], default_root_dir=tmp_path, **QUIET)
+    first._made -= 57  # as if it had taken that long
+    trainer.fit(darts(), data())
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    start, second = time.monotonic(), Deadline(minutes=1)
+    fit(darts(), second, checkpoint=tmp_path / "last.ckpt", default_root_dir=tmp_path)
+    assert second.time_elapsed() > 57
+    assert time.monotonic() - start < 5
+
+
+def test_a_search_that_wants_to_know_its_length_takes_the_samples_that_it_has(tmp_path):
+    """The mode of the mean over all samples is that of a run of as many steps."""
+    space, found = NasBench201(), []
+    for epochs in (3, -1):
+        supernet = space.supernet(in_channels=3, num_classes=4, channels=2, cells=1)
+        strategy = Nasi(space, supernet, data(), nu=1.0, seed=1)
+        trainer = pl.Trainer(
+            max_epochs=epochs, max_steps=-1 if epochs > 0 else 6, **QUIET, default_root_dir=tmp_path
+        )
+        trainer.fit(strategy, data())
+        found.append((trainer.global_step, strategy.arch["cell"].detach()))
+    assert found[0][0] == found[1][0] == 6
+    torch.testing.assert_close(found[0][1], found[1][1], atol=1e-5, rtol=1e-4)
+
+
+class SlowToJudge:
+    """A judgement that takes a while, whatever the architecture."""
+
+    def __init__(self, judge, seconds):
+        self.judge, self.seconds, self.count = judge, seconds, 0
+
+    def __call__(self, *args):
+        self.count += 1
+        time.sleep(self.seconds)
+        return self.judge(*args)
+
+
+def test_the_time_of_a_selection_is_kept_for_the_end(tmp_path, monkeypatch):
+    slow = SlowToJudge(inherited.judge_genotype, 0.04)
+    for module in (inherited, selection_stage):
+        monkeypatch.setattr(module, "judge_genotype", slow)
+    space, images = NasBench201(), data()
+    supernet = space.supernet(in_channels=3, num_classes=4, channels=2, cells=1)
+    strategy, deadline = RandomWS(space, supernet, images, candidates=20), Deadline(0.06)
+    trainer = pl.Trainer(
+        max_epochs=-1, callbacks=[deadline], default_root_dir=tmp_path, enable_checkpointing=False, **QUIET
+    )
+    trainer.fit(strategy, images)
+    strategy.derive()
+    assert deadline.time_elapsed() == pytest.approx(3.6, abs=0.5)
+    assert trainer.global_step > 8  # steps had their share
+    assert slow.count >= 2 + 15  # two at the start; all that are distinct at the end
+
+
+def test_a_selection_that_is_longer_than_the_time_ends_with_it(tmp_path, monkeypatch):
+    slow = SlowToJudge(inherited.judge_genotype, 0.1)
+    for module in (inherited, selection_stage):
+        monkeypatch.setattr(module, "judge_genotype", slow)
+    space, images = NasBench201(), data()
+    supernet = space.supernet(in_channels=3, num_classes=4, channels=2, cells=1)
+    strategy, deadline = RandomWS(space, supernet, images, candidates=200), Deadline(0.05)
+    trainer = pl.Trainer(
+        max_epochs=-1, callbacks=[deadline], default_root_dir=tmp_path, enable_checkpointing=False, **QUIET
+    )
+    trainer.fit(strategy, images)
+    strategy.derive()
+    assert deadline.time_elapsed() == pytest.approx(3.0, abs=0.5)
+    assert 5 < slow.count < 30
+
+
+def test_evaluations_and_scores_are_given_up_when_the_time_is_over(tmp_path, monkeypatch):
+    space, images = NasBench201(), data()
+
+    def network(genotype):
+        time.sleep(0.02)
+        return space.network(genotype, in_channels=3, num_classes=4, channels=2, cells=1)
+
+    for settings in ({"pool_size": 2, "epochs": 10_000}, {"pool_size": 500}):
+        strategy = Greedy(space, network, images, agreement=0, images=4, **settings)
+        deadline = Deadline(0.03)
+        trainer = pl.Trainer(
+            max_epochs=-1,
+            callbacks=[deadline],
+            default_root_dir=tmp_path,
+            enable_checkpointing=False,
+            **QUIET,
+        )
+        trainer.fit(strategy, images)
+        ranking = strategy.ranking()
+        assert strategy.evaluated == {}
+        assert 2 <= len(ranking) < 500
+        assert space.notation(strategy.derive()[0]) == max(ranking, key=ranking.get)
+        assert deadline.time_elapsed() == pytest.approx(1.8, abs=0.4)
+
+
+def test_what_is_kept_for_a_last_stage_is_half_of_all_at_most():
+    deadline = Deadline(minutes=1)
+    assert deadline.time_remaining() == pytest.approx(60, abs=1)
+    deadline.expect(20)
+    assert deadline.time_remaining() == pytest.approx(40, abs=1)
+    assert deadline.affords_stage()
+    deadline.expect(200)
+    assert deadline.time_remaining() == pytest.approx(30, abs=1)
+    assert not deadline.affords_stage()
+    assert deadline.time_left() == pytest.approx(60, abs=1)
