@@ -15,6 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 N = TypeVar("N", bound=nn.Module)
 
@@ -90,10 +91,24 @@ def inference_memory(network: nn.Module, x: Tensor) -> int:
     >>> inference_memory(network, torch.zeros(1, 1, 4, 4))  # 4 weights, 16 + 32 + 16 values
     272
     """
-    tensors = [*network.parameters(), *network.buffers()]
     with LiveTensors() as live, torch.no_grad():
         network.eval()(x)
-    return sum(_bytes(tensor) for tensor in tensors) + _bytes(x) + live.peak
+    return _held_throughout(network, x) + live.peak
+
+
+def memory_and_macs(network: nn.Module, x: Tensor) -> tuple[int, int]:
+    """`inference_memory` and `count_macs` by one forward pass.
+
+    >>> memory_and_macs(nn.Conv2d(1, 2, 1, bias=False), torch.zeros(1, 1, 4, 4))
+    (200, 32)
+    """
+    with LiveTensors() as live, FlopCounterMode(display=False) as counter, torch.no_grad():
+        network.eval()(x)
+    return _held_throughout(network, x) + live.peak, counter.get_total_flops() // 2
+
+
+def _held_throughout(network: nn.Module, x: Tensor) -> int:
+    return sum(_bytes(tensor) for tensor in (*network.parameters(), *network.buffers(), x))
 
 
 class LiveTensors(TorchDispatchMode):

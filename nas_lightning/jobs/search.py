@@ -64,6 +64,7 @@ def search(
         check_steps(trainer)
     derived = strategy.derive() if derivation is None else derivation(strategy, parts.data)
     genotypes = list(dict.fromkeys(strategy.space.keep_limits(genotype) for genotype in derived))
+    seconds = round(stopwatch.seconds(), 1)  # what follows describes what is there
     front = strategy.front()
     chosen = genotypes[0 if front is None else front.knee]
     size = cost(parts.network(chosen), parts.data.image)
@@ -74,7 +75,7 @@ def search(
         "search",
         seed=parts.seed,
         metrics={**last_metrics(trainer, parts.folder), **looked_up},
-        seconds=round(stopwatch.seconds(), 1),
+        seconds=seconds,
         words=tuple(words),
         space=parts.space.name,
         space_settings=parts.space.settings.to_dict(),

@@ -21,7 +21,7 @@ from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import place_batches
 from nas_lightning.objectives.table import table_accuracy
-from nas_lightning.progress import never
+from nas_lightning.progress import OutOfTimeError, never
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
@@ -100,9 +100,7 @@ class ShortTraining:
             schedule = build_scheduler(optimizer, "cosine", epochs=self.epochs, lr_min=0.05 * self.lr)
             for epoch in range(self.epochs):
                 schedule.step(epoch)
-                train_pass(
-                    network, self._train(epoch), optimizer, task, clip=5.0, out_of_time=self.out_of_time
-                )
+                train_pass(network, self._train(epoch), optimizer, task, clip=5.0)
             return score_outputs(task, outputs_of(network, self._valid()))
 
     def seconds(self, genotype: Genotype) -> None:

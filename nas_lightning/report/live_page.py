@@ -10,6 +10,7 @@ from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
 from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.errors import InputError
+from nas_lightning.training.horizon import is_last_epoch
 
 
 class LivePage(pl.Callback):
@@ -34,7 +35,8 @@ class LivePage(pl.Callback):
 
     @rank_zero_only
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._is_broken or time.monotonic() < self._due:
+        is_early = time.monotonic() < self._due
+        if self._is_broken or is_early or is_last_epoch(trainer):  # after which the job writes the page
             return
         from nas_lightning.report.page import write_report  # and with it matplotlib
 

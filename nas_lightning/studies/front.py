@@ -1,7 +1,7 @@
 """How much of the true front of error and latency is found with no accuracy read, or with a few.
 
-A pair of training-free scores is chosen on some devices and the benchmark's data set; what is printed last is
-of devices that the choice has not seen. Every cell is scored untrained, and has its latency in a table.
+A few training-free scores are chosen on some devices and the benchmark's data set; what is printed last is of
+devices that the choice has not seen. Every cell is scored untrained, and has its latency in a table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from nas_lightning.tables import Entry, Estimate, Table
 
 RANDOM = (100, 300)
 """Cells of the rules that know nothing."""
-Pair = tuple[str, str]
 Names = Annotated[Sequence[str], entries(1), DISTINCT]
 
 
@@ -46,15 +45,16 @@ class Front(Study):
 
     Args:
         tables: latencies by the data set whose errors they stand beside; a column a device.
-        chosen_on: devices that the pair of scores is chosen on.
+        chosen_on: devices that the scores are chosen on.
         unseen: devices that are judged.
-        metrics: that pairs are made of.
+        metrics: that there are to choose from.
+        together: how many of them stand beside latency in a front.
         ranking: metrics whose log-ranks are one score.
         reference: the error below which a cell counts, by data set.
         evaluations: how many validation accuracies are read.
         draws: of the candidates.
-        cells: of the table, drawn at random, that are scored.
-        candidates: of a draw, among those.
+        cells: of the table, drawn at random, that are scored; None: all.
+        candidates: of a draw, among those; None: 95 %.
         images: that they are scored on.
         pool: a CSV file of scores that another run with the same settings goes on with; None: the run's.
         workers: processes that score.
@@ -74,12 +74,13 @@ class Front(Study):
         chosen_on: Names,
         unseen: Names,
         metrics: MetricsChoice = "default",
+        together: PositiveInt = 3,
         ranking: MetricsChoice = "top",
         reference: Mapping[str, PositiveFloat],
         evaluations: Sequence[PositiveInt] = (20, 50),
         draws: Annotated[int, at_least(2)] = 10,
-        cells: Annotated[int, at_least(4)] = 10_000,
-        candidates: Annotated[int, at_least(4)] = 9500,
+        cells: Annotated[int, at_least(4)] | None = None,
+        candidates: Annotated[int, at_least(4)] | None = None,
         images: Annotated[int, at_least(2)] = 32,
         pool: str | None = None,
         workers: Processes = 1,
@@ -97,7 +98,10 @@ class Front(Study):
                 )
         self.tables, self.reference = dict(tables), dict(reference)
         self.chosen_on, self.unseen, self.metrics = list(chosen_on), list(unseen), named_metrics(metrics)
-        self.ranking = named_metrics(ranking)
+        self.ranking, self.together = named_metrics(ranking), together
+        if together > len(self.metrics):
+            expected = f"expected at most the {len(self.metrics)} metrics"
+            raise InputError(expected, got=together, where="study.together")
         self.evaluations, self.draws, self.candidates = list(evaluations), draws, candidates
         self.cells, self.pool = cells, pool
         self.images, self.workers, self.seed = images, workers, seed
@@ -120,10 +124,10 @@ class Front(Study):
         scores = dict(zip(scored, found, strict=True))
         looks = [self._look(rows, cells, scores) for rows in draws]
         benches = self._benches(tables, space, benchmark, cells)
-        choice, pair = self._choose(looks, benches, benchmark.dataset)
+        choice, names = self._choose(looks, benches, benchmark.dataset)
         accuracies = [benchmark.valid_accuracy(c, epochs=12) for c in cells] if self.evaluations else []
         judged = {
-            place: [self._judge(n, look, bench, pair, np.array(accuracies)) for n, look in enumerate(looks)]
+            place: [self._judge(n, look, bench, names, np.array(accuracies)) for n, look in enumerate(looks)]
             for place, bench in benches.items()
         }
         macs = macs_table(count_by_table(space, network, data.image, cells), benches)
@@ -132,13 +136,15 @@ class Front(Study):
 
     def _draw(self, count: int) -> tuple[list[int], list[Rows]]:
         """The cells that are scored, and the draws among them."""
-        for name, most in (("cells", count), ("candidates", self.cells)):
-            if getattr(self, name) > most:
-                raise InputError(f"expected at most {most:,}", got=getattr(self, name), where=f"study.{name}")
+        cells = count if self.cells is None else self.cells
+        drawn = round(0.95 * cells) if self.candidates is None else self.candidates
+        for name, number, most in (("cells", cells, count), ("candidates", drawn, cells)):
+            if number > most:
+                raise InputError(f"expected at most {most:,}", got=number, where=f"study.{name}")
         order = torch.randperm(count, generator=torch.Generator().manual_seed(self.seed))
-        scored = order[: self.cells].tolist()
+        scored = order[:cells].tolist()
         generators = [np.random.default_rng(self.seed + number) for number in range(self.draws)]
-        return scored, [np.sort(one.choice(scored, self.candidates, replace=False)) for one in generators]
+        return scored, [np.sort(one.choice(scored, drawn, replace=False)) for one in generators]
 
     def _score(
         self,
@@ -177,29 +183,31 @@ class Front(Study):
 
     def _choose(
         self, looks: Sequence[Look], benches: Mapping[Place, Bench], dataset: str
-    ) -> tuple[Table, Pair]:
-        """The pair of metrics whose front is worth most on the devices for choosing."""
+    ) -> tuple[Table, tuple[str, ...]]:
+        """The metrics whose front is worth most on the devices for choosing."""
         chosen_on = [benches[dataset, device] for device in self.chosen_on]
         worth = {
-            pair: float(np.mean([b.share(look.front(b, pair)) for b in chosen_on for look in looks]))
-            for pair in combinations(self.metrics, 2)
+            names: float(np.mean([b.share(look.front(b, names)) for b in chosen_on for look in looks]))
+            for names in combinations(self.metrics, self.together)
         }
-        rows: list[list[Entry]] = [[" and ".join(pair), value] for pair, value in worth.items()]
-        best = max(worth, key=lambda pair: worth[pair])
-        title = f"Pairs of scores, chosen on {', '.join(self.chosen_on)} and errors on {dataset}"
-        return Table("pairs", title, ["front of latency and", "share of the true front"], rows), best
+        rows: list[list[Entry]] = [[", ".join(names), value] for names, value in worth.items()]
+        best = max(worth, key=lambda names: worth[names])
+        title = f"Scores together, chosen on {', '.join(self.chosen_on)} and errors on {dataset}"
+        return Table("scores", title, ["front of latency and", "share of the true front"], rows), best
 
-    def _judge(self, number: int, look: Look, bench: Bench, pair: Pair, accuracies: Array) -> Judged:
+    def _judge(
+        self, number: int, look: Look, bench: Bench, names: Sequence[str], accuracies: Array
+    ) -> Judged:
         """The share of each rule, and how many cells it chooses."""
         seed = self.seed + number
         drawn = np.random.default_rng(seed).permutation(bench.measured(look.rows))
         chosen = {
             **{f"{count} random cells": drawn[:count] for count in RANDOM},
             "latency and the ranking": look.front(bench),
-            f"latency, {' and '.join(pair)}": look.front(bench, pair),
+            ", ".join(["latency", *names]): look.front(bench, names),
         }
         for count in self.evaluations:
-            chosen[f"with {count} evaluations"] = look.learn(bench, pair, accuracies, count, seed)
+            chosen[f"with {count} evaluations"] = look.learn(bench, names, accuracies, count, seed)
         return {rule: (bench.share(rows), len(rows)) for rule, rows in chosen.items()}
 
     def _shares(self, judged: Mapping[Place, Sequence[Judged]]) -> tuple[Table, dict[str, float]]:
@@ -218,8 +226,7 @@ class Front(Study):
         note = (
             f"Shares of the true front's hypervolume of error and latency, below errors of "
             f"{', '.join(f'{self.reference[name]:g} % ({name})' for name in datasets)} and the slowest cell; "
-            f"means over devices that nothing was chosen on, ± their deviation over {self.draws} draws of "
-            f"{self.candidates:,} cells"
+            f"means over devices that nothing was chosen on, ± their deviation over {self.draws} draws"
         )
         title = f"Fronts on {', '.join(self.unseen)}"
         return Table("front", title, ["rule", "cells chosen", *datasets], rows, note), numbers

@@ -36,8 +36,8 @@ class Deadline(Timer):
     def __init__(self, minutes: PositiveFloat) -> None:
         super().__init__(timedelta(minutes=minutes), verbose=False)
         self.minutes = minutes
-        self._made = self._last = time.monotonic()
         self._steps_end_in_time = False
+        self._made = self._last = self._asked = time.monotonic()
         self._step = self._end_of_epoch = self._last_stage = self._recorded = 0.0
 
     def time_elapsed(self, stage: str = RunningStage.TRAINING) -> float:
@@ -65,6 +65,23 @@ class Deadline(Timer):
         """Whether a stage that can be left out leaves the time of the last one."""
         return self.time_remaining() > self._last_stage
 
+    def are_steps_over(self) -> bool:
+        """Whether another piece of a step, as long as that since the last question, ends too late.
+
+        Who asks gives up where it does, so that any step can be begun.
+        """
+        self._steps_end_in_time = True
+        return self._is_near(self.time_remaining())
+
+    def is_over(self) -> bool:
+        """The same of a last stage."""
+        return self._is_near(self.time_left())
+
+    def _is_near(self, left: float) -> bool:
+        now = time.monotonic()
+        piece, self._asked = now - self._asked, now
+        return left <= piece / 2
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
         self._last = time.monotonic()
@@ -75,10 +92,11 @@ class Deadline(Timer):
         if batch_idx == 0 and trainer.current_epoch:
             self._end_of_epoch = time.monotonic() - self._last - self._recorded
             self._last = time.monotonic()
-        self._recorded = 0.0
+        self._recorded, self._asked = 0.0, time.monotonic()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
         self._step, self._last = time.monotonic() - self._last, time.monotonic()
+        self._asked = self._last
         super().on_train_batch_end(trainer, *args, **kwargs)
 
     def _check_time_remaining(self, trainer: pl.Trainer) -> None:

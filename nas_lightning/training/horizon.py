@@ -49,13 +49,13 @@ def deadline_of(trainer: pl.Trainer) -> Deadline | None:
 def is_out_of_time(trainer: pl.Trainer) -> bool:
     """Whether the time of a run is over, by the clock of the first process; all processes ask at once."""
     deadline = deadline_of(trainer)
-    return deadline is not None and trainer.strategy.broadcast(deadline.time_left() <= 0)
+    return deadline is not None and trainer.strategy.broadcast(deadline.is_over())
 
 
 def are_steps_over(trainer: pl.Trainer) -> bool:
     """Whether the time of steps is over, by the clock of this process; who asks gives up where it is."""
     deadline = deadline_of(trainer)
-    return deadline is not None and deadline.time_remaining() <= 0
+    return deadline is not None and deadline.are_steps_over()
 
 
 def _by_epochs(trainer: pl.Trainer) -> list[int]:

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from nas_lightning.cost.counts import count_macs
 from nas_lightning.cost.memory import (
     bytes_for_backward,
     free_memory,
     inference_memory,
+    memory_and_macs,
     optimizer_copies,
     training_memory,
 )
@@ -91,3 +93,13 @@ def test_a_forward_pass_holds_its_weights_and_what_is_alive():
         with torch.device(device):
             found = inference_memory(Block(), torch.zeros(1, 2, 4, 4))
         assert found == 4 * (36 + 32 + 4 * 32)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_one_pass_counts_memory_and_multiply_adds_as_two_do(device):
+    space = DartsSpace(nodes=2)
+    genotype = space.sample(torch.Generator().manual_seed(3))
+    with torch.device(device):
+        network = space.network(genotype, in_channels=3, num_classes=4, channels=4, cells=3)
+        x = torch.zeros(1, 3, 8, 8)
+    assert memory_and_macs(network, x) == (inference_memory(network, x), count_macs(network, x))

@@ -1,5 +1,7 @@
 """The page of a run that goes on."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from nas_lightning.genotype import FILE_NAME
@@ -17,8 +19,10 @@ def going(tmp_path):
     return folder
 
 
-def end_epoch(callback):
-    callback.on_train_epoch_end(None, None)
+def end_epoch(callback, epoch=0, should_stop=False):
+    steps = {"max_steps": -1, "global_step": 0, "max_epochs": 10}
+    trainer = SimpleNamespace(current_epoch=epoch, should_stop=should_stop, **steps)
+    callback.on_train_epoch_end(trainer, None)
 
 
 def test_it_shows_the_last_cell_and_loads_itself_again(going):
@@ -48,6 +52,14 @@ def test_pages_lie_apart_by_the_time_that_was_asked_for(going):
     end_epoch(callback)
     (going / "report.html").unlink()
     end_epoch(callback)
+    assert not (going / "report.html").exists()
+
+
+@pytest.mark.parametrize("last", [{"epoch": 9}, {"should_stop": True}])
+def test_the_end_of_the_last_epoch_waits_for_no_page(going, last):
+    callback = LivePage(going, seconds=1)
+    callback._due = 0.0
+    end_epoch(callback, **last)
     assert not (going / "report.html").exists()
 
 

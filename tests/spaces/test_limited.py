@@ -9,6 +9,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench1Shot1, NasBench201, SearchSpace
 from nas_lightning.spaces.limited import repair as repairing
 from nas_lightning.spaces.limited.bounds import Bounds
+from nas_lightning.spaces.limited.linear import FEW, HELD_OUT
 from nas_lightning.spaces.limited.repair import smallest
 from nas_lightning.spaces.limited.space import Limited, check_bounds, limit_space
 
@@ -111,6 +112,16 @@ def test_the_table_of_what_adds_up_is_exact(space):
     pairs = isinstance(space, DartsNasi)  # of an operation and an input, which have no place of their own
     assert Bounds(space, {"price": 1.0}, price).table.exact != pairs
     assert not Bounds(space, {"price": 1.0}, product).table.exact
+
+
+def test_few_networks_are_counted_where_costs_add_up(space):
+    genotypes = len({space.sample(torch.Generator().manual_seed(seed)) for seed in range(300)})
+    for measure in (price, product):
+        bounds = Bounds(space, {"price": 1.0}, measure)
+        few = min(FEW + HELD_OUT, genotypes)
+        assert bounds.table.exact == (len(bounds.counted) <= few)
+        possible = {name: mean > 0 for name, (_, mean) in bounds.table.rates.items()}
+        assert all(bool(matrix.any(dim=-1).all()) for matrix in possible.values())
 
 
 def test_the_smallest_is_the_smallest(space):

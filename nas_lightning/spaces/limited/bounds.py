@@ -10,7 +10,7 @@ import torch
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.limited.linear import COUNTED, HELD_OUT, LinearCosts, fit_costs
+from nas_lightning.spaces.limited.linear import COUNTED, FEW, HELD_OUT, LinearCosts, fit_costs
 
 Costs = Mapping[str, float]
 _TOO_NEAR = 1e-6  # to a limit for sums that are rounded
@@ -91,7 +91,10 @@ class Bounds:
                 break
             drawn[self.space.sample(generator)] = None
         genotypes = list(drawn)
-        found = fit_costs(self.space, genotypes, [self.costs(genotype) for genotype in genotypes])
+        for count in (FEW + HELD_OUT, len(genotypes)):
+            found = fit_costs(self.space, genotypes, [self.costs(one) for one in genotypes[:count]])
+            if found.exact:
+                break
         self.learnt = True
         return found
 

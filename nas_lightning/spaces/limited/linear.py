@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 Place = tuple[str, int, int]
 """A group, a row and a column."""
 COUNTED, HELD_OUT = 112, 16
+FEW = 24
+"""Networks beside those held out that may be enough where costs add up."""
 EXACT = 1e-9
 """A share of a cost: what sums of numbers of this size are off by."""
 
@@ -81,13 +83,21 @@ class LinearCosts(NamedTuple):
 def fit_costs(
     space: SearchSpace, genotypes: Sequence[Genotype], counted: Sequence[Mapping[str, float]]
 ) -> LinearCosts:
-    """The table of a space with groups, from networks whose costs are known; the last ones are held out."""
+    """The table of a space with groups.
+
+    Args:
+        space: with groups.
+        genotypes: drawn uniformly.
+        counted: what the networks of the first of them cost; the last of these are held out.
+    """
     hot = [space.one_hot(genotype) for genotype in genotypes]
     x = np.stack([np.concatenate([h[name].numpy().ravel() for name in space.groups]) for h in hot])
     x = x.astype(np.float64)  # (networks, places)
     costs = {}
     for name in counted[0]:
-        constant, table, error = _fit(space.groups, x, np.array([row[name] for row in counted]))
+        constant, table, error = _fit(
+            space.groups, x[: len(counted)], np.array([row[name] for row in counted])
+        )
         costs[name] = LinearCost(constant, _split(space.groups, table), error)
     mean = _split(space.groups, x.mean(axis=0))
     rates = {name: (float(m.sum()) / len(m), (m > 0).double()) for name, m in mean.items()}
