@@ -53,7 +53,7 @@ def search(config: dict[str, Any]) -> None:
     pl.seed_everything(config["seed"], verbose=False)
     space, data = NasBench201(), SearchData(Digits(subset=config["images"], batch_size=32))
     strategy = Darts(space, space.supernet(**SIZES))
-    quiet = {f"enable_{what}": False for what in ("progress_bar", "model_summary", "checkpointing")}
+    quiet = {f"enable_{what}": False for what in ("progress_bar", "model_summary")}
     member = Member(config["weight_decay"])
     trainer = pl.Trainer(
         max_epochs=config["epochs"], callbacks=[member], accelerator="cpu", logger=False, **quiet
