@@ -1,4 +1,8 @@
-"""What Hydra's users type: plugins beside ordinary settings, every syntax of a sweep, modes, experiments."""
+"""What Hydra's users type: plugins beside ordinary settings, every syntax of a sweep, modes, experiments.
+
+Seen red on version 0.1: `hydra/launcher=joblib` beside a trainer's setting was no setting that exists;
+intervals, patterns and `hydra.sweeper.params` were tracebacks; `hydra.mode=MULTIRUN` was refused for commas.
+"""
 
 import pytest
 import yaml

@@ -1,4 +1,7 @@
-"""A sweep that stopped goes on by one command, and ends as one that did not."""
+"""A sweep that stopped goes on by one command, and ends as one that did not.
+
+Seen red on version 0.1: the same words were refused for their folder, and `-m resume=` as no single run.
+"""
 
 import shutil
 

@@ -1,4 +1,7 @@
-"""Jobs of a sweep that fail or die: rows with reasons, run again by typing it again, or if asked."""
+"""Jobs of a sweep that fail or die: rows with reasons, run again by typing it again, or if asked.
+
+Seen red on version 0.1: jobs in folders of other names than their numbers were no jobs for the table.
+"""
 
 import subprocess
 
