@@ -46,7 +46,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         synchronise(partial)
         os.replace(partial, path)
         synchronise(path.parent)
-    except Exception as error:
+    except BaseException as error:  # Ctrl-C, too
         with suppress(OSError):  # that of the disk itself says more
             _remove(partial)
         if refusal := disk_error(error):  # which seldom says of what file

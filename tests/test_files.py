@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import nas_lightning
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, read_records
+from nas_lightning.files import json_text, read_records, replacing
 from nas_lightning.report.summaries import read_summary
 from nas_lightning.runs import RunFacts, RunFolder, read_history
 from nas_lightning.runs.history import history_line
@@ -98,3 +98,17 @@ def test_a_history_keeps_what_is_finite(tmp_path):
     path.write_text('{"epoch": Infinity}\n')
     with pytest.raises(InputError, match="expected an epoch"):
         read_history(path)
+
+
+def stop_writing(path: Path, end: type[BaseException]) -> None:
+    with replacing(path) as partial:
+        partial.write_text("1 2")
+        raise end
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, ValueError])
+def test_what_is_not_complete_goes_whatever_ends_it(end, tmp_path):
+    """Ctrl-C and SIGTERM, too."""
+    with pytest.raises(end):
+        stop_writing(tmp_path / "numbers.txt", end)
+    assert not [*tmp_path.iterdir()]

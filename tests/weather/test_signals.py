@@ -28,12 +28,13 @@ class Signals:
 def told_at(number: int, fault: Signals, kind: str, whole, tmp_path) -> None:
     run, folder = whole(kind), tmp_path.resolve() / "run"
     shutil.copy(run.folder.parent / "table.csv", folder.parent)
-    code, expected = command_in_child(folder, *run.words, at=number, fault=fault), 128 + fault.number
+    once, expected = fault.times == 1, 128 + fault.number
+    code = command_in_child(folder, *run.words, at=number, fault=fault)
     said = said_by(folder).read_text()
     assert (code, "Traceback" in said) == (expected, False), said
     if (folder / ".hydra").exists():
         assert "resume=run" in said
-        assert not [*folder.rglob("*.partial")]
+        assert not once or not [*folder.rglob("*.partial")]  # the second may come while they are removed
     assert finish(folder, run.words) != "dead end"
     assert_same_folder(run.folder, folder)
 
