@@ -117,7 +117,11 @@ def test_every_recipe_runs_small(tmp_path, monkeypatch, name):
         run_script("search", f"experiment={name}", *small_form(**parts), *small("experiment", name), *less)
         == 0
     )
-    assert read_genotypes(tmp_path / "a")
+    found = [
+        path.parent for path in (tmp_path / "a").rglob("genotype.json")
+    ]  # of the run, or of a sweep's jobs
+    assert found
+    assert all(read_genotypes(folder) for folder in found)
 
 
 # The package

@@ -44,14 +44,19 @@ def small_form(**chosen: str) -> list[str]:
 
 
 def chosen(yaml: Path) -> dict[str, str]:
-    """What an option chooses in other groups.
+    """What an option chooses in other groups, or another that it builds on.
 
     >>> chosen(file("experiment", "gdas_cifar10"))
     {'space': 'darts', 'strategy': 'gdas', 'dataset': 'cifar10'}
     """
     entries = OmegaConf.load(yaml).get("defaults", [])
+    built_on = [entry for entry in entries if isinstance(entry, str) and entry != "_self_"]
+    inherited = {
+        key: value for entry in built_on for key, value in chosen(yaml.with_name(f"{entry}.yaml")).items()
+    }
     pairs = [pair for entry in entries if isinstance(entry, DictConfig) for pair in entry.items()]
-    return {key.removeprefix("override /"): value for key, value in pairs if key.startswith("override /")}
+    own = {key.removeprefix("override /"): value for key, value in pairs if key.startswith("override /")}
+    return inherited | own
 
 
 @cache

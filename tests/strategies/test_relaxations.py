@@ -81,6 +81,16 @@ def test_gates_follow_their_equations():
     assert float(gate) == pytest.approx(min(1.0, max(0.0, -0.1 + 1.2 * concrete)), abs=1e-12)
 
 
+@pytest.mark.parametrize("stretched", [(-0.3, 1.05), (-0.02, 2.0)])
+def test_other_intervals_open_and_saturate_as_often_as_is_said(generator, stretched):
+    beta, tau = torch.full((DRAWS,), 0.4, dtype=torch.float64), 0.7
+    found = hard_concrete(beta, uniform_noise(beta, generator), tau, stretched)
+    opened = float(gate_probability(beta[:1], tau, stretched))
+    assert within_chance(float((found != 0).double().mean()), opened)
+    ends = float(((found == 0) | (found == 1)).double().mean())
+    assert within_chance(ends, float(saturated_share(beta[:1], tau, stretched)))
+
+
 def test_gradient_of_gates():
     beta = torch.tensor([[-0.4, 0.1, 0.9]], dtype=torch.float64, requires_grad=True)
     noise = torch.tensor([[0.4, 0.5, 0.45]], dtype=torch.float64)

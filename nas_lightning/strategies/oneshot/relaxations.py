@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-# The stretched interval of hard-concrete gates (PR-DARTS, arXiv:2006.16537, section 4.1).
-A, B = -0.1, 1.1
+STRETCHED = (-0.1, 1.1)
+"""(a, b), what hard-concrete gates are stretched to (PR-DARTS, arXiv:2006.16537, section 4.1)."""
 
 
 def uniform_noise(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -42,18 +42,22 @@ def one_hot(scores: Tensor, count: int = 1) -> Tensor:
     return torch.zeros_like(scores).scatter(-1, order[..., :count], 1.0)
 
 
-def hard_concrete(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
+def hard_concrete(
+    beta: Tensor, noise: Tensor, tau: float, stretched: tuple[float, float] = STRETCHED
+) -> Tensor:
     """Stretched and clipped binary concrete gates, independent per operation (PR-DARTS, section 4.1).
 
     ḡ = Θ((ln u − ln(1 − u) + β)/τ),   g = min(1, max(0, a + (b − a) ḡ))
     """
     concrete = torch.sigmoid((torch.logit(noise) + beta) / tau)
-    return (A + (B - A) * concrete).clamp(0.0, 1.0)
+    a, b = stretched
+    return (a + (b - a) * concrete).clamp(0.0, 1.0)
 
 
-def gate_probability(beta: Tensor, tau: float) -> Tensor:
+def gate_probability(beta: Tensor, tau: float, stretched: tuple[float, float] = STRETCHED) -> Tensor:
     """P(g ≠ 0) = Θ(β − τ ln(−a/b)), exactly (PR-DARTS, theorem 3)."""
-    return torch.sigmoid(beta - tau * math.log(-A / B))
+    a, b = stretched
+    return torch.sigmoid(beta - tau * math.log(-a / b))
 
 
 def largest(values: Tensor, count: int, noise: Tensor) -> Tensor:
@@ -70,13 +74,14 @@ def entropy(weights: Tensor) -> Tensor:
     return torch.special.entr(weights / total).sum(dim=-1) / math.log(weights.shape[-1])
 
 
-def saturated_share(beta: Tensor, tau: float) -> Tensor:
+def saturated_share(beta: Tensor, tau: float, stretched: tuple[float, float] = STRETCHED) -> Tensor:
     """P(g = 0) + P(g = 1), averaged over the gates: those that pass no gradient to their β in a step.
 
     P(g = 1) = P(ḡ ≥ (1 − a)/(b − a)) = Θ(β − τ ln((1 − a)/(b − 1))).
     """
-    at_one = torch.sigmoid(beta - tau * math.log((1 - A) / (B - 1)))
-    return (1 - gate_probability(beta, tau) + at_one).mean()
+    a, b = stretched
+    at_one = torch.sigmoid(beta - tau * math.log((1 - a) / (b - 1)))
+    return (1 - gate_probability(beta, tau, stretched) + at_one).mean()
 
 
 def linear(start: float, end: float, epoch: int, epochs: int) -> float:

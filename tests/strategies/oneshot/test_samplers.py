@@ -375,6 +375,15 @@ def test_no_more_gates_are_open_than_the_smallest_choice_has(active):
         sampler.check(None, SimpleNamespace(groups=groups, name="mine"))
 
 
+def test_stretched_gates_are_options(generator):
+    beta, epoch = parameters(generator, 0.1), Epoch(0, of=1)
+    found = HardConcrete(tau_start=0.5, low=-0.4, high=1.6).probabilities(beta, epoch, GROUP)
+    torch.testing.assert_close(found, torch.sigmoid(beta - 0.5 * math.log(0.4 / 1.6)))
+    for wrong, said in (({"low": 0.0}, "expected low below 0"), ({"high": 1.0}, "expected high above 1")):
+        with pytest.raises(InputError, match=said):
+            HardConcrete(**wrong)
+
+
 @pytest.mark.parametrize("tau", [1.0, 2.0, 5.0])
 def test_reinmax_has_the_gradient_of_its_two_softmaxes(generator, tau):
     """2 J(π₁)ᵀ a − ½ J(π₀)ᵀ a of algorithm 2, entry by entry."""

@@ -16,8 +16,10 @@ from nas_lightning.checks import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    above,
     at_least,
     at_most,
+    below,
     checked,
 )
 from nas_lightning.spaces.base import SearchSpace
@@ -25,6 +27,7 @@ from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.papers.bilevel import Bilevel
 from nas_lightning.strategies.oneshot.regularisers.path_depth import PathDepth
 from nas_lightning.strategies.oneshot.regularisers.sparsity import Sparsity
+from nas_lightning.strategies.oneshot.relaxations import STRETCHED
 from nas_lightning.strategies.oneshot.samplers.hard_concrete import HardConcrete
 
 
@@ -43,9 +46,11 @@ class PRDarts(Bilevel):
         threshold: penalise groups only above it.
         lambda_path: λ₃; for this and the next see `PathDepth`.
         path_sum: equation 8 to the letter.
-        active_ops: operations of an edge that a step computes; for this and the next two see `HardConcrete`.
+        active_ops: operations of an edge that a step computes; for this and the next four see `HardConcrete`.
         tau_start: τ in the first epoch.
         tau_end: and in the last.
+        low: a of the stretched gates.
+        high: and b.
         arch_lr: learning rate of the architecture parameters.
         **bilevel: see `Bilevel`.
 
@@ -73,10 +78,12 @@ class PRDarts(Bilevel):
         threshold: Annotated[float, at_least(0), at_most(1)] = 0.0,
         tau_start: PositiveFloat = 1.0,
         tau_end: PositiveFloat = 0.1,
+        low: Annotated[float, below(0)] = STRETCHED[0],
+        high: Annotated[float, above(1)] = STRETCHED[1],
         arch_lr: PositiveFloat = 6e-3,
         **bilevel: Any,
     ) -> None:
-        sampler = HardConcrete(tau_start, tau_end, active_ops)
+        sampler = HardConcrete(tau_start, tau_end, active_ops, low, high)
         sparsity = Sparsity(lambda_skip, lambda_nonskip, pooling_group, threshold)
         regulariser = [sparsity, PathDepth(lambda_path, path_sum)]
         super().__init__(

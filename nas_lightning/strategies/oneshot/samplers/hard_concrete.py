@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
-from nas_lightning.checks import PositiveFloat, PositiveInt, checked
+from nas_lightning.checks import PositiveFloat, PositiveInt, above, below, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group, without_none
 from nas_lightning.strategies.oneshot.parts import Parts
 from nas_lightning.strategies.oneshot.relaxations import (
+    STRETCHED,
     gate_probability,
     hard_concrete,
     largest,
@@ -39,6 +40,8 @@ class HardConcrete(TemperatureSampler):
         tau_start: τ in the first epoch.
         tau_end: and in the last; it falls linearly.
         active_ops: operations of an edge that a step computes.
+        low: a, which gates are stretched to before they are clipped at 0.
+        high: b, and at 1.
 
     >>> import torch
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
@@ -49,11 +52,18 @@ class HardConcrete(TemperatureSampler):
 
     tau_start: PositiveFloat = 1.0
     active_ops: PositiveInt = 2
+    low: Annotated[float, below(0)] = STRETCHED[0]
+    high: Annotated[float, above(1)] = STRETCHED[1]
 
     noises: ClassVar[int] = 2  # of the gates, of their ties
     varies: ClassVar[bool] = True
     sparse: ClassVar[bool] = True
     shares: ClassVar[bool] = False
+
+    @property
+    def stretched(self) -> tuple[float, float]:
+        """(a, b)."""
+        return self.low, self.high
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         fewest = min(group.shape[1] for group in space.groups.values())
@@ -62,17 +72,18 @@ class HardConcrete(TemperatureSampler):
             raise InputError(f"expected 1 to {fewest} operations", got=self.active_ops, where=where)
 
     def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
-        gates = hard_concrete(beta, noise[0], self.tau(epoch))
+        gates = hard_concrete(beta, noise[0], self.tau(epoch), self.stretched)
         return gates * largest(gates, self.active_ops, noise[1])
 
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        return gate_probability(beta, self.tau(epoch))
+        return gate_probability(beta, self.tau(epoch), self.stretched)
 
     def scores(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
         """P at the last temperature: any gives the same order, but at the first ones P is 1 in float32."""
-        return without_none(gate_probability(beta, self.tau_end), group)
+        return without_none(gate_probability(beta, self.tau_end, self.stretched), group)
 
     def metrics(self, arch: Arch, epoch: Epoch, groups: Groups) -> Mapping[str, float | Tensor]:
         tau = self.tau(epoch)
-        saturated = {f"saturated/{name}": saturated_share(arch[name].detach(), tau) for name in groups}
+        shares = {name: saturated_share(arch[name].detach(), tau, self.stretched) for name in groups}
+        saturated = {f"saturated/{name}": share for name, share in shares.items()}
         return {"tau": tau, **saturated}
