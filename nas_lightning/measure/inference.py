@@ -3,17 +3,23 @@
     python -m nas_lightning.measure.inference [--rounds 20] [--batch 1]
 
 DARTS_V2 with 36 channels and 20 cells on 32×32. Processor time of all threads. Prints torch's over the frozen
-network's (target ≥ 1.4 for one image) and over ONNX Runtime's.
+network's (target ≥ 1.4 for one image), over ONNX Runtime's, and ONNX Runtime's over that of its bare session
+(target ≤ 1.1).
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import onnxruntime
 import torch
 
 from nas_lightning.measure.retrain_step import DARTS_V2
 from nas_lightning.measure.timing import medians, report
+from nas_lightning.models.export_formats import INPUT, OUTPUT
+from nas_lightning.models.exporter import export
 from nas_lightning.models.frozen_network import FrozenNetwork
 from nas_lightning.models.onnx_network import OnnxNetwork
 from nas_lightning.spaces import DartsSpace
@@ -30,11 +36,17 @@ def main() -> None:
     network = space.network(space.parse(DARTS_V2), **size).eval().requires_grad_(False)
     frozen, fast = FrozenNetwork(network, (3, 32, 32)), OnnxNetwork(network, (3, 32, 32))
     x = torch.randn(options.batch, 3, 32, 32)
+    array = x.numpy()
     works = {"torch": lambda: network(x), "frozen": lambda: frozen(x), "ONNX Runtime": lambda: fast(x)}
+    with TemporaryDirectory() as folder:
+        path = export(network, Path(folder) / "network.onnx", (3, 32, 32)).path
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    works["bare session"] = lambda: session.run([OUTPUT], {INPUT: array})
     seconds = medians(works, options.rounds, warmup=3)
     report(seconds)
     print(f"torch / frozen: {seconds['torch'] / seconds['frozen']:.2f}")
     print(f"torch / ONNX Runtime: {seconds['torch'] / seconds['ONNX Runtime']:.2f}")
+    print(f"ONNX Runtime / bare session: {seconds['ONNX Runtime'] / seconds['bare session']:.2f}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from torchvision import transforms
 from nas_lightning.data import Fake
 from nas_lightning.data.augment import Augment
 from nas_lightning.data.order import BatchRows
+from nas_lightning.measure.timing import report
 
 BATCH, BATCHES, ROUNDS = 96, 10, 9
 
@@ -67,9 +68,7 @@ def main() -> None:
         for work, measured in times.items():
             measured.append(seconds(work))
     fast, slow = (statistics.median(measured[1:]) for measured in times.values())  # the first round warms up
-    count = BATCH * BATCHES
-    print(f"batches from memory: {count / fast:,.0f} images/s")
-    print(f"image by image:      {count / slow:,.0f} images/s")
+    report({"batches from memory": fast, "image by image": slow})
     print(f"ratio: {slow / fast:.1f}")
 
 

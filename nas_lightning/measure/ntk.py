@@ -26,6 +26,7 @@ from nas_lightning.spaces import NasBench201, Network
 
 Work = Callable[[], object]
 PUBLISHED, SAME_LAYOUT, OURS = "full Jacobian", "full Jacobian, channels last", "ours"
+BOTH = "full Jacobian, channels last, a kernel each for trace and κ"
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
     names = (PUBLISHED, SAME_LAYOUT, OURS)
     memory = {name: _peak_megabytes(name, cells) for name in ("nothing", *names)}
     work = works(cells)
-    seconds = medians({name: work[name] for name in names}, options.rounds)
+    seconds = medians({name: work[name] for name in (*names, BOTH)}, options.rounds)
     if options.rows:
         seconds |= medians({name: work[name] for name in ("row by row", "ours, coupled")}, 1, 0)
     report(seconds)
@@ -78,6 +79,7 @@ def works(cells: int) -> dict[str, Work]:
         "nothing": lambda: published(x[:2]),
         PUBLISHED: theirs(published, reference.full_jacobian),
         SAME_LAYOUT: theirs(network, reference.full_jacobian),
+        BOTH: lambda: [reference.condition(reference.full_jacobian(network, x, labels)) for _ in range(2)],
         OURS: lambda: ours(coupled=False),
         "row by row": theirs(published, reference.row_by_row),
         "ours, coupled": lambda: ours(coupled=True),

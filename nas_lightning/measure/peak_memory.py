@@ -1,6 +1,6 @@
 """The most memory that a process holds during a step of DARTS: the published way, ours, `checkpoint_cells`.
 
-    python -m nas_lightning.measure.peak_memory [--batch 64]
+    python -m nas_lightning.measure.peak_memory [--batch 64] [--ways ours checkpointed]
 
 16 channels, 8 cells, 32×32, each step in a process of its own. Prints gigabytes; the targets for a batch of
 64 are 6 GB for the architecture step, which needs more than that of the weights, and 4 GB with
@@ -28,12 +28,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     options = parser.parse_args()
-    for way in WAYS:
+    for way in options.ways:
         for step in ("weight", "arch"):
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 peak = pool.apply(measure, (way, step, options.batch))
-            print(f"{way} {step} step: {peak:.2f} GB", flush=True)
+            print(f"{f'{way} {step} step':40s} {peak:8.2f} GB", flush=True)
 
 
 def measure(way: str, step: str, batch: int) -> float:

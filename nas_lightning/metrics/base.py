@@ -42,6 +42,8 @@ class Metric(ABC):
     needs: ClassVar[Needs] = Needs.NOTHING
     counts_only: ClassVar[bool] = False
     """Whether it only counts what is there, and so has a value for a degenerate network as well."""
+    shapes_only: ClassVar[bool] = False
+    """Whether it needs no values, neither of weights nor of inputs, so that a pool's networks have none."""
     layered_only: ClassVar[bool] = False
     """Whether it is for networks of `mlp` and `two_layer` alone."""
 

@@ -22,6 +22,7 @@ class Params(Metric):
     """
 
     counts_only: ClassVar[bool] = True
+    shapes_only: ClassVar[bool] = True
 
     def compute(self, passes: Passes) -> float:
         return sum(parameter.numel() for parameter in passes.parameters)
@@ -37,6 +38,7 @@ class Layers(Metric):
     """
 
     counts_only: ClassVar[bool] = True
+    shapes_only: ClassVar[bool] = True
 
     def compute(self, passes: Passes) -> float:
         layers = (module for module in passes.network.modules() if isinstance(module, LAYERS))
@@ -52,6 +54,7 @@ class Flops(Metric):
     """
 
     counts_only: ClassVar[bool] = True
+    shapes_only: ClassVar[bool] = True
 
     def compute(self, passes: Passes) -> float:
         samples = 2  # batch statistics need more than one

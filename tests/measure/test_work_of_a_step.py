@@ -8,7 +8,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nas_lightning.measure.bench import COLUMNS, LINES, measurements, write
+from nas_lightning.measure.bench import COLUMNS, measurements, write
+from nas_lightning.measure.bench_lines import COMMANDS, LINES
 from nas_lightning.measure.memory import saved_bytes
 from nas_lightning.measure.start import SEARCH, STOP, start
 from nas_lightning.spaces import DartsSpace
@@ -78,6 +79,8 @@ def test_the_table_of_all_figures(tmp_path):
     text = "our weight step     10.0 ms\nplain weight step    31.0 ms\nours / theirs: 3.1 (target ≥ 3)\n"
     row = LINES[0].row(measurements(text))
     assert row[1:] == ("10 ms", "31 ms", "3.10", "≥ 3.1")
-    write([row], tmp_path)
+    assert LINES[0].row({})[3] == "its command failed"
+    write([row], tmp_path, "one machine")
     assert (tmp_path / "bench.csv").read_text().splitlines() == [",".join(COLUMNS), ",".join(row)]
     assert "| " + " | ".join(row) + " |" in (tmp_path / "bench.md").read_text()
+    assert {line.command for line in LINES} == {*COMMANDS}

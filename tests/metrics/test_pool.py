@@ -209,3 +209,35 @@ def test_ray(run, refusal):
         assert run(sample(3), backend="ray") == run(sample(3))
     finally:
         ray.shutdown()
+
+
+def test_networks_have_no_weights_where_shapes_suffice(run):
+    """Only what was asked for is computed: counted are the weights that networks come with."""
+    weights = []
+
+    def network(genotype):
+        built = NETWORK(genotype)
+        weights.append(sum(p.numel() for p in built.parameters() if not p.is_meta))
+        return built
+
+    genotypes = sample(4)
+    state = torch.get_rng_state()
+    counted = run(genotypes, {"params": Params(), "flops": Flops()}, network)
+    assert weights == [0] * 4
+    assert torch.equal(torch.get_rng_state(), state)
+    weights.clear()
+    whole = run(genotypes, {"params": Params(), "flops": Flops(), "norm": GradNorm()}, network)
+    assert all(weights)
+    assert counted == [{name: scores[name] for name in ("params", "flops")} for scores in whole]
+
+
+def test_a_network_that_decides_by_values_is_counted_with_them(run):
+    class Deciding(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 3)
+
+        def forward(self, x):
+            return self.layer(x.flatten(1)) if float(x.sum()) else x
+
+    assert run(sample(1), {"flops": Flops()}, lambda genotype: Deciding()) == [{"flops": 192.0}]

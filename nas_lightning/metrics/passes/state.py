@@ -42,4 +42,5 @@ def preserve_state(network: nn.Module, *, batch_statistics: bool = True) -> Iter
             with torch.no_grad():
                 for module, name, buffer, value in buffers:
                     # what is as it was is not written: a graph may hold it, and would count a change
-                    setattr(module, name, buffer if torch.equal(buffer, value) else buffer.copy_(value))
+                    same = buffer.is_meta or torch.equal(buffer, value)
+                    setattr(module, name, buffer if same else buffer.copy_(value))

@@ -1,0 +1,59 @@
+"""A derived network as it is usually written: each operation with a ReLU of its own, in NCHW."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.measure.reference.darts_supernet import with_plain_convolutions
+from nas_lightning.spaces import Network
+from nas_lightning.spaces.cells.graph import CellGraph
+from nas_lightning.spaces.ops import NeedsReLU
+
+
+class PlainGraph(nn.Module):
+    """x_j = Σ o(x_i), every operation by itself.
+
+    Args:
+        graph: a cell's, whose operations it takes.
+    """
+
+    def __init__(self, graph: CellGraph) -> None:
+        super().__init__()
+        self.ops, self.edge_ops = graph.ops, graph.edge_ops
+
+    def forward(self, inputs: Sequence[Tensor], mixture: None) -> list[Tensor]:
+        nodes = list(inputs)
+        for items in self.edge_ops[len(inputs) :]:
+            nodes.append(sum(self._output(item.key, nodes[item.source]) for item in items))
+        return nodes
+
+    def _output(self, key: str, x: Tensor) -> Tensor:
+        op = self.ops[key]
+        return op(F.relu(x)) if isinstance(op, NeedsReLU) else op(x)
+
+
+class PlainNetwork(nn.Module):
+    """A copy of a derived network of stacked cells that computes the same in the way of published code.
+
+    Args:
+        network: with an auxiliary head.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = with_plain_convolutions(copy.deepcopy(network))
+        for cell in self.network.backbone.cells:
+            cell.graph = PlainGraph(cell.graph)
+        self.network.to(memory_format=torch.contiguous_format)
+
+    def forward_auxiliary(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of the network and of its auxiliary head; nothing makes the channels last."""
+        network = self.network
+        maps = list(network.backbone.cells_outputs(x.contiguous()))
+        auxiliary = network.auxiliary(maps[network.backbone.auxiliary_at])
+        return network.head(maps[-1].mean(dim=(2, 3))), auxiliary
