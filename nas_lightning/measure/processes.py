@@ -3,9 +3,9 @@
     python -m nas_lightning.measure.processes [--rounds 5] [--batch 16] [--channels 16] [--cells 8]
 
 DARTS' weight step. Four ways, in turn: the whole batch in one process; half of it twice in one process, which
-smaller batches cost by themselves; half of it in each of two at the same time, which share the machine's cache
-and memory; and the same with gradients averaged. Prints the last over the first (target ≤ 1.22), and what each
-way adds to the one before.
+smaller batches cost by themselves; half of it in each of two at the same time, which share the machine's
+cache and memory; and the same with gradients averaged. Prints the last over the first (target ≤ 1.22), and
+what each way adds to the one before.
 """
 
 from __future__ import annotations
