@@ -126,8 +126,10 @@ GROWTHS = {
     "cells": Growth("a step", (4, 10, 20, 40), lambda n: darts_step(cells=n), (0.8, 1.2)),
     "channels": Growth("a step", (8, 16, 64, 128), lambda n: darts_step(channels=n), (1.0, 2.0)),
     "nodes": Growth("a step", (2, 4, 8, 12), lambda n: darts_step(nodes=n, cells=1), (1.6, 2.0)),
-    "batch": Growth("a step", (8, 32, 128, 256), lambda n: darts_step(batch=n), (0.8, 1.2)),
-    "image side": Growth("a step", (16, 32, 64, 128), lambda n: darts_step(side=n, batch=2), (1.7, 2.2)),
+    "batch": Growth("a step", (32, 128, 512, 1024), lambda n: darts_step(batch=n, nodes=2), (0.8, 1.2)),
+    "image side": Growth(
+        "a step", (32, 64, 128, 256), lambda n: darts_step(side=n, batch=2, nodes=2), (1.7, 2.2)
+    ),
     "pool": Growth("scores", (10, 20, 50, 100), pool, (0.9, 1.1)),
     "rows": Growth(f"{LOOKUPS} lookups", (100, 1000, 5000, 15625), lookup, (-0.1, 0.1)),
     "epochs": Growth("a run's curves", (60, 600, 3000, 6000), curves, (0.0, 1.0)),
