@@ -1,9 +1,10 @@
 """Every figure of speed in one table: ours, the reference, their ratio and what is wanted of it.
 
-    make bench, or python -m nas_lightning.measure.bench [--folder docs]
+    make bench, or python -m nas_lightning.measure.bench [--folder docs] [--only kernel start]
 
 Runs the commands of this room one after another, each in a process of its own, and writes what they measured
-to bench.csv and bench.md; a command that fails leaves its rows empty. A quarter of an hour on two idle cores.
+to bench.csv and bench.md; a command that fails leaves its rows empty. `--only` measures some anew, and takes
+the others from bench.csv. Half an hour where twenty processes share two cores.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -31,12 +33,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--folder", type=Path, default=Path("docs"))
+    parser.add_argument("--only", nargs="+", choices=[*COMMANDS], default=[*COMMANDS])
     options = parser.parse_args()
     start, load = time.perf_counter(), os.getloadavg()[0]
-    measured = {name: measurements(run(*command)) for name, command in COMMANDS.items()}
-    rows = [line.row(measured[line.command]) for line in LINES]
+    before = {} if options.only == [*COMMANDS] else read(options.folder)
+    measured = {name: measurements(run(*COMMANDS[name])) for name in options.only}
+    rows = [
+        line.row(measured[line.command]) if line.command in measured else before[line.work] for line in LINES
+    ]
     minutes = (time.perf_counter() - start) / 60
-    write(rows, options.folder, f"{describe_machine()}, {minutes:.0f} minutes, load {load:.1f} at the start")
+    facts = f"{describe_machine()}, load {load:.1f} at the start, {minutes:.0f} minutes"
+    partly = "" if not before else f" for {', '.join(options.only)}, the other rows from an earlier run"
+    write(rows, options.folder, facts + partly)
     print((options.folder / "bench.md").read_text(encoding="utf-8"))
 
 
@@ -50,17 +58,25 @@ def run(module: str, *words: str) -> str:
 
 
 def measurements(text: str) -> Measured:
-    r"""Number and unit by the name of the work.
+    r"""Number and unit by the name of the work; nothing of a name that has two numbers.
 
     >>> measurements("our weight step      12.5 ms\nours / theirs: 2.0 (target ≥ 1)")
     {'our weight step': (12.5, 'ms')}
     """
-    return {m["name"]: (float(m["value"]), m["unit"]) for m in _MEASURED.finditer(text)}
+    matches = list(_MEASURED.finditer(text))
+    counts = Counter(match["name"] for match in matches)
+    return {m["name"]: (float(m["value"]), m["unit"]) for m in matches if counts[m["name"]] == 1}
 
 
 def describe_machine() -> str:
     """What the figures are of."""
     return f"torch {torch.__version__.partition('+')[0]}, {os.cpu_count()} processors, one thread"
+
+
+def read(folder: Path) -> dict[str, tuple[str, ...]]:
+    """The rows of an earlier table, by their work."""
+    with (folder / "bench.csv").open(encoding="utf-8", newline="") as file:
+        return {cells[0]: tuple(cells) for cells in csv.reader(file)}
 
 
 def write(rows: list[tuple[str, ...]], folder: Path, where: str) -> None:

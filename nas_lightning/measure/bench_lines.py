@@ -93,6 +93,13 @@ LINES = (
     quicker("full Jacobian in NCHW / kernel", "kernel", OURS, PUBLISHED, 2.0),
     quicker("full Jacobian, channels last / kernel", "kernel", OURS, SAME_LAYOUT, 2.7),
     quicker("a kernel each for trace and κ / both of one", "kernel", OURS, BOTH, 5.2),
+    costs(
+        "memory of the kernel / of a full Jacobian",
+        "kernel",
+        f"memory of {OURS}",
+        f"memory of {PUBLISHED}",
+        0.5,
+    ),
     quicker(
         "six zero-cost metrics, one by one / together, 3×3 cell",
         "zero_cost",

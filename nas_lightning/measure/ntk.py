@@ -45,7 +45,7 @@ def main() -> None:
     report(seconds)
     extra = {name: memory[name] - memory["nothing"] for name in names}
     for name, megabytes in extra.items():
-        print(f"{name:48s} {megabytes:10.0f} MB")
+        print(f"{f'memory of {name}':48s} {megabytes:10.0f} MB")
     print(f"full Jacobian, channels last / ours: {seconds[SAME_LAYOUT] / seconds[OURS]:.2f}")
     print(f"memory, ours / full Jacobian: {extra[OURS] / extra[PUBLISHED]:.2f} (target ≤ 0.5)")
     print(f"full Jacobian / ours: {seconds[PUBLISHED] / seconds[OURS]:.2f} (target ≥ 2)")

@@ -10,9 +10,10 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nas_lightning.measure.bench import COLUMNS, measurements, write
+from nas_lightning.measure.bench import COLUMNS, measurements, read, write
 from nas_lightning.measure.bench_lines import COMMANDS, LINES
 from nas_lightning.measure.memory import saved_bytes
+from nas_lightning.measure.ntk import OURS
 from nas_lightning.measure.start import SEARCH, STOP, start
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.training.gradients import constant, gradients
@@ -77,6 +78,13 @@ def test_how_often_a_search_is_composed_before_its_first_step(tmp_path):
     assert 1 <= int(out.splitlines()[-1]) <= 3
 
 
+def test_a_work_of_two_units_has_two_names():
+    """Milliseconds are not divided by megabytes."""
+    assert measurements("ours      12.5 ms\nours      451 MB\n") == {}
+    text = f"{OURS}      12.5 ms\nmemory of {OURS}      451 MB\n"
+    assert measurements(text) == {OURS: (12.5, "ms"), f"memory of {OURS}": (451.0, "MB")}
+
+
 def test_the_table_of_all_figures(tmp_path):
     text = "our weight step     10.0 ms\nplain weight step    31.0 ms\nours / theirs: 3.1 (target ≥ 3)\n"
     row = LINES[0].row(measurements(text))
@@ -85,5 +93,6 @@ def test_the_table_of_all_figures(tmp_path):
     write([row], tmp_path, "one machine")
     with (tmp_path / "bench.csv").open(newline="") as file:
         assert [tuple(cells) for cells in csv.reader(file)] == [COLUMNS, row]
+    assert read(tmp_path)[row[0]] == row
     assert "| " + " | ".join(row) + " |" in (tmp_path / "bench.md").read_text()
     assert {line.command for line in LINES} == {*COMMANDS}
