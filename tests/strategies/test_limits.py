@@ -1,6 +1,8 @@
 """Limits on what the network costs that is trained: every strategy, in spaces of every kind, keeps them."""
 
+import csv
 from functools import cache
+from random import Random
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.spaces.limited import bounds, repair
 from nas_lightning.spaces.sampling import draw_distinct
 from nas_lightning.strategies import limit_pressure
-from tests.strategies.conftest import config, fit_for
+from tests.strategies.conftest import STRATEGIES, config, fit_for
 
 KINDS = ("nasbench201", "darts", "nasbench1shot1_s1", "nasbench101", "resnet")
 
@@ -82,3 +84,62 @@ def test_a_bad_limit_is_one_line_before_the_work(words, line):
         searched_parts(config("random", "nasbench201", *words))
     assert str(error.value).startswith(line)
     assert "\n" not in str(error.value)
+
+
+def pairs_and_bad_limits(count):
+    """Strategies in spaces that they take, each with a limit that nothing can keep."""
+    random = Random(7)
+    pairs = [(name, space) for name in STRATEGIES for space in KINDS if fit_for(name, space)]
+    bad = [
+        ("limits.params=0", "above 0"),
+        ("limits.macs=-1", "above 0"),
+        ("limits.memory_mb=nan", "above 0"),
+        ("limits.params=3", "which the smallest network of the space has"),
+        ("limits.minutes=0", "above 0"),
+        ("limits.minutes=-2", "above 0"),
+    ]
+    return [(*random.choice(pairs), *bad[number % len(bad)]) for number in range(count)]
+
+
+@pytest.mark.parametrize(("strategy", "space", "word", "line"), pairs_and_bad_limits(6))
+def test_a_bad_limit_is_one_line_whatever_searches(strategy, space, word, line):
+    with pytest.raises(InputError) as error:
+        searched_parts(config(strategy, space, word))
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+DEVICES = ("raspi4_latency", "edgetpu_latency")
+"""The second has 10,926 of the cells."""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_limits_on_a_device_of_hw_nas_bench_are_those_of_its_table(shared_data, device):
+    path = shared_data / "nasbench201" / "hwnasbench_cifar10.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = {row["arch"]: float(row[device]) for row in csv.DictReader(file)}
+    measured = {name: ms for name, ms in rows.items() if ms > 0}  # -1 where it was not
+    known = sorted(measured.values())
+    limit = known[len(known) // 5]
+    words = (f"limits.device={path}:{device}", f"limits.latency_ms={limit}")
+    space = searched_parts(config("random", "nasbench201", *words)).space
+    generator = torch.Generator().manual_seed(0)
+    drawn = [space.notation(space.sample(generator)) for _ in range(40)]
+    found = [measured[name] for name in drawn if name in measured]
+    assert len(found) > 10
+    assert max(found) <= limit
+
+
+@pytest.mark.slow
+def test_limits_below_the_fastest_cell_and_cut_tables_are_one_line(shared_data, tmp_path):
+    path = shared_data / "nasbench201" / "hwnasbench_cifar10.csv"
+    cut = tmp_path / "cut.csv"
+    cut.write_bytes(path.read_bytes()[:5000])
+    for words in (
+        (f"limits.device={path}:raspi4_latency", "limits.latency_ms=0.001"),
+        (f"limits.device={path}:toaster", "limits.latency_ms=5"),
+        (f"limits.device={cut}:raspi4_latency", "limits.latency_ms=0.001"),
+    ):
+        with pytest.raises(InputError) as error:
+            searched_parts(config("random", "nasbench201", *words))
+        assert "\n" not in str(error.value)
