@@ -28,10 +28,12 @@ class Signals:
 def told_at(number: int, fault: Signals, kind: str, whole, tmp_path) -> None:
     run, folder = whole(kind), tmp_path.resolve() / "run"
     shutil.copy(run.folder.parent / "table.csv", folder.parent)
-    once, expected = fault.times == 1, 128 + fault.number
+    once = fault.times == 1
+    expected = {128 + fault.number, *([1] if fault.number == signal.SIGINT else [])}  # Lightning's own code
     code = command_in_child(folder, *run.words, at=number, fault=fault)
     said = said_by(folder).read_text()
-    assert (code, "Traceback" in said) == (expected, False), said
+    assert code in expected, said
+    assert "Traceback" not in said
     if (folder / ".hydra").exists():
         assert "resume=run" in said
         assert not once or not [*folder.rglob("*.partial")]  # the second may come while they are removed
@@ -51,6 +53,7 @@ def place(run, part: str) -> int:
 
 
 SOME = [
+    pytest.param("ctrl_c", "checkpoints/last.ckpt", marks=pytest.mark.slow),
     pytest.param("ctrl_c_twice", "metrics.csv", marks=pytest.mark.slow),
     ("told_to_end", "report.html"),
 ]
