@@ -48,6 +48,8 @@ def sweep_folder(config: DictConfig, command: Command) -> Iterator[None]:
     with ExitStack() as stack:
         with turn(path) if shared else nullcontext():
             folder, again = _find_folder(path, config, command)
+            if config.hydra.runtime.choices["hydra/launcher"] != "basic":
+                _make_absolute(config, folder)
             if not shared:
                 stack.enter_context(folder.lock())
             folder.create(record_of(config, config.hydra))
@@ -75,6 +77,14 @@ def _find_folder(path: Path, config: DictConfig, command: Command) -> tuple[RunF
     if not typed:
         config.hydra.overrides.hydra.append(f"{_KEY}={quote(str(folder.path))}")  # that of all its jobs
     return folder, again
+
+
+def _make_absolute(config: DictConfig, folder: RunFolder) -> None:
+    """Name the folder as processes find it that do not start here, such as those of a cluster's nodes."""
+    path, lines = str(folder.path.absolute()), config.hydra.overrides.hydra
+    OmegaConf.update(config, _KEY, path)
+    others = [line for line in lines if line.split("=")[0].lstrip("+") != _KEY]
+    config.hydra.overrides.hydra = [*others, f"{_KEY}={quote(path)}"]
 
 
 def _say_how_to_go_on(command: Command, folder: RunFolder) -> None:
