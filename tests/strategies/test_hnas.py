@@ -7,7 +7,9 @@ from functools import partial
 import pytest
 import torch
 
+from nas_lightning.data import Fake, SearchData
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, NTKTrace, Params
+from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.objectives.short_training import ShortTraining
 from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.spaces import NasBench201
@@ -197,3 +199,19 @@ def test_optuna_says_nothing(search, capfd):
     captured = capfd.readouterr()
     assert captured.err == ""
     assert "optuna" in sys.modules
+
+
+def test_scores_may_be_of_other_images_than_evaluations(data, trainer):
+    """Three channels and five classes are scored on, one channel and three classes evaluated on."""
+    other = Fake(shape=(3, 8, 8), num_classes=5, train_size=16, test_size=8, batch_size=4)
+    options = {"pool_size": 3, "images": 4, "seed": 2, "epochs": 1}
+    searches = [Hnas(SPACE, NETWORK, data(), score_data=images, **options) for images in (other, None)]
+    for search in searches:
+        trainer(1, limit_train_batches=1).fit(search, search.data)
+    found, own = (list(search.scored.values()) for search in searches)
+    genotypes = [SPACE.parse(notation) for notation in searches[0].scored]
+    network = partial(SPACE.network, in_channels=3, num_classes=5, channels=2, cells=1)
+    batch, metrics = SearchData(other).train.plain_images(4, 2), searches[0].metrics
+    assert found == score_pool(SPACE, network, genotypes, batch, metrics, seed=2, progress=False)
+    assert found != own
+    assert len(searches[0].evaluated) == 1  # of one channel and three classes

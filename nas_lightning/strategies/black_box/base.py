@@ -198,19 +198,19 @@ class BlackBox(Strategy):
     def _score_pool(
         self, genotypes: Sequence[Genotype], metrics: Mapping[str, Metric], path: Path | None, seed: int
     ) -> list[Scores]:
-        build = partial(build_on, self.network, self.device)
+        build, batch = self._subject()
         options: dict[str, Any] = {"path": path, "out_of_time": self.out_of_time, **self.processes}
-        return score_pool(self.space, build, genotypes, self._batch(), metrics, **options, seed=seed)
+        return score_pool(self.space, build, genotypes, batch, metrics, **options, seed=seed)
 
     def _score_again(self, notations: list[str], metrics: Mapping[str, Metric]) -> list[Scores]:
         path = None if self.pool is None else self.pool.with_stem(f"{self.pool.stem}_second")
         again = [self.space.parse(notation) for notation in notations]
         return self.spend("scoring", lambda: self._score_pool(again, metrics, path, self.seed + 1))
 
-    def _batch(self) -> Batch:
-        """Images of the weights' side without augmentation, the same in every round and process."""
+    def _subject(self) -> tuple[NetworkFactory, Batch]:
+        """What is scored, and on which images: the same ones, not augmented, in every round and process."""
         x, y = self.data.train.plain_images(self.images, self.seed)
-        return x.to(self.device), y.to(self.device)
+        return partial(build_on, self.network, self.device), (x.to(self.device), y.to(self.device))
 
     def _on_device(self, genotype: Genotype) -> nn.Module:
         return build_on(self.network, self.device, genotype)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -23,7 +24,8 @@ from torch import Tensor
 
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveFloat, PositiveInt, checked
-from nas_lightning.data import SearchData
+from nas_lightning.data import ImageData, SearchData
+from nas_lightning.data.batches import Batch
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
@@ -33,7 +35,7 @@ from nas_lightning.objectives.short_training import Evaluator
 from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.spaces.network import NetworkFactory, build_on
 from nas_lightning.strategies.black_box.base import Scores
 from nas_lightning.strategies.black_box.gaussian_process import suggest
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
@@ -56,6 +58,7 @@ class Hnas(PoolSearch):
         condition: κ.
         t: of F; 1 in the thesis, 0.5 in its public code.
         starts: rounds before the Gaussian process has its say.
+        score_data: images that architectures are scored on, by networks for these; None: those of `data`.
         evaluation: what the Gaussian process learns from: `training`, a short one, or `table`.
         **pool: see `PoolSearch` and `BlackBox`.
 
@@ -80,6 +83,7 @@ class Hnas(PoolSearch):
         condition: Metric = NTK_CONDITION,
         t: PositiveFloat = 1.0,
         starts: PositiveInt = 5,
+        score_data: ImageData | None = None,
         evaluation: Evaluator = "training",
         **pool: Any,
     ) -> None:
@@ -95,7 +99,17 @@ class Hnas(PoolSearch):
                 where="strategy.evaluation",
             )
         self.t, self.starts = t, starts
+        self.score_data = None if score_data is None else SearchData(score_data)
         self.proposals: list[Proposal] = []
+
+    def _subject(self) -> tuple[NetworkFactory, Batch]:
+        if self.score_data is None:
+            return super()._subject()
+        data = self.score_data
+        sizes: dict[str, Any] = {"in_channels": data.image[0], "num_classes": data.num_classes}
+        x, y = data.train.plain_images(self.images, self.seed)
+        build = partial(build_on, partial(self.network, **sizes), self.device)
+        return build, (x.to(self.device), y.to(self.device))
 
     def choose(self, number: int) -> Genotype:
         values_of = self.evaluated
