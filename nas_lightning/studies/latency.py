@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from nas_lightning.benchmarks.device import device_settings, write_device
-from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
+from nas_lightning.checks import PositiveFloat, at_least, checked
 from nas_lightning.cost.counts import cost
 from nas_lightning.cost.latency.features import Features
 from nas_lightning.cost.latency.gaussian import Array
@@ -67,7 +67,7 @@ class Latency(Study):
     def __init__(
         self,
         *,
-        networks: PositiveInt = 60,
+        networks: Annotated[int, at_least(2 + LEAST)] = 60,
         judged: Annotated[int, at_least(2)] = 20,
         runtime: Runtime = "eager",
         threads: Processes = 1,

@@ -53,6 +53,11 @@ def test_networks_are_measured(tmp_path, runtime):
     assert f"# runtime: {runtime}" in (tmp_path / latency.FILE).read_text().splitlines()
 
 
+def test_too_few_networks_are_refused_as_such():
+    with pytest.raises(InputError, match="expected networks at least 5, got 1"):
+        latency.Latency(networks=1)
+
+
 def test_processor_time_is_of_one_thread():
     with pytest.raises(InputError, match="expected one thread, for processor time, got 2"):
         latency.Latency(clock="processor", threads=2)
