@@ -20,6 +20,7 @@ from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.files import json_text, read_records, write_whole
 from nas_lightning.plots.activations import draw_activations
+from nas_lightning.progress import follow
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces import Mlp, SearchSpace, Supernet
 from nas_lightning.spaces.activations.layers import ACTIVATION, SKIPS
@@ -69,7 +70,7 @@ class ActivationSearchStudy(Study):
         if not isinstance(space, Mlp):
             raise InputError("expected space=mlp", got=space.name, where="space")
         searches = []
-        for seed in range(self.seeds):
+        for seed in follow(range(self.seeds), "searches"):
             torch.manual_seed(seed)
             strategy = ActivationSearch(space, supernet(), seed=seed, lr=self.lr, arch_lr=self.arch_lr)
             searches.append(self._search(strategy, data, trainer, folder / "searches" / f"{seed}.json"))

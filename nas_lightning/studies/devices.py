@@ -22,6 +22,7 @@ from nas_lightning.cost.latency.model import Regression, indices_to_measure
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.progress import follow
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
@@ -169,7 +170,7 @@ class Bench(NamedTuple):
         judged = features.rows(self.cells)
         truths = [_latencies(latency, self.cells, self.space) for latency in devices.values()]
         found = []
-        for draw in self.draws:
+        for draw in follow(self.draws, "draws"):
             rows = features.rows(draw)
             chosen = indices_to_measure(features, rows, count) if choice == CHOICES[0] else range(count)
             cells = [draw[index] for index in chosen]

@@ -12,6 +12,7 @@ from nas_lightning.cost.counts import cost
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.fronts.dominance import Array
+from nas_lightning.progress import follow
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.limited.linear import COUNTED, HELD_OUT, fit_costs
 from nas_lightning.studies.front_rules import Bench
@@ -56,7 +57,8 @@ def count_by_table(
     """
     order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0)).tolist()
     counted = [cells[row] for row in order[: COUNTED + HELD_OUT]]
-    table = fit_costs(space, counted, [{"macs": float(cost(network(c), image).macs)} for c in counted])
+    macs_of = [float(cost(network(cell), image).macs) for cell in follow(counted, "networks")]
+    table = fit_costs(space, counted, [{"macs": macs} for macs in macs_of])
     if not table.exact:
         raise InputError("expected multiply-adds that add up over operations", got=space.name, where="space")
     macs = table.costs["macs"]

@@ -15,6 +15,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics.infinite.ntk import infinite_ntk
 from nas_lightning.plots.activations import COLOURS
 from nas_lightning.plots.style import INK, tidy
+from nas_lightning.progress import follow
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.activations.layers import ACTIVATIONS
 from nas_lightning.studies.base import Study
@@ -58,7 +59,7 @@ class InfiniteNTK(Study):
         gram, d = x @ x.T, x.shape[1]
         rows: list[list[Entry]] = []
         lines: dict[tuple[str, bool], list[float]] = {}
-        for name in self.activations:
+        for name in follow(self.activations, "activations"):
             for skip in (False, True):
                 for L in self.depths:
                     layers = [name] * (L - 1), [skip] * (L - 2)

@@ -35,6 +35,7 @@ from nas_lightning.ensembles.forward_selection import InheritedWeights, averaged
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.plots.style import COLOURS, INK, tidy
+from nas_lightning.progress import follow
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
@@ -160,7 +161,8 @@ class Inherited(Study):
     def _choose(self, judge: InheritedWeights, space: SearchSpace) -> list[Genotype]:
         """Architectures of the pool at even distances in the order of their estimated losses."""
         pool = draw_genotypes(space, self.pool, self.seed)
-        pool.sort(key=lambda genotype: judge.loss([genotype]))
+        losses = {genotype: judge.loss([genotype]) for genotype in follow(pool, "architectures")}
+        pool.sort(key=lambda genotype: losses[genotype])
         places = np.linspace(0, len(pool) - 1, self.architectures).round().astype(int)
         return [pool[place] for place in places]
 

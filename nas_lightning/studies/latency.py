@@ -30,6 +30,7 @@ from nas_lightning.machine import Processes
 from nas_lightning.metrics.pool.file import PoolFile
 from nas_lightning.models.export_formats import read_onnx
 from nas_lightning.models.exporter import export
+from nas_lightning.progress import follow
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
@@ -135,7 +136,7 @@ class Latency(Study):
         x = torch.zeros(1, *image)
         with fixed_threads(self.threads), torch.inference_mode(), TemporaryDirectory() as place:
             runs = []
-            for number, genotype in enumerate(drawn):
+            for number, genotype in enumerate(follow(drawn, "networks")):
                 with torch.random.fork_rng(devices=[]):
                     built = network(genotype).eval()
                 runs.append(runner(built, self.runtime, image, Path(place) / f"{number}.onnx", self.threads))

@@ -26,6 +26,7 @@ from nas_lightning.checks import (
 )
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import kendall_tau
+from nas_lightning.progress import follow
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.activations.layers import ACTIVATIONS
 from nas_lightning.strategies.oneshot.arch_steps.exponentiated import exponentiated_gradient
@@ -122,7 +123,7 @@ class TwoLayerOrder(Study):
         summary: list[list[Entry]] = []
         pairs: list[list[Entry]] = []
         numbers = {}
-        for h in self.candidates:
+        for h in follow(self.candidates, "mixtures"):
             drawn = [self.draw(h, generator) for _ in range(self.models)]
             given = [_judge(model, x, model.labels(x)) for model, x in drawn]
             found = [self.judge_found(model, x, generator) for model, x in drawn[: self.refits]]

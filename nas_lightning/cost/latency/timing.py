@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from nas_lightning.cost.latency.gaussian import Array
+from nas_lightning.progress import follow
 
 Clock = Literal["wall", "processor"]
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
@@ -47,7 +48,7 @@ def time_in_turn(
     counts = [_count_calls(call, warmup, least_ms) for call in calls]
     found = np.empty((len(calls), rounds))
     generator = np.random.default_rng(seed)
-    for number in range(rounds):
+    for number in follow(range(rounds), "rounds"):
         for index in generator.permutation(len(calls)):
             call, start = calls[index], now()
             for _ in range(counts[index]):

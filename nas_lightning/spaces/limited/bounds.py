@@ -9,6 +9,7 @@ import torch
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.progress import follow
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.limited.linear import COUNTED, FEW, HELD_OUT, LinearCosts, fit_costs
 
@@ -92,7 +93,9 @@ class Bounds:
             drawn[self.space.sample(generator)] = None
         genotypes = list(drawn)
         for count in (FEW + HELD_OUT, len(genotypes)):
-            found = fit_costs(self.space, genotypes, [self.costs(one) for one in genotypes[:count]])
+            found = fit_costs(
+                self.space, genotypes, [self.costs(one) for one in follow(genotypes[:count], "networks")]
+            )
             if found.exact:
                 break
         self.learnt = True
