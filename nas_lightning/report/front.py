@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from nas_lightning.files import read_text
 from nas_lightning.plots.front import draw_front
 from nas_lightning.plots.style import theme_svg
 from nas_lightning.report.stored_tables import short_number
-from nas_lightning.runs.folder import FRONT, RunFolder
+from nas_lightning.runs.folder import CANDIDATES, FRONT, RunFolder
 
 _AROUND = ("index", "knee", "genotype")
 """The columns of `front.csv` beside the objectives."""
@@ -25,10 +26,18 @@ def read_front(path: Path) -> Mapping[str, Any] | None:
     run = RunFolder(path)
     if not run.front.is_file():
         return None
+    try:
+        return _read_sound(run)
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"expected tables of a front: {error}", where=f"{FRONT}, {CANDIDATES}") from None
+
+
+def _read_sound(run: RunFolder) -> Mapping[str, Any]:
     header, rows = _read(run.front)
     names = [name for name in header if name not in _AROUND]
-    front = {name: [float(row[header.index(name)]) for row in rows] for name in names}
-    looked_at = _read_columns(run.candidates, names)
+    front, looked_at = _numbers(header, rows, names), _numbers(*_read(run.candidates), names)
+    if not front or not all(math.isfinite(value) for values in front.values() for value in values):
+        raise ValueError("a number of each objective is missing")
     knee = [row[header.index("knee")] for row in rows].index("knee")
     svg = Markup(theme_svg(draw_front(looked_at, front, knee), "front"))
     shown = [name for name in header if name != "genotype"]
@@ -38,17 +47,14 @@ def read_front(path: Path) -> Mapping[str, Any] | None:
     return {"tables": [table], "figures": [{"title": "front", "svg": svg}]}
 
 
-def _read_columns(path: Path, names: Sequence[str]) -> dict[str, list[float]]:
-    header, rows = _read(path)
+def _numbers(
+    header: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]
+) -> dict[str, list[float]]:
     return {name: [float(row[header.index(name)]) for row in rows] for name in names}
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
-    try:
-        header, *rows = csv.reader(read_text(path).splitlines())
-        sound = all(len(row) == len(header) for row in rows)
-        if not rows or not sound:
-            raise InputError("expected a table of a front", where=path.name)
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"expected a table of a front: {error}", where=path.name) from None
+    header, *rows = csv.reader(read_text(path).splitlines())
+    if not rows or any(len(row) != len(header) for row in rows):
+        raise ValueError(f"{path.name} is no table")
     return header, rows

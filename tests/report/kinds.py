@@ -1,5 +1,6 @@
 """A page of each kind, of runs written by hand: `PAGES[kind](folder)` is its file."""
 
+import csv
 import json
 
 import numpy as np
@@ -51,6 +52,19 @@ def search_without_training(folder, name="x"):
     chosen = f"{SPACE.notation(GENOTYPES[0])},5e9,17"
     (folder / "pool.csv").write_text("\n".join(["arch,synflow,jacov", *rows, chosen, ""]))
     return write_report(folder)
+
+
+def front(folder, name="latency_ms"):
+    """A search for several things, one of them of that name, with the front that it found."""
+    run = write_search(folder)
+    for file, columns in (("candidates.csv", ["genotype"]), ("front.csv", ["index", "knee", "genotype"])):
+        with (run / file).open("w", newline="") as out:
+            rows = csv.writer(out)
+            rows.writerow([*columns, "params", name])
+            for index, mark in enumerate(("", "knee", "")):
+                around = {"index": index, "knee": mark, "genotype": name}
+                rows.writerow([*(around[column] for column in columns), 10 ** (index + 3), 9.5 - index])
+    return write_report(run)
 
 
 def killed(folder, name="max_pool_3x3"):
@@ -149,6 +163,17 @@ def sweep(folder, name="out of memory"):
 PAGES = {
     page.__name__: page
     for page in (
-        *(search, search_without_training, killed, training, ensemble, study, sweep, compared, predictions),
+        *(
+            search,
+            search_without_training,
+            front,
+            killed,
+            training,
+            ensemble,
+            study,
+            sweep,
+            compared,
+            predictions,
+        ),
     )
 }

@@ -389,6 +389,36 @@ def test_a_page_made_anew_has_commands_that_work_from_any_folder(run, capsys, mo
         main(["nothing"])
 
 
+@pytest.mark.parametrize(
+    "front",
+    [
+        "",
+        "index,params\n",
+        "index,knee,genotype,params,latency_ms\n0,,g,1,2\n",
+        "index,knee,genotype,params,latency_ms\n0,knee,g,nan,2\n",
+        "index,knee,genotype,params,latency_ms\n0,knee,g,many,2\n",
+        "index,knee,genotype,others\n0,knee,g,1\n",
+        "index,knee,genotype\n0,knee,g\n",
+        "index,knee,genotype,params,latency_ms\n0,knee,g,1\n",
+    ],
+)
+def test_a_damaged_front_costs_its_own_section_only(tmp_path, front):
+    whole = PAGES["front"](tmp_path / "a").read_text()
+    assert "The front" in whole
+    (tmp_path / "a" / "front.csv").write_text(front)
+    page = write_report(tmp_path / "a").read_text()
+    assert "expected tables of a front" in page
+    assert "The front" not in page
+    assert "valid_accuracy" in page
+
+
+def test_a_front_has_its_page_though_networks_were_dead(tmp_path):
+    PAGES["front"](tmp_path / "a")
+    with (tmp_path / "a" / "candidates.csv").open("a") as file:
+        file.write("g,inf,inf\n")
+    assert "The front" in write_report(tmp_path / "a").read_text()
+
+
 @pytest.mark.parametrize("text", ["[]", "{}", '{"metrics": 3, "versions": [1], "seconds": NaN}'])
 def test_facts_of_the_wrong_type_do_not_end_the_page(run, text):
     facts = json.loads((run / "genotype.json").read_text())
