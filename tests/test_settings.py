@@ -14,7 +14,7 @@ import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
-from nas_lightning.checks import argument_hints, describe, fits
+from nas_lightning.checks import argument_hints, describe, fits, is_within
 from nas_lightning.cli.targets import check_value
 from nas_lightning.errors import InputError
 from nas_lightning.options import config_folder
@@ -48,6 +48,8 @@ def bad_values(owner: str, name: str, hint: Any) -> list[Any]:
     """What a number of that name cannot be in what is called `owner`."""
     if name == "threshold" and owner.rpartition(".")[2] in OF_COSINES:
         return [-1.5, -(10**9), 1.5, 2, True, *NOT_FINITE]
+    if is_within(-0.5, hint) and not is_within(0.5, hint):  # what is below 0
+        return [0, 0.5, 1, 10**9, True, *NOT_FINITE]
     signed = name in ANY_WHOLE_NUMBER or "that is finite" in describe(hint)
     bad = [] if signed else [-1, -(10**9)]
     bad += [0] if name in COUNTS | POSITIVE else []

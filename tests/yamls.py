@@ -50,9 +50,9 @@ def chosen(yaml: Path) -> dict[str, str]:
     {'space': 'darts', 'strategy': 'gdas', 'dataset': 'cifar10'}
     """
     entries = OmegaConf.load(yaml).get("defaults", [])
-    built_on = [entry for entry in entries if isinstance(entry, str) and entry != "_self_"]
+    built_on = [entry.partition("@")[0] for entry in entries if isinstance(entry, str) and entry != "_self_"]
     inherited = {
-        key: value for entry in built_on for key, value in chosen(yaml.with_name(f"{entry}.yaml")).items()
+        key: value for base in built_on for key, value in chosen(yaml.with_name(f"{base}.yaml")).items()
     }
     pairs = [pair for entry in entries if isinstance(entry, DictConfig) for pair in entry.items()]
     own = {key.removeprefix("override /"): value for key, value in pairs if key.startswith("override /")}

@@ -19,9 +19,9 @@ class SampleGradNorm(Metric):
 
     >>> from torch import nn
     >>> network, batch = nn.Linear(2, 2, bias=False), (torch.eye(2), torch.tensor([0, 1]))
-    >>> _ = nn.init.zeros_(network.weight)
-    >>> round(SampleGradNorm()(network, batch).item() ** 2, 6)  # both have (½, −½) at one input
-    0.5
+    >>> _ = nn.init.eye_(network.weight)
+    >>> round(SampleGradNorm()(network, batch).item() ** 2, 6)  # 2 (1 + e)⁻², of (−1, 1)/(1 + e) at one input
+    0.144659
     """
 
     def compute(self, passes: Passes) -> float:

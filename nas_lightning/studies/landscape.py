@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas_lightning.backends import spread
+from nas_lightning.backends import Backend, check_backend, spread
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked, entries
 from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import SearchData
@@ -56,6 +56,7 @@ class Landscape(Study):
         images: that loss and variance are of.
         lr, epochs: of the training without regularisation, on the weights' side.
         workers: processes.
+        backend: whose, see `nas_lightning.backends.spread`.
         seed: of variants, weights, order and directions.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
@@ -77,12 +78,14 @@ class Landscape(Study):
         lr: PositiveFloat = 0.025,
         epochs: PositiveInt = 10,
         workers: Processes = 1,
+        backend: Backend = "processes",
         seed: int = 0,
     ) -> None:
         self.source = CellVariants(cells=cells, connections=connections, operations=0, seed=seed)
         self.ticks = np.linspace(-extent, extent, points + 1 - points % 2)
         self.planes, self.images, self.lr, self.epochs = planes, images, lr, epochs
-        self.workers, self.seed = workers, seed
+        check_backend(backend, "study.backend")
+        self.workers, self.backend, self.seed = workers, backend, seed
 
     def run(self, space: TwoCellSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
         """Train what has no weights in the folder yet, and judge the points that are not in its file."""
@@ -126,7 +129,7 @@ class Landscape(Study):
         if todo:
             trained = self._train(variant, network, data, path.with_suffix(".pt"))
             work = PlaneWork(trained, batch, self.seed)
-            done = spread(work, todo, workers=self.workers)
+            done = spread(work, todo, workers=self.workers, backend=self.backend)
             started = len(names) - len(todo)
             for name, point in follow(done, f"points of {variant.name}", total=len(names), done=started):
                 rows[name] = point._asdict()

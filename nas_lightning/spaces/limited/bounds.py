@@ -67,6 +67,12 @@ class Bounds:
         weights = {name: matrix.double() for name, matrix in self.space.one_hot(genotype).items()}
         return {name: float(cost.of(weights)) for name, cost in self.table.costs.items()}
 
+    def sure_costs(self, genotype: Genotype) -> Costs:
+        """By the table; counted where a rounded sum is too near a limit to say on which side it is."""
+        costs = self.guess_costs(genotype)
+        near = any(abs(costs[name] / limit - 1) <= _TOO_NEAR for name, limit in self.limits.items())
+        return self.costs(genotype) if near else costs
+
     def holds(self, genotype: Genotype) -> bool:
         """Whether it is within all limits; what the table says is far over is not counted."""
         if (

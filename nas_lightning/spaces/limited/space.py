@@ -47,7 +47,7 @@ class Limited(SearchSpace):
 
     def derived_excess(self, scores: Mapping[str, Tensor]) -> dict[str, float]:
         genotype = self.unlimited.discretise(scores)
-        costs = self.bounds.guess_costs(genotype)
+        costs = self.bounds.sure_costs(genotype)
         return {name: costs[name] / limit - 1 for name, limit in self.bounds.limits.items()}
 
     def sample(self, generator: torch.Generator) -> Genotype:
