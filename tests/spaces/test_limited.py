@@ -124,6 +124,35 @@ def test_few_networks_are_counted_where_costs_add_up(space):
         assert all(bool(matrix.any(dim=-1).all()) for matrix in possible.values())
 
 
+class Rare(NasBench201):
+    """A space in which nobody draws a 3×3 convolution, though cells may have some."""
+
+    def sample(self, generator):
+        while "nor_conv_3x3" in (genotype := super().sample(generator)).ops:
+            pass
+        return genotype
+
+
+def test_an_operation_that_was_never_counted_is_counted_when_it_comes():
+    def measure(genotype):
+        return {"cost": 1.0 + 10 * genotype.ops.count("nor_conv_3x3") + genotype.ops.count("nor_conv_1x1")}
+
+    space = Rare()
+    bounds = Bounds(space, {"cost": 20.0}, measure)
+    scores = torch.zeros(6, 5)
+    scores[:, space.ops.index("nor_conv_3x3")] = 1
+    full = space.discretise({"cell": scores})
+    assert bounds.table.exact
+    assert bounds.guess_costs(full) == measure(full) == {"cost": 61.0}
+    assert not bounds.holds(full)
+    derived = limit_space(space, bounds).discretise({"cell": scores})
+    assert measure(derived)["cost"] <= 20
+    seen = space.parse("|nor_conv_1x1~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|nor_conv_1x1~2|")
+    before = len(bounds.counted)
+    assert bounds.excess(seen) == pytest.approx(4 / 20)
+    assert len(bounds.counted) == before  # what the table knows is not counted
+
+
 def test_the_smallest_is_the_smallest(space):
     genotypes = everything(space)
     bounds = Bounds(space, {"price": 1.0}, price)

@@ -11,7 +11,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.progress import follow
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.limited.linear import COUNTED, FEW, HELD_OUT, LinearCosts, fit_costs
+from nas_lightning.spaces.limited.linear import COUNTED, FEW, HELD_OUT, LinearCosts, fit_costs, flat_one_hot
 
 Costs = Mapping[str, float]
 _TOO_NEAR = 1e-6  # to a limit for sums that are rounded
@@ -61,8 +61,11 @@ class Bounds:
         return self._ratio(self.guess_costs(genotype))
 
     def guess_costs(self, genotype: Genotype) -> Costs:
-        """What it costs by the table; counted in a space without groups."""
+        """What it costs by the table; counted in a space without groups, or where the table cannot know."""
         if not self.space.groups:
+            return self.costs(genotype)
+        hot = flat_one_hot(self.space, genotype)
+        if not all(cost.foretells(hot) for cost in self.table.costs.values()):
             return self.costs(genotype)
         weights = {name: matrix.double() for name, matrix in self.space.one_hot(genotype).items()}
         return {name: float(cost.of(weights)) for name, cost in self.table.costs.items()}

@@ -27,6 +27,7 @@ Place = tuple[str, int, int]
 COUNTED, HELD_OUT = 112, 16
 FEW = 24
 """Networks beside those held out that may be enough where costs add up."""
+_MISSED = 1e-6  # above what sums of ones are off by
 EXACT = 1e-9
 """A share of a cost: what sums of numbers of this size are off by."""
 
@@ -38,6 +39,7 @@ class LinearCost(NamedTuple):
         constant: c₀.
         table: C, (edges, ops) per group.
         error: the largest of networks that were held out, as a share of a mean cost.
+        unknown: what of (1, X) is no combination of those counted, (places + 1, columns); None: nothing.
 
     >>> cost = LinearCost(1.0, {"cell": torch.tensor([[0.0, 2.0]])}, error=0.0)
     >>> float(cost.of({"cell": torch.tensor([[0.5, 0.5]])}))
@@ -47,6 +49,13 @@ class LinearCost(NamedTuple):
     constant: float
     table: Mapping[str, Tensor]
     error: float
+    unknown: Array | None = None
+
+    def foretells(self, hot: Array) -> bool:
+        """Whether counted networks say what X costs, (places,): a rare operation may be in none of them."""
+        if self.unknown is None:
+            return True
+        return bool(np.abs(self.unknown[0] + hot @ self.unknown[1:]).max() < _MISSED)
 
     def of(self, weights: Mapping[str, Tensor]) -> Tensor:
         """c₀ + Σ ⟨C, X⟩."""
@@ -90,22 +99,25 @@ def fit_costs(
         genotypes: drawn uniformly.
         counted: what the networks of the first of them cost; the last of these are held out.
     """
-    hot = [space.one_hot(genotype) for genotype in genotypes]
-    x = np.stack([np.concatenate([h[name].numpy().ravel() for name in space.groups]) for h in hot])
-    x = x.astype(np.float64)  # (networks, places)
+    x = np.stack([flat_one_hot(space, genotype) for genotype in genotypes])  # (networks, places)
     costs = {}
     for name in counted[0]:
-        constant, table, error = _fit(
-            space.groups, x[: len(counted)], np.array([row[name] for row in counted])
-        )
-        costs[name] = LinearCost(constant, _split(space.groups, table), error)
+        y = np.array([row[name] for row in counted])
+        constant, table, error, unknown = _fit(space.groups, x[: len(counted)], y)
+        costs[name] = LinearCost(constant, _split(space.groups, table), error, unknown)
     mean = _split(space.groups, x.mean(axis=0))
     rates = {name: (float(m.sum()) / len(m), (m > 0).double()) for name, m in mean.items()}
     return LinearCosts(costs, rates)
 
 
-def _fit(groups: Mapping[str, Group], x: Array, y: Array) -> tuple[float, Array, float]:
-    """c₀, C as a vector, and the error of the coarsest likeness of rows that is exact; else of the finest."""
+def flat_one_hot(space: SearchSpace, genotype: Genotype) -> Array:
+    """X of a genotype, its groups one behind the other: (places,)."""
+    hot = space.one_hot(genotype)
+    return np.concatenate([hot[name].numpy().ravel() for name in space.groups]).astype(np.float64)
+
+
+def _fit(groups: Mapping[str, Group], x: Array, y: Array) -> tuple[float, Array, float, Array | None]:
+    """c₀, C, the error and what is unknown, by the coarsest likeness that is exact, else the finest."""
     places = [(n, r, c) for n, g in groups.items() for r in range(g.shape[0]) for c in range(g.shape[1])]
     seen, mean = max(1, len(y) - HELD_OUT), max(float(np.abs(y).mean()), 1e-300)
     for likenesses in (_LIKENESSES[:1], _LIKENESSES[:2], _LIKENESSES):
@@ -116,7 +128,18 @@ def _fit(groups: Mapping[str, Group], x: Array, y: Array) -> tuple[float, Array,
         error = float(np.max(off[seen:], initial=0.0))
         if float(off.max()) <= EXACT:
             break
-    return float(weights[0]), np.asarray(spread @ weights[1:], dtype=np.float64), error
+    table = np.asarray(spread @ weights[1:], dtype=np.float64)
+    return float(weights[0]), table, error, _outside(rows[:seen], spread)
+
+
+def _outside(rows: Array, spread: Array) -> Array | None:
+    """S (1 − V Vᵀ), what of (1, X) S is no combination of the rows, V their space; None where all is."""
+    _, sizes, V = np.linalg.svd(rows, full_matrices=False)
+    V = V[sizes > EXACT * sizes[0]]
+    S = np.zeros((1 + len(spread), rows.shape[1]))
+    S[0, 0], S[1:, 1:] = 1.0, spread
+    outside = S - S @ V.T @ V
+    return outside if float(np.abs(outside).max()) > _MISSED else None
 
 
 _LIKENESSES: tuple[Callable[[Mapping[str, Group], Place], Any], ...] = (
