@@ -241,3 +241,13 @@ def test_a_network_that_decides_by_values_is_counted_with_them(run):
             return self.layer(x.flatten(1)) if float(x.sum()) else x
 
     assert run(sample(1), {"flops": Flops()}, lambda genotype: Deciding()) == [{"flops": 192.0}]
+
+
+def test_a_network_whose_constructor_reads_its_weights_is_counted_with_them(run):
+    class Reading(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 3)
+            self.largest = float(self.layer.weight.detach().numpy().max())
+
+    assert run(sample(1), {"params": Params()}, lambda genotype: Reading()) == [{"params": 195.0}]
