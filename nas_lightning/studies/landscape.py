@@ -16,7 +16,6 @@ from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_
 from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
-from nas_lightning.files import replacing
 from nas_lightning.machine import Processes
 from nas_lightning.metrics.pool.file import PoolFile
 from nas_lightning.progress import follow
@@ -30,6 +29,7 @@ from nas_lightning.studies.statistics import Values, estimate, mean_estimate, sp
 from nas_lightning.studies.surfaces import draw_contours, draw_surfaces
 from nas_lightning.studies.theory.convergence import train_curve
 from nas_lightning.studies.theory.plane import PlanePoint, PlaneWork
+from nas_lightning.studies.training import train_once
 from nas_lightning.tables import Entry, Table
 
 KINDS = PlanePoint._fields
@@ -140,16 +140,14 @@ class Landscape(Study):
 
     def _train(self, variant: Variant, network: NetworkFactory, data: SearchData, path: Path) -> nn.Module:
         """The network with the weights of the file, or trained, and then they are there."""
+
+        def train(net: nn.Module) -> nn.Module:
+            train_curve(net, data, lr=self.lr, epochs=self.epochs, seed=self.seed)
+            return net
+
         with torch.random.fork_rng():
             torch.manual_seed(seed_of_name(self.seed, variant.name))
-            net = network(variant.genotype)
-            if path.is_file():
-                net.load_state_dict(torch.load(path, weights_only=True))
-            else:
-                train_curve(net, data, lr=self.lr, epochs=self.epochs, seed=self.seed)
-                with replacing(path) as target:
-                    torch.save(net.state_dict(), target)
-        return net.eval()
+            return train_once(network(variant.genotype), train, path, variant.name)
 
     def _verdict(self, variants: Sequence[Variant], grids: Mapping[str, Values], what: str) -> Table:
         rows: list[list[Entry]] = []
