@@ -32,9 +32,7 @@ def heat_map(
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
     _label(axes, column, row)
-    bar = figure.colorbar(image, ax=axes)
-    bar.set_label(label, fontsize=8, color=INK)
-    bar.ax.tick_params(labelsize=7, colors=INK)
+    _add_bar(figure, image, label)
     return figure
 
 
@@ -53,9 +51,7 @@ def draw_contours(grids: Mapping[str, Values], ticks: Values, label: str) -> Fig
         axes.set_aspect("equal")
         axes.set_title(name, loc="left", fontsize=8, fontweight="bold", color=INK)
         _label(axes, "α", "β" if axes.get_subplotspec().is_first_col() else "")
-    bar = figure.colorbar(image, ax=figure.axes)
-    bar.set_label(f"log₁₀ {label}", fontsize=8, color=INK)
-    bar.ax.tick_params(labelsize=7, colors=INK)
+    _add_bar(figure, image, f"log₁₀ {label}")
     return figure
 
 
@@ -91,6 +87,12 @@ def _range(grids: Mapping[str, Values]) -> tuple[float, float]:
     """Of all that is finite; the highest tenth has one colour, so that corners do not hide the rest."""
     known = np.concatenate([values[np.isfinite(values)] for values in grids.values()])
     return (float(known.min()), float(np.quantile(known, 0.9))) if len(known) else (0.0, 1.0)
+
+
+def _add_bar(figure: Figure, image: Any, label: str) -> None:
+    bar = figure.colorbar(image, ax=figure.axes)
+    bar.set_label(label, fontsize=8, color=INK)
+    bar.ax.tick_params(labelsize=7, colors=INK)
 
 
 def _label(axes: Axes, x: str, y: str) -> None:
