@@ -11,16 +11,16 @@ Measured = dict[str, tuple[float, str]]
 
 COMMANDS = {
     "supernet": ("supernet_step", "--rounds", "3"),
-    "supernet64": ("supernet_step", "--rounds", "2", "--batch", "64", "--weights"),
-    "strategies": ("strategy_step", "--rounds", "2"),
+    "supernet64": ("supernet_step", "--rounds", "3", "--batch", "64", "--weights"),
+    "strategies": ("strategy_step", "--rounds", "3"),
     "training": ("training_step", "--rounds", "3"),
     "lightning": ("retrain_step", "--steps", "30"),
-    "kernel": ("ntk", "--rounds", "2"),
-    "zero_cost": ("zero_cost", "--rounds", "2"),
+    "kernel": ("ntk", "--rounds", "5"),
+    "zero_cost": ("zero_cost", "--rounds", "3"),
     "metrics": ("metrics_shared", "--rounds", "2", "--quick"),
-    "inference": ("inference", "--rounds", "10"),
-    "processes": ("processes", "--rounds", "4"),
-    "start": ("start", "--rounds", "2"),
+    "inference": ("inference", "--rounds", "20"),
+    "processes": ("processes", "--rounds", "8"),
+    "start": ("start", "--rounds", "4"),
     "memory": ("peak_memory", "--ways", "ours", "checkpointed"),
     "images": ("input_pipeline",),
 }
