@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.measure.reference import ntk as reference
+from nas_lightning.measure.reference.derived_network import PlainNetwork
 from nas_lightning.measure.timing import medians, report
 from nas_lightning.metrics import ntk
 from nas_lightning.metrics.passes.initialise import initialise
@@ -66,7 +67,7 @@ def subject(cells: int, *, channels: int = 16, images: int = 64) -> tuple[Networ
 def works(cells: int) -> dict[str, Work]:
     """Trace, κ and λ_min, each way."""
     network, x, labels = subject(cells)
-    published = reference.Contiguous(network)
+    published = PlainNetwork(network)
 
     def ours(coupled: bool) -> tuple[float, float, float]:
         kernel = ntk(network, (x, labels), coupled=coupled)

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from nas_lightning.measure.reference.ntk import Contiguous
+from nas_lightning.measure.reference.derived_network import PlainNetwork
 from nas_lightning.measure.reference.zero_cost import one_by_one
 from nas_lightning.measure.timing import medians, report
 from nas_lightning.metrics import Fisher, GradNorm, Grasp, Jacov, Metric, Snip, Synflow, initialise, score
@@ -44,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     for name, cell in CELLS.items():
         network, x, y = subject(cell, options.cells)
-        plain = Contiguous(network)
+        plain = PlainNetwork(network)
         works = {
             f"{name}, one by one": partial(one_by_one, plain, x, y),
             f"{name}, together": partial(score, network, (x, y), METRICS),

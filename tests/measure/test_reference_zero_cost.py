@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nas_lightning.measure.reference.ntk import Contiguous
+from nas_lightning.measure.reference.derived_network import PlainNetwork
 from nas_lightning.measure.reference.zero_cost import VALUES, one_by_one
 from nas_lightning.measure.zero_cost import CELLS, METRICS
 from nas_lightning.metrics import initialise, score
@@ -18,6 +18,6 @@ def test_six_metrics_in_float64(cell):
     network.double()
     x = torch.randn(5, 2, 8, 8, generator=generator, dtype=torch.float64)
     batch = x, torch.tensor([0, 1, 2, 0, 1])
-    expected = one_by_one(Contiguous(network), *batch)
+    expected = one_by_one(PlainNetwork(network), *batch)
     assert list(expected) == list(METRICS) == list(VALUES)
     assert score(network, batch, METRICS) == pytest.approx(expected, rel=1e-9)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from nas_lightning.measure.reference.darts_supernet import with_plain_convolutions
 from nas_lightning.spaces import Network
 from nas_lightning.spaces.cells.graph import CellGraph
+from nas_lightning.spaces.network import list_last
 from nas_lightning.spaces.ops import NeedsReLU
 
 
@@ -29,7 +30,8 @@ class PlainGraph(nn.Module):
     def forward(self, inputs: Sequence[Tensor], mixture: None) -> list[Tensor]:
         nodes = list(inputs)
         for items in self.edge_ops[len(inputs) :]:
-            nodes.append(sum(self._output(item.key, nodes[item.source]) for item in items))
+            outputs = [self._output(item.key, nodes[item.source]) for item in items]
+            nodes.append(sum(outputs) if outputs else torch.zeros_like(nodes[0]))
         return nodes
 
     def _output(self, key: str, x: Tensor) -> Tensor:
@@ -38,22 +40,29 @@ class PlainGraph(nn.Module):
 
 
 class PlainNetwork(nn.Module):
-    """A copy of a derived network of stacked cells that computes the same in the way of published code.
+    """A copy of a derived network of cells that computes the same in the way of published code.
 
     Args:
-        network: with an auxiliary head.
+        network: whose cells are graphs.
     """
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = with_plain_convolutions(copy.deepcopy(network))
-        for cell in self.network.backbone.cells:
-            cell.graph = PlainGraph(cell.graph)
+        for cell in list(self.network.modules()):
+            if isinstance(getattr(cell, "graph", None), CellGraph):
+                cell.graph = PlainGraph(cell.graph)
         self.network.to(memory_format=torch.contiguous_format)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits; nothing makes the channels last."""
+        return self._classify(list_last(self.network.backbone.cells_outputs(x.contiguous())))
+
     def forward_auxiliary(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of the network and of its auxiliary head; nothing makes the channels last."""
+        """Logits of the network and of its auxiliary head."""
         network = self.network
         maps = list(network.backbone.cells_outputs(x.contiguous()))
-        auxiliary = network.auxiliary(maps[network.backbone.auxiliary_at])
-        return network.head(maps[-1].mean(dim=(2, 3))), auxiliary
+        return self._classify(maps[-1]), network.auxiliary(maps[network.backbone.auxiliary_at])
+
+    def _classify(self, features: Tensor) -> Tensor:
+        return self.network.head(self.network.backbone.final(features).mean(dim=(2, 3)))

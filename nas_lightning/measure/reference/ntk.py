@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from nas_lightning.spaces import Network
-from nas_lightning.spaces.network import list_last
-
-
-class Contiguous(nn.Module):
-    """A network in the memory layout of published code: (b, c, h, w), the width innermost, throughout."""
-
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.network = copy.deepcopy(network).to(memory_format=torch.contiguous_format)
-
-    def forward(self, x: Tensor) -> Tensor:
-        backbone = self.network.backbone
-        return self.network.head(backbone.final(list_last(backbone.cells_outputs(x))).mean(dim=(2, 3)))
 
 
 def full_jacobian(network: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
