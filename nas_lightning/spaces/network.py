@@ -16,6 +16,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.cells.drop_path import DropPath
 from nas_lightning.spaces.cells.graph import Candidates, CellGraph, Mixtures
 from nas_lightning.spaces.decoder import Decoder
+from nas_lightning.spaces.ops.recomputation import keep_all
 
 
 class Backbone(nn.Module, ABC):
@@ -61,7 +62,7 @@ class Backbone(nn.Module, ABC):
             cell.compile()
         if not (self.checkpointed and torch.is_grad_enabled()):
             return cell(*inputs)
-        return checkpoint(cell, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(_run_once, cell, *inputs, use_reentrant=False, preserve_rng_state=False)
 
     def compile_cells(self) -> None:
         """Let `torch.compile` translate each cell by itself; cells that are alike share a graph.
@@ -79,6 +80,11 @@ class Backbone(nn.Module, ABC):
     def final(self, x: Tensor) -> Tensor:
         """What stands between the last cell and the pooling."""
         return x
+
+
+def _run_once(cell: nn.Module, *inputs: Any) -> Tensor:
+    with keep_all():  # of which a checkpoint keeps nothing
+        return cell(*inputs)
 
 
 class AuxiliaryHead(nn.Module):

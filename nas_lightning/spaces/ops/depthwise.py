@@ -35,12 +35,12 @@ class DepthwiseConv2d(nn.Conv2d):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type == "cpu" and torch.is_grad_enabled() and not _is_transformed():
+        if x.device.type == "cpu" and torch.is_grad_enabled() and not is_transformed():
             return DepthwiseConvolution.apply(x, self.weight, self.dilation[0])
         return super().forward(x)
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     """Whether a pass is not for autograd alone: mixed precision, an export, `torch.func`."""
     return (
         torch.is_autocast_enabled("cpu")

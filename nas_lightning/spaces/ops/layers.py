@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from nas_lightning.spaces.ops.depthwise import DepthwiseConv2d
 from nas_lightning.spaces.ops.norm import Norm
+from nas_lightning.spaces.ops.recomputation import is_bare, run_layers
 
 
 class NeedsReLU:
@@ -26,6 +27,9 @@ class PreActivated(NeedsReLU, nn.Sequential):
     >>> conv(torch.rand(2, 4, 6, 6).relu()).shape
     torch.Size([2, 8, 6, 6])
     """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return run_layers([*self], x)
 
 
 class Pick(nn.Module):
@@ -134,11 +138,9 @@ def weighted(op: nn.Module, x: Tensor, weight: Tensor) -> Tensor:
     """
     if not isinstance(op, nn.Sequential):
         return op(x) * weight
-    *layers, last = op
-    if not isinstance(last, nn.BatchNorm2d) or last.affine or last.track_running_stats:
+    last = op[-1]
+    if not is_bare(last):
         return op(x) * weight
-    for layer in layers:
-        x = layer(x)
     # repeated, not expanded: torch's kernel reads the scale as if it were contiguous
     scale = weight.to(torch.promote_types(x.dtype, torch.float32)).repeat(last.num_features)
-    return F.batch_norm(x, None, None, scale, training=True, eps=last.eps)
+    return run_layers([*op], x, scale)
