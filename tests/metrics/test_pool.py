@@ -1,10 +1,12 @@
 """Pools: the same bits whatever the processes, the order and the interruptions."""
 
+import gc
 import json
 import math
 import signal
 import subprocess
 import sys
+import weakref
 from functools import partial
 
 import pytest
@@ -251,3 +253,19 @@ def test_a_network_whose_constructor_reads_its_weights_is_counted_with_them(run)
             self.largest = float(self.layer.weight.detach().numpy().max())
 
     assert run(sample(1), {"params": Params()}, lambda genotype: Reading()) == [{"params": 195.0}]
+
+
+def test_a_pool_s_networks_are_freed_as_it_goes(run):
+    """However many there are, one is there at a time, and of those scored nothing but their values."""
+    alive, most = weakref.WeakSet(), []
+
+    def network(genotype):
+        most.append(len(alive))
+        alive.add(built := NETWORK(genotype))
+        return built
+
+    run(sample(6), {"params": Params(), "norm": GradNorm()}, network)
+    gc.collect()
+    assert len(most) >= 6
+    assert max(most) <= 1
+    assert not alive
