@@ -62,11 +62,11 @@ def _figure(cells: Sequence[tuple[str, Cell]]) -> Figure:
         axes.set_xlim(-left, width - left)
         axes.set_ylim(-BORDER, layout.height + BORDER + space)
         axes.set_axis_off()
-        _draw(axes, cell, layout)
+        draw_layout(axes, cell, layout)
         if title:
             place = (BORDER - left, layout.height + BORDER + space / 2)
             axes.text(*place, title, ha="left", va="center", size=11, weight="bold", color=INK)
-    handles = [_legend_line(family) for family in kinds]
+    handles = [legend_line(family) for family in kinds]
     figure.legend(
         handles=handles,
         loc="lower center",
@@ -80,14 +80,16 @@ def _figure(cells: Sequence[tuple[str, Cell]]) -> Figure:
     return figure
 
 
-def _legend_line(family: Kind) -> Line2D:
+def legend_line(family: Kind) -> Line2D:
+    """What a legend shows of a kind of operations."""
     dotted = family == kind(NONE)
     return Line2D(
         [], [], color=family.colour, linewidth=2.2, linestyle=":" if dotted else "-", label=family.name
     )
 
 
-def _draw(axes: Axes, cell: Cell, layout: Layout) -> None:
+def draw_layout(axes: Axes, cell: Cell, layout: Layout) -> None:
+    """The edges of a cell, then its nodes."""
     gathers = len(layout.routes) - len(cell.edges)
     colours = [kind(edge.op).colour for edge in cell.edges] + [GREY] * gathers
     ops = [edge.op for edge in cell.edges] + [""] * gathers

@@ -32,11 +32,11 @@ def text_width(text: str) -> float:
     return TextToPath().get_text_width_height_descent(text, font, ismath=False)[0] / 72
 
 
-def lay_out(cell: Cell) -> Layout:
-    """The cell's own edges in their order, then those that gather its outputs."""
+def lay_out(cell: Cell, *, labelled: bool = True) -> Layout:
+    """The cell's own edges in their order, with room for their labels, then those that gather its outputs."""
     boxes: dict[int, Point] = dict.fromkeys(range(cell.inputs), INPUT_BOX)
     boxes.update({edge.target: INNER_BOX for edge in cell.edges})
-    wires = [Wire(e.source, e.target, label_width(e.op)) for e in cell.edges]
+    wires = [Wire(e.source, e.target, label_width(e.op) if labelled else 0.0) for e in cell.edges]
     boxes[exit_node(cell)] = OUTPUT_BOX
     wires += [Wire(node, exit_node(cell), 0.0) for node in cell.output if node != exit_node(cell)]
     return arrange(boxes, wires)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked, entries
 from nas_lightning.cost.counts import count_parameters
-from nas_lightning.genotype import Genotype
+from nas_lightning.genotype import Cell, Genotype
+from nas_lightning.plots.topologies import draw_topologies
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.studies.base import Study
@@ -103,7 +104,13 @@ class CellTopology(Study):
         what = f"{self.draws} draws, n = {self.nodes}, c = {self.channels}"
         cells = [_shapes(self.genotypes)]
         cells += [self._rewired()] * (self.connections > 0) + [self._replaced()] * (self.operations > 0)
-        return Findings([*cells, _smoothness(blocks, what), _spread(blocks, what)])
+        tables = [*cells, _smoothness(blocks, what), _spread(blocks, what)]
+        return Findings(tables, {"published": draw_topologies(self._titled())})
+
+    def _titled(self) -> dict[str, Cell]:
+        """Normal cells, by name, width and depth (figure 4.1)."""
+        normal = {name: genotype["normal"] for name, genotype in self.genotypes.items()}
+        return {f"{name}: {float(width(c)):g}c, {depth(c)}": c for name, c in normal.items()}
 
     def _rewired(self) -> Table:
         """Shapes of variants with random connections, the narrowest and deepest first (table 4.2)."""
