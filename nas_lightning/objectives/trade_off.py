@@ -13,6 +13,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+EXPONENTS = (-1.0, 4.0)
+"""c of μ = 10^c, in the unit in which both terms have the same median. For the kernel's trace, whose square
+is a thousand times κ/M, it is about what the public code (shuyao95/HNAS) has without a unit, c ∈ [−4, 1]."""
+
 
 def trade_off(
     kappa: Tensor, metric: Tensor, mu: Tensor | float, nu: Tensor | float, power: float = 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,6 +15,7 @@ from nas_lightning.studies.statistics import Values, spearman
 from nas_lightning.tables import Estimate
 
 _COLUMNS = 4
+Setting = TypeVar("Setting", str, int)
 
 
 def scatter(scores: Mapping[str, Values], accuracy: Values, label: str) -> Figure:
@@ -72,9 +73,12 @@ def matrix(names: Sequence[str], values: Sequence[Sequence[float]], title: str) 
 
 
 def lines(
-    panels: Mapping[str, Mapping[str, Mapping[str, Estimate | None]]], label: str, x_label: str = ""
+    panels: Mapping[str, Mapping[str, Mapping[Setting, Estimate | None]]], label: str, x_label: str = ""
 ) -> Figure:
-    """One panel a title, one line a name, over settings: {title: {name: {setting: estimate}}}."""
+    """One panel a title, one line a name, over settings: {title: {name: {setting: estimate}}}.
+
+    Settings that are numbers stand at their places on the axis, others at even distances.
+    """
     figure, axes_of = _panels(list(panels), 2.8)
     for (title, series), axes in zip(panels.items(), axes_of, strict=True):
         for number, (name, points) in enumerate(series.items()):
@@ -91,6 +95,8 @@ def lines(
                 capsize=2,
                 label=name,
             )
+            if all(isinstance(setting, int) for setting in points):
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _title(axes, title)
     handles = {
         text: handle

@@ -1,9 +1,9 @@
 """The four scenarios of the thesis' table 7.5: a metric alone, with HNAS' trade-off, with κ, and with both.
 
 `nas_lightning.objectives.trade_off` has the formula. Its μ and ν are searched on a grid that suits metrics
-from 10⁻² to 10³⁰: √ν at the quantiles of the metric, μ = 10^c with c ∈ [−4, 1] (the authors' box) in the unit
-in which both terms are as large as each other for the median architecture. So a pair (c, quantile) means the
-same in another setting, whatever the scale that the metric has there.
+from 10⁻² to 10³⁰: √ν at the quantiles of the metric, μ = 10^c with c in `EXPONENTS`, where HNAS searches, in
+the unit in which both terms are as large as each other for the median architecture. So a pair (c, quantile)
+means the same in another setting, whatever the scale that the metric has there.
 
 The best of a grid on the architectures that it was chosen on is what the authors report, and flatters. So
 beside it stands the mean over halves: the parameters chosen on one half, the correlation on the other.
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nas_lightning.objectives.trade_off import trade_off
+from nas_lightning.objectives.trade_off import EXPONENTS, trade_off
 from nas_lightning.studies.statistics import Statistic, Values
 
 Rows = NDArray[np.int64]
@@ -38,7 +38,9 @@ class Parameters(NamedTuple):
     quantile: float
 
 
-GRID = [Parameters(c, q) for c in np.linspace(-4, 1, 11).tolist() for q in np.linspace(0, 1, 21).tolist()]
+GRID = [
+    Parameters(c, q) for c in np.linspace(*EXPONENTS, 11).tolist() for q in np.linspace(0, 1, 21).tolist()
+]
 
 
 class TradeOffObjective:

@@ -4,6 +4,7 @@ import math
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,7 @@ from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Hnas
 from nas_lightning.strategies.black_box.hnas import BOX, in_units, propose
+from nas_lightning.studies.theory.pool_searches import KnownPool, hnas_search
 
 SPACE = NasBench201()
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)
@@ -139,6 +141,18 @@ def test_every_round_takes_the_minimiser_of_its_proposal(search):
         taken.append(chosen)
     assert list(module.evaluated) == taken
     assert SPACE.notation(module.derive()[0]) == max(taken, key=by_length)
+
+
+def test_the_study_searches_as_the_strategy_does(search):
+    """Past the starts, in the same pool by the same evaluations."""
+    module, _ = search(9, by_length, starts=3)
+    names = list(module.scored)
+    rows = module.scored.values()
+    metric, kappa = (np.array([row[name] for row in rows]) for name in ("metric", "condition"))
+    pool = KnownPool(metric, kappa, np.array([by_length(name) for name in names]))
+    trace = hnas_search(pool, 9, t=1.0, starts=3, seed=module.seed)
+    found = [(one, names[cell]) for one, cell in zip(trace.parameters, trace.chosen, strict=True)]
+    assert found == module.proposals
 
 
 def test_what_has_no_kernel_is_never_evaluated(search):

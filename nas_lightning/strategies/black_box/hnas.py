@@ -32,7 +32,7 @@ from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.ntk import NTKCondition, NTKTrace
 from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
 from nas_lightning.objectives.short_training import Evaluator
-from nas_lightning.objectives.trade_off import trade_off
+from nas_lightning.objectives.trade_off import EXPONENTS, trade_off
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory, build_on
@@ -40,7 +40,7 @@ from nas_lightning.strategies.black_box.base import Scores
 from nas_lightning.strategies.black_box.gaussian_process import suggest
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
 
-BOX = {"log10_mu": (-1.0, 4.0), "quantile": (0.0, 1.0)}
+BOX = {"log10_mu": EXPONENTS, "quantile": (0.0, 1.0)}
 NTK_TRACE, NTK_CONDITION = NTKTrace(), NTKCondition()
 Proposal = tuple[dict[str, float], str]  # parameters, and the notation of what they chose
 
@@ -118,8 +118,7 @@ class Hnas(PoolSearch):
         rows = list(self.scored.values())
         M = torch.tensor(self._values(rows), dtype=torch.float64)
         kappa = torch.tensor([row["condition"] for row in rows], dtype=torch.float64)
-        mu, nu = in_units(M, kappa, 10 ** parameters["log10_mu"], parameters["quantile"], self.t)
-        values = -trade_off(kappa, M, mu, nu, 2 * self.t)
+        values = objective_values(M, kappa, parameters, self.t)
         genotype = self.first_new(dict(zip(self.scored, values.tolist(), strict=True)))
         self.proposals.append((parameters, self.space.notation(genotype)))
         return genotype
@@ -140,6 +139,12 @@ class Hnas(PoolSearch):
 
     def remember(self, memory: Mapping[str, Any]) -> None:
         self.proposals = [(parameters, notation) for parameters, notation in memory["proposals"]]
+
+
+def objective_values(M: Tensor, kappa: Tensor, parameters: Mapping[str, float], t: float) -> Tensor:
+    """Minus (7.7) for a proposal, so that larger is better: (n,)."""
+    mu, nu = in_units(M, kappa, 10 ** parameters["log10_mu"], parameters["quantile"], t)
+    return -trade_off(kappa, M, mu, nu, 2 * t)
 
 
 def in_units(M: Tensor, kappa: Tensor, relative: float, quantile: float, t: float) -> tuple[float, float]:
