@@ -75,6 +75,18 @@ def test_curves_are_compared_without_regularisation(name):
     assert (config.dataset.cutout, config.retrain.drop_path) == (0, 0)
 
 
+def test_cells_of_nasbench201_are_trained_as_the_benchmark_does():
+    """arXiv:2001.00326, table 1: N = 5, 16 channels, Nesterov's momentum, no regularisation."""
+    config = recipe("nesbs_nasbench201", "genotype=nasbench201_best")
+    retrain, network, data = config.retrain, config.network, config.dataset
+    assert (network.channels, network.cells) == (16, 5)
+    assert not network.get("auxiliary")
+    assert (config.trainer.max_epochs, data.batch_size, data.augment, data.cutout) == (200, 256, True, 0)
+    assert (retrain.opt, retrain.lr, retrain.lr_min, retrain.schedule) == ("sgd", 0.1, 0.0, "cosine")
+    assert (retrain.momentum, retrain.weight_decay, retrain.decay_norms) == (0.9, 5e-4, True)
+    assert (retrain.clip, retrain.drop_path, retrain.label_smoothing) == (None, 0.0, 0.0)
+
+
 def test_imagenet_as_the_public_code_of_pr_darts_has_it():
     """Its train_imagenet.py: one device, batches of 256, 0.1 without warm-up, smoothing 0.2."""
     config = recipe("pr_darts_imagenet", *settings_in_the_header("pr_darts_imagenet"))

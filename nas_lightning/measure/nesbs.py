@@ -2,12 +2,13 @@
 
     python -m nas_lightning.measure.nesbs [--seeds 3] [--data ../shared/data --images 5000] [--retrain 20]
 
-SVGD-RD with δ by grid and by Optuna, Monte Carlo, uniform random sets (URS) and NES-RS each judge 15
-architectures (T = 5 sets of n = 3, NES-RS a pool of 15) with inherited weights. The images are the embedded
-digits, or CIFAR-10's where --data has them. Errors are those on the validation images, which the sets were
-selected on, and on the test images, with inherited weights; with --retrain also after training every member
-alone for so many epochs, on all training images. Mean ± standard deviation over the seeds come last. Every
-seed and sampler is one line of --results, which a second call goes on from.
+SVGD-RD with δ by grid (with Σ = |O| I, and with Σ by the number of candidates) and by Optuna, Monte Carlo,
+uniform random sets (URS) and NES-RS each judge 15 architectures (T = 5 sets of n = 3, NES-RS a pool of 15)
+with inherited weights. The images are the embedded digits, or CIFAR-10's where --data has them. Errors are
+those on the validation images, which the sets were selected on, and on the test images, with inherited
+weights; with --retrain also after training every member alone for so many epochs, on all training images.
+Mean ± standard deviation over the seeds come last. Every seed and sampler is one line of --results, which a
+second call goes on from.
 """
 
 from __future__ import annotations
@@ -31,8 +32,13 @@ from nas_lightning.spaces import DartsSpace
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.training.retrain import Retrain
 
+DEFAULTS = {"delta": "grid", "svgd_variance": "operations"}
 SAMPLERS = {
-    "SVGD-RD, δ by grid": {"sampler": "svgd_rd", "delta": "grid"},
+    "SVGD-RD, δ by grid": {"sampler": "svgd_rd"},
+    "SVGD-RD, δ by grid, Σ by candidates": {
+        "sampler": "svgd_rd",
+        "svgd_variance": "candidates",
+    },
     "SVGD-RD, δ by Optuna": {"sampler": "svgd_rd", "delta": "optuna"},
     "Monte Carlo": {"sampler": "monte_carlo"},
     "uniform sets (URS)": {"sampler": "uniform"},
@@ -114,7 +120,7 @@ def train_posterior(seed: int, options: argparse.Namespace) -> tuple[Nesbs, Sear
 
 def judge_sampler(strategy: Nesbs, data: SearchData, name: str, options: argparse.Namespace) -> dict:
     """What a sampler selects, and what its set comes to."""
-    strategy.sampling = dataclasses.replace(strategy.sampling, **SAMPLERS[name])
+    strategy.sampling = dataclasses.replace(strategy.sampling, **(DEFAULTS | SAMPLERS[name]))
     start = time.process_time()
     strategy.select()
     seconds = time.process_time() - start

@@ -8,20 +8,12 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from nas_lightning.runs.findings import Findings
-from nas_lightning.strategies.nesbs.samplers import Sampler
 from nas_lightning.studies import figures
+from nas_lightning.studies.posteriors import SAMPLERS, WITHOUT_POSTERIOR, Numbers
 from nas_lightning.studies.statistics import mean_estimate
 from nas_lightning.tables import Entry, Estimate, Table
 
-SAMPLERS: Mapping[str, Sampler] = {
-    "SVGD-RD": "svgd_rd",
-    "Monte Carlo": "monte_carlo",
-    "URS": "uniform",
-    "NES-RS": "nes_rs",
-}
-WITHOUT_POSTERIOR = ("uniform", "nes_rs")  # the same at every τ
 COLUMNS = {"error": "error", "nll": "NLL", "ate": "ATE", "ppd": "PPD"}
-Numbers = Mapping[str, float]
 Points = Mapping[str, Mapping[str, Estimate]]
 
 

@@ -136,13 +136,18 @@ def test_a_high_temperature_flattens_the_posterior(nesbs):
     torch.testing.assert_close(strategy.kl().detach(), (p * (5 * p).log()).sum())
 
 
-@pytest.mark.parametrize(("images", "computed"), [(None, "all"), (3.0, "all"), (None, "sampled")])
-def test_a_step_of_the_posterior_by_hand(nesbs, data, images, computed):
-    """∇_α (mean loss + KL/m), by default with the 12 validation images of 40 as m."""
+@pytest.mark.parametrize(
+    ("images", "computed", "best_response"),
+    [(None, "all", False), (3.0, "all", False), (None, "sampled", False), (None, "all", True)],
+)
+def test_a_step_of_the_posterior_by_hand(nesbs, data, images, computed, best_response):
+    """∇_α (mean loss + KL/m), by default with m = 12 validation images; a best response has no KL."""
     strategy = nesbs(
         data=data(train_size=40, train_fraction=0.7),
         likelihood_images=images,
         computed=computed,
+        best_response=best_response,
+        posterior_share=0.0 if best_response else 0.5,
         tau=2.0,
         gumbel_tau=0.5,
     ).double()
@@ -171,7 +176,8 @@ def test_a_step_of_the_posterior_by_hand(nesbs, data, images, computed):
     logits = strategy.supernet(batch["valid"][0], {"cell": weights}, {"cell": active})
     log_p = (alpha / 2).log_softmax(dim=1)
     divergence = (log_p.exp() * (log_p + torch.log(torch.tensor(5.0)))).sum()
-    loss = F.cross_entropy(logits, batch["valid"][1]) + divergence / (12 if images is None else images)
+    loss = F.cross_entropy(logits, batch["valid"][1])
+    loss = loss if best_response else loss + divergence / (12 if images is None else images)
     (expected,) = torch.autograd.grad(loss, [alpha])
     torch.testing.assert_close(seen[0], expected)
 
@@ -322,6 +328,10 @@ def test_rounds_of_another_strategy(cell_space, supernet, data, trainer, tmp_pat
         ({"valid_batches": 0}, "expected valid_batches of at least 1"),
         ({"posterior_share": 1.0}, "expected posterior_share of at least 0 and below 1"),
         ({"best_response": True}, "expected 0 with best_response=true"),
+        (
+            {"best_response": True, "posterior_share": 0.0, "likelihood_images": 10.0},
+            r"expected null with best_response=true, got 10.0 \(in strategy.likelihood_images\)",
+        ),
     ],
 )
 def test_settings_that_cannot_be(nesbs, options, message):

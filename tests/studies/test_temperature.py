@@ -13,6 +13,7 @@ from nas_lightning.ensembles.forward_selection import InheritedWeights
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies.nesbs.samplers import Sampling
 from nas_lightning.strategies.nesbs.strategy import Nesbs
+from nas_lightning.studies.posteriors import SetJudges, over_budget
 from nas_lightning.studies.temperature import Temperature
 from tests.cli.conftest import TINY_DATA
 
@@ -40,20 +41,20 @@ def parts(generator):
 @pytest.mark.parametrize("sampler", ["svgd_rd", "monte_carlo"])
 def test_the_temperature_divides_alpha(parts, sampler):
     strategy, valid, test = parts
-    study, sampling = Temperature(), Sampling(sampler, size=2, rounds=2, delta=0.5, svgd_steps=20)
-    warm = list(study._over_budget(sampling, 4.0, 0, strategy, valid, test))
+    judges, sampling = SetJudges(valid, test), Sampling(sampler, size=2, rounds=2, delta=0.5, svgd_steps=20)
+    warm = list(over_budget(strategy, judges, sampling, tau=4.0, seed=0))
     for alpha in strategy.arch_list:
         alpha.data /= 4
-    assert list(study._over_budget(sampling, 1.0, 0, strategy, valid, test)) == warm
-    assert list(study._over_budget(sampling, 0.1, 0, strategy, valid, test)) != warm
+    assert list(over_budget(strategy, judges, sampling, seed=0)) == warm
+    assert list(over_budget(strategy, judges, sampling, tau=0.1, seed=0)) != warm
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "nes_rs"])
 def test_what_is_selected_within_a_budget(parts, sampler):
     """The best set so far by validation loss, judged on the other images; NES-RS' pool grows."""
     strategy, valid, test = parts
-    study, sampling = Temperature(), Sampling(sampler, size=2, rounds=3)
-    found = list(study._over_budget(sampling, 1.0, 1, strategy, valid, test))
+    sampling = Sampling(sampler, size=2, rounds=3)
+    found = list(over_budget(strategy, SetJudges(valid, test), sampling, seed=1))
     assert len(found) == 3
     for count, numbers in enumerate(found, 1):
         generator = torch.Generator().manual_seed(1)

@@ -91,6 +91,14 @@ class Architectures:
             terms.append(log_probability_of_sets(decision, decision.of(logits), chosen))
         return torch.cat(terms).sum()
 
+    def mode(self, logits: Matrices) -> dict[str, Tensor]:
+        """The architecture of the largest probability, as one-hot rows: (edges, ops) per group."""
+        chosen = []
+        for decision, every in zip(self.decisions, self.every, strict=True):
+            best = every[int(log_probability_of_sets(decision, decision.of(logits), every).argmax())]
+            chosen.append(torch.zeros(len(decision.rows)).index_fill(0, best, 1.0).to(decision.of(logits)))
+        return self._matrices(logits, chosen)
+
     def kl_to_uniform(self, logits: Matrices) -> Tensor:
         """KL(p_α ‖ p) = Σ_i Σ_s p(s) (log p(s) + log |sets of i|), exactly."""
         total = []

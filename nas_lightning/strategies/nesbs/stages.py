@@ -39,8 +39,8 @@ class PosteriorTraining(WeightSharing):
         data: where the validation images come from.
         posterior_share: of the epochs, those at the end that train the posterior, each once over the
             validation images; 0 leaves the posterior uniform.
-        best_response: train the posterior beside the supernet, whose paths it draws then (section 5.5.2);
-            with posterior_share=0.
+        best_response: train the posterior beside the supernet, whose paths it draws then, by the likelihood
+            alone, without the divergence of (5.4) (sections 5.2.2 and 5.5.2); with posterior_share=0.
         arch_lr: learning rate of the posterior's Adam; the thesis' 0.01 is for its 2,300 steps.
         arch_betas: Adam's.
         arch_weight_decay: of α.
@@ -48,7 +48,7 @@ class PosteriorTraining(WeightSharing):
         gumbel_tau: temperature of the straight-through estimator.
         computed: `all` operations enter the gradient by α; with `sampled` only those that were drawn are
             computed, at the cost of a path, and those that were not count as if they changed nothing.
-        likelihood_images: m; None: all validation images.
+        likelihood_images: m; None: all validation images. A best response has none.
         **weight_sharing: see `WeightSharing`.
     """
 
@@ -75,6 +75,9 @@ class PosteriorTraining(WeightSharing):
         super().__init__(space, supernet, **weight_sharing)
         if best_response and posterior_share:
             raise InputError("expected 0 with best_response=true", got=posterior_share, where=_WHERE)
+        if best_response and likelihood_images is not None:
+            where = "strategy.likelihood_images"
+            raise InputError("expected null with best_response=true", got=likelihood_images, where=where)
         check_search_data(data, type(self).__name__)
         check_classes(supernet, "the likelihood of ensembles is of")
         self.data = data
@@ -126,13 +129,13 @@ class PosteriorTraining(WeightSharing):
     def posterior_step(
         self, batches: Sequence[SearchBatch], optimizer: LightningOptimizer | Optimizer
     ) -> None:
-        """One step of α down the negative ELBO, divided by m."""
+        """One step of α down the negative ELBO, divided by m, or down the mean loss."""
         for batch in batches:
             relaxed = self.sample_path()
             if self.computed == "all":
                 relaxed = RelaxedWeights(relaxed.weights)
             with constant(self.weight_list):
-                loss = self.loss("valid", batch["valid"], relaxed) + self.kl() / self.images
+                loss = self.loss("valid", batch["valid"], relaxed) + self.divergence()
                 loss = loss + self.pressure.term(self.distribution.probabilities(self.logits()))
                 accumulate(self.arch_list, gradients(loss, self.arch_list), 1 / len(batches))
         optimizer.step()
@@ -158,6 +161,10 @@ class PosteriorTraining(WeightSharing):
     def kl(self) -> Tensor:
         """KL(p_α ‖ uniform)."""
         return self.distribution.kl_to_uniform(self.logits())
+
+    def divergence(self) -> Tensor | float:
+        """KL(p_α ‖ uniform)/m, which a best response does without."""
+        return 0.0 if self.best_response else self.kl() / self.images
 
     @property
     def images(self) -> float:
