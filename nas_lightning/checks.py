@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from nas_lightning.errors import InputError
-from nas_lightning.plain import is_plain, may_be_plain, name_class
+from nas_lightning.plain import SEQUENCES, entries_of, entry_hints, is_plain, may_be_plain, name_class
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ Between0And1 = Annotated[float, above(0), below(1)]
 Cells = Annotated[int, at_least(1), at_most(1000)]  # as the next two: far above what anybody trains,
 Channels = Annotated[int, at_least(1), at_most(10_000)]  # and a slip of the finger is said at once
 ImageSide = Annotated[int, at_least(1), at_most(4096)]
+Seed = Annotated[int, at_least(0), below(2**32)]  # what every generator takes
 
-_SEQUENCES = (list, tuple, Sequence)
 _KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
     bool: ("true or false", (bool,)),
     int: ("a whole number", (Integral,)),
@@ -185,7 +185,7 @@ def _limits(hint: Any) -> str:
     """What an annotation says besides the kind, as the end of "expected lr …"."""
     said = []
     for kind, limits in _alternatives(hint):
-        entry = [Limit(f"whose entries are each {describe(part)}", bool) for part in _entry_hints(kind)]
+        entry = [Limit(f"whose entries are each {describe(part)}", bool) for part in entry_hints(kind)]
         finite = [Limit("that is finite", bool)] if kind in (int, float) and not limits else []
         said.append(_join([*limits, *finite, *entry]) or _name(kind))
     return " or ".join(dict.fromkeys(said))
@@ -212,32 +212,23 @@ def _is_kind(value: Any, kind: Any) -> bool:
     if kind in _KINDS:
         classes = _KINDS[kind][1]
         return isinstance(value, classes) and (bool in classes or not isinstance(value, bool))
-    if get_origin(kind) in _SEQUENCES:
+    if get_origin(kind) in SEQUENCES:
         listed = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-        counted = listed and len(_entry_hints(kind)) in (1, len(value))
-        return counted and all(fits(*pair) for pair in _entries(value, kind))
-    return not is_plain(value) or may_be_plain(value, kind)
+        counted = listed and len(entry_hints(kind)) in (1, len(value))
+        return counted and all(fits(*pair) for pair in entries_of(value, kind))
+    if not is_plain(value):
+        return True
+    return may_be_plain(value, kind) and all(fits(*pair) for pair in entries_of(value, kind))
 
 
 def _is_finite(value: Any, kind: Any) -> bool:
-    """Whether a number, or what a list has, is finite and within its own limits."""
-    if get_origin(kind) in _SEQUENCES:
-        return all(is_within(*pair) for pair in _entries(value, kind))
+    """Whether a number, or what a list or mapping has, is finite and within its own limits."""
+    if parts := entries_of(value, kind):
+        return all(is_within(*pair) for pair in parts)
     try:
         return kind not in (int, float) or math.isfinite(value)
     except OverflowError:  # a whole number that no float can be
         return False
-
-
-def _entry_hints(kind: Any) -> list[Any]:
-    """The annotations of a list's entries: one for all, or one for each."""
-    return [hint for hint in get_args(kind) if hint is not Ellipsis] if get_origin(kind) in _SEQUENCES else []
-
-
-def _entries(values: Sequence[Any], kind: Any) -> list[tuple[Any, Any]]:
-    """Each entry of a list beside its annotation."""
-    hints = _entry_hints(kind)
-    return list(zip(values, hints * len(values) if len(hints) == 1 else hints, strict=True))
 
 
 def _name(kind: Any) -> str:
@@ -247,4 +238,4 @@ def _name(kind: Any) -> str:
         return _KINDS[kind][0]
     if get_origin(kind) is tuple and Ellipsis not in get_args(kind):
         return f"a list of {len(get_args(kind))}"
-    return "a list" if get_origin(kind) in _SEQUENCES else name_class(kind)
+    return "a list" if get_origin(kind) in SEQUENCES else name_class(kind)

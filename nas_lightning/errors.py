@@ -78,6 +78,8 @@ def describe_system_error(error: BaseException | None, place: object = None) -> 
     'expected a place that can be written: No space left on device (in run/metrics.csv)'
     >>> describe_system_error(FileNotFoundError(errno.ENOENT, "No such file or directory", "images/0.png"))
     'expected a file or folder that can be used: No such file or directory (in images/0.png)'
+    >>> describe_system_error(MemoryError())
+    "expected as much memory as the run asks for: smaller sizes, batches or fewer workers, got 'too little'"
     """
     for reason in _reasons(error):
         if line := _describe(reason, place) or (_describe_file(reason) if reason is error else None):
@@ -117,10 +119,19 @@ def _describe(error: BaseException, place: object) -> str | None:
     if isinstance(error, RuntimeError) and "PytorchStreamWriter failed" in text:
         expected = "expected a place that a checkpoint can be written to: is the disk full?"
         return str(InputError(expected, where=place))
+    if _is_memory(error):
+        expected = "expected as much memory as the run asks for: smaller sizes, batches or fewer workers"
+        return str(InputError(expected, got=" ".join(text.split()) or "too little"))
     if type(error).__name__ in _DEAD or (isinstance(error, RuntimeError) and text.startswith(_LOADER)):
         reason = text.split("\n")[0].split(". ")[0].rstrip(".")
         return str(InputError(f"expected worker processes that nobody ends (is memory short?): {reason}"))
     return None
+
+
+def _is_memory(error: BaseException) -> bool:
+    """Whether Python, NumPy or torch, on whatever device, has run out of it."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
 _LOADER = "DataLoader worker (pid"

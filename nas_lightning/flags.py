@@ -6,6 +6,7 @@ import argparse
 import functools
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import NoReturn, ParamSpec
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import check_writable
+from nas_lightning.signals import TOLD_TO_END, ends_when_told
 
 P = ParamSpec("P")
 
@@ -68,13 +70,24 @@ def accept_all_letters() -> None:
 
 
 def command(main: Callable[P, None]) -> Callable[P, None]:
-    """A command that ends with one line and the exit code 1 for what its user or the system has got wrong."""
+    """A command that ends with one line and the exit code 1 for what its user or the system has got wrong.
+
+    One that is told to end says so, and leaves no file half written.
+    """
 
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         accept_all_letters()
         try:
-            main(*args, **kwargs)
+            with ends_when_told():
+                main(*args, **kwargs)
+        except KeyboardInterrupt:
+            _say_stopped()
+            sys.exit(128 + signal.SIGINT)
+        except SystemExit as end:
+            if end.code == TOLD_TO_END:
+                _say_stopped()
+            raise
         except BrokenPipeError:  # whoever reads what is printed has read enough
             sys.stdout = None  # so that nothing is flushed into the closed pipe
             sys.exit(1)
@@ -88,3 +101,7 @@ def command(main: Callable[P, None]) -> Callable[P, None]:
             sys.exit(f"error: {refused}")
 
     return run
+
+
+def _say_stopped() -> None:
+    print("\nStopped. The same command starts over.", file=sys.stderr)

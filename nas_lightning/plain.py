@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 _PLAIN = (str, Real, type(None), Mapping, list)
+SEQUENCES, _MAPPINGS = (list, tuple, Sequence), (dict, Mapping)
 _GENERIC = {Callable: "a function or class", Mapping: "names and values", dict: "names and values"}
 
 
@@ -39,3 +40,25 @@ def name_class(kind: Any) -> str:
     ('names and values', 'a Real')
     """
     return _GENERIC.get(get_origin(kind)) or f"a {getattr(kind, '__name__', kind)}"
+
+
+def entry_hints(kind: Any) -> list[Any]:
+    """The annotations of a list's entries, one for all or one for each, or that of a mapping's values.
+
+    >>> entry_hints(tuple[int, ...]), entry_hints(Mapping[str, float]), entry_hints(int)
+    ([<class 'int'>], [<class 'float'>], [])
+    """
+    hints = [hint for hint in get_args(kind) if hint is not Ellipsis]
+    return hints if get_origin(kind) in SEQUENCES else hints[1:] if get_origin(kind) in _MAPPINGS else []
+
+
+def entries_of(values: Any, kind: Any) -> list[tuple[Any, Any]]:
+    """Each entry of a list, or value of a mapping, beside its annotation; a part's description has none.
+
+    >>> entries_of([1, 2], list[int]), entries_of({"a": 3}, Mapping[str, float])
+    ([(1, <class 'int'>), (2, <class 'int'>)], [(3, <class 'float'>)])
+    """
+    is_mapping = isinstance(values, Mapping)
+    hints = entry_hints(kind) if is_plain(values) or not is_mapping else []
+    given = list(values.values() if is_mapping else values) if hints else []
+    return list(zip(given, hints * len(given) if len(hints) == 1 else hints, strict=True))

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from nas_lightning.checks import (
@@ -19,6 +20,7 @@ from nas_lightning.checks import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Seed,
     Share,
     above,
     argument_hints,
@@ -28,6 +30,8 @@ from nas_lightning.checks import (
     checked,
     describe,
     entries,
+    fits,
+    is_within,
 )
 from nas_lightning.errors import InputError
 
@@ -179,3 +183,35 @@ def test_names_for_type_checkers_only_are_anything() -> None:
     assert argument_hints(build)["network"] is Any
     with pytest.raises(InputError, match="expected cells of at least 1, got 0"):
         checked(build)(object(), 0)
+
+
+@pytest.mark.parametrize("hint", [Mapping[str, PositiveInt], dict[str, PositiveInt]])
+def test_what_a_mapping_has_is_checked(hint: Any) -> None:
+    for value in ({}, {"a": 1}):
+        check_argument("sizes", value, hint, "f.sizes")
+    for value in ({"a": 0}, {"a": 1, "b": -1}):
+        with pytest.raises(InputError, match="expected sizes whose entries are each a whole number of at le"):
+            check_argument("sizes", value, hint, "f.sizes")
+    for value in ({"a": None}, {"a": "x"}, {"a": math.nan}, {"a": []}, [1], 3):
+        with pytest.raises(InputError, match="expected names and values"):
+            check_argument("sizes", value, hint, "f.sizes")
+
+
+def test_mappings_in_mappings_and_numbers_in_them_are_checked() -> None:
+    assert fits({"a": {"b": 1}}, Mapping[str, Mapping[str, int]])
+    assert not fits({"a": 3}, Mapping[str, Mapping[str, Any]])
+    assert not is_within({"a": [1.0, math.inf]}, Mapping[str, Sequence[float]])
+
+
+def test_the_description_of_a_part_is_its_owners() -> None:
+    described = {"_target_": "collections.Counter", "a": "x"}
+    assert fits(described, Mapping[str, int])
+    assert fits({"a": described}, Mapping[str, Attack])
+    assert not fits({"a": {"b": 1}}, Mapping[str, Attack])
+
+
+@pytest.mark.parametrize(("seed", "sound"), [(0, True), (2**32 - 1, True), (-1, False), (2**32, False)])
+def test_a_seed_is_what_every_generator_takes(seed: int, sound: bool) -> None:
+    assert is_within(seed, Seed) == sound
+    if sound:
+        np.random.RandomState(seed), np.random.default_rng(seed), torch.Generator().manual_seed(seed)

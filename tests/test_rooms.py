@@ -12,7 +12,7 @@ import nas_lightning
 PACKAGE = Path(nas_lightning.__file__).parent
 SMALL = (
     "version errors flags plain checks files machine randomness text tables genotype options rooms"
-    " frozen_map lock signatures lightning_packages progress backends"
+    " frozen_map lock signatures lightning_packages progress backends signals"
 )
 SMALL_VALUES = set(SMALL.split())
 ORDER = (

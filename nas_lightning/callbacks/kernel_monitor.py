@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
-from nas_lightning.checks import PositiveInt, at_least, checked
+from nas_lightning.checks import PositiveInt, Seed, at_least, checked
 from nas_lightning.data.batches import INPUTS, TARGETS
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.ntk import ntk
@@ -64,7 +64,7 @@ class NTKMonitor(pl.Callback):
         output: Output = "true_class",
         batch: Batch | Callable[[], Batch] | None = None,
         inputs: Callable[[Any], Batch] | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if attribute is not None and network is not None:
             raise InputError("expected attribute or network, one of the two", got="both")

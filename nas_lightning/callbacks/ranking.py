@@ -13,7 +13,7 @@ from typing import Annotated
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.checks import PositiveInt, at_least, checked
+from nas_lightning.checks import PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import judge_genotype, kendall_tau, log_likelihood, place_batches
@@ -40,7 +40,7 @@ class SharedWeightRanking(pl.Callback):
         every_n_epochs: PositiveInt = 5,
         architectures: Annotated[int, at_least(2)] = 20,
         valid_batches: PositiveInt = 2,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.every_n_epochs, self.architectures = every_n_epochs, architectures
         self.valid_batches, self.seed = valid_batches, seed

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nas_lightning.cli.signals import ends_when_told
 from nas_lightning.errors import InputError, describe_system_error
 from nas_lightning.flags import accept_all_letters
+from nas_lightning.signals import ends_when_told
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -41,9 +41,12 @@ KEPT = (
     *("trainer.max_steps", "trainer.max_time"),
 )
 """What a resumed run shares with the stopped one: schedules, for instance, follow the number of epochs."""
-MOVABLE = (".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size", ".workers", ".cells")
-"""What may differ all the same: where the data set is and how it is read, how many share a study's work, and
-how many architectures it looks at."""
+MOVABLE = (
+    *(".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size", ".workers", ".cells"),
+    "study.scores",
+)
+"""What may differ all the same: where the data set is and how it is read, how many share a study's work,
+how many architectures it looks at, and where their scores are, which say themselves what they are of."""
 
 
 class StoppedRun(NamedTuple):

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from nas_lightning.checks import NonNegativeInt, PositiveInt, check_argument
+from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, check_argument
 from nas_lightning.errors import InputError
 from nas_lightning.options import top_names
 
@@ -23,7 +23,7 @@ _MAPPINGS = ("supernet", "network", "genotype", "callbacks", "logger")
 _SEVERAL = ("callbacks", "logger")
 _NEEDED = (*_PARTS, "supernet", "network")
 _VALUES: dict[str, Any] = {
-    "seed": NonNegativeInt,
+    "seed": Seed,
     "objective": str | None,
     "run": str,
     "resume": str | None,

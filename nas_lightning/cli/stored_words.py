@@ -112,6 +112,8 @@ def _reason_of_leaf(leaf: Leaf) -> str | None:
         return "a plain value"
     if any(part.startswith("_") for part in leaf.path):
         return "a setting, and no class to build"
+    if any(map(_is_path, leaf.path)):
+        return "a setting with a plain name"
     if "${" in _REFERENCE.sub("", text):
         return "a value, or a reference to another setting"
     placed = (top, last) in places() and leaf.value is not None  # null: nothing is written

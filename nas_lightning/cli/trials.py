@@ -23,7 +23,7 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from nas_lightning.checks import check_argument
+from nas_lightning.checks import Seed, check_argument
 from nas_lightning.cli.trial_outcomes import directions_of, values_of
 from nas_lightning.cli.trial_space import check_drawn, distribution
 from nas_lightning.errors import InputError, near_match
@@ -77,7 +77,7 @@ class Trials:
         for name, count in (("n_trials", n_trials), ("n_jobs", n_jobs)):
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise InputError("expected a whole number ≥ 1", got=count, where=f"{WHERE}.{name}")
-        check_argument("seed", seed, int, f"{WHERE}.seed")
+        check_argument("seed", seed, Seed, f"{WHERE}.seed")
         self.config, self.n_trials, self.n_jobs = config, n_trials, n_jobs
         self.folder = Path(config.hydra.sweep.dir)
         self.objectives = [*objectives] if objectives else [str(config.objective)]

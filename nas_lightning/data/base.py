@@ -12,7 +12,7 @@ from typing import Annotated
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.checks import PositiveInt, Share, at_least, checked
+from nas_lightning.checks import PositiveInt, Seed, Share, at_least, checked
 from nas_lightning.data.augment import Augment
 from nas_lightning.data.contents import Contents, check_contents
 from nas_lightning.data.evaluation import EvalLoader
@@ -65,7 +65,7 @@ class ImageData(pl.LightningDataModule, ABC):
         batch_size: PositiveInt = 64,
         eval_batch_size: PositiveInt | None = None,
         val_fraction: Share = 0.0,
-        seed: int = 0,
+        seed: Seed = 0,
         subset: PositiveInt | None = None,
     ) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.checks import PositiveInt, Seed, checked
 from nas_lightning.data.batches import Batch, Reader, check_images, check_layout
 from nas_lightning.data.evaluation import SharedBatches
 from nas_lightning.data.labels import Classes, Targets, class_names_of, declared_classes
@@ -67,7 +67,7 @@ class OwnData(pl.LightningDataModule):
         epoch_batches: PositiveInt | None = None,
         balanced: bool = False,
         name: str | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         task: Targets | None = None,
     ) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.errors import InputError
 
 Network = Callable[[Tensor], Tensor]
@@ -201,7 +201,7 @@ class AutoAttack(Attack):
     package: ClassVar[str | None] = "pyautoattack"
 
     epsilon: PositiveFloat = 0.01
-    seed: int = 0
+    seed: Seed = 0
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         self.check()

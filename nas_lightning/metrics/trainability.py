@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.checks import checked
+from nas_lightning.checks import Seed, checked
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes import Needs, Passes
 
@@ -39,7 +39,7 @@ class Trainability(Metric):
     True
     """
 
-    seed: int = 0
+    seed: Seed = 0
     needs: ClassVar[Needs] = Needs.FEATURES
 
     def compute(self, passes: Passes) -> Tensor:

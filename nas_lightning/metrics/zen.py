@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from nas_lightning.checks import PositiveFloat, at_least, checked
+from nas_lightning.checks import PositiveFloat, Seed, at_least, checked
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes import Passes
 from nas_lightning.metrics.passes.blocks import Features
@@ -47,7 +47,7 @@ class Zen(Metric):
 
     alpha: PositiveFloat = 0.01
     images: Annotated[int, at_least(2)] = 16
-    seed: int = 0
+    seed: Seed = 0
 
     def compute(self, passes: Passes) -> float:
         generator = torch.Generator().manual_seed(self.seed)

@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import PositiveFloat, PositiveInt, checked
+from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.order import rank_and_world
@@ -70,7 +70,7 @@ class ShortTraining:
         *,
         epochs: PositiveInt = 12,
         lr: PositiveFloat = 0.1,
-        seed: int = 0,
+        seed: Seed = 0,
         out_of_time: Callable[[], bool] = never,
     ) -> None:
         self.space, self.network, self.data = space, network, data

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from nas_lightning.errors import InputError
-from nas_lightning.report.summaries import is_number, job_folders, read_summary
+from nas_lightning.report.summaries import job_folders, read_summary
 from nas_lightning.runs.repetitions import Job, differing_settings, group_by_settings, mean_with_deviation
 from nas_lightning.tables import Entry, Table
 
@@ -19,18 +19,23 @@ def read_fronts(folders: Iterable[str | Path]) -> tuple[list[Job], list[Path]]:
     for folder in map(Path, folders):
         for run in (job_folders(folder) or [folder]) if folder.is_dir() else [folder]:
             job = _read_job(run)
-            if is_number(job.get("metrics", {}).get(HYPERVOLUME)):
+            if job is not None:
                 fronts.append(job)
             else:
                 others.append(run)
     return fronts, others
 
 
-def _read_job(run: Path) -> Job:
+def _read_job(run: Path) -> Job | None:
+    """The summary of a search for a front; what is wrong with another is said where trainings are read."""
     try:
-        return read_summary(run)
-    except InputError:  # which is said where trainings are read
-        return {}
+        job = read_summary(run)
+    except (InputError, ValueError):  # ValueError: a name that no file can have
+        return None
+    notation = job.get("notation")
+    if "error" in job or HYPERVOLUME not in job["metrics"] or not isinstance(notation, list):
+        return None
+    return job
 
 
 def compare_fronts(jobs: Sequence[Job]) -> Table:

@@ -27,6 +27,7 @@ from nas_lightning.spaces.activations.layers import ACTIVATION, SKIPS
 from nas_lightning.strategies.oneshot.papers.activation_search import ActivationSearch
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.statistics import mean_estimate
+from nas_lightning.studies.training import fit_quietly
 from nas_lightning.tables import Entry, Table
 
 Values = NDArray[np.float64]
@@ -92,8 +93,7 @@ class ActivationSearchStudy(Study):
     ) -> dict[str, Any]:
         if stored := read_records(path):
             return stored
-        fit = trainer(max_epochs=self.epochs, enable_checkpointing=False, enable_progress_bar=False)
-        fit.fit(strategy, data)
+        fit = fit_quietly(trainer, strategy, data, max_epochs=self.epochs)
         found: dict[str, Any] = {name: matrix.tolist() for name, matrix in strategy.scores().items()}
         found["valid_accuracy"] = float(fit.callback_metrics["valid_accuracy"])
         write_whole(path, json_text(found))

@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, at_least, checked, entries
+from nas_lightning.checks import Channels, Seed, at_least, at_most, checked, entries
 from nas_lightning.progress import follow
 from nas_lightning.randomness import generator
 from nas_lightning.runs.findings import Findings
@@ -21,6 +21,7 @@ from nas_lightning.studies.theory.shu_bounds import kernel_diagonal, mean_bound,
 from nas_lightning.studies.theory.wide_mlp import Trained, WideMlp, train
 from nas_lightning.tables import Entry, Table
 
+Depth = Annotated[int, at_least(2), at_most(1000)]
 RATE = 0.99
 """η as a share of the largest that the propositions allow."""
 DELTA = 0.05
@@ -62,14 +63,14 @@ class ThesisBounds(Study):
     def __init__(
         self,
         *,
-        widths: Annotated[Sequence[PositiveInt], entries(1)] = (32, 64, 128, 256, 512),
+        widths: Annotated[Sequence[Channels], entries(1)] = (32, 64, 128, 256, 512),
         draws: Annotated[int, at_least(2)] = 10,
         images: Annotated[int, at_least(2)] = 16,
         inputs: Annotated[int, at_least(2)] = 8,
         steps: Annotated[int, at_least(2)] = 200,
-        depths: Annotated[Sequence[Annotated[int, at_least(2)]], entries(1)] = (2, 3, 5, 8),
+        depths: Annotated[Sequence[Depth], entries(1)] = (2, 3, 5, 8),
         runs: Annotated[int, at_least(2)] = 100,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.widths, self.draws, self.depths, self.steps = sorted(widths), draws, sorted(depths), steps
         self.inputs, self.runs, self.seed = inputs, runs, seed

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked, entries
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.cost.counts import count_parameters
 from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.plots.topologies import draw_topologies
@@ -85,7 +85,7 @@ class CellTopology(Study):
         scales: Annotated[Sequence[PositiveFloat], entries(1)] = (0.25, 0.5, 1.0, 2.0),
         draws: PositiveInt = 200,
         samples: Annotated[int, at_least(2)] = 16,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.space, self.given = DartsSpace(), {name: dict(given) for name, given in genotypes.items()}
         self.genotypes = {name: self.space.parse(given) for name, given in self.given.items()}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from nas_lightning.checks import DISTINCT, NonNegativeInt, PositiveFloat, PositiveInt, checked, entries
+from nas_lightning.checks import DISTINCT, NonNegativeInt, PositiveFloat, PositiveInt, Seed, checked, entries
 from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
@@ -86,7 +86,7 @@ class CellVariants(Study):
         operations: NonNegativeInt = 2,
         lrs: Annotated[Sequence[PositiveFloat], entries(1), DISTINCT] = (0.0025, 0.025, 0.25),
         epochs: PositiveInt = 10,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.cells = {name: dict(given) for name, given in cells.items()}
         self.connections, self.operations = connections, operations

@@ -16,7 +16,7 @@ from torch import nn
 
 from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
@@ -85,7 +85,7 @@ class Correlation(Study):
         workers: Processes = 1,
         backend: Backend = "processes",
         scores: str | Path | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         check_names([*objective, kappa], metrics)
         self.metrics, self.objective, self.kappa = dict(metrics), list(objective), kappa

@@ -17,7 +17,7 @@ from torch import nn
 
 from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked, entries
+from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
@@ -91,7 +91,7 @@ class CorrelationSettings(Study):
         workers: Processes = 1,
         backend: Backend = "processes",
         scores: str | Path | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         check_names([*objective, kappa, gradient], metrics)
         self.metrics, self.objective = dict(metrics), list(objective)

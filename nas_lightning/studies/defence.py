@@ -15,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.checks import PositiveInt, at_least, checked, entries
+from nas_lightning.checks import PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.data.loaders import Batch
 from nas_lightning.ensembles.attack_rounds import defence_round
@@ -64,7 +64,7 @@ class Defence(Study):
         ensemble: str | Path | None = None,
         members: Annotated[int, at_least(2)] = 3,
         images: PositiveInt | None = 1000,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         for name in attacks:
             if name not in settings:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nas_lightning.benchmarks.latency_table import LatencyTable
-from nas_lightning.checks import DISTINCT, PositiveInt, at_least, checked, entries
+from nas_lightning.checks import DISTINCT, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.cost.counts import cost
 from nas_lightning.cost.latency.features import Features, KnownDevices, Prior
 from nas_lightning.cost.latency.gaussian import Array
@@ -84,7 +84,7 @@ class Devices(Study):
         draws: PositiveInt = 10,
         candidates: PositiveInt = 400,
         cells: Annotated[int, at_least(4)] = 1000,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if shared := {*known} & {*chosen_on} | {*known} & {*unseen} | {*chosen_on} & {*unseen}:
             raise InputError("expected devices in one part only", got=sorted(shared)[0], where="study")

@@ -20,6 +20,7 @@ from nas_lightning.checks import (
     Finite,
     PositiveFloat,
     PositiveInt,
+    Seed,
     Share,
     at_least,
     checked,
@@ -90,7 +91,7 @@ class EnsembleSearch(Study):
         posterior_share: Share = 0.285,
         lr: PositiveFloat = 0.025,
         arch_lr: PositiveFloat = 0.1,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.sizes, self.singles, self.trials, self.seed = list(sizes), singles, trials, seed
         self.sampling = partial(Sampling, rounds=rounds, delta=delta, svgd_steps=svgd_steps)

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from matplotlib.figure import Figure
 from torch import nn
 
-from nas_lightning.checks import at_least, checked
+from nas_lightning.checks import Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import Evaluation, check_images, evaluate, every_test_batch
@@ -58,7 +58,7 @@ class EnsembleComparison(Study):
         *,
         runs: Mapping[str, str | Path] | None = None,
         members: Annotated[int, at_least(2)] = 3,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.runs = {name: Path(folder) for name, folder in (runs or {}).items()}
         self.members, self.seed = members, seed

@@ -18,7 +18,7 @@ from torch import nn
 from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.latency_table import LatencyTable
-from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, at_least, checked, entries
+from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -56,7 +56,7 @@ class Front(Study):
         cells: of the table, drawn at random, that are scored; None: all.
         candidates: of a draw, among those; None: 95 %.
         images: that they are scored on.
-        pool: a CSV file of scores that another run with the same settings goes on with; None: the run's.
+        scores: a CSV file of scores that another run with the same settings goes on with; None: the run's.
         workers: processes that score.
         backend: whose processes, see `nas_lightning.backends.spread`.
         seed: of all draws of cells.
@@ -82,10 +82,10 @@ class Front(Study):
         cells: Annotated[int, at_least(4)] | None = None,
         candidates: Annotated[int, at_least(4)] | None = None,
         images: Annotated[int, at_least(2)] = 32,
-        pool: str | None = None,
+        scores: str | None = None,
         workers: Processes = 1,
         backend: Backend = "processes",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if shared := {*chosen_on} & {*unseen}:
             raise InputError("expected devices in one part only", got=sorted(shared)[0], where="study")
@@ -103,7 +103,7 @@ class Front(Study):
             expected = f"expected at most the {len(self.metrics)} metrics"
             raise InputError(expected, got=together, where="study.together")
         self.evaluations, self.draws, self.candidates = list(evaluations), draws, candidates
-        self.cells, self.pool = cells, pool
+        self.cells, self.scores = cells, scores
         self.images, self.workers, self.seed = images, workers, seed
         check_backend(backend, "study.backend")
         self.backend = backend
@@ -120,12 +120,12 @@ class Front(Study):
         tables = {name: LatencyTable(path, space, gaps=True) for name, path in self.tables.items()}
         cells = [space.parse(name) for name in next(iter(tables.values())).names]
         scored, draws = self._draw(len(cells))
+        benches = self._benches(tables, space, benchmark, cells)
+        accuracies = [benchmark.valid_accuracy(c, epochs=12) for c in cells] if self.evaluations else []
         found = self._score(space, network, data, [cells[row] for row in scored], folder)
         scores = dict(zip(scored, found, strict=True))
         looks = [self._look(rows, cells, scores) for rows in draws]
-        benches = self._benches(tables, space, benchmark, cells)
         choice, names = self._choose(looks, benches, benchmark.dataset)
-        accuracies = [benchmark.valid_accuracy(c, epochs=12) for c in cells] if self.evaluations else []
         judged = {
             place: [self._judge(n, look, bench, names, np.array(accuracies)) for n, look in enumerate(looks)]
             for place, bench in benches.items()
@@ -155,7 +155,7 @@ class Front(Study):
         folder: Path,
     ) -> list[MetricValues]:
         batch = data.train.plain_images(self.images)
-        path = folder / "scores.csv" if self.pool is None else self.pool
+        path = folder / "scores.csv" if self.scores is None else Path(self.scores)
         metrics = {**self.metrics, **self.ranking}
         workers, backend = self.workers, self.backend
         return score_pool(space, network, cells, batch, metrics, path=path, workers=workers, backend=backend)
@@ -178,7 +178,10 @@ class Front(Study):
             errors = np.array([100 - benchmark.column(name, cell) for cell in cells])
             for device, ms in table.choose([*self.chosen_on, *self.unseen]).items():
                 column = np.array([ms.get(space.notation(cell), np.nan) for cell in cells])
-                found[name, device] = Bench(column, errors, self.reference[name])
+                found[name, device] = bench = Bench(column, errors, self.reference[name])
+                if not bench.true_volume:
+                    expected = f"expected cells faster than the slowest with errors below {bench.reference:g}"
+                    raise InputError(expected, got=f"none on {device}", where=f"study.reference.{name}")
         return found
 
     def _choose(

@@ -47,10 +47,11 @@ class Bench:
 
     def share(self, chosen: Rows) -> float:
         """HV of the chosen cells by HV of all, below the reference and the slowest cell."""
-        return self._volume(chosen) / self._true
+        return self._volume(chosen) / self.true_volume
 
     @cached_property
-    def _true(self) -> float:
+    def true_volume(self) -> float:
+        """That of all cells."""
         return self._volume(np.arange(len(self.ms)))
 
     def _volume(self, rows: Rows) -> float:

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 import torch
 
-from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
+from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.errors import InputError
 from nas_lightning.progress import follow
 from nas_lightning.randomness import generator, seed_of
@@ -57,7 +57,7 @@ class GateTheorems(Study):
         steps: PositiveInt = 100,
         eta: PositiveFloat = 0.01,
         raise_by: PositiveFloat = 0.2,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if nodes % 2:
             raise InputError("expected an even number of nodes", got=nodes, where="study.nodes")

@@ -16,7 +16,7 @@ from torch import nn
 
 from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, at_least, checked, entries
+from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.files import json_text, read_records, write_whole
 from nas_lightning.machine import Processes
@@ -89,7 +89,7 @@ class HnasAblation(Study):
         workers: Processes = 1,
         backend: Backend = "processes",
         scores: str | Path | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         check_names([*objective, kappa], metrics)
         check_backend(backend, "study.backend")

@@ -9,7 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from nas_lightning.checks import at_least, checked, entries
+from nas_lightning.checks import at_least, at_most, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.infinite.ntk import infinite_ntk
@@ -47,7 +47,14 @@ class InfiniteNTK(Study):
     def __init__(
         self,
         *,
-        depths: Annotated[Sequence[Annotated[int, at_least(3)]], entries(1)] = (3, 4, 5, 6, 8, 10),
+        depths: Annotated[Sequence[Annotated[int, at_least(3), at_most(1000)]], entries(1)] = (
+            3,
+            4,
+            5,
+            6,
+            8,
+            10,
+        ),
         inputs: Annotated[int, at_least(2)] = 64,
         activations: Sequence[str] = tuple(ACTIVATIONS),
     ) -> None:

@@ -24,6 +24,7 @@ from nas_lightning.checks import (
     Between0And1,
     PositiveFloat,
     PositiveInt,
+    Seed,
     at_least,
     checked,
     entries,
@@ -43,7 +44,7 @@ from nas_lightning.strategies.oneshot.papers.random_ws import RandomWS
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.pools import draw_genotypes
 from nas_lightning.studies.statistics import Values, pearson, spearman
-from nas_lightning.studies.training import QUIET, train_networks, train_once
+from nas_lightning.studies.training import fit_quietly, train_networks, train_once
 from nas_lightning.tables import Entry, Table
 from nas_lightning.training.retrain import Retrain
 
@@ -81,7 +82,7 @@ class Inherited(Study):
         supernet_epochs: PositiveInt = 50,
         supernet_lr: PositiveFloat = 0.1,
         top: Between0And1 = 0.3,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if pool < architectures:
             raise InputError(
@@ -152,7 +153,7 @@ class Inherited(Study):
         def train(shared: Supernet) -> Supernet:
             options: dict[str, Any] = {"candidates": 1, "valid_batches": 1, "lr_min": 0.0, "seed": self.seed}
             strategy = RandomWS(space, shared, data, lr=self.supernet_lr, **options)
-            trainer(**QUIET, max_epochs=self.supernet_epochs).fit(strategy, data)
+            fit_quietly(trainer, strategy, data, max_epochs=self.supernet_epochs)
             return shared
 
         shared = train_once(supernet(), train, path, "the supernet")

@@ -12,7 +12,17 @@ import torch
 from torch import nn
 
 from nas_lightning.backends import Backend, check_backend, spread
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked, entries
+from nas_lightning.checks import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    above,
+    at_least,
+    at_most,
+    checked,
+    entries,
+)
 from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
@@ -72,14 +82,14 @@ class Landscape(Study):
         cells: Annotated[Mapping[str, Mapping[str, Any]], entries(1)],
         connections: NonNegativeInt = 4,
         points: Annotated[int, at_least(1)] = 11,
-        extent: PositiveFloat = 1.0,
+        extent: Annotated[float, above(0), at_most(1000)] = 1.0,
         planes: PositiveInt = 2,
         images: Annotated[int, at_least(2)] = 128,
         lr: PositiveFloat = 0.025,
         epochs: PositiveInt = 10,
         workers: Processes = 1,
         backend: Backend = "processes",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.source = CellVariants(cells=cells, connections=connections, operations=0, seed=seed)
         self.ticks = np.linspace(-extent, extent, points + 1 - points % 2)

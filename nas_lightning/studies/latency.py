@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from nas_lightning.benchmarks.device import device_settings, write_device
-from nas_lightning.checks import PositiveFloat, at_least, checked
+from nas_lightning.checks import PositiveFloat, Seed, at_least, checked
 from nas_lightning.cost.counts import cost
 from nas_lightning.cost.latency.features import Features
 from nas_lightning.cost.latency.gaussian import Array
@@ -76,7 +76,7 @@ class Latency(Study):
         rounds: Annotated[int, at_least(2)] = 10,
         least_ms: PositiveFloat = 10.0,
         device: str | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if judged > networks - LEAST:
             expected = f"expected at most {networks - LEAST}, so that {LEAST} are left"

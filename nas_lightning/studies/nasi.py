@@ -16,7 +16,16 @@ from torch import nn
 
 from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import DISTINCT, NonNegativeFloat, PositiveInt, at_least, at_most, checked, entries
+from nas_lightning.checks import (
+    DISTINCT,
+    NonNegativeFloat,
+    PositiveInt,
+    Seed,
+    at_least,
+    at_most,
+    checked,
+    entries,
+)
 from nas_lightning.data import SearchData
 from nas_lightning.machine import Processes
 from nas_lightning.progress import follow
@@ -98,7 +107,7 @@ class NasiAblation(Study):
         resamples: PositiveInt = 200,
         workers: Processes = 1,
         backend: Backend = "processes",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.cells, self.bins, self.steps, self.searches = cells, bins, steps, searches
         self.nus, self.mus, self.rule = sorted(nus), sorted(mus), Rule(nu, mu)

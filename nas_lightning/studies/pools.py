@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from torch import nn
 from nas_lightning.backends import Backend, width
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.files import read_text
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes.initialise import Scheme
@@ -131,10 +134,13 @@ class Pool:
             print(f"{what}: about {time_left}; what is done stays, resume=DIR goes on", flush=True)
 
     def _rows_of(self, name: str) -> set[str]:
+        """Those that the file names; a damaged one is refused where it is gone on with."""
         if not self._file(name).is_file():
             return set()
-        with self._file(name).open(encoding="utf-8", newline="") as file:
-            return {row[0] for row in csv.reader(file) if row}
+        text = StringIO(read_text(self._file(name), errors="replace"), newline="")
+        with suppress(csv.Error):
+            return {row[0] for row in csv.reader(text) if row}
+        return set()
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.csv"

@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from nas_lightning.checks import Finite, PositiveFloat, PositiveInt, at_least, checked
+from nas_lightning.checks import Finite, PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.ensembles.ensemble import Ensemble
 from nas_lightning.ensembles.evaluation import ensemble_error, evaluate, every_test_batch
@@ -85,7 +85,7 @@ class PosteriorComparison(Study):
         trials: Annotated[int, at_least(2)] = 3,
         lr: PositiveFloat = 0.025,
         arch_lr: PositiveFloat = 0.1,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         whole = supernet_epochs + posterior_epochs
         rates = {"lr": lr, "arch_lr": arch_lr}

@@ -19,7 +19,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.nesbs.samplers import Sampler, Sampling, monte_carlo
 from nas_lightning.strategies.nesbs.strategy import Nesbs
-from nas_lightning.studies.training import QUIET, train_once
+from nas_lightning.studies.training import fit_quietly, train_once
 
 SAMPLERS: Mapping[str, Sampler] = {
     "SVGD-RD": "svgd_rd",
@@ -65,7 +65,7 @@ def train_posterior(
     strategy = Nesbs(space, supernet(), data, seed=seed, lr_min=0.0, **unasked, **options)
 
     def train(strategy: Nesbs) -> Nesbs:
-        trainer(**QUIET).fit(strategy, data)
+        fit_quietly(trainer, strategy, data)
         return strategy
 
     trained = train_once(strategy, train, path, f"the supernet and its posterior, seed {seed}")

@@ -20,7 +20,7 @@ from torch import nn
 from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.formats.columns import READERS
-from nas_lightning.checks import NonNegativeInt, PositiveInt, at_least, checked
+from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.machine import Processes
@@ -78,7 +78,7 @@ class Ranking(Study):
         resamples: PositiveInt = 200,
         workers: Processes = 1,
         backend: Backend = "processes",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if BASELINE not in metrics:
             where = "study.metrics"

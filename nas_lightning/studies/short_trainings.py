@@ -17,7 +17,7 @@ import torch
 
 from nas_lightning.backends import Backend, check_backend, is_alone, spread
 from nas_lightning.benchmarks.formats.columns import SECONDS
-from nas_lightning.checks import PositiveFloat, PositiveInt, at_least, checked
+from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
@@ -59,7 +59,7 @@ class ShortTrainings(Study):
         lr: PositiveFloat = 0.1,
         workers: Processes = 1,
         backend: Backend = "processes",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         check_backend(backend, "study.backend")
         self.cells, self.epochs, self.lr, self.seed = cells, epochs, lr, seed

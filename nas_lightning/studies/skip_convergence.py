@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 import torch
 
-from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, at_least, checked, entries
+from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype
@@ -62,7 +62,7 @@ class SkipConvergence(Study):
         draws: PositiveInt = 3,
         lr: PositiveFloat = 0.025,
         epochs: PositiveInt = 10,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if max(shares) > 1:
             raise InputError("expected shares up to 1", got=list(shares), where="study.shares")

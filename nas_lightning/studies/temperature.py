@@ -21,6 +21,7 @@ from nas_lightning.checks import (
     Finite,
     PositiveFloat,
     PositiveInt,
+    Seed,
     Share,
     at_least,
     checked,
@@ -85,7 +86,7 @@ class Temperature(Study):
         posterior_share: Share = 0.285,
         lr: PositiveFloat = 0.025,
         arch_lr: PositiveFloat = 0.1,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.taus, self.deltas, self.trials, self.seed = list(taus), list(deltas), trials, seed
         self.sampling = Sampling("svgd_rd", size, rounds, delta, svgd_steps)

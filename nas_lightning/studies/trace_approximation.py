@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from nas_lightning.backends import Backend, check_backend
-from nas_lightning.checks import DISTINCT, PositiveInt, at_least, checked, entries
+from nas_lightning.checks import DISTINCT, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.machine import Processes
 from nas_lightning.metrics import GradNorm, NTKTrace
@@ -69,7 +69,7 @@ class TraceApproximation(Study):
         resamples: PositiveInt = 200,
         workers: Processes = 1,
         backend: Backend = "processes",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.spaces, self.sizes = dict(spaces), dict(sizes)
         self.architectures, self.batch_sizes = architectures, sorted(batch_sizes)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from nas_lightning.callbacks.divergence_guard import DivergenceGuard
 from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.files import replacing
 from nas_lightning.genotype import Genotype
 from nas_lightning.text import duration
@@ -19,10 +21,24 @@ from nas_lightning.text import duration
 if TYPE_CHECKING:
     from nas_lightning.training.retrain import Retrain
 
-QUIET = {"enable_progress_bar": False, "enable_checkpointing": False}
-
-
 M = TypeVar("M", bound=nn.Module)
+
+
+def fit_quietly(
+    trainer: Callable[..., pl.Trainer], module: pl.LightningModule, data: Any, **options: Any
+) -> pl.Trainer:
+    """Train with nothing on the screen and no checkpoints; what diverges is an error, and nothing to judge.
+
+    Args:
+        trainer: builds one.
+        module: what is trained.
+        data: what on.
+        **options: of the trainer.
+    """
+    quiet = {"enable_progress_bar": False, "enable_checkpointing": False}
+    fitted = trainer(**quiet, callbacks=[DivergenceGuard()], **options)
+    fitted.fit(module, data)
+    return fitted
 
 
 def train_networks(
@@ -38,7 +54,7 @@ def train_networks(
 
     def train(module: nn.Module) -> nn.Module:
         training = retrain(module)
-        trainer(**QUIET).fit(training, data.data)
+        fit_quietly(trainer, training, data.data)
         return training.network if training.average is None else training.average.module
 
     networks = []
@@ -64,5 +80,9 @@ def train_once(module: M, train: Callable[[M], nn.Module], path: Path, name: str
         with replacing(path) as partial, partial.open("wb") as file:
             torch.save(best.state_dict(), file)
         print(f"trained {name} in {duration(time.monotonic() - start)}", flush=True)
-    module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    try:
+        module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # torch raises whatever the bytes lead it to
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"expected the weights of {name}: {reason:.200}", where=path) from None
     return module.eval()

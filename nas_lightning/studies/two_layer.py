@@ -19,6 +19,7 @@ from nas_lightning.checks import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Seed,
     at_least,
     at_most,
     checked,
@@ -109,7 +110,7 @@ class TwoLayerOrder(Study):
         width: PositiveInt = 16,
         dimension: PositiveInt = 8,
         samples: Annotated[int, at_least(2)] = 512,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         if refits > models:
             raise InputError("expected no more than there are models", got=refits, where="study.refits")

@@ -37,6 +37,9 @@ MAY_STAY = [
     *("runs=3", "resumed=3", "my_hydra=3", "a.b_=c", "a-b=c", "logger=csv,none"),
 ]
 REFUSED = {
+    "a setting with a plain name": [
+        *("study.spaces={../../a:1}", "a={b:{/etc/c:1}}", "+study.cells={a\\\\b:{x:1}}", "a={b:{x..y:1}}"),
+    ],
     "a setting key=value": ["", "seed", "=", "a=[", "+seed", "a={b:[}", "1a=b"],
     "a setting that is not Hydra's": [
         *("run=a", "+run=a", "resume=a", "hydra.verbose=true", "hydra/launcher=a", "hydra={}", "run.x=1"),
@@ -72,6 +75,7 @@ REFUSED = {
         *("seed=[1,${oc.env:A}]", "seed='${a} ${b:c}'", "seed=${.a}", "seed=1,${oc.env:A}"),
     ],
     "no place that files are written to": [
+        *("study.scores=/elsewhere", "study.scores=scores.csv", "+study.scores=../a", "strategy.pool=a.csv"),
         *("logger.csv.folder=a", "callbacks.history.folder=a", "trainer.default_root_dir=a"),
         *("logger.more={csv:{folder:a}}", "callbacks.x.path=a", "callbacks.y.dirpath=b", "strategy.pool=a"),
         *("trainer.logger=true", "trainer.callbacks=[]", "+trainer.profiler=null", "++trainer.plugins=null"),
@@ -196,6 +200,7 @@ def test_the_places_are_those_that_our_yamls_put_into_the_run():
         *(("callbacks", name) for name in ("dirpath", "folder", "path")),
         *(("logger", name) for name in ("folder", "save_dir")),
         *(("strategy", name) for name in ("folder", "pool")),
+        ("study", "scores"),
         ("trainer", "default_root_dir"),
     }
 

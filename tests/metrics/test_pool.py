@@ -3,6 +3,7 @@
 import gc
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -269,3 +270,29 @@ def test_a_pool_s_networks_are_freed_as_it_goes(run):
     assert len(most) >= 6
     assert max(most) <= 1
     assert not alive
+
+
+@pytest.mark.parametrize("text", ["my notes", '{"name": "mine"}'])
+def test_a_file_of_somebody_elses_is_left_alone(run, refusal, tmp_path, text):
+    """Whether it stands in the place of the scores or of their settings."""
+    for name, place in (("notes.txt", "notes.txt"), ("package", "package.json")):
+        file = tmp_path / place
+        file.write_text(text)
+        assert "or none yet" in refusal(lambda name=name: run(sample(1), path=tmp_path / name))
+        assert file.read_text() == text
+        assert [path.name for path in tmp_path.iterdir()] == [place]
+        file.unlink()
+
+
+def test_nobody_waits_for_a_pipe_or_replaces_it(run, refusal, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "no pipe" in refusal(lambda: run(sample(1), path=tmp_path / "pipe"))
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_settings_whose_lines_never_came_are_written_anew(run, tmp_path):
+    """As a kill leaves them, with other settings now."""
+    run(sample(1), path=tmp_path / "pool.csv", seed=1)
+    (tmp_path / "pool.csv").unlink()
+    run(sample(1), path=tmp_path / "pool.csv", seed=2)
+    assert json.loads((tmp_path / "pool.csv.json").read_text())["seed"] == 2

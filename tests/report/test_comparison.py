@@ -204,3 +204,28 @@ def test_texts_that_a_spreadsheet_would_compute_are_marked(tmp_path, capsys):
     assert [rows[0][0], rows[0][1], rows[1][1]] == ["'+1+2", "'@SUM(1)", "'-2+3"]
     assert "'=HYPERLINK" in rows[0][2]
     assert all(cell[:1] not in ("=", "+", "-", "@") for row in rows for cell in row)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"metrics": {"hypervolume": 1.0}, "seconds": 1.0, "notation": 3},
+        {"metrics": {"hypervolume": 1.0}, "seconds": 1.0, "notation": None},
+        {"error": "x", "metrics": [1]},
+        {"error": "x", "metrics": {"hypervolume": 1.0}},
+    ],
+    ids=str,
+)
+def test_a_front_that_is_none_is_left_out_with_a_line(wrong, runs, tmp_path, capsys):
+    front = tmp_path / "front"
+    front.mkdir()
+    (front / "summary.json").write_text(json.dumps({"overrides": [], **wrong}))
+    main([*runs, str(front)])
+    said = capsys.readouterr()
+    assert f"left out: {front} (" in said.err
+    assert "ypervolume" not in said.out
+
+
+def test_a_name_that_no_folder_can_have_is_one_line():
+    with pytest.raises(SystemExit, match="error: expected the folder of a run"):
+        main(["\0"])

@@ -1,6 +1,7 @@
 """The study of attacks on an ensemble that was saved: its numbers against the same by hand."""
 
 import csv
+import io
 import json
 
 import pytest
@@ -89,3 +90,32 @@ def test_mistakes_are_one_line(command, ensemble, arguments, message):
     assert code == 1
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+TRAINED = (*FGSM, "study.members=2", "study.images=4", "trainer.max_epochs=1")
+DAMAGES = {"empty": lambda b: b"", "half": lambda b: b[: len(b) // 2], "no zip": lambda b: b"\0" * 99}
+
+
+def test_kept_weights_that_are_damaged_are_one_line_that_names_the_file(tmp_path, command):
+    assert command("analyze", *TRAINED, "run=a").code == 0
+    file = tmp_path / "a" / "trained" / "2.pt"
+    (tmp_path / "a" / "summary.json").unlink()
+    whole = file.read_bytes()
+    other = io.BytesIO()
+    torch.save({"weight": torch.ones(3)}, other)
+    for damage in (*DAMAGES.values(), lambda _: other.getvalue()):
+        file.write_bytes(damage(whole))
+        code, _, err = command("analyze", "resume=a")
+        (line,) = err.splitlines()
+        assert code == 1
+        assert line.startswith("error: expected the weights of network 2 of 2: ")
+        assert line.endswith("(in a/trained/2.pt)") or line.endswith(f"(in {file})")
+    file.write_bytes(whole)
+    assert command("analyze", "resume=a").code == 0
+
+
+def test_what_diverges_is_attacked_by_nobody(tmp_path, command):
+    code, _, err = command("analyze", *TRAINED, "retrain.lr=1e30", "run=a")
+    assert code == 1
+    assert err.startswith("error: expected finite weights: lower the learning rate")
+    assert not [*tmp_path.rglob("*.pt")]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from nas_lightning.benchmarks.genotype_table import GenotypeTable
 from nas_lightning.cost.counts import cost
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Params, Zen
@@ -111,3 +112,33 @@ def test_bad_settings_are_refused(changed, message):
     }
     with pytest.raises(InputError, match=message):
         Front(**{**usual, **changed})
+
+
+def test_what_no_front_can_be_of_is_said_before_anything_is_scored(tmp_path, monkeypatch):
+    """A device that has not all, errors that no cell is below, latencies that are all the same."""
+    space = NasBench201()
+    names = [space.notation(cell) for cell in draw_distinct(space, 8, torch.Generator().manual_seed(0))]
+    rows = [f"{name},{number + 1},5" for number, name in enumerate(names)]
+    (tmp_path / "ms.csv").write_text("\n".join(["arch,phone,board", *rows, ""]))
+    errors = [f"{name},{50 + number},{50 + number}" for number, name in enumerate(names)]
+    (tmp_path / "cells.csv").write_text("\n".join(["arch,a,b_valid", *errors, ""]))
+    table = GenotypeTable(tmp_path / "cells.csv", space)
+    monkeypatch.setattr(Front, "_score", lambda *_: pytest.fail("scored"))
+
+    def run(phone="phone", board="board", reference=60.0):
+        study = Front(
+            tables={"a": str(tmp_path / "ms.csv")},
+            chosen_on=[phone],
+            unseen=[board],
+            reference={"a": reference},
+            candidates=4,
+            evaluations=[],
+        )
+        study.run(space, lambda _: None, None, table, tmp_path)
+
+    with pytest.raises(InputError, match="none on board"):
+        run()
+    with pytest.raises(InputError, match=r"errors below 3, got 'none on phone' \(in study.reference.a\)"):
+        run(reference=3.0)
+    with pytest.raises(InputError, match="expected a device of the table"):
+        run(board="nope")

@@ -119,6 +119,44 @@ FLAGS = (
         for flag in ("--config-dir", "--operation", "--dynamic-size", "--nope")
         for value in ("nowhere", "os.system", "", "\0")
     ),
+    *(
+        ("nas-predict",),
+        ("nas-predict", "good"),
+        ("nas-predict", "nowhere", "mine"),
+        ("nas-predict", "good", ""),
+    ),
+    *(
+        ("nas-predict", "good", place)
+        for place in ("mine", "mine/kept.txt", "\0", "/proc/self/mem", "/dev/null")
+    ),
+    *(
+        ("nas-predict", "good", "mine", flag, value)
+        for flag, value in (
+            *(("--batch", "0"), ("--batch", "nan"), ("--batch", "9" * 30), ("--device", "abacus")),
+            *(("--device", ""), ("--masks", "nowhere"), ("--out", "/proc/x"), ("--out", "mine/kept.txt/x")),
+            *(("--runtime", "nope"), ("--operation", "os.system"), ("--module", "\0"), ("--out", "")),
+        )
+    ),
+    *(
+        ("nas-latency", word)
+        for word in (
+            *(
+                "study.device=3",
+                "study.networks=3",
+                "study.judged=0",
+                "study.runtime=nope",
+                "study.clock=nope",
+            ),
+            *(
+                "study.least_ms=nan",
+                "study.threads=0",
+                "study.rounds=1",
+                "study.seed=-1",
+                "study=front",
+                "-m",
+            ),
+        )
+    ),
 )
 """What is typed wrong for the commands that read runs."""
 

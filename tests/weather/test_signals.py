@@ -6,6 +6,9 @@ import signal
 
 import pytest
 
+from nas_lightning.files import replacing
+from nas_lightning.flags import FlagParser, command
+from tests.weather.bad_runs import run_entry
 from tests.weather.commands import assert_same_folder, finish
 from tests.weather.faults import command_in_child, said_by
 from tests.weather.test_kill_everywhere import whole
@@ -77,3 +80,33 @@ def test_at_every_change(fault, kind, whole, tmp_path):
             failures[f"{number} {name}"] = str(error)[:500]
         shutil.rmtree(tmp_path / str(number))
     assert not failures
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_small_command_that_is_told_to_end_says_so_and_leaves_nothing_half_written(
+    number, tmp_path, capsys
+):
+    @command
+    def write() -> None:
+        with replacing(tmp_path / "page.html") as partial:
+            partial.write_text("half of it")
+            os.kill(os.getpid(), number)
+            raise AssertionError("goes on")
+
+    with pytest.raises(SystemExit) as end:
+        write()
+    assert end.value.code == 128 + number
+    assert capsys.readouterr().err == "\nStopped. The same command starts over.\n"
+    assert not [*tmp_path.iterdir()]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("entry", ["nas-predict", "nas-export", "nas-table", "nas-compare", "nas-report"])
+def test_every_small_command_ends_so(entry, monkeypatch, capsys):
+    def tell(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("goes on")
+
+    monkeypatch.setattr(FlagParser, "parse_args", tell)
+    assert run_entry(entry) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == "\nStopped. The same command starts over.\n"

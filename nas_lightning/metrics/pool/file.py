@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, parse_json, read_text, write_whole
+from nas_lightning.files import check_file, json_text, parse_json, read_text, write_whole
 
 MetricValues = dict[str, float]
 
@@ -32,6 +32,7 @@ class PoolFile:
 
     def read(self) -> dict[str, MetricValues]:
         """What an earlier call left, if it was made with these settings; otherwise the file is begun."""
+        check_file(self.path)
         whole = self._whole_lines() if self.path.is_file() else b""
         if not whole:
             self._begin()
@@ -56,8 +57,25 @@ class PoolFile:
         return content[: content.rfind(b"\n") + 1]
 
     def _begin(self) -> None:
+        """Both files; what is not ours stays in its place."""
+        if self.path.exists() and not self._is_begun():
+            raise InputError("expected a pool's CSV file, or none yet", got="something else", where=self.path)
+        if self.facts.exists() and not self._are_settings():
+            raise InputError("expected the pool's settings, or none yet", got="others", where=self.facts)
         write_whole(self.facts, json_text(self.settings, 2) + "\n")
         write_whole(self.path, _line(self.header))
+
+    def _is_begun(self) -> bool:
+        """Whether the file is empty, or has no more than a part of the header."""
+        return self.path.is_file() and _line(self.header).encode().startswith(self.path.read_bytes())
+
+    def _are_settings(self) -> bool:
+        """Whether there are some of a pool, whose lines may never have come."""
+        try:
+            found = parse_json(read_text(self.facts))
+        except (OSError, ValueError):
+            return False
+        return isinstance(found, dict) and found.keys() >= self.settings.keys()
 
     def _check_settings(self) -> None:
         try:

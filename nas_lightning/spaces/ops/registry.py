@@ -126,7 +126,10 @@ def operation_names(ops: Iterable[str | OpFactory]) -> tuple[str, ...]:
     """
     if isinstance(ops, str) or not isinstance(ops, Iterable):
         raise InputError("expected a list of operations", got=ops, where="space.ops")
-    return tuple(op if isinstance(op, str) and is_operation(op) else add_operation(op).name for op in ops)
+    names = tuple(op if isinstance(op, str) and is_operation(op) else add_operation(op).name for op in ops)
+    if not names or len({*names}) < len(names):
+        raise InputError("expected distinct operations, at least one", got=[*names], where="space.ops")
+    return names
 
 
 def own_targets(names: Iterable[str]) -> list[str]:

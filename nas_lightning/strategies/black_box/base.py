@@ -21,7 +21,7 @@ from torch.optim import SGD, Optimizer
 
 from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.search import check_search_data
@@ -97,7 +97,7 @@ class BlackBox(Strategy):
         lr: PositiveFloat = 0.1,
         agreement: NonNegativeInt = 24,
         seconds: PositiveFloat | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         super().__init__(space, seed)
         self.automatic_optimization = False

@@ -8,7 +8,7 @@ from typing import Any
 
 from nas_lightning.backends import Backend, check_backend
 from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.checks import PositiveInt, checked
+from nas_lightning.checks import PositiveInt, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -64,7 +64,7 @@ class RandomSearch(Strategy):
         count: PositiveInt | None = None,
         workers: Processes = 1,
         backend: Backend = "processes",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         super().__init__(space, seed)
         usual = 1 if objectives is None else 100

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Batch, judge_weights, place_batches
@@ -54,7 +54,7 @@ class Perturbation(Derivation):
         valid_batches: PositiveInt = 2,
         tune_batches: NonNegativeInt = 2,
         tune_lr: PositiveFloat = 0.001,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.valid_batches, self.tune_batches = valid_batches, tune_batches
         self.tune_lr, self.seed = tune_lr, seed

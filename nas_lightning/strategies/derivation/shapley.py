@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from nas_lightning.checks import PositiveInt, Share, checked
+from nas_lightning.checks import PositiveInt, Seed, Share, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import judge_weights, place_batches
@@ -53,7 +53,7 @@ class Shapley(Derivation):
         orders: PositiveInt = 10,
         truncation: Share = 0.5,
         valid_batches: PositiveInt = 1,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         self.orders, self.truncation = orders, truncation
         self.valid_batches, self.seed = valid_batches, seed

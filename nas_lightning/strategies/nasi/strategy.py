@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
@@ -100,7 +100,7 @@ class Nasi(Strategy):
         fixed_batch: bool = False,
         labels: Labels = "true",
         inputs: Inputs = "true",
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         super().__init__(space, seed)
         self.automatic_optimization = False

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from nas_lightning.checks import Finite, NonNegativeFloat, PositiveFloat, PositiveInt, Share, checked
+from nas_lightning.checks import Finite, NonNegativeFloat, PositiveFloat, PositiveInt, Seed, Share, checked
 from nas_lightning.data import SearchData
 from nas_lightning.ensembles.forward_selection import InheritedWeights, Round
 from nas_lightning.genotype import Genotype
@@ -89,7 +89,7 @@ class Nesbs(PosteriorTraining):
         svgd_variance: Variance = "operations",
         valid_batches: PositiveInt | None = None,
         lr_min: NonNegativeFloat = 0.0,
-        seed: int = 0,
+        seed: Seed = 0,
         **training: Any,
     ) -> None:
         super().__init__(space, supernet, data, lr_min=lr_min, seed=seed, **training)

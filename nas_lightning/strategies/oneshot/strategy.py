@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, checked
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -96,7 +96,7 @@ class OneShot(WeightTerms):
         selection: Selection | None = None,
         arch_lr: PositiveFloat | None = None,
         warmup_epochs: NonNegativeInt = 0,
-        seed: int = 0,
+        seed: Seed = 0,
         **weight_sharing: Any,
     ) -> None:
         parts = composition(

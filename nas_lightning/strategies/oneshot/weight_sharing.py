@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from typing_extensions import Self
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Share, checked
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, Share, checked
 from nas_lightning.data.search import read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import Batch
@@ -73,7 +73,7 @@ class WeightSharing(Strategy):
         accumulate_grad_batches: PositiveInt = 1,
         compile: bool = False,
         checkpoint_cells: bool = False,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> None:
         super().__init__(space, seed)
         if compile and not self.compilable:

@@ -32,7 +32,7 @@ Description = Mapping[str, Any]
 
 def random_connections(cells: Description, seed: int) -> dict[str, Any]:
     """The same operations in the same order, read from nodes that are drawn."""
-    random = np.random.RandomState(seed)
+    random = np.random.RandomState(seed % 2**32)
     return _with(cells, lambda pairs: [(op, random.randint(_node(k))) for k, (op, _) in enumerate(pairs)])
 
 
@@ -44,7 +44,7 @@ def random_operations(
     Seeds 1 to 10 are C₁ to C₁₀ of table 4.3: NumPy's legacy generator, the normal cell first, as the public
     code has it.
     """
-    random = np.random.RandomState(seed)
+    random = np.random.RandomState(seed % 2**32)
 
     def drawn(pairs: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         choice = random.choice(len(candidates), len(pairs))
