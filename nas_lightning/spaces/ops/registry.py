@@ -128,7 +128,7 @@ def operation_names(ops: Iterable[str | OpFactory]) -> tuple[str, ...]:
         raise InputError("expected a list of operations", got=ops, where="space.ops")
     names = tuple(op if isinstance(op, str) and is_operation(op) else add_operation(op).name for op in ops)
     if not names or len({*names}) < len(names):
-        raise InputError("expected distinct operations, at least one", got=[*names], where="space.ops")
+        raise InputError("expected distinct operations, one other than none", got=[*names], where="space.ops")
     return names
 
 
