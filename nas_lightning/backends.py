@@ -6,14 +6,18 @@ process, bit for bit: its threads and whether its kernels are deterministic go a
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -24,6 +28,7 @@ Backend = Literal["processes", "ray", "dask"]
 T = TypeVar("T")
 Work = Callable[..., T]
 _PACKAGES = {"ray": "ray", "dask": "distributed"}
+_PATIENCE = 600  # seconds that a scheduler of our own may take to start, on a machine with much other work
 _unpacked: dict[str, Work[Any]] = {}  # of this process: the last one, by its name
 
 
@@ -167,6 +172,7 @@ def _ray(workers: int) -> Any:
     """Ray, connected: to the cluster that is there, else to one of so many processes on this machine."""
     import ray
 
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(_PATIENCE))
     if not ray.is_initialized():
         try:
             ray.init("auto", log_to_driver=False)
@@ -205,9 +211,28 @@ def connect_dask(address: str | None, workers: int) -> Any:
 
     logging.getLogger("distributed").setLevel(logging.ERROR)  # workers come and go: no news
     if address is not None:
-        return Client(address)
-    settings: dict[str, Any] = {"dashboard_address": None, "silence_logs": logging.ERROR}
+        return Client(address, loop=_running_loop())
+    settings: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+    settings |= {"silence_logs": logging.ERROR, "loop": _running_loop(), "timeout": _PATIENCE}
     return Client(n_workers=workers, threads_per_worker=1, processes=True, **settings)
+
+
+def _running_loop() -> Any:
+    """The event loop of a client, in a thread of its own.
+
+    Dask's own thread has ten seconds to start, and a bare assertion where a machine with much other work
+    needs longer.
+    """
+    from tornado.ioloop import IOLoop
+
+    loops: SimpleQueue[Any] = SimpleQueue()
+
+    async def live() -> None:
+        loops.put(IOLoop.current())
+        await asyncio.Event().wait()  # as long as this process does
+
+    Thread(target=asyncio.run, args=(live(),), daemon=True).start()
+    return loops.get()
 
 
 def _is_dask_worker() -> bool:

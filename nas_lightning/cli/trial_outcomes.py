@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.errors import InputError
+from nas_lightning.errors import InputError, near_match
 from nas_lightning.runs.folder import RunFolder
 
 Direction = Literal["maximize", "minimize"]
@@ -32,18 +32,32 @@ def directions_of(objectives: Sequence[str], typed: Sequence[str] | None, where:
     return [_DIRECTIONS[name] for name in typed]
 
 
-def values_of(sweep: Path, number: int, config: DictConfig, objectives: Sequence[str]) -> list[float] | None:
-    """The objectives of a job; None where it has failed, or has one of them not."""
+def numbers_of(sweep: Path, number: int, config: DictConfig) -> dict[str, float] | None:
+    """What a job has come to, with its sizes; None where it has failed."""
     run = RunFolder(sweep / _subdir(config, number))
     if not run.is_finished or run.facts.error is not None:
         return None
-    facts = run.facts
-    numbers = {**facts.metrics, **{name: getattr(facts, name) for name in _SIZES}}
-    values = [numbers.get(name) for name in objectives]
-    if any(value is None or not math.isfinite(value) for value in values):
-        print(f"job {number} has no {' and '.join(objectives)}: it has failed for Optuna", flush=True)
-        return None
-    return [float(value) for value in values if value is not None]
+    sizes = {name: getattr(run.facts, name) for name in _SIZES}
+    return {**run.facts.metrics, **{name: size for name, size in sizes.items() if size is not None}}
+
+
+def values_of(numbers: Mapping[str, float], objectives: Sequence[str]) -> list[float] | None:
+    """The objectives of a job with these numbers; None where it has one of them not.
+
+    >>> values_of({"valid_accuracy": 0.5, "params": 10}, ["params"])
+    [10.0]
+    """
+    values = [float(numbers.get(name, math.nan)) for name in objectives]
+    return values if all(map(math.isfinite, values)) else None
+
+
+def check_objectives(numbers: Mapping[str, float], objectives: Sequence[str], *, alike: bool) -> None:
+    """Say what of the objectives a job has not; raise where others are alike, and will not have it either."""
+    missing = [name for name in objectives if name not in numbers]
+    if missing and alike:
+        expected = f"expected an objective that the jobs have ({near_match(missing[0], numbers)})"
+        raise InputError(expected, got=missing[0], where="objective")
+    print(f"a job has no finite {' and '.join(missing or objectives)}: it has failed for Optuna", flush=True)
 
 
 def _subdir(config: DictConfig, number: int) -> str:

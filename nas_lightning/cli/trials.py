@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
 from nas_lightning.checks import Seed, check_argument
-from nas_lightning.cli.trial_outcomes import directions_of, values_of
+from nas_lightning.cli.trial_outcomes import check_objectives, directions_of, numbers_of, values_of
 from nas_lightning.cli.trial_space import check_drawn, distribution
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import write_whole
@@ -88,6 +88,7 @@ class Trials:
             raise InputError(
                 "expected something that varies, such as strategy.lr=interval(0.01,0.1)", where="-m"
             )
+        self.chooses = any(map(loader.get_group_options, self.space))  # such as strategies: unlike jobs
         self.fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
         self.make_sampler, self.seed = SAMPLERS[sampler], seed
         machine = re.sub(r"[^\w.-]", "_", socket.gethostname())
@@ -168,15 +169,21 @@ class Trials:
 
     def _tell(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
         """What the jobs have come to, as their folders say; one without the objective has failed."""
+        without = []
         for trial in trials:
             stored = study.get_trials(deepcopy=False)[trial.number]
-            values = values_of(self.folder, trial.number, self.config, self.objectives)
+            numbers = numbers_of(self.folder, trial.number, self.config)
+            values = None if numbers is None else values_of(numbers, self.objectives)
             if PRUNED in stored.user_attrs and stored.intermediate_values:
                 study.tell(trial.number, state=TrialState.PRUNED)
-            elif values is None:
-                study.tell(trial.number, state=TrialState.FAIL)
-            else:
+            elif values is not None:
                 study.tell(trial.number, values)
+            else:
+                study.tell(trial.number, state=TrialState.FAIL)
+                without += [] if numbers is None else [numbers]
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        for numbers in without:
+            check_objectives(numbers, self.objectives, alike=not (self.chooses or complete))
 
     def _write_best(self, study: optuna.Study) -> None:
         """The best trial, or those that no other is better than in everything."""

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import yaml
 
 import nas_lightning.conf
-from nas_lightning.backends import spread
+from nas_lightning.backends import connect_dask, spread
 from nas_lightning.data import OwnData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.runs.folder import RunFolder
@@ -73,8 +74,8 @@ def cluster():
             ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
             ends.append(ray.shutdown)
         if backend == "dask":
-            distributed = pytest.importorskip("distributed")
-            client = distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None)
+            pytest.importorskip("distributed")
+            client = connect_dask(None, 2)
             ends.append(client.shutdown)
 
     yield start
@@ -118,6 +119,24 @@ def test_an_error_in_another_process_is_the_error_here():
 
     with pytest.raises(InputError, match="expected another number, got 3"):
         list(spread(refuse, [(3,), (3,)], workers=2))
+
+
+@pytest.mark.slow
+def test_dask_starts_on_a_machine_whose_threads_start_late(monkeypatch):
+    """Its own client waits ten seconds for the thread of its loop, and ends in a bare assertion then."""
+    utils = pytest.importorskip("distributed.utils")
+    run = utils.asyncio_run
+
+    def late(*args, **options):
+        time.sleep(11)
+        return run(*args, **options)
+
+    monkeypatch.setattr(utils, "asyncio_run", late)
+    client = connect_dask(None, 1)
+    try:
+        assert client.submit(divmod, 7, 2).result() == (3, 1)
+    finally:
+        client.close()
 
 
 def test_data_are_sent_without_their_trainer():

@@ -14,15 +14,21 @@ from tests.cli.test_launchers import LAUNCHERS, SEEDS, whole  # noqa: F401
 from tests.cli.test_sweep_attempts import assert_same_results, finish
 
 DEATH = '''
-import os, signal
+import os, signal, time
 from pathlib import Path
 import pytorch_lightning as pl
 
 class Death(pl.Callback):
-    """While the job of seed 1 trains for the first time, a signal reaches a process of its engine's."""
+    """While the job of seed 1 trains for the first time, a signal reaches a process of its engine's.
+
+    A job that is to fail has failed by then: joblib ends all processes with that one.
+    """
     def on_train_batch_end(self, trainer, module, *rest):
         mark = Path({mark!r})
         if trainer.default_root_dir.endswith("1") and not mark.exists():
+            other = Path(trainer.default_root_dir, "../2/summary.json")
+            while Path({poison!r}).exists() and not other.exists():
+                time.sleep(0.1)
             mark.touch()
             os.kill({process}, signal.{name})
 

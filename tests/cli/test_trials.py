@@ -100,6 +100,21 @@ def test_failed_trials_count_and_are_rows(sweep, tmp_path):
     assert "out of memory" in (tmp_path / "sweep" / "table.md").read_text()
 
 
+def test_an_objective_that_no_job_has_ends_a_sweep_after_its_first(sweep, tmp_path):
+    """Seen red on version 0.1: random search has no valid_accuracy, and all trials failed one by one."""
+    (code, _, err), trials = sweep("hydra.sweeper.n_trials=4", "objective=params_of")
+    assert (code, [trial.state.name for trial in trials]) == (1, ["FAIL"])
+    expected = "error: expected an objective that the jobs have (did you mean 'params'?), got 'params_of'"
+    assert err == f"{expected} (in objective)\n"
+    assert "| 0 " in (tmp_path / "sweep" / "table.md").read_text()
+
+
+@pytest.mark.parametrize(("word", "trials"), [("seed=choice(0,1)", 1), ("space=choice(darts,mlp)", 3)])
+def test_what_one_space_has_not_another_may_have(word, trials, sweep):
+    _, there = sweep("hydra.sweeper.n_trials=3", "objective=test_accuracy", word)
+    assert [trial.state.name for trial in there] == ["FAIL"] * trials
+
+
 def test_a_finished_sweep_takes_more_trials(sweep):
     _, three = sweep("hydra.sweeper.n_trials=3")
     (code, _, err), five = sweep("hydra.sweeper.n_trials=5")
