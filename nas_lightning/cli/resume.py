@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from nas_lightning.cli.composer import Composer, words_of
 from nas_lightning.cli.composition import compose_checked
 from nas_lightning.cli.settings_of_0_1 import record_of_today
-from nas_lightning.cli.stored_words import check_folders, check_stored, own_words
+from nas_lightning.cli.stored_words import check_folders, check_stored, own_words, sweep_words
 from nas_lightning.errors import InputError
 from nas_lightning.files import check_contents
 from nas_lightning.runs.folder import RunFolder, is_requeued
@@ -78,14 +78,15 @@ def find_run(
         raise InputError(f"expected the folder of a {kind}", got=str(run), where="resume")
     replaced = {word.split("=")[0] for word in typed}
     words = [word for word in record.words if word.split("=")[0] not in replaced]
+    further = sweep_words(record, typed, trust=trust) if sweep else []
     if trust:
-        return StoppedRun(run, record, words, () if folders else record.folders)
+        return StoppedRun(run, record, [*words, *further], () if folders else record.folders)
     check_contents(run)
     check_folders(record, folders)
     check_stored(words, folders, run)
     refused = {*own_words(record.words, folders)}  # which are typed anew
     kept = tuple(word for word in record.words if word not in refused)
-    return StoppedRun(run, replace(record, words=kept), words, ())
+    return StoppedRun(run, replace(record, words=kept), [*words, *further], ())
 
 
 def run_to_resume(typed: Sequence[str]) -> Path | None:

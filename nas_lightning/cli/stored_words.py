@@ -23,7 +23,7 @@ from nas_lightning.cli.composition import parse
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import read_text
 from nas_lightning.options import config_folder, groups
-from nas_lightning.runs.record import Record
+from nas_lightning.runs.record import Record, look_up
 
 MOST_WORDS, LONGEST_WORD, DEEPEST = 1000, 10_000, 20  # far above what anybody types
 _KEY = re.compile(r"[A-Za-z_][\w-]*([./][\w-]+)*")
@@ -31,6 +31,8 @@ _REFERENCE = re.compile(r"\$\{(?!hydra\b)[A-Za-z_]\w*(\.\w+)*\}")
 _HYDRAS = ("hydra", "run", "resume")
 _PLACED = ("callbacks", "logger", "trainer")
 """Groups whose parts write files: a stored word gives them no path and adds nothing to them."""
+_OF_SWEEP = re.compile(r"\+*hydra\.(sweeper\.[a-z]\w*=[\w.,[\]-]+|launcher\.[a-z]\w*=\d+)")
+_OF_FOLDER = ("hydra.sweep.dir=", "hydra.mode=")
 _OBJECTS = ("trainer.logger", "trainer.callbacks", "trainer.profiler", "trainer.plugins")
 
 
@@ -44,6 +46,28 @@ class Leaf(NamedTuple):
 def own_words(words: Sequence[str], folders: Sequence[Path] = ()) -> list[str]:
     """The words that a record alone does not bring back: whoever goes on with the run types them again."""
     return [word for word in words if _reason(word, folders)]
+
+
+def sweep_words(record: Record, typed: Sequence[str], *, trust: bool) -> list[str]:
+    """Settings of a sweep's sweeper and launcher that go on with it, where others are not typed.
+
+    Of a stranger's those that are numbers and names; what says which launcher it is goes with its settings.
+    """
+    lines = look_up(record.hydra, "overrides", "hydra")
+    stored = [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+    asked = {word.lstrip("+").split("=")[0] for word in typed}
+    of_hydra = any(line.startswith("hydra/launcher=") for line in stored)
+    if asked & {"launcher", "hydra/launcher"} or (of_hydra and not trust):
+        stored = [
+            line for line in stored if not line.lstrip("+").startswith(("hydra.launcher", "hydra/launcher"))
+        ]
+    stored = [line for line in stored if line.lstrip("+").split("=")[0] not in asked]
+    return [line for line in stored if comes_back(line) or (trust and not line.startswith(_OF_FOLDER))]
+
+
+def comes_back(word: str) -> bool:
+    """Whether it is a sweep's setting that its record brings back, whoever has written that."""
+    return _OF_SWEEP.fullmatch(word) is not None
 
 
 def check_stored(words: Sequence[str], folders: Sequence[Path], where: Path) -> None:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from nas_lightning.cli.composer import record_of
 from nas_lightning.cli.composition import parse
 from nas_lightning.cli.resume import check_same, kept_settings, record_to_resume
-from nas_lightning.cli.stored_words import own_words
+from nas_lightning.cli.stored_words import comes_back, own_words
 from nas_lightning.cli.words import folder_key
 from nas_lightning.errors import InputError
 from nas_lightning.lock import turn
@@ -90,7 +90,8 @@ def _make_absolute(config: DictConfig, folder: RunFolder) -> None:
 def _say_how_to_go_on(command: Command, folder: RunFolder) -> None:
     from nas_lightning.jobs.next_commands import command_to_resume  # which imports what jobs need
 
-    own = own_words(folder.record.words, command.folders)
+    typed = [word for word in command.without(f"{_KEY}=", "hydra.mode=", "resume=") if not comes_back(word)]
+    own = own_words(typed, command.folders)
     sweep = command_to_resume(replace(command, sweep=True), folder.path, own)
     print(f"\nWhat is missing or has failed runs by:\n  {sweep}")
 

@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from nas_lightning.cli.stored_words import sweep_words
+from nas_lightning.runs.record import Record
 from tests.cli.conftest import TINY_SEARCH, process_state, run_script
 from tests.weather.commands import assert_same_folder
 
@@ -95,6 +97,29 @@ def test_jobs_that_share_a_folder_are_refused(command, tmp_path):
     code, _, err = command("search", *SEEDS, "run=sweep", "hydra.sweep.subdir=same")
     assert code == 1
     assert "expected seed=0, as the run that goes on has it, got 1" in err
+
+
+NUMBERS = ["hydra.launcher.n_jobs=2", "hydra.sweeper.objectives=[valid_accuracy,params]"]
+OTHERS = ["hydra.launcher.setup=[rm]", "hydra.sweeper._target_=os.system", "hydra/launcher=joblib"]
+FOLDER = ["hydra.sweep.dir=elsewhere", "hydra.mode=MULTIRUN"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "typed", "trust", "words"),
+    [
+        (NUMBERS, [], False, NUMBERS),
+        ([*NUMBERS, *OTHERS[:2], *FOLDER, "hydra.sweeper.x=${oc.env:HOME}", 3], [], False, NUMBERS),
+        ([*NUMBERS, *OTHERS], [], False, NUMBERS[1:]),  # a launcher's settings go with it
+        (NUMBERS, ["launcher=ray"], False, NUMBERS[1:]),
+        ([*NUMBERS, *OTHERS, *FOLDER], [], True, [*NUMBERS, *OTHERS]),
+        ([*NUMBERS, *OTHERS], ["hydra/launcher=submitit_local"], True, [NUMBERS[1], OTHERS[1]]),
+        (NUMBERS, ["hydra.launcher.n_jobs=3"], True, NUMBERS[1:]),
+        ("n_jobs=2", [], True, []),
+    ],
+)
+def test_a_sweep_goes_on_with_its_launchers_and_sweepers_numbers(stored, typed, trust, words):
+    record = Record((), {}, {"overrides": {"hydra": stored}})
+    assert sweep_words(record, typed, trust=trust) == words
 
 
 def test_a_strangers_sweep_types_nothing_of_hydras(sweep, command):

@@ -93,6 +93,19 @@ def test_what_is_drawn_comes_nearer_to_the_best(sweep, tmp_path):
     assert f"best: job {best['job']}, valid_accuracy " in out
 
 
+def test_a_sweep_goes_on_by_its_folder_alone(sweep, command, monkeypatch, tmp_path):
+    """Red before: its number of trials was forgotten, and its sampler refused."""
+    words = ("hydra.sweeper.n_trials=3", "hydra.sweeper.sampler=random", "hydra.sweeper.seed=7")
+    _, whole = sweep(*words, folder="whole")
+    (code, out, _), _ = sweep(*words, stop_at=1)
+    assert (code, out.splitlines()[-1].endswith("search.py -m resume=sweep")) == (130, True)
+    monkeypatch.setattr("nas_lightning.cli._job", jobs())
+    code, _, err = command("search", "-m", "resume=sweep")
+    assert (code, err) == (0, "")
+    study = optuna.load_study(study_name=STUDY, storage=open_storage(tmp_path / "sweep"))
+    assert drawn(study.trials) == drawn(whole)
+
+
 def test_failed_trials_count_and_are_rows(sweep, tmp_path):
     (code, *_), trials = sweep("hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2", fail_at=(1,))
     assert code == 1
