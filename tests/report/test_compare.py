@@ -206,6 +206,7 @@ def twice(folder):
         ),
         (lambda f: without(f, "random"), ["trained"], "expected --baseline, one of darts, gdas, got 'none'"),
         (lambda f: without(f, "darts", "gdas"), ["trained"], "expected at least two values of strategy"),
+        (lambda f: without(f, "random", "gdas"), ["trained"], "expected at least two values of strategy"),
         (
             None,
             ["trained", "--baseline", "rando"],

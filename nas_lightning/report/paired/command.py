@@ -40,7 +40,7 @@ def compare_folders(
     """
     outcomes, metric, left_out = read_outcomes(folders, question)
     arms = dict.fromkeys(outcome.arm for outcome in outcomes)
-    if baseline is None and _BASELINE not in arms:
+    if baseline is None and _BASELINE not in arms and len(arms) > 1:
         raise InputError(f"expected --baseline, one of {', '.join(arms)}", got="none")
     less = less or metric.endswith(_LESS)
     by = " ".join(question.by)
