@@ -7,6 +7,7 @@ been composed for the same words; all else is Hydra's: launchers, sweepers, call
 from __future__ import annotations
 
 import copy
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -98,12 +99,18 @@ class Composer:
         """Let Hydra run a composed configuration: one job, or those of its sweeper by its launcher."""
         words = words_of(config)
         self.loader.hand_over(self.script, words, config)
-        start, begun = self._hydra.multirun if sweep else self._hydra.run, False
+        start, begun, process = self._hydra.multirun if sweep else self._hydra.run, False, os.getpid()
 
         def begin(cfg: DictConfig) -> Any:
             nonlocal begun
             begun = True
-            return job(cfg)
+            try:
+                return job(cfg)
+            except SystemExit as end:
+                if os.getpid() == process or not isinstance(end.code, str):
+                    raise
+                # an engine would say with a traceback that its worker exits, and start another
+                raise InputError(end.code.removeprefix("error: ")) from None
 
         try:
             with splitting_alternatives():

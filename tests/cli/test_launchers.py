@@ -1,5 +1,6 @@
 """A sweep of four jobs by each launcher that is installed comes to what it comes to in one process."""
 
+import re
 import sys
 
 import pytest
@@ -36,6 +37,19 @@ def test_four_jobs_are_what_they_are_in_one_process(name, whole, tmp_path):
     assert code == 0, out
     for job in "0123":
         assert_same_results(whole / job, tmp_path / "sweep" / job)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_jobs_that_share_a_folder_are_refused_by_what_is_wrong(name, tmp_path):
+    """And not by the death of a worker, which would be started anew."""
+    module, words = LAUNCHERS[name]
+    pytest.importorskip(module)
+    code, out = finish(*WORDS, "seed=0,1", *words, "run=sweep", "hydra.sweep.subdir=same", cwd=tmp_path)
+    assert code == 1, out
+    reason = r"error: expected (seed=\d, as the run that goes on has it|a place that process .* has ceased)"
+    assert len(re.findall(reason, out)) == 1, out
+    assert "Traceback" not in out
 
 
 def test_dask_that_is_not_installed_is_one_line(command, monkeypatch):
