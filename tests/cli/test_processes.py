@@ -56,6 +56,18 @@ def test_two_processes_search_to_the_end_whatever_accompanies_them(
     assert len([*tmp_path.glob("searched/wandb/offline-run-*")]) == (logger == "wandb")
 
 
+@pytest.mark.slow
+def test_a_sweep_of_jobs_of_two_processes_is_one_sweep(tmp_path):
+    """Seen red on version 0.1: a job's second process repeated the sweep, and two tables came."""
+    words = (*TINY_SEARCH, *TWO, "strategy=darts", "trainer.max_epochs=1", "callbacks.history.figures=false")
+    code, out, err = finish("search", "-m", *words, "seed=0,1", "run=swept", cwd=tmp_path)
+    assert code == 0, err
+    assert out.count("| job |") == 1
+    assert finish("search", *words, "seed=1", "run=alone", cwd=tmp_path)[0] == 0
+    for file in ("metrics.csv", "genotype.json"):
+        assert (tmp_path / "swept" / "1" / file).read_bytes() == (tmp_path / "alone" / file).read_bytes()
+
+
 NODE = ("-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1")
 
 
