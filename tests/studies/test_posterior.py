@@ -118,6 +118,7 @@ def test_either_posterior_is_compared(command, tmp_path):
     assert "trained network" not in out
 
 
+@pytest.mark.slow
 def test_every_size_has_the_same_single_architecture_beside_it(command, tmp_path):
     words = [*SMALL, "study=ensemble_search", "study.sizes=[2,3]", "study.rounds=2", "study.trials=2"]
     assert command("analyze", *words, "study.singles=3", "trainer.max_epochs=2", "run=a").code == 0
@@ -133,6 +134,7 @@ def test_every_size_has_the_same_single_architecture_beside_it(command, tmp_path
         assert float(row["test error"]) == pytest.approx(50 * sum(done[key][count]["error"] for key in keys))
 
 
+@pytest.mark.slow
 def test_ensembles_are_compared_on_the_same_images(command, tmp_path):
     words = [*TINY_DATA, "study=ensembles", "study.members=2", "network.channels=2", "network.cells=1"]
     assert command("analyze", *words, "trainer.max_epochs=1", "run=a").code == 0
