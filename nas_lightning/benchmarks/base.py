@@ -56,6 +56,10 @@ class TabularBenchmark(ABC):
     """What `describe` and defaults refer to."""
     seconds: Mapping[str, float] | None = None
     """What an evaluation takes, by the name of an architecture; None: not known."""
+    space: SearchSpace
+    """That writes its architectures."""
+    entries: str = "an architecture of the table"
+    """What can be asked for, where something else was."""
 
     @abstractmethod
     def key(self, genotype: Genotype) -> str:
@@ -98,13 +102,23 @@ class TabularBenchmark(ABC):
             )
         return name
 
+    def knows(self, genotype: Genotype) -> bool:
+        """Whether the table has the architecture."""
+        return self.key(genotype) in self.table[self.dataset]
+
     def column(self, name: str, genotype: Genotype) -> float:
-        """The value of a column for a genotype."""
-        return self.table[name][self.key(genotype)]
+        """The value of a column for a genotype; raises for one that the table lacks."""
+        return self.table[name][self._check_known(genotype)]
+
+    def _check_known(self, genotype: Genotype) -> str:
+        if not self.knows(genotype):
+            got = self.space.notation(genotype)
+            raise InputError(f"expected {self.entries}", got=got, where="benchmark.path")
+        return self.key(genotype)
 
     def seconds_of(self, genotype: Genotype) -> float | None:
         """What an evaluation takes, where the table has it."""
-        return None if self.seconds is None else self.seconds[self.key(genotype)]
+        return None if self.seconds is None else self.seconds[self._check_known(genotype)]
 
     def rank(self, genotype: Genotype, dataset: str | None = None) -> int:
         """1 for the best test accuracy; architectures that are equal share the better rank."""
@@ -118,7 +132,12 @@ class TabularBenchmark(ABC):
         return self.architecture(max(column, key=lambda key: column[key]))
 
     def describe(self, genotype: Genotype) -> dict[str, float]:
-        """What a finished search is told of its result: test accuracy (as a share of 1) and rank."""
+        """What a finished search is told of its result: test accuracy (as a share of 1) and rank.
+
+        Nothing of an architecture that the table lacks.
+        """
+        if not self.knows(genotype):
+            return {}
         return {
             "true_accuracy": self.column(self.dataset, genotype) / 100,
             "true_rank": self.rank(genotype),

@@ -49,6 +49,8 @@ def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> 
     lines = ["", *shown, "", size]
     if numbers := select_headline(facts.metrics):
         lines.append(", ".join(f"{name} {_format(value)}" for name, value in numbers.items()))
+    if facts.note is not None:
+        lines.append(facts.note)
     if job.command.sweep:  # whose table comes at the end
         lines.append("")
     else:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
+from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.cost.counts import cost
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
@@ -68,7 +69,7 @@ def search(
     front = strategy.front()
     chosen = genotypes[0 if front is None else front.knee]
     size = cost(parts.network(chosen), parts.data.image)
-    looked_up = {} if parts.benchmark is None else parts.benchmark.describe(chosen)
+    looked_up, note = look_up(chosen, parts.benchmark)
     if front is not None:
         looked_up["hypervolume"] = front.hypervolume
     facts = RunFacts(
@@ -85,12 +86,25 @@ def search(
         macs=size.macs,
         notation=tuple(parts.space.notation(genotype) for genotype in genotypes),
         knee=None if front is None else front.knee,
+        note=note,
     )
     if trainer.is_global_zero:
         if front is not None:
             write_front(RunFolder(parts.folder), front, facts.notation)
         RunFolder(parts.folder).finish(facts, genotypes)
     return facts
+
+
+def look_up(genotype: Genotype, benchmark: TabularBenchmark | None) -> tuple[dict[str, float], str | None]:
+    """What a table says of the result, and a note where it lacks the architecture."""
+    if benchmark is None:
+        return {}, None
+    note = (
+        None
+        if benchmark.knows(genotype)
+        else "not in the table (benchmark.path): what it is worth is unknown"
+    )
+    return benchmark.describe(genotype), note
 
 
 def build_strategy(factory: Callable[..., Strategy], parts: Parts[SearchData]) -> Strategy:

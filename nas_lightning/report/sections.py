@@ -88,7 +88,7 @@ def read_architecture(record: RunRecord) -> Values:
         {"number": number, "cells": shape_genotype(genotype, rows, common), "notation": str(notation)}
         for number, (genotype, notation) in enumerate(zip(genotypes, notations, strict=False), 1)
     ]
-    note = "" if is_over else "As it is so far: the run has not ended."
+    note = record.facts.get("note", "") if is_over else "As it is so far: the run has not ended."
     values: dict[str, Any] = {"members": members, "kinds": kinds_in(genotypes), "frames": [], "note": note}
     if timeline and timeline.genotypes:
         frames, order = timeline.frames(genotypes[0])
@@ -106,7 +106,7 @@ def _knee(record: RunRecord, genotype: Genotype, notations: Sequence[str]) -> Va
         "cells": shape_genotype(genotype, {}, common_edges([genotype])),
         "notation": notation,
     }
-    note = "The knee of the front; the others stand below."
+    note = " ".join(["The knee of the front; the others stand below.", record.facts.get("note", "")]).strip()
     return {"members": [member], "kinds": kinds_in([genotype]), "frames": [], "note": note}
 
 

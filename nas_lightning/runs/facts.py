@@ -45,6 +45,7 @@ class RunFacts:
         files: tables and figures of a study, from the run's folder on.
         versions: of the libraries.
         error: why it failed, in one line; all else may be missing then.
+        note: what there is to know of its result, in one line.
 
     >>> facts = RunFacts("search", seed=1, metrics={"valid_accuracy": 0.9}, versions={})
     >>> facts.as_dict()
@@ -71,6 +72,7 @@ class RunFacts:
     files: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=_versions)
     error: str | None = None
+    note: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without what is not known; what was typed stands there in any case."""

@@ -19,6 +19,7 @@ from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import (
     DISTINCT,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveInt,
     Seed,
     at_least,
@@ -69,7 +70,8 @@ class NasiAblation(Study):
         cells: random architectures whose t stands against accuracies.
         bins: of as many architectures each.
         steps: T, of each search.
-        searches: of each setting, with other weights, samples and order of images.
+        searches: of each setting, with other weights, samples and order of images; 0: cells are binned, and
+            that is all, which needs no supernet.
         nus: ν as quantiles of the t that were sampled; 1 is a search without constraint.
         mus: μ.
         nu, mu: where they do not vary.
@@ -94,7 +96,7 @@ class NasiAblation(Study):
         cells: Annotated[int, at_least(4)] = 300,
         bins: Annotated[int, at_least(2)] = 10,
         steps: PositiveInt = 100,
-        searches: PositiveInt = 5,
+        searches: NonNegativeInt = 5,
         nus: Annotated[Sequence[Quantile], entries(1), DISTINCT] = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0),
         mus: Annotated[Sequence[NonNegativeFloat], entries(1), DISTINCT] = (0.5, 1.0, 2.0, 4.0, 8.0),
         nu: Quantile = 0.5,
@@ -139,6 +141,9 @@ class NasiAblation(Study):
         folder: Path,
     ) -> Findings:
         """Score cells, draw the samples that are not in files yet, and look accuracies up."""
+        if self.searches:
+            with torch.device("meta"):
+                supernet()  # raises in a space without one, before anything is scored
         genotypes = benchmark.sample(space, self.cells, self.seed)
         accuracies = accuracies_of(benchmark, genotypes)
         pool = Pool(space, genotypes, TRACE, folder / "scores", self.workers, self.backend)
@@ -146,6 +151,8 @@ class NasiAblation(Study):
         what = f"{self.cells:,} cells scored on {data.name}"
         options = {"bins": self.bins, "resamples": self.resamples, "seed": self.seed}
         tables, figures = bins_of(norms, accuracies[benchmark.dataset], what=what, **options)
+        if not self.searches:
+            return Findings(tables, figures)
 
         settings = self.settings(data.batch_size)
         cases = [(name, seed) for name in settings for seed in range(self.seed, self.seed + self.searches)]

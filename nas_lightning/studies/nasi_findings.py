@@ -23,6 +23,7 @@ MAIN = "main"
 _GRID = "ν is a quantile of the t sampled by a search; means over searches ± their standard errors"
 _BUDGETS = "ν at a quantile of t, at their mean (equation 6.14), at the running mean (6.15); μ = {mu:g}"
 _SETTINGS = "ν at the {nu:.0%} quantile of the t sampled, μ = {mu:g}"
+_EMPTY = "Empty where a search ended in an architecture that the table lacks"
 
 
 class Rule(NamedTuple):
@@ -61,9 +62,11 @@ class Found(NamedTuple):
 
     def accuracies(
         self, samples: Sequence[TraceSamples], rule: Rule, kind: str = "quantile"
-    ) -> list[Estimate]:
-        """Of each data set, the mean over searches."""
+    ) -> list[Estimate | None]:
+        """Of each data set, the mean over searches; None where the table lacks what one of them ended in."""
         ends = [self.genotype(step_of(one, rule, kind)) for one in samples]
+        if not all(map(self.benchmark.knows, ends)):
+            return [None] * len(self.random)
         return [mean_estimate([self.benchmark.column(name, end) for end in ends]) for name in self.random]
 
 
@@ -82,8 +85,8 @@ def grid_table(found: Found, nus: Sequence[float], mus: Sequence[float], what: s
     for nu, line in zip(nus, cells, strict=True):
         rows.append([f"{nu:.0%}", mean_estimate([float(one.traces.quantile(nu)) for one in main]), *line])
     columns = ["quantile", "ν", *(f"μ = {mu:g}" for mu in mus)]
-    table = Table("grid", f"Accuracy over ν and μ: {what}", columns, rows, _GRID)
-    values = np.array([[cell.value for cell in line] for line in cells])
+    table = Table("grid", f"Accuracy over ν and μ: {what}", columns, rows, _note(_GRID, rows))
+    values = np.array([[np.nan if cell is None else cell.value for cell in line] for line in cells])
     names = [[f"{nu:.0%}" for nu in nus], [f"{mu:g}" for mu in mus]]
     return table, heat_map(values, *names, row="ν, quantile of t", column="μ", label="accuracy (%)")
 
@@ -97,9 +100,11 @@ def budget_tables(found: Found, budgets: Sequence[int], rule: Rule, what: str) -
         some = [one.first(budget) for one in main]
         for kind, name in names.items():
             curves[name][str(budget)] = found.accuracies(some, rule, kind)[place]
-    rows = [[budget, *(curve[str(budget)] for curve in curves.values())] for budget in budgets]
+    rows: list[list[Entry]] = [
+        [budget, *(curve[str(budget)] for curve in curves.values())] for budget in budgets
+    ]
     random = found.random[found.benchmark.dataset]
-    note = f"{_BUDGETS.format(mu=rule.mu)}. Random cells have {random:.2f} in the mean"
+    note = _note(f"{_BUDGETS.format(mu=rule.mu)}. Random cells have {random:.2f} in the mean", rows)
     table = Table("budgets", f"Accuracy over T: {what}", ["T", *names.values()], rows, note)
     return table, figures.lines({"T": curves}, "accuracy (%)", "samples")
 
@@ -110,5 +115,10 @@ def settings_table(found: Found, rule: Rule, what: str) -> Table:
     for name, samples in found.samples.items():
         rows.append([name, *found.accuracies(samples, rule)])
     rows.append(["random cells", *found.random.values()])
-    note = _SETTINGS.format(nu=rule.nu, mu=rule.mu)
+    note = _note(_SETTINGS.format(nu=rule.nu, mu=rule.mu), rows)
     return Table("settings", f"Accuracy by setting: {what}", ["setting", *found.random], rows, note)
+
+
+def _note(text: str, rows: Sequence[Sequence[Entry]]) -> str:
+    """The note of a table, and why cells of it are empty."""
+    return f"{text}. {_EMPTY}" if any(None in row for row in rows) else text

@@ -15,10 +15,12 @@ from textwrap import dedent
 import pytest
 from hydra.experimental.callback import Callback
 
+from nas_lightning.benchmarks import TabularNasBench101
 from nas_lightning.genotype import read_genotypes
+from nas_lightning.jobs.search import look_up
 from nas_lightning.options import config_folder, description, groups
-from nas_lightning.spaces import NasBench201
-from tests.cli.conftest import REPOSITORY, TINY_SEARCH, run_process
+from nas_lightning.spaces import NasBench101, NasBench201
+from tests.cli.conftest import REPOSITORY, TINY_DATA, TINY_SEARCH, run_process
 
 QUICK = (*TINY_SEARCH, "trainer.max_epochs=2")
 
@@ -169,6 +171,47 @@ def test_a_benchmark_is_asked_at_the_end(command, tmp_path):
     code, _, err = command("search", *QUICK, *asked[:2], "space=darts", "run=b")
     assert code == 1
     assert "expected space=nasbench201" in err
+
+
+UNJUDGED = ("strategy.evaluation=none", "trainer.max_epochs=1")
+MODULE = "010001000:input,maxpool3x3,output"
+
+
+def write_small_table(folder, name: str) -> None:
+    """A table of one module of NAS-Bench-101."""
+    header, row = "genotype,cifar10_valid", [f'"{MODULE}"', "92.5"]
+    if name == "nasbench101":
+        space = NasBench101()
+        header, row = "hash,module,cifar10", [space.hash(space.parse(MODULE)), *row]
+    (folder / "table.csv").write_text(f"{header}\n{','.join(row)}\n")
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "search"),
+    [
+        ("nasbench101", ("space=nasbench1shot1_s1", "strategy=random")),
+        ("table", ("space=nasbench101", "strategy=eigen_nas", "strategy.pool_size=3", *UNJUDGED)),
+    ],
+)
+def test_a_search_ends_where_the_table_lacks_its_architecture(command, tmp_path, benchmark, search):
+    write_small_table(tmp_path, benchmark)
+    asked = (f"benchmark={benchmark}", "benchmark.path=table.csv", "run=a")
+    code, out, err = command("search", *TINY_DATA, *search, "network.channels=8", "network.cells=1", *asked)
+    assert (code, err) == (0, "")
+    said = "not in the table (benchmark.path): what it is worth is unknown"
+    assert said in out.splitlines()
+    facts = json.loads((tmp_path / "a" / "genotype.json").read_text())
+    assert facts["note"] == said
+    assert facts["notation"][0] != MODULE
+    assert not {"true_accuracy", "table/cifar10_valid"} & set(facts["metrics"])
+    assert said in (tmp_path / "a" / "report.html").read_text()
+
+
+def test_nothing_is_noted_where_the_table_has_it(command, tmp_path):
+    write_small_table(tmp_path, "nasbench101")
+    table = TabularNasBench101(tmp_path / "table.csv")
+    assert look_up(table.space.parse(MODULE), table) == ({"true_accuracy": 0.925, "true_rank": 1}, None)
+    assert look_up(table.space.parse(MODULE), None) == ({}, None)
 
 
 def test_the_same_seed_twice(command, tmp_path):
