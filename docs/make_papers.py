@@ -2,8 +2,9 @@
 
     python -m docs.make_papers
 
-Entries stand in docs/papers/<paper>.yaml. What a command gave is kept in docs/papers/results/<study>/, the
-tables of its run as they are; `{table|row|column|format}` in `ours` is a number of these: none is typed.
+Entries stand in docs/papers/<paper>.yaml. What a command gave is kept in docs/papers/results/<study>/, or in
+the folder there of the space that it names, the tables of its run as they are; `{table|row|column|format}` in
+`ours` is a number of these: none is typed.
 """
 
 import csv
@@ -47,7 +48,8 @@ def commands() -> Iterator[tuple[str, str]]:
 
 def result(command: str) -> Path:
     """Where the tables of a study are kept."""
-    return FOLDER / "results" / re.search(r"study=(\w+)", command)[1]
+    space = re.search(r"space=(\w+)", command)
+    return FOLDER / "results" / re.search(r"study=(\w+)", command)[1] / (space[1] if space else "")
 
 
 def number(folder: Path, table: str, row: str, column: str, form: str) -> str:

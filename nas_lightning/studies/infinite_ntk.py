@@ -16,6 +16,7 @@ from nas_lightning.metrics.infinite.ntk import infinite_ntk
 from nas_lightning.plots.activations import COLOURS
 from nas_lightning.plots.style import INK, tidy
 from nas_lightning.progress import follow
+from nas_lightning.randomness import generator
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.activations.layers import ACTIVATIONS
 from nas_lightning.studies.base import Study
@@ -29,6 +30,12 @@ _NOTE = (
 )
 
 
+_OVER_INPUTS = (
+    "Were the lower bound one with some constant, λ_min / lower would stay above it as N grows beyond d⁴; "
+    "0: below the precision of the kernel"
+)
+
+
 class InfiniteNTK(Study):
     """Every activation, without skips and with all of them, at several depths; no network is built.
 
@@ -36,11 +43,13 @@ class InfiniteNTK(Study):
         depths: L, the last layer included.
         inputs: images, the first of the weights' side; each divided by its norm.
         activations: of which each is in all layers.
+        counts: N of a second table, of isotropic inputs: uniform on a sphere, at the smallest depth.
+        dimension: d of these; the theorem asks for N in the order of d⁴.
 
     >>> from nas_lightning.data import Digits
-    >>> findings = InfiniteNTK(depths=[3], inputs=4, activations=["relu"]).run(SearchData(Digits()))
-    >>> [table.name for table in findings.tables]
-    ['lambda_min']
+    >>> small = {"depths": [3], "inputs": 4, "activations": ["relu"], "counts": [4, 8]}
+    >>> [table.name for table in InfiniteNTK(**small).run(SearchData(Digits())).tables]
+    ['lambda_min', 'over_inputs']
     """
 
     @checked
@@ -57,8 +66,11 @@ class InfiniteNTK(Study):
         ),
         inputs: Annotated[int, at_least(2)] = 64,
         activations: Sequence[str] = tuple(ACTIVATIONS),
+        counts: Annotated[Sequence[Annotated[int, at_least(2)]], entries(1)] = (16, 32, 81, 160, 320, 512),
+        dimension: Annotated[int, at_least(2)] = 3,
     ) -> None:
         self.depths, self.inputs, self.activations = sorted(depths), inputs, list(activations)
+        self.counts, self.dimension = sorted(counts), dimension
 
     def run(self, data: SearchData) -> Findings:
         """λ_min, exact, by lemma 1, and between its bounds."""
@@ -85,10 +97,34 @@ class InfiniteNTK(Study):
                     columns,
                     rows,
                     _NOTE,
-                )
+                ),
+                self._over_inputs(),
             ],
             {"lambda_min": _figure(self.depths, lines)},
         )
+
+    def _over_inputs(self) -> Table:
+        """Whether any constant makes theorem 1's lower bound one: λ_min beside it over N."""
+        L, rows = self.depths[0], list[list[Entry]]()
+        x = torch.randn(max(self.counts), self.dimension, dtype=torch.float64, generator=generator(0))
+        x = x / x.norm(dim=1, keepdim=True)
+        for name in self.activations:
+            layers = [name] * (L - 1), [False] * (L - 2)
+            for N in self.counts:
+                found = infinite_ntk(x[:N] @ x[:N].T, *layers).lambda_min
+                lower, upper = bounds(*layers, N, self.dimension)
+                rows.append([name, N, N / self.dimension**4, found, lower, found / lower, upper])
+        columns = [
+            "activation",
+            "N",
+            "N / d⁴",
+            "λ_min",
+            "lower bound × constant",
+            "λ_min / lower",
+            "upper bound",
+        ]
+        title = f"λ_min over the number of inputs on a sphere: d = {self.dimension}, L = {L}, no skips"
+        return Table("over_inputs", title, columns, rows, _OVER_INPUTS)
 
 
 def unit_vectors(data: SearchData, count: int) -> Tensor:
