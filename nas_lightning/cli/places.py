@@ -9,13 +9,14 @@ from omegaconf import DictConfig
 
 from nas_lightning.cli.stored_words import places
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_writable
+from nas_lightning.files import check_file, check_writable
 
 
 def check_places(config: DictConfig, run: Path) -> None:
     """Raise for the first place outside the run's folder that nothing can be written to."""
     for where, place in _named_places(config):
         if not place.is_relative_to(run):
+            check_file(place)
             try:
                 check_writable(place)
             except (OSError, ValueError) as error:  # ValueError: a name that no file can have

@@ -50,11 +50,19 @@ def check_shape(config: DictConfig, script: str) -> None:
     for name, hint in _VALUES.items():
         if name in known:
             check_argument(name, plain[name], hint, name)
+    if "sweep" in plain:
+        _check_sweep(plain["sweep"])
     for name, hint in _TRAINER.items():
         check_argument(name, plain["trainer"].get(name), hint, f"trainer.{name}")
     for where, target in _targets(plain, ""):
         if not isinstance(target, str) or not target.strip():
             raise InputError("expected the dotted name of a class", got=target, where=f"{where}._target_")
+
+
+def _check_sweep(value: Any) -> None:
+    if not isinstance(value, dict) or value.keys() - {"retries"}:
+        raise InputError("expected the settings of sweep: retries", got=value, where="sweep")
+    check_argument("retries", value.get("retries", 0), NonNegativeInt, "sweep.retries")
 
 
 def _check_section(name: str, value: Any) -> None:

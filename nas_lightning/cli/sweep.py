@@ -44,6 +44,8 @@ def sweep_folder(config: DictConfig, command: Command) -> Iterator[None]:
     work on those, and keep out of each other's way themselves.
     """
     check_processes(OmegaConf.select(config, _PROCESSES), _PROCESSES)
+    if config.hydra.sweeper is None:
+        raise InputError("expected a sweeper", got="null", where="hydra.sweeper")
     path, shared = Path(str(OmegaConf.select(config, _KEY))), "n_trials" in config.hydra.sweeper
     with ExitStack() as stack:
         with turn(path) if shared else nullcontext():

@@ -21,9 +21,7 @@ from nas_lightning.runs.record import has_record
 
 def run_attempts(config: DictConfig, launch: Callable[[], None]) -> None:
     """Launch a sweep, and again where something has failed, as often as is asked; the rest is read then."""
-    retries = config.sweep.retries if "sweep" in config else 0
-    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise InputError("expected a whole number ≥ 0", got=retries, where="sweep.retries")
+    retries = (config.get("sweep") or {}).get("retries", 0)
     folder = Path(config.hydra.sweep.dir)
     for left in reversed(range(retries + 1)):
         try:

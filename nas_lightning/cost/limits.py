@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from typing import Annotated
 
 import torch
 from torch import nn
 
-from nas_lightning.checks import PositiveFloat, checked
+from nas_lightning.checks import PositiveFloat, above, at_most, checked
 from nas_lightning.cost.counts import count_macs, count_parameters
 from nas_lightning.cost.memory import inference_memory, memory_and_macs
 from nas_lightning.errors import InputError
@@ -43,7 +44,7 @@ class Limits:
     latency_ms: PositiveFloat | None = None
     memory_mb: PositiveFloat | None = None
     device: str | None = None
-    minutes: PositiveFloat | None = None
+    minutes: Annotated[float, above(0), at_most(1e7)] | None = None
 
     def __post_init__(self) -> None:
         if self.latency_ms is not None and self.device is None:

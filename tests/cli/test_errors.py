@@ -105,8 +105,12 @@ SYNTAX = [
     ("resume=", "expected the folder of an earlier run"),
 ]
 VALUES = [
-    ("seed=abc", "expected a whole number of at least 0, got 'abc' (in seed)"),
+    ("seed=abc", "expected a whole number of at least 0 and below 4294967296, got 'abc' (in seed)"),
     ("seed=-1", "(in seed)"),
+    ("sweep=3", "expected the settings of sweep"),
+    ("+sweep.x=1", "expected the settings of sweep: retries"),
+    ("sweep.retries=nan", "(in sweep.retries)"),
+    ("limits.minutes=1e300", "(in limits.minutes)"),
     ("seed=1.5", "(in seed)"),
     ("seed=null", "(in seed)"),
     ("trainer.max_epochs=-1", "(in trainer.max_epochs)"),

@@ -284,6 +284,11 @@ def test_a_file_of_somebody_elses_is_left_alone(run, refusal, tmp_path, text):
         file.unlink()
 
 
+@pytest.mark.parametrize("name", ["", "."])
+def test_scores_have_a_file_s_name(run, refusal, name):
+    assert "the name of a file" in refusal(lambda: run(sample(1), path=name))
+
+
 def test_nobody_waits_for_a_pipe_or_replaces_it(run, refusal, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert "no pipe" in refusal(lambda: run(sample(1), path=tmp_path / "pipe"))

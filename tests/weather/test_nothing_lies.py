@@ -33,6 +33,7 @@ ENSEMBLE = ("ensemble=deep", "ensemble.count=2")
         ((*TRAIN, "+genotype.x=1"), "expected a setting of the genotype"),
         ((*SEARCH, "hydra.sweeper=foo"), "expected -m for the settings of a sweep"),
         ((*SEARCH, "-m", "seed=0,1", "hydra.sweeper=foo"), "expected settings of Hydra that it takes"),
+        ((*SEARCH, "-m", "seed=0,1", "hydra.sweeper=null"), "expected a sweeper"),
         ((*SEARCH, "callbacks.divergence.monitor=nope"), "expected the name of a metric ("),
         ((*TRAIN, "callbacks.divergence.monitor=nope"), "expected the name of a metric ("),
         ((*TRAIN, "callbacks.best.monitor=nope"), "expected a metric of the validation"),

@@ -27,6 +27,8 @@ class PoolFile:
     """
 
     def __init__(self, path: Path, metrics: Sequence[str], settings: Mapping[str, Any]) -> None:
+        if not path.name:
+            raise InputError("expected the name of a file for the scores", got=str(path))
         self.path, self.header, self.settings = path, ["arch", *metrics], dict(settings)
         self.facts = path.with_name(f"{path.name}.json")
 
