@@ -22,7 +22,7 @@ from nas_lightning.spaces.base import SearchSpace
 
 _OF_TRAINING = ("auxiliary", "dropout")  # which no inference has
 MOST = 300
-"""Networks that others are foretold from: what more would add is little, and takes long."""
+"""Networks that others are foretold from and limits begin with: more would add little, and take long."""
 
 
 class Device:
@@ -69,6 +69,11 @@ class Device:
             return measured
         (latency,) = self.model.predict([genotype])
         return latency.ms + latency.error
+
+    def fastest(self, limit: float) -> list[Genotype]:
+        """What was measured within so many milliseconds, at most `MOST`, the fastest first."""
+        within = [name for name, ms in self.measured.items() if ms <= limit]
+        return [self.space.parse(name) for name in sorted(within, key=self.measured.__getitem__)[:MOST]]
 
 
 def _check_settings(path: Path, network: dict[str, str]) -> None:

@@ -57,7 +57,8 @@ got '4,000' (in limits.params)
     if not named:
         return parts
     measure = NetworkCosts(parts.network, parts.data.image, list(named), device)
-    bounds = Bounds(parts.space, named, measure)
+    known = [] if device is None or LATENCY not in named else device.fastest(named[LATENCY])
+    bounds = Bounds(parts.space, named, measure, known)
     check_bounds(parts.space, bounds)
     return replace(parts, space=limit_space(parts.space, bounds))
 

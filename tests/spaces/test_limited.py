@@ -153,6 +153,21 @@ def test_an_operation_that_was_never_counted_is_counted_when_it_comes():
     assert len(bounds.counted) == before  # what the table knows is not counted
 
 
+def test_a_known_genotype_within_the_limits_is_found_though_its_neighbours_are_far_over():
+    space, far = DartsSpace(nodes=1, ops=OPS), {"price": 9.0}
+    genotypes = sorted(everything(space), key=space.notation)
+    alone = [genotypes[4], genotypes[-3]]
+
+    def measure(genotype):
+        return {"price": 1.0} if genotype in alone else far
+
+    bounds = Bounds(space, {"price": 2.0}, measure, known=[*genotypes[:3], *alone])
+    check_bounds(space, bounds)
+    small = limit_space(space, bounds)
+    assert {small.sample(torch.Generator().manual_seed(seed)) for seed in range(12)} == {*alone}
+    assert small.discretise(random_scores(space, 0)) in alone
+
+
 def test_the_smallest_is_the_smallest(space):
     genotypes = everything(space)
     bounds = Bounds(space, {"price": 1.0}, price)

@@ -35,7 +35,11 @@ class Clock:
     """Goes on by what is slept, and a little whenever it is asked, on every machine alike."""
 
     def __init__(self):
-        self.now = 0.0
+        self.now, self.share = 0.0, 1.0
+
+    def process_time(self):
+        """What a process computes that has a share of its machine."""
+        return self.share * self.now
 
     def monotonic(self):
         self.now += 0.001
@@ -121,6 +125,18 @@ def test_a_search_that_wants_to_know_its_length_takes_the_samples_that_it_has(tm
     torch.testing.assert_close(found[0][1], found[1][1], atol=1e-5, rtol=1e-4)
 
 
+def test_time_is_kept_for_an_end_that_was_never_timed(tmp_path, clock):
+    """On a machine that others keep busy, in an epoch that is longer than the time."""
+    clock.share, deadline = 0.1, Deadline(minutes=1)
+    images = SearchData(Fake(train_size=320, batch_size=4))
+    slow = Slow(clock, step=2.0, end=4.0)
+    options = {"default_root_dir": tmp_path, "enable_checkpointing": False, **QUIET}
+    trainer = pl.Trainer(max_epochs=-1, callbacks=[slow, deadline], **options)
+    trainer.fit(darts(), images)
+    assert trainer.global_step < 40  # of an epoch
+    assert deadline.time_elapsed() == pytest.approx(60, abs=2.5)
+
+
 class SlowToJudge:
     """A judgement that takes a while, whatever the architecture."""
 
@@ -161,6 +177,16 @@ def test_a_selection_that_is_longer_than_the_time_ends_with_it(tmp_path, monkeyp
     deadline, judgements, _ = select(monkeypatch, clock, tmp_path, **sizes)
     assert deadline.time_elapsed() == pytest.approx(3.0, abs=0.3)
     assert 5 < judgements < 30
+
+
+@pytest.mark.parametrize(("share", "is_over"), [(1.0, False), (0.1, True)])
+def test_a_last_stage_leaves_time_for_what_follows_it(clock, share, is_over):
+    """Which is 0.3 s of a processor, and 3 s of one tenth."""
+    clock.share, deadline = share, Deadline(minutes=1)
+    for seconds in (57.0, 0.5):
+        clock.sleep(seconds)
+        deadline._asked = clock.now  # pieces that take no time
+    assert deadline.is_over() == is_over
 
 
 def test_evaluations_and_scores_are_given_up_when_the_time_is_over(tmp_path, clock):

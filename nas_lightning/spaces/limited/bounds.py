@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -28,6 +28,8 @@ class Bounds:
         space: whose networks they are.
         limits: the most that each cost may be.
         measure: genotype → what its network costs, by the names of the limits.
+        known: genotypes to look at where few are within the limits, such as those that a device has measured:
+            predictions may leave each of them alone among neighbours that are slower.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -37,8 +39,14 @@ class Bounds:
     (1.5, False, True)
     """
 
-    def __init__(self, space: SearchSpace, limits: Costs, measure: Callable[[Genotype], Costs]) -> None:
-        self.space, self.limits, self.measure = space, dict(limits), measure
+    def __init__(
+        self,
+        space: SearchSpace,
+        limits: Costs,
+        measure: Callable[[Genotype], Costs],
+        known: Sequence[Genotype] = (),
+    ) -> None:
+        self.space, self.limits, self.measure, self.known = space, dict(limits), measure, list(known)
         self.counted: dict[Genotype, Costs] = {}
         self.learnt = False
 

@@ -108,7 +108,10 @@ def descend(
 def smallest(
     space: SearchSpace, bounds: Bounds, starts: Sequence[Genotype], name: str | None = None
 ) -> Genotype:
-    """The architecture with the least of one cost, or of the excess over all; exact where costs add up."""
+    """The architecture with the least of one cost, or of the excess over all; exact where costs add up.
+
+    The best of those that are known beforehand is a start of its own.
+    """
 
     def value(genotype: Genotype) -> float:
         if name is None:
@@ -116,7 +119,7 @@ def smallest(
         exact = bool(space.groups) and bounds.table.costs[name].error <= EXACT  # nothing has to be counted
         return (bounds.guess_costs(genotype) if exact else bounds.costs(genotype))[name]
 
-    starts = list(starts)
+    starts = [*starts, *sorted(bounds.known, key=value)[:1]]
     if space.groups:
         names = list(bounds.limits) if name is None else [name]
         for cost in (bounds.table.costs[name] for name in names):

@@ -118,9 +118,10 @@ def limit_space(space: SearchSpace, bounds: Bounds) -> SearchSpace:
 
 
 def list_within(space: SearchSpace, bounds: Bounds, most: int) -> list[Genotype]:
-    """All genotypes within the limits that are reached from the smallest; none where there are more."""
+    """All genotypes within the limits that the smallest and the known lead to; none where there are more."""
     start = smallest(space, bounds, [space.sample(torch.Generator().manual_seed(0))])
-    found, waiting = {start: None}, [start]
+    waiting = list(dict.fromkeys([start, *filter(bounds.holds, bounds.known)]))
+    found = dict.fromkeys(waiting)
     while waiting and len(found) <= most:
         new = [near for near in space.neighbours(waiting.pop()) if near not in found]
         within = [near for near in new if bounds.holds(near)]
