@@ -432,3 +432,21 @@ def test_a_reader_that_stops_early_gets_no_traceback():
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 1
+
+
+CELLS = [CELL, CELL.replace("none", "avg_pool_3x3"), CELL.replace("none", "nor_conv_1x1")]
+DEVICES = {
+    "no cell": ("genotype,phone\n", "expected distinct architectures, at least one, got 0"),
+    "a cell without its latency": (f"genotype,phone\n{CELL},1.5\n{CELLS[1]}\n", "expected 2 values, got 1"),
+    "cut short": ("genotype,phone\n" + "".join(f"{cell},1.5\n" for cell in CELLS)[:-20], "row 3"),
+    "too few": (f"genotype,phone\n{CELL},1.5\n", "expected 3 measured networks or more, got 1"),
+}
+
+
+@pytest.mark.parametrize("strategy", ["darts", "evolution"])
+@pytest.mark.parametrize(("text", "line"), DEVICES.values(), ids=DEVICES)
+def test_a_device_that_lacks_a_cell_is_refused_before_the_search(refused, tmp_path, strategy, text, line):
+    (tmp_path / "phone.csv").write_text(text)
+    words = (f"strategy={strategy}", "limits.device=phone.csv", "limits.latency_ms=2", "run=bad")
+    assert line in refused("search", *SEARCH, *words)
+    assert not (tmp_path / "bad").exists()
