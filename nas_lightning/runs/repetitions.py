@@ -11,7 +11,7 @@ from nas_lightning.text import format_error
 Job = Mapping[str, Any]
 """What a run's `summary.json` says."""
 
-_OF_ONE_RUN = ("seed=", "dataset.seed=", "run=", "resume=", "hydra.")
+_OF_ONE_RUN = ("seed=", "dataset.seed=", "run=", "resume=", "launcher=", "hydra.")
 
 
 def settings(job: Job) -> tuple[str, ...]:

@@ -66,3 +66,12 @@ def test_a_sweep_ends_in_a_page_of_its_jobs(tmp_path, capsys):
     page = Page(tmp_path / "report.html")
     assert "out of memory" in page.sections["Runs that failed"]
     assert "Architectures" in page.sections
+
+
+def test_a_sweep_that_has_gone_on_with_another_launcher_has_its_means():
+    jobs = [
+        {"overrides": [f"seed={seed}", f"launcher={name}"], "metrics": {"test_accuracy": 0.5 + seed / 5}}
+        for seed, name in enumerate(("joblib", "dask"))
+    ]
+    (table,) = tabulate_seeds(jobs)
+    assert table.rows == [["–", 2, "0.6000 ± 0.1414"]]
