@@ -20,7 +20,7 @@ import inspect
 import math
 import os
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -146,6 +146,9 @@ def check_argument(name: str, value: Any, hint: Any, where: str) -> None:
     nas_lightning.errors.InputError: expected cells of at least 1, got 0 (in network.cells)
     """
     if not fits(value, hint):
+        for kind, _ in _alternatives(hint) if isinstance(value, Mapping) else ():
+            for entry, its_hint in entries_of(value, kind):
+                check_argument(name, entry, its_hint, where)
         raise InputError(f"expected {describe(hint)}", got=value, where=where)
     if not is_within(value, hint):
         raise InputError(f"expected {name} {_limits(hint)}", got=value, where=where)

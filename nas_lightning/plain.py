@@ -59,6 +59,7 @@ def entries_of(values: Any, kind: Any) -> list[tuple[Any, Any]]:
     ([(1, <class 'int'>), (2, <class 'int'>)], [(3, <class 'float'>)])
     """
     is_mapping = isinstance(values, Mapping)
-    hints = entry_hints(kind) if is_plain(values) or not is_mapping else []
+    is_of_kind = is_mapping == (get_origin(kind) in _MAPPINGS) and (is_plain(values) or not is_mapping)
+    hints = entry_hints(kind) if is_of_kind else []
     given = list(values.values() if is_mapping else values) if hints else []
     return list(zip(given, hints * len(given) if len(hints) == 1 else hints, strict=True))

@@ -192,7 +192,10 @@ def test_what_a_mapping_has_is_checked(hint: Any) -> None:
     for value in ({"a": 0}, {"a": 1, "b": -1}):
         with pytest.raises(InputError, match="expected sizes whose entries are each a whole number of at le"):
             check_argument("sizes", value, hint, "f.sizes")
-    for value in ({"a": None}, {"a": "x"}, {"a": math.nan}, {"a": []}, [1], 3):
+    for value in ({"a": None}, {"a": "x"}, {"a": math.nan}, {"a": []}):
+        with pytest.raises(InputError, match="expected a whole number of at least 1"):
+            check_argument("sizes", value, hint, "f.sizes")
+    for value in ([1], 3):
         with pytest.raises(InputError, match="expected names and values"):
             check_argument("sizes", value, hint, "f.sizes")
 

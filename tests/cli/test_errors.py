@@ -65,7 +65,7 @@ SETTINGS = [
     ("strategy.arch_optimizer.betas=[0.9,0.99]", "(arch_optimizer=adam has it)"),
     ("strategy.regulariser.beta.weight_end=3", "(regulariser=beta has it)"),
     ("strategy.selection.population=3", "(selection=evolution has it)"),
-    ("+strategy.regulariser.mine=3", "expected a Term, got 3 (in strategy.regulariser)"),
+    ("+strategy.regulariser.mine=3", "expected a Term or null, got 3 (in strategy.regulariser)"),
     ("dataset.image_size=8", "(dataset=image_folder or imagenet has it)"),
     ("strategy.normal.order=2", "strategy.normal.order"),
     ("hydra.run.dirr=x", "did you mean 'hydra.run.dir'?"),
