@@ -36,6 +36,30 @@ def test_lightning_s_own_bar_does_not_part_two_processes(tmp_path):
 LOGGERS = ("csv", "none", "tensorboard", "wandb")
 BARS = (("callbacks.progress=null",), ())
 STRATEGIES = ("darts", "gdas", "pr_darts", "random_ws", "fair_darts")
+CALLS = """
+import pathlib, pytorch_lightning as pl, torch.distributed
+
+NAMES = (
+    "all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier",
+    "all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list",
+)
+
+class Calls(pl.Callback):
+    def __init__(self, folder: str) -> None:
+        self.folder, self.calls = pathlib.Path(folder), []
+        for name in NAMES:
+            setattr(torch.distributed, name, self.note(name, getattr(torch.distributed, name)))
+
+    def note(self, name, function):
+        def noted(*args, **kwargs):
+            shapes = [tuple(part.shape) for part in args if isinstance(part, torch.Tensor)]
+            self.calls.append(f"{name} {shapes}")
+            return function(*args, **kwargs)
+        return noted
+
+    def teardown(self, trainer, module, stage):
+        (self.folder / f"calls_{trainer.global_rank}").write_text("\\n".join(self.calls))
+"""
 COMBINATIONS = [  # each strategy with each logger, and with either bar in turn
     (strategy, logger, BARS[(place + other) % 2])
     for place, strategy in enumerate(STRATEGIES)
@@ -49,9 +73,16 @@ def test_two_processes_search_to_the_end_whatever_accompanies_them(
     strategy, logger, bar, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("WANDB_MODE", "offline")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "calling.py").write_text(CALLS)
+    calls = ("--config-dir", "own", f"+callbacks.calls={{_target_:calling.Calls,folder:{tmp_path}}}")
     words = (*TINY_SEARCH, *TWO, *bar, f"strategy={strategy}", f"logger={logger}", "trainer.max_epochs=2")
-    code, _, err = finish("search", *words, "callbacks.history.figures=false", "run=searched", cwd=tmp_path)
+    words = (*words, *calls, "callbacks.history.figures=false", "run=searched")
+    code, _, err = finish("search", *words, cwd=tmp_path)
     assert code == 0, err
+    first, second = ((tmp_path / f"calls_{rank}").read_text().splitlines() for rank in range(2))
+    assert len(first) > 10
+    assert first == second  # what every rank calls, in its order
     assert (tmp_path / "searched" / "genotype.json").is_file()
     assert len([*tmp_path.glob("searched/wandb/offline-run-*")]) == (logger == "wandb")
 
