@@ -107,18 +107,19 @@ class TabularBenchmark(ABC):
         return self.key(genotype) in self.table[self.dataset]
 
     def column(self, name: str, genotype: Genotype) -> float:
-        """The value of a column for a genotype; raises for one that the table lacks."""
-        return self.table[name][self._check_known(genotype)]
+        """The value of a column for a genotype; raises for one that the column lacks."""
+        return self._look_up(self.table[name], genotype)
 
-    def _check_known(self, genotype: Genotype) -> str:
-        if not self.knows(genotype):
+    def _look_up(self, values: Mapping[str, float], genotype: Genotype) -> float:
+        key = self.key(genotype)
+        if key not in values:
             got = self.space.notation(genotype)
             raise InputError(f"expected {self.entries}", got=got, where="benchmark.path")
-        return self.key(genotype)
+        return values[key]
 
     def seconds_of(self, genotype: Genotype) -> float | None:
         """What an evaluation takes, where the table has it."""
-        return None if self.seconds is None else self.seconds[self._check_known(genotype)]
+        return None if self.seconds is None else self._look_up(self.seconds, genotype)
 
     def rank(self, genotype: Genotype, dataset: str | None = None) -> int:
         """1 for the best test accuracy; architectures that are equal share the better rank."""

@@ -105,7 +105,8 @@ class CellTopology(Study):
         cells = [_shapes(self.genotypes)]
         cells += [self._rewired()] * (self.connections > 0) + [self._replaced()] * (self.operations > 0)
         tables = [*cells, _smoothness(blocks, what), _spread(blocks, what)]
-        return Findings(tables, {"published": draw_topologies(self._titled())})
+        published = self._titled()
+        return Findings(tables, {"published": draw_topologies(published)} if published else {})
 
     def _titled(self) -> dict[str, Cell]:
         """Normal cells, by name, width and depth (figure 4.1)."""

@@ -90,7 +90,7 @@ def test_a_small_command_that_is_told_to_end_says_so_and_leaves_nothing_half_wri
     def write() -> None:
         with replacing(tmp_path / "page.html") as partial:
             partial.write_text("half of it")
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)  # to this thread, whichever others there are
             raise AssertionError("goes on")
 
     with pytest.raises(SystemExit) as end:
@@ -104,7 +104,7 @@ def test_a_small_command_that_is_told_to_end_says_so_and_leaves_nothing_half_wri
 @pytest.mark.parametrize("entry", ["nas-predict", "nas-export", "nas-table", "nas-compare", "nas-report"])
 def test_every_small_command_ends_so(entry, monkeypatch, capsys):
     def tell(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         raise AssertionError("goes on")
 
     monkeypatch.setattr(FlagParser, "parse_args", tell)

@@ -238,7 +238,7 @@ def test_a_group_that_is_empty_costs_nothing():
     ("parts", "message"),
     [
         ({"regulariser": [SkipLimit()]}, r"expected a Term, got SkipLimit\(limit=2\) \(in strategy.regulari"),
-        ({"regulariser": {"mine": 3}}, "expected a Term, got 3"),
+        ({"regulariser": {"mine": 3}}, "expected a Term or null, got 3"),
         ({"regulariser": PathDepth}, "expected a Term, got <class"),
         ({"sampler": Gumbel}, "expected a Sampler, got <class"),
         ({"arch_step": Gumbel()}, "expected an ArchStep, got Gumbel"),
