@@ -21,7 +21,7 @@ from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
 from nas_lightning.lock import FILE_NAME as LOCK
 from nas_lightning.lock import hold
 from nas_lightning.runs.facts import RunFacts, facts_text, read_facts
-from nas_lightning.runs.record import RECORD, Record, has_record, read_record
+from nas_lightning.runs.record import RECORD, Record, has_record, read_record, remove_record
 
 SUMMARY = "summary.json"
 REPORT = "report.html"
@@ -190,8 +190,8 @@ class RunFolder:
             member.withdraw()
         if self.has_record and self.has_work:
             return
-        shutil.rmtree(self.path / RECORD, ignore_errors=True)
         with contextlib.suppress(OSError):  # not empty, or on a disk that cannot be written
+            remove_record(self.path)
             for log in self.path.glob("*.log"):
                 if not log.stat().st_size:
                     log.unlink()

@@ -87,6 +87,12 @@ def has_record(run: Path) -> bool:
     return (run / RECORD / _WORDS).is_file()
 
 
+def remove_record(run: Path) -> None:
+    """Take it away, the words first: what a kill leaves is no record, and if they stay all does."""
+    (run / RECORD / _WORDS).unlink(missing_ok=True)
+    shutil.rmtree(run / RECORD, ignore_errors=True)
+
+
 def read_record(run: Path) -> Record:
     """The record in a run's folder, which may be a stranger's: of each file only plain values are read.
 

@@ -1,9 +1,11 @@
 """A run's folder, record and facts; also those that version 0.1 wrote, and damaged ones."""
 
+import errno
 import json
 import os
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -118,6 +120,27 @@ def test_a_folder_is_withdrawn_unless_there_is_work(tmp_path):
         (run.path / name).touch()
         run.withdraw()
         assert run.path.exists() is not withdrawn
+
+
+def test_what_a_kill_leaves_of_a_record_that_is_taken_back_is_none(tmp_path, monkeypatch):
+    run = RunFolder(tmp_path / "run")
+    run.create(RECORD)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run.withdraw()
+    assert [*run.path.glob(".hydra/*")]
+    RunFolder.reserve(run.path, typed=True).create(RECORD)
+    assert run.record == RECORD
+
+
+def test_a_record_that_cannot_be_taken_back_stays_whole(tmp_path, monkeypatch):
+    run = RunFolder(tmp_path / "run")
+    run.create(RECORD)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
+        run.withdraw()
+    assert run.record == RECORD
 
 
 def test_a_name_that_was_not_typed_gets_a_number(tmp_path):

@@ -12,7 +12,11 @@ from pathlib import Path
 from tests.cli.conftest import run_script
 
 DRAWN = re.compile(r"\.[0-9a-f]{8}\.partial")  # the names of files that are not complete
-CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.symlink", "os.link"}
+CHANGES = {
+    **{"os.rename": (0, 2), "os.remove": (0, 1), "os.mkdir": (0, 2), "os.rmdir": (0, 1)},
+    **{"os.symlink": (1, 2), "os.link": (1, 3), "os.truncate": (0, None)},
+}
+"""Which argument is the path, and which the open folder that it may be in; -1: the current one."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -33,7 +37,7 @@ class ChangesOf:
             return
         self.busy = True
         try:
-            path = os.path.abspath(os.fsdecode(args[0]))
+            path = _path_of(event, args)
             if path == self.folder or path.startswith(self.folder + os.sep):
                 name = DRAWN.sub(".partial", os.path.relpath(path, self.folder))
                 self.names.append(f"{event} {name}")
@@ -47,6 +51,14 @@ class ChangesOf:
         if not args or not isinstance(args[0], (str, bytes, os.PathLike)):
             return False
         return event in CHANGES or (event == "open" and bool((args[2] or 0) & WRITING))
+
+
+def _path_of(event: str, args: tuple) -> str:
+    """The whole path, also where a folder is taken away by the names of what is in it."""
+    path, place = CHANGES.get(event, (0, None))
+    known = place is None or args[place] == -1
+    folder = os.getcwd() if known else os.readlink(f"/proc/self/fd/{args[place]}")
+    return os.path.normpath(os.path.join(folder, os.fsdecode(args[path])))
 
 
 def in_child(work: Callable[[], int], said: Path | None = None) -> int:

@@ -95,6 +95,12 @@ def test_a_search_whose_file_system_goes_read_only(whole, tmp_path):
     met_from(first("checkpoints/last.ckpt", run), run, tmp_path, make_read_only)
 
 
+def test_a_search_that_cannot_take_its_record_back(whole, tmp_path):
+    """Nothing is computed yet, so the start would be withdrawn, were the folder not read-only."""
+    run = whole("search")
+    met_from(first("history.jsonl", run), run, tmp_path, make_read_only)
+
+
 @pytest.mark.parametrize("kind", ["study", "sweep"])
 def test_in_the_middle_of_others(kind, whole, tmp_path):
     run = whole(kind)
