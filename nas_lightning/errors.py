@@ -6,9 +6,10 @@ import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
-_MOST = 30  # choices that one line names
+_MOST, _LETTERS = 30, 450  # choices that one line names, and the letters that it has for them
 
 
 class InputError(ValueError):
@@ -44,6 +45,10 @@ def _short(value: object, limit: int = 120) -> str:
         text = repr(value) if isinstance(value, str) else str(value)
     except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
         text = f"an enormous {type(value).__name__}"
+    return _cut(text, limit)
+
+
+def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -56,9 +61,20 @@ def near_match(name: str, choices: Iterable[str]) -> str:
     choices = sorted(choices)
     close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     if close:
-        return f"did you mean {close[0]!r}?"
-    others = f" and {len(choices) - _MOST} others" if len(choices) > _MOST else ""
-    return f"choose from {', '.join(choices[:_MOST])}{others}"
+        return f"did you mean {_short(close[0])}?"
+    return choose_from(choices)
+
+
+def choose_from(choices: Sequence[str]) -> str:
+    """As many of the choices as a line has room for, the first ones.
+
+    >>> choose_from(["adam", "sgd"]), choose_from([f"weights/{number:03}" for number in range(100)])[-20:]
+    ('choose from adam, sgd', '/029 and 70 others')
+    """
+    named = [_cut(choice, 100) for choice in choices[:_MOST]]
+    room = sum(end <= _LETTERS for end in accumulate(len(name) + 2 for name in named))
+    others = f" and {len(choices) - room} others" if len(choices) > room else ""
+    return f"choose from {', '.join(named[:room])}{others}"
 
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE}

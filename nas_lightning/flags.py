@@ -8,7 +8,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, ParamSpec
 
@@ -42,6 +42,14 @@ class FlagParser(argparse.ArgumentParser):
     ...
     nas_lightning.errors.InputError: expected what `nas-table --help` says: unrecognized arguments: --colour
     """
+
+    def parse_args(  # type: ignore[override]  # no other namespace is asked for
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        for word in sys.argv[1:] if args is None else args:
+            if "\0" in word:  # nothing that is called so can be named
+                raise InputError("expected words without null characters", got=word, where="the command line")
+        return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"expected what `{self.prog} --help` says: {message}")

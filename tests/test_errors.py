@@ -2,7 +2,7 @@
 
 import pytest
 
-from nas_lightning.errors import InputError, near_match
+from nas_lightning.errors import InputError, choose_from, near_match
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,14 @@ def test_only_what_was_given_is_said():
 def test_near_match():
     assert near_match("sep_conv_3x4", ["sep_conv_3x3", "none"]) == "did you mean 'sep_conv_3x3'?"
     assert near_match("zzz", ["b", "a"]) == "choose from a, b"
+
+
+@pytest.mark.parametrize("length", [1, 15, 40, 5000])
+def test_choices_leave_a_line_its_length(length):
+    choices = [f"{number:02}".ljust(length, "x") for number in range(80)]
+    for name in ("zzz", choices[40]):
+        assert len(near_match(name, choices)) < 520
+    shown, _, others = choose_from(choices).partition(" and ")
+    named = shown.removeprefix("choose from ").split(", ")
+    assert len(named) + int(others.removesuffix(" others")) == len(choices)
+    assert all(choice.startswith(name.rstrip("…")) for choice, name in zip(choices, named, strict=False))

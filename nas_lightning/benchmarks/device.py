@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -42,14 +43,14 @@ class Device:
     """
 
     def __init__(self, name: str, space: SearchSpace, network: dict[str, str] | None = None) -> None:
-        path, _, column = name.partition(":")
+        path, column = _path_and_column(name)
         table = LatencyTable(path, space, gaps=True)
         if not table.devices:
             raise InputError("expected a column of milliseconds", got="none", where=path)
-        if not column and len(table.devices) > 1:
+        if column is None and len(table.devices) > 1:
             expected = f"expected one of its devices, {path}:{', '.join(table.devices)}"
             raise InputError(expected, got="none", where="limits.device")
-        column = column or next(iter(table.devices))
+        column = next(iter(table.devices)) if column is None else column
         self.measured = table.choose([column])[column]
         if len(self.measured) < LEAST:
             raise InputError(
@@ -74,6 +75,16 @@ class Device:
         """What was measured within so many milliseconds, at most `MOST`, the fastest first."""
         within = [name for name, ms in self.measured.items() if ms <= limit]
         return [self.space.parse(name) for name in sorted(within, key=self.measured.__getitem__)[:MOST]]
+
+
+def _path_and_column(name: str) -> tuple[str, str | None]:
+    """The file, and the column behind its ending where one is named; folders may have colons, too.
+
+    >>> _path_and_column("tables/12:30/phones.csv:pixel:3"), _path_and_column("phone.csv")
+    (('tables/12:30/phones.csv', 'pixel:3'), ('phone.csv', None))
+    """
+    found = re.fullmatch(r"(.*?\.(?:csv|parquet))(?::(.*))?", name, re.DOTALL)
+    return (found[1], found[2]) if found else (name, None)
 
 
 def _check_settings(path: Path, network: dict[str, str]) -> None:

@@ -55,7 +55,7 @@ def run_job(cfg: DictConfig) -> float | None:
             job.write_record()
         except (InputError, OSError) as error:  # which leaves the folder to whom it is
             sys.exit(f"error: {_user_error(error, cfg.run) or error}")
-        return _run(job, log) if done is None else done.metrics.get(cfg.objective)
+        return _run(job, log) if done is None else done.numbers.get(cfg.objective)
 
 
 def _run(job: JobContext, log: ScreenLog) -> float | None:
@@ -81,7 +81,7 @@ def _run(job: JobContext, log: ScreenLog) -> float | None:
             sys.exit(f"error: {message}")
         log.write_error(error)
         facts = _fail(job, message or _keep_traceback(job, error), round(time.monotonic() - start, 1))
-    return facts.metrics.get(job.cfg.objective)
+    return facts.numbers.get(job.cfg.objective)
 
 
 def _work(job: JobContext) -> RunFacts:

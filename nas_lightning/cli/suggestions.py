@@ -9,6 +9,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from nas_lightning.errors import choose_from
 from nas_lightning.files import read_text
 from nas_lightning.options import groups, option_file
 
@@ -58,7 +59,7 @@ def _suggestion(config: DictConfig, key: str) -> str:
         return f"did you mean {leaves[near[0]]!r}?"
     if near := get_close_matches(key, names, 1, cutoff=0.75):
         return f"did you mean {near[0]!r}?"
-    return f"choose from {', '.join(siblings)}" if siblings else "--cfg job prints them all"
+    return choose_from(siblings) if siblings else "--cfg job prints them all"
 
 
 def _names(config: DictConfig, prefix: str = "") -> Iterator[str]:

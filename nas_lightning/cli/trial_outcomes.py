@@ -15,7 +15,6 @@ from nas_lightning.runs.folder import RunFolder
 Direction = Literal["maximize", "minimize"]
 _DIRECTIONS: dict[str, Direction] = {"maximize": "maximize", "minimize": "minimize"}
 _LESS = ("loss", "error", "rank", "params", "macs", "seconds", "latency_ms", "memory_mb")
-_SIZES = ("params", "macs", "seconds")
 
 
 def directions_of(objectives: Sequence[str], typed: Sequence[str] | None, where: str) -> list[Direction]:
@@ -37,8 +36,7 @@ def numbers_of(sweep: Path, number: int, config: DictConfig) -> dict[str, float]
     run = RunFolder(sweep / _subdir(config, number))
     if not run.is_finished or run.facts.error is not None:
         return None
-    sizes = {name: getattr(run.facts, name) for name in _SIZES}
-    return {**run.facts.metrics, **{name: size for name, size in sizes.items() if size is not None}}
+    return run.facts.numbers
 
 
 def values_of(numbers: Mapping[str, float], objectives: Sequence[str]) -> list[float] | None:

@@ -14,6 +14,7 @@ from nas_lightning.errors import InputError, describe_system_error, near_match
 from nas_lightning.files import write_whole
 from nas_lightning.lock import hold
 from nas_lightning.report.summaries import job_folders, read_start, read_summary
+from nas_lightning.runs.facts import SIZES as COSTS
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.record import has_record
 from nas_lightning.runs.repetitions import Job, differing_settings, group_by_settings, mean_with_deviation
@@ -130,10 +131,11 @@ def tabulate_seeds(jobs: Sequence[Job], objective: str | None = None) -> Iterabl
 
 def unknown_objective(jobs: Sequence[Job], objective: str | None) -> Iterable[str]:
     """One line where jobs have no objective."""
-    finished = [(n, job["metrics"]) for n, job in zip(_names(jobs), jobs, strict=True) if "error" not in job]
-    without = [str(number) for number, metrics in finished if objective not in metrics]
+    named = ((name, job) for name, job in zip(_names(jobs), jobs, strict=True) if "error" not in job)
+    finished = [(name, {*job["metrics"], *(size for size in COSTS if size in job)}) for name, job in named]
+    without = [str(number) for number, known in finished if objective not in known]
     if objective is not None and without:
-        names = {name for _, metrics in finished for name in metrics}
+        names = {name for _, known in finished for name in known}
         hint = f" ({near_match(objective, names)})" if len(without) == len(finished) and names else ""
         yield f"objective={objective}: not among the metrics of job {', '.join(without)}{hint}"
 

@@ -13,6 +13,8 @@ from nas_lightning.files import json_text, parse_json, read_text
 from nas_lightning.version import __version__
 
 KINDS = ("search", "training", "ensemble", "study")
+SIZES = ("params", "macs", "seconds")
+"""What a run has cost, and other runs can be compared by."""
 _IN_JSON = {"words": "overrides"}  # since version 0.1
 
 
@@ -73,6 +75,16 @@ class RunFacts:
     versions: Mapping[str, str] = field(default_factory=_versions)
     error: str | None = None
     note: str | None = None
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What an objective can name: the metrics, and `params`, `macs` and `seconds` where they are known.
+
+        >>> RunFacts("search", metrics={"valid_accuracy": 0.9}, params=10).numbers
+        {'valid_accuracy': 0.9, 'params': 10}
+        """
+        sizes = {name: getattr(self, name) for name in SIZES}
+        return {**self.metrics, **{name: size for name, size in sizes.items() if size is not None}}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without what is not known; what was typed stands there in any case."""

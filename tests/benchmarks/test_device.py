@@ -46,6 +46,14 @@ def test_a_column_of_a_table_is_a_device(tmp_path):
         Device(path, SPACE)
     with pytest.raises(InputError, match=r"expected a device of the table .*board.*, got 'bord'"):
         Device(f"{path}:bord", SPACE)
+    with pytest.raises(InputError, match=r"expected a device of the table .*, got ''"):
+        Device(f"{path}:", SPACE)
+
+
+def test_a_folder_s_colon_names_no_column(tmp_path):
+    (tmp_path / "at 12:30").mkdir()
+    path = table(tmp_path / "at 12:30" / "all.csv", CELLS[:5], ("phone", "board:2"))
+    assert Device(f"{path}:board:2", SPACE)(CELLS[0]) == truth(CELLS[0]) + 1
 
 
 def test_a_file_measured_with_other_networks_is_refused(tmp_path):

@@ -450,3 +450,21 @@ def test_a_device_that_lacks_a_cell_is_refused_before_the_search(refused, tmp_pa
     words = (f"strategy={strategy}", "limits.device=phone.csv", "limits.latency_ms=2", "run=bad")
     assert line in refused("search", *SEARCH, *words)
     assert not (tmp_path / "bad").exists()
+
+
+POOLED = ("strategy=knas", "strategy.images=4", "strategy.pool_size=3", "strategy.agreement=0")
+
+
+def test_a_file_of_somebody_elses_is_refused_before_a_search_scores_into_it(refused, tmp_path):
+    (tmp_path / "notes.txt").write_text("my notes")
+    line = refused("search", *SEARCH, *POOLED, "strategy.pool=notes.txt", "run=bad")
+    assert "expected a pool's CSV file, or none yet" in line
+    assert not (tmp_path / "bad").exists()
+
+
+def test_scores_of_another_seed_are_refused_before_the_search(refused, command, tmp_path):
+    words = ("search", *SEARCH, *POOLED, "strategy.pool=scores.csv")
+    assert command(*words, "run=first").code == 0
+    line = refused(*words, "seed=1", "run=bad")
+    assert "as in the file's other lines" in line
+    assert not (tmp_path / "bad").exists()

@@ -27,6 +27,14 @@ def test_a_sweep_without_its_objective_says_so_in_one_line():
     assert tabulate_jobs([job(my_metric=0.5)], "my_metric").columns[2] == "my_metric"
 
 
+def test_what_a_run_has_cost_is_an_objective():
+    known, unknown = {**job(test_accuracy=0.5), "params": 10}, job(test_accuracy=0.5)
+    assert list(unknown_objective([known, known], "params")) == []
+    assert list(unknown_objective([known], "seconds")) == []
+    (line,) = unknown_objective([known, unknown], "params")
+    assert line == "objective=params: not among the metrics of job 1"
+
+
 def test_seeds_are_averaged_where_there_are_several():
     jobs = [{**job(test_accuracy=a), "overrides": [f"seed={s}"]} for s, a in enumerate((0.5, 0.7))]
     (table,) = tabulate_seeds([*jobs, job("broken")])

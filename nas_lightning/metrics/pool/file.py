@@ -32,12 +32,24 @@ class PoolFile:
         self.path, self.header, self.settings = path, ["arch", *metrics], dict(settings)
         self.facts = path.with_name(f"{path.name}.json")
 
+    def check(self) -> None:
+        """Raise for a file that cannot be gone on with; nothing is written."""
+        self._parse(self._whole_lines())
+
     def read(self) -> dict[str, MetricValues]:
         """What an earlier call left, if it was made with these settings; otherwise the file is begun."""
-        check_file(self.path)
-        whole = self._whole_lines() if self.path.is_file() else b""
+        whole = self._whole_lines()
+        found = self._parse(whole)
+        if whole:
+            os.truncate(self.path, len(whole))
+        else:
+            write_whole(self.facts, json_text(self.settings, 2) + "\n")
+            write_whole(self.path, _line(self.header))
+        return found
+
+    def _parse(self, whole: bytes) -> dict[str, MetricValues]:
         if not whole:
-            self._begin()
+            self._check_free()
             return {}
         self._check_settings()
         try:
@@ -46,26 +58,23 @@ class PoolFile:
             raise InputError(f"expected a pool's CSV file: {error}", where=self.path) from None
         if header != self.header:
             raise InputError(f"expected the columns {', '.join(self.header)}", got=header, where=self.path)
-        found = dict(self._scores(number, row) for number, row in enumerate(rows, 2))
-        os.truncate(self.path, len(whole))
-        return found
+        return dict(self._scores(number, row) for number, row in enumerate(rows, 2))
 
     def append(self, name: str, scores: MetricValues) -> None:
         with self.path.open("a", encoding="utf-8", newline="") as file:
             file.write(_line([name, *(scores[metric] for metric in self.header[1:])]))
 
     def _whole_lines(self) -> bytes:
-        content = self.path.read_bytes()
+        check_file(self.path)
+        content = self.path.read_bytes() if self.path.is_file() else b""
         return content[: content.rfind(b"\n") + 1]
 
-    def _begin(self) -> None:
-        """Both files; what is not ours stays in its place."""
+    def _check_free(self) -> None:
+        """Raise where either file's place is taken by what is not ours."""
         if self.path.exists() and not self._is_begun():
             raise InputError("expected a pool's CSV file, or none yet", got="something else", where=self.path)
         if self.facts.exists() and not self._are_settings():
             raise InputError("expected the pool's settings, or none yet", got="others", where=self.facts)
-        write_whole(self.facts, json_text(self.settings, 2) + "\n")
-        write_whole(self.path, _line(self.header))
 
     def _is_begun(self) -> bool:
         """Whether the file is empty, or has no more than a part of the header."""

@@ -81,6 +81,19 @@ def score_pool(
     return [scores_of[name] for name in takewhile(scores_of.__contains__, named)]
 
 
+def check_pool(
+    path: Path,
+    space: SearchSpace,
+    network: Callable[[Genotype], nn.Module],
+    batch: Batch,
+    metrics: Mapping[str, Metric],
+    seed: int,
+) -> None:
+    """Raise for a file that `score_pool` would not go on with by these settings; nothing is scored."""
+    work = Work(network, batch, dict(metrics), "lecun", seed, threads=1)
+    PoolFile(path, list(metrics), _settings(space, work)).check()
+
+
 @dataclass(frozen=True)
 class Work:
     """What is done to each architecture, in whatever process.
