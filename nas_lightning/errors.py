@@ -69,7 +69,7 @@ def choose_from(choices: Sequence[str]) -> str:
     """As many of the choices as a line has room for, the first ones.
 
     >>> choose_from(["adam", "sgd"]), choose_from([f"weights/{number:03}" for number in range(100)])[-20:]
-    ('choose from adam, sgd', '/029 and 70 others')
+    ('choose from adam, sgd', 'ts/029 and 70 others')
     """
     named = [_cut(choice, 100) for choice in choices[:_MOST]]
     room = sum(end <= _LETTERS for end in accumulate(len(name) + 2 for name in named))
