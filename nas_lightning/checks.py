@@ -90,6 +90,7 @@ _KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
     Path: ("a path", (str, os.PathLike)),
     type(None): ("null", (type(None),)),
 }
+_LARGE = 2**63
 T = TypeVar("T", bound=Callable[..., Any])
 
 
@@ -105,12 +106,26 @@ def checked(target: T) -> T:
     @functools.wraps(target)
     def check_and_call(*args: Any, **kwargs: Any) -> Any:
         owner = type(args[0]).__name__ if target.__name__ == "__init__" else target.__name__
-        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            if name in hints():
-                check_argument(name, value, hints()[name], f"{owner}.{name}")
-        return target(*args, **kwargs)
+
+        def check(name: str, value: Any) -> Any:
+            if name not in hints():
+                return value
+            check_argument(name, value, hints()[name], f"{owner}.{name}")
+            return _as_declared(value, hints()[name])
+
+        placed = [check(*pair) for pair in zip(names, args, strict=False)]
+        rest = args[len(placed) :]
+        return target(*placed, *rest, **{name: check(name, value) for name, value in kwargs.items()})
 
     return check_and_call  # type: ignore[return-value]
+
+
+def _as_declared(value: Any, hint: Any) -> Any:
+    """A whole number where any may stand; one that no processor has as a whole number is a float."""
+    if not isinstance(value, int) or -_LARGE <= value < _LARGE:
+        return value
+    kinds = {kind for kind, _ in _alternatives(hint)}
+    return float(value) if float in kinds and int not in kinds else value
 
 
 def argument_hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -218,3 +218,25 @@ def test_a_seed_is_what_every_generator_takes(seed: int, sound: bool) -> None:
     assert is_within(seed, Seed) == sound
     if sound:
         np.random.RandomState(seed), np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("hint", [float, PositiveFloat, Annotated[float, at_most(1e40)] | None])
+def test_a_whole_number_that_torch_cannot_take_is_the_float_that_it_stands_for(hint: Any) -> None:
+    @checked
+    def given(value: hint, *, named: hint) -> tuple[Any, Any]:  # type: ignore[valid-type]
+        return value, named
+
+    for number in (2**63, 10**32):
+        taken = given(number, named=number)
+        assert taken == (float(number), float(number))
+        assert {type(value) for value in taken} == {float}
+        torch.zeros(1) / taken[0]
+    assert {type(value) for value in given(3, named=2**63 - 1)} == {int}
+
+
+def test_a_whole_number_stays_one_where_it_has_to_be() -> None:
+    @checked
+    def given(value: int, other: int | float) -> list[type]:
+        return [type(value), type(other)]
+
+    assert given(2**70, 2**70) == [int, int]

@@ -14,6 +14,7 @@ from nas_lightning.benchmarks.formats.columns import READERS
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.spaces.base import SearchSpace
 
+MOST_MS = 10**9  # eleven days for an image; sums over a table stay far from the largest float
 _NAMES = ("arch", "genotype")
 
 
@@ -76,8 +77,8 @@ def _milliseconds(values: Mapping[str, str | float], device: str, path: Path, ga
             ms = -math.inf if value == "" else math.nan
         if gaps and ms < 0:
             continue
-        if not 0 < ms < math.inf:
-            expected = f"expected {device} as milliseconds above 0"
+        if not 0 < ms <= MOST_MS:
+            expected = f"expected {device} as milliseconds above 0 and of at most {MOST_MS:,}"
             raise InputError(expected, got=value, where=f"{path}, row {row}")
         numbers[name] = ms
     return numbers

@@ -91,5 +91,7 @@ def test_a_cell_that_a_device_lacks_is_foretold(tmp_path):
     path.write_text("\n".join(lines))
     device = Device(str(path), SPACE)
     assert [device(cell) != truth(cell) for cell in CELLS[:4]] == [True, True, False, False]
-    with pytest.raises(InputError, match="expected phone as milliseconds above 0, got '-1'"):
+    with pytest.raises(
+        InputError, match="expected phone as milliseconds above 0 and of at most 1,000,000,000, got '-1'"
+    ):
         LatencyTable(path, SPACE)

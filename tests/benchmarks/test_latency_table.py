@@ -24,7 +24,11 @@ def test_a_table_is_read(tmp_path):
 
 REFUSED = [
     (f"cell,phone\n{CELL},1\n", "expected a column arch or genotype, got 'cell, phone'"),
-    (f"arch,phone\n{CELL},0\n", "expected phone as milliseconds above 0, got '0' .*row 1"),
+    (f"arch,phone\n{CELL},1e308\n", "of at most 1,000,000,000, got '1e308' .*row 1"),
+    (
+        f"arch,phone\n{CELL},0\n",
+        "expected phone as milliseconds above 0 and of at most 1,000,000,000, got '0' .*row 1",
+    ),
     (f"arch,phone\n{CELL},1\n{OTHER},nan\n", "got 'nan' .*row 2"),
     (f"arch,phone\n{CELL},inf\n", "got 'inf'"),
     (f"arch,phone\n{CELL},1\n{CELL},1\n", "expected distinct architectures"),
