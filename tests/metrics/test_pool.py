@@ -301,3 +301,9 @@ def test_settings_whose_lines_never_came_are_written_anew(run, tmp_path):
     (tmp_path / "pool.csv").unlink()
     run(sample(1), path=tmp_path / "pool.csv", seed=2)
     assert json.loads((tmp_path / "pool.csv.json").read_text())["seed"] == 2
+
+
+def test_a_batch_of_one_is_refused_before_a_file_is_begun(run, refusal, tmp_path):
+    one = torch.zeros(1, 1, 8, 8), torch.tensor([0])
+    assert "at least two samples" in refusal(lambda: run(sample(1), batch=one, path=tmp_path / "pool.csv"))
+    assert not [*tmp_path.iterdir()]

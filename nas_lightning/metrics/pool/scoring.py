@@ -19,6 +19,7 @@ from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.passes.initialise import Scheme, initialise
 from nas_lightning.metrics.passes.shared import Batch
+from nas_lightning.metrics.passes.targets import check_batch
 from nas_lightning.metrics.pool.file import MetricValues, PoolFile
 from nas_lightning.progress import follow, never
 from nas_lightning.randomness import seed_of_name
@@ -113,6 +114,9 @@ class Work:
     scheme: Scheme
     seed: int
     threads: int
+
+    def __post_init__(self) -> None:
+        check_batch(*self.batch)
 
     def __call__(self, name: str, genotype: Genotype) -> tuple[str, MetricValues]:
         threads = torch.get_num_threads()
