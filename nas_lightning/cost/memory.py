@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +18,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 N = TypeVar("N", bound=nn.Module)
+_TRAINING = 5
+"""The place of `training` among the arguments of a batch norm."""
 
 
 class Memory(NamedTuple):
@@ -128,7 +130,7 @@ class LiveTensors(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         before = {id(leaf) for leaf in tree_leaves((args, kwargs))}
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
+        for tensor in tree_leaves(result[:1] if _is_norm_by_stored_statistics(func, args) else result):
             if isinstance(tensor, Tensor) and id(tensor) not in before:
                 self._hold(tensor, {leaf.untyped_storage()._cdata for leaf in _tensors((args, kwargs))})
         self.peak = max(self.peak, self.now)
@@ -146,6 +148,13 @@ class LiveTensors(TorchDispatchMode):
     def _release(self, address: int, size: int) -> None:
         self.holders[address] -= 1
         self.now -= 0 if self.holders[address] else size
+
+
+def _is_norm_by_stored_statistics(func: Any, args: Sequence[Any]) -> bool:
+    """Whether its second and third result are empty, which shapes alone make as large as the channels."""
+    aten = torch.ops.aten
+    is_either = func is aten.native_batch_norm.default and not args[_TRAINING]
+    return is_either or func is aten._native_batch_norm_legit_no_training.default
 
 
 def _tensors(tree: Any) -> list[Tensor]:

@@ -28,3 +28,18 @@ def draw_distinct(space: SearchSpace, count: int, generator: torch.Generator) ->
             )
         distinct[genotype] = None
     return list(distinct)
+
+
+def draw_some(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
+    """Distinct architectures of four draws for each, at most `count`: all or nearly all of a small space.
+
+    >>> from nas_lightning.spaces import TwoLayer
+    >>> len(draw_some(TwoLayer(["relu", "tanh"]), 100, torch.Generator().manual_seed(0)))
+    2
+    """
+    distinct: dict[Genotype, None] = {}
+    for _ in range(4 * count):
+        distinct[space.sample(generator)] = None
+        if len(distinct) == count:
+            break
+    return list(distinct)

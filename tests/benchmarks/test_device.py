@@ -6,7 +6,7 @@ import torch
 from nas_lightning.benchmarks.device import Device
 from nas_lightning.benchmarks.latency_table import LatencyTable
 from nas_lightning.errors import InputError
-from nas_lightning.spaces import NasBench201
+from nas_lightning.spaces import NasBench201, TwoLayer
 from nas_lightning.spaces.sampling import draw_distinct
 
 SPACE = NasBench201()
@@ -62,6 +62,26 @@ def test_a_file_measured_with_other_networks_is_refused(tmp_path):
     Device(path, SPACE, {"network.channels": "16", "network.cells": "5"})
     with pytest.raises(InputError, match=r"channels=16, with which .* was measured, got '4'"):
         Device(path, SPACE, {"network.channels": "4"})
+
+
+def test_settings_are_read_behind_a_mark_and_do_not_contradict_each_other(tmp_path):
+    path = table(tmp_path / "phone.csv", CELLS[:5], settings=["# network.channels: 16"])
+    text = (tmp_path / "phone.csv").read_text()
+    (tmp_path / "phone.csv").write_text(text, encoding="utf-8-sig")  # as spreadsheets do
+    with pytest.raises(InputError, match=r"channels=16, with which .* was measured, got '4'"):
+        Device(path, SPACE, {"network.channels": "4"})
+    (tmp_path / "phone.csv").write_text(f"# network.channels: 4\n{text}")
+    with pytest.raises(InputError, match=r"expected one network.channels, got '4, 16'"):
+        Device(path, SPACE, {"network.channels": "4"})
+
+
+def test_a_space_of_a_few_networks_has_devices(tmp_path):
+    space = TwoLayer(("relu", "tanh", "swish", "sigmoid"))
+    few = draw_distinct(space, 3, torch.Generator().manual_seed(0))
+    path = tmp_path / "phone.csv"
+    rows = [f'"{space.notation(one)}",{ms}\n' for ms, one in enumerate(few, 1)]
+    path.write_text("genotype,phone\n" + "".join(rows))
+    assert [Device(str(path), space)(one) for one in few] == [1.0, 2.0, 3.0]
 
 
 def test_files_that_are_no_device_are_one_line(tmp_path):

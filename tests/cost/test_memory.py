@@ -95,11 +95,21 @@ def test_a_forward_pass_holds_its_weights_and_what_is_alive():
         assert found == 4 * (36 + 32 + 4 * 32)
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_one_pass_counts_memory_and_multiply_adds_as_two_do(device):
-    space = DartsSpace(nodes=2)
-    genotype = space.sample(torch.Generator().manual_seed(3))
-    with torch.device(device):
-        network = space.network(genotype, in_channels=3, num_classes=4, channels=4, cells=3)
-        x = torch.zeros(1, 3, 8, 8)
-    assert memory_and_macs(network, x) == (inference_memory(network, x), count_macs(network, x))
+@pytest.mark.parametrize("space", [DartsSpace(nodes=2), NasBench201()])
+def test_shapes_say_what_values_do_in_one_pass_or_two(space):
+    genotype, found = space.sample(torch.Generator().manual_seed(3)), set()
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            network = space.network(genotype, in_channels=3, num_classes=4, channels=4, cells=3)
+            x = torch.zeros(1, 3, 8, 8)
+        found |= {memory_and_macs(network, x), (inference_memory(network, x), count_macs(network, x))}
+    assert len(found) == 1
+
+
+def test_a_norm_by_the_batch_keeps_its_statistics_and_another_has_none():
+    for stored, statistics in ((True, 0), (False, 2 * 5)):
+        with torch.device("meta"):
+            norm = nn.BatchNorm2d(5, affine=False, track_running_stats=stored)
+            x = torch.zeros(2, 5, 4, 4)
+        buffers = 4 * (5 + 5) + 8 if stored else 0
+        assert inference_memory(norm, x) == buffers + 4 * (160 + 160 + statistics)

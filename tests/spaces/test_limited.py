@@ -153,6 +153,42 @@ def test_an_operation_that_was_never_counted_is_counted_when_it_comes():
     assert len(bounds.counted) == before  # what the table knows is not counted
 
 
+def test_what_a_table_overlooks_is_counted_in_what_is_derived():
+    """Six convolutions cost more than six times one; no counted network has so many."""
+
+    def measure(genotype):
+        convs = genotype.ops.count("nor_conv_3x3")
+        return {"cost": 1.0 + convs + 10 * (convs == 6)}
+
+    space = NasBench201()
+    scores = torch.zeros(6, 5)
+    scores[:, space.ops.index("nor_conv_3x3")] = torch.linspace(1, 2, 6)
+    full = space.discretise({"cell": scores})
+    for derive in (lambda one: one.discretise({"cell": scores}), lambda one: one.keep_limits(full)):
+        small = limit_space(space, Bounds(space, {"cost": 8.0}, measure))
+        assert small.bounds.table.exact
+        assert small.bounds.holds(full)
+        assert derive(small).ops.count("nor_conv_3x3") == 5
+        assert not small.bounds.table.exact
+        assert not small.bounds.holds(full)
+
+
+def test_what_is_over_the_limits_is_never_derived():
+    space = SPACES["nasbench201"]
+    with pytest.raises(InputError, match="expected limits that one network keeps together: 1 price"):
+        limited(space, 1.0).keep_limits(space.sample(torch.Generator().manual_seed(0)))
+
+
+def test_a_refusal_names_a_limit_that_is_enough(space):
+    def measure(genotype):
+        return {"price": price(genotype)["price"] * 1.00017}
+
+    with pytest.raises(InputError) as error:
+        check_bounds(space, Bounds(space, {"price": 0.01}, measure))
+    named = str(error.value).partition("at least ")[2].partition(",")[0]
+    check_bounds(space, Bounds(space, {"price": float(named)}, measure))
+
+
 def test_a_known_genotype_within_the_limits_is_found_though_its_neighbours_are_far_over():
     space, far = DartsSpace(nodes=1, ops=OPS), {"price": 9.0}
     genotypes = sorted(everything(space), key=space.notation)

@@ -27,10 +27,13 @@ SETTING = "#"
 def read_settings(path: Path) -> dict[str, str]:
     """The settings above a CSV file's columns; none where there are no such lines."""
     check_file(path)
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         lines = [line.lstrip(SETTING) for line in takewhile(lambda line: line.startswith(SETTING), file)]
-    pairs = (line.partition(":") for line in lines)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    settings: dict[str, str] = {}
+    for name, _, value in (map(str.strip, line.partition(":")) for line in lines):
+        if settings.setdefault(name, value) != value:
+            raise InputError(f"expected one {name}", got=f"{settings[name]}, {value}", where=path)
+    return settings
 
 
 def read_csv(path: Path) -> Columns:

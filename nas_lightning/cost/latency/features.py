@@ -19,7 +19,7 @@ from nas_lightning.cost.latency.gaussian import Array
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.sampling import draw_distinct
+from nas_lightning.spaces.sampling import draw_some
 
 SAMPLE = 256  # architectures of a space that say how counts vary
 LEVEL = 10.0  # the prior's deviation of the mean, in deviations of the measurements: next to nothing is known
@@ -79,7 +79,7 @@ class Features:
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
-    >>> Features(space).rows(draw_distinct(space, 3, torch.Generator().manual_seed(0))).shape
+    >>> Features(space).rows(draw_some(space, 3, torch.Generator().manual_seed(0))).shape
     (3, 6)
     """
 
@@ -88,7 +88,7 @@ class Features:
     prior: Prior = Prior()
 
     def __post_init__(self) -> None:
-        sample = draw_distinct(self.space, SAMPLE, torch.Generator().manual_seed(0))
+        sample = draw_some(self.space, SAMPLE, torch.Generator().manual_seed(0))
         names = sorted({key for genotype in sample for key in count_operations(genotype)})
         counts = _matrix(sample, names)
         variance = self.prior.own_variance if self.known else 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
@@ -12,10 +13,11 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.progress import follow
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.limited.linear import COUNTED, FEW, HELD_OUT, LinearCosts, fit_costs, flat_one_hot
+from nas_lightning.spaces.sampling import draw_some
 
 Costs = Mapping[str, float]
+DIGITS = 4
 _TOO_NEAR = 1e-6  # to a limit for sums that are rounded
-_ENOUGH = 4 * (COUNTED + HELD_OUT)  # draws in a space that may have fewer architectures than are asked for
 
 
 class Bounds:
@@ -54,7 +56,20 @@ class Bounds:
         """What the network of a genotype costs."""
         if genotype not in self.counted:
             self.counted[genotype] = self.measure(genotype)
+            if self.learnt and self.table.exact:
+                self._compare(genotype)
         return self.counted[genotype]
+
+    def _compare(self, genotype: Genotype) -> None:
+        """A table that a count contradicts is exact no more, so that everything is counted from then on."""
+        guess = self.guess_costs(genotype)
+        off = {name: abs(guess[name] / cost - 1) for name, cost in self.counted[genotype].items() if cost}
+        if max(off.values(), default=0.0) > _TOO_NEAR:
+            self.table = self.table.widen(off)
+
+    def counted_excess(self, genotype: Genotype) -> float:
+        """The same as `excess`, counted whatever a table says."""
+        return self._ratio(self.costs(genotype))
 
     def excess(self, genotype: Genotype) -> float:
         """max_k cost_k / limit_k, at most 1 within all limits."""
@@ -62,7 +77,7 @@ class Bounds:
             guess = self.guess(genotype)
             if abs(guess - 1) > _TOO_NEAR:
                 return guess
-        return self._ratio(self.costs(genotype))
+        return self.counted_excess(genotype)
 
     def guess(self, genotype: Genotype) -> float:
         """The same by the table, where the space can have one."""
@@ -102,13 +117,7 @@ class Bounds:
     @cached_property
     def table(self) -> LinearCosts:
         """What operations cost, from networks drawn by a seed of its own."""
-        generator = torch.Generator().manual_seed(0)
-        drawn: dict[Genotype, None] = {}
-        for _ in range(_ENOUGH):
-            if len(drawn) == COUNTED + HELD_OUT:
-                break
-            drawn[self.space.sample(generator)] = None
-        genotypes = list(drawn)
+        genotypes = draw_some(self.space, COUNTED + HELD_OUT, torch.Generator().manual_seed(0))
         for count in (FEW + HELD_OUT, len(genotypes)):
             found = fit_costs(
                 self.space, genotypes, [self.costs(one) for one in follow(genotypes[:count], "networks")]
@@ -132,10 +141,29 @@ def describe_costs(costs: Costs) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{int(value):,}" if float(value).is_integer() else f"{value:.4g}"
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.{DIGITS}g}"
+
+
+def _no_less(value: float) -> str:
+    """The number, rounded up where it is rounded: as a limit, what the line names is enough.
+
+    >>> _no_less(1.6332), _no_less(4822.0), _no_less(0.5)
+    ('1.634', '4,822', '0.5')
+    """
+    text = _number(value)
+    if float(text.replace(",", "")) >= value:
+        return text
+    return _number(value + 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1))
 
 
 def refuse_below(name: str, limit: float, least: float) -> InputError:
     """The error of a limit that no network of the space keeps."""
-    words = f"expected at least {_number(least)}, which the smallest network of the space has"
+    words = f"expected at least {_no_less(least)}, which the smallest network of the space has"
     return InputError(words, got=_number(limit), where=f"limits.{name}")
+
+
+def refuse_together(bounds: Bounds, nearest: Genotype) -> InputError:
+    """The error of limits that no network keeps at once, with the nearest that was found."""
+    got = f"{describe_costs(bounds.limits)}; the nearest that was found has"
+    expected = "expected limits that one network keeps together"
+    return InputError(f"{expected}: {got} {describe_costs(bounds.costs(nearest))}", where="limits")

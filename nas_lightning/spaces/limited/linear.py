@@ -79,6 +79,13 @@ class LinearCosts(NamedTuple):
         """Whether the table says what counting would."""
         return all(cost.error <= EXACT for cost in self.costs.values())
 
+    def widen(self, off: Mapping[str, float]) -> LinearCosts:
+        """The same costs, which are known to be so far off at least."""
+        found = {
+            name: one._replace(error=max(one.error, off.get(name, 0.0))) for name, one in self.costs.items()
+        }
+        return self._replace(costs=found)
+
     def expected(self, probabilities: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """E c(A): rows as distributions over what a genotype can have, scaled to as many as it has."""
         ones = {}

@@ -7,17 +7,16 @@ So a strategy keeps them that has never heard of any, a user's own as well.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.limited.bounds import Bounds, describe_costs, refuse_below
+from nas_lightning.spaces.limited.bounds import Bounds, refuse_below, refuse_together
 from nas_lightning.spaces.limited.repair import descend, repair, smallest
 
 TRIES = 64
@@ -80,17 +79,28 @@ class Limited(SearchSpace):
         return self.sample(generator) if found is None else found
 
     def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """The genotype that scores favour within the limits."""
+        """The genotype that scores favour within the limits, as they are counted."""
         favourite = self.unlimited.discretise(scores)
-        if self.bounds.holds(favourite):
-            return favourite
-        return repair(self.unlimited, self.bounds, scores, favourite)
+        return self._keep(favourite, lambda: repair(self.unlimited, self.bounds, scores, favourite))
 
     def keep_limits(self, genotype: Genotype) -> Genotype:
-        """The genotype, or one near it within the limits."""
-        if self.bounds.holds(genotype):
-            return genotype
-        return self.repair_drawn(genotype, torch.Generator().manual_seed(0))
+        """The genotype, or one near it within the limits, as they are counted."""
+        generator = torch.Generator().manual_seed(0)
+        return self._keep(genotype, lambda: self.repair_drawn(genotype, generator))
+
+    def _keep(self, genotype: Genotype, mend: Callable[[], Genotype]) -> Genotype:
+        """The genotype or a mended one; the second time nothing is taken from a table that was wrong."""
+        for _ in range(2):
+            if self.is_within(genotype):
+                return genotype
+            genotype = mend()
+        if not self.is_within(genotype):
+            raise refuse_together(self.bounds, genotype)
+        return genotype
+
+    def is_within(self, genotype: Genotype) -> bool:
+        """Whether it holds when it is counted: a table that is contradicted so is exact no more."""
+        return self.bounds.holds(genotype) and self.bounds.counted_excess(genotype) <= 1
 
     def __reduce__(self) -> tuple[Any, ...]:
         return limit_space, (self.unlimited, self.bounds)
@@ -131,18 +141,21 @@ def list_within(space: SearchSpace, bounds: Bounds, most: int) -> list[Genotype]
 
 
 def check_bounds(space: SearchSpace, bounds: Bounds) -> None:
-    """Raise, with the smallest network that there is, where none is within the limits."""
+    """Raise, with the smallest network that there is, where none is within the limits; else one is known."""
     generator = torch.Generator().manual_seed(0)
     drawn = [space.sample(generator) for _ in range(TRIES // 4)]
-    if any(bounds.excess(genotype) <= 1 for genotype in drawn):
-        return
-    starts = sorted(drawn, key=bounds.excess)[:4]
+    if (within := next((genotype for genotype in drawn if bounds.excess(genotype) <= 1), None)) is None:
+        within = _nearest(space, bounds, sorted(drawn, key=bounds.excess)[:4])
+    bounds.known.append(within)
+
+
+def _nearest(space: SearchSpace, bounds: Bounds, starts: Sequence[Genotype]) -> Genotype:
+    """What is within the limits though no draw was; raises where nothing is."""
     for name, limit in bounds.limits.items():
         least = bounds.costs(smallest(space, bounds, starts, name))[name]
         if least > limit:
             raise refuse_below(name, limit, least)
     nearest = smallest(space, bounds, starts)
     if bounds.excess(nearest) > 1:
-        expected = "expected limits that one network keeps together"
-        got = f"{describe_costs(bounds.limits)}; the nearest that was found has"
-        raise InputError(f"{expected}: {got} {describe_costs(bounds.costs(nearest))}", where="limits")
+        raise refuse_together(bounds, nearest)
+    return nearest
