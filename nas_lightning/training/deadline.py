@@ -62,10 +62,14 @@ class Deadline(Timer):
         """Seconds that the end of an epoch is expected to take, beside a last stage."""
         return self._plain_end() if self._end_of_epoch is None else self._end_of_epoch
 
+    def stretch(self, computed: float) -> float:
+        """Seconds that pass until this process has computed for so many, on a machine as busy as this one."""
+        passed, so_far = time.monotonic() - self._made, time.process_time() - self._computed
+        return computed * max(1.0, passed / max(so_far, 1e-3))
+
     def _plain_end(self) -> float:
-        """Seconds of logging and a checkpoint on a machine as busy as this one."""
-        waited, computed = time.monotonic() - self._made, time.process_time() - self._computed
-        return min(_PLAIN_END * max(1.0, waited / max(computed, 1e-3)), 3 * self.minutes)
+        """Seconds of logging and a checkpoint."""
+        return min(self.stretch(_PLAIN_END), 3 * self.minutes)
 
     def expect(self, seconds: float) -> None:
         """Keep so much for a strategy's last stage."""
@@ -74,6 +78,10 @@ class Deadline(Timer):
     def record(self, seconds: float) -> None:
         """The same, of a stage that has just taken so long at the end of an epoch."""
         self.expect(seconds)
+        self.leave_out(seconds)
+
+    def leave_out(self, seconds: float) -> None:
+        """Of the end of an epoch that is going on, what other ends of epochs do not take."""
         self._recorded += seconds
 
     def affords_stage(self) -> bool:

@@ -20,7 +20,7 @@ def going(tmp_path):
 
 
 def end_epoch(callback, epoch=0, should_stop=False):
-    steps = {"max_steps": -1, "global_step": 0, "max_epochs": 10}
+    steps = {"max_steps": -1, "global_step": 0, "max_epochs": 10, "callbacks": []}
     trainer = SimpleNamespace(current_epoch=epoch, should_stop=should_stop, **steps)
     callback.on_train_epoch_end(trainer, None)
 

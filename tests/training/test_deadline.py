@@ -6,6 +6,9 @@ import torch
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.objectives import inherited
+from nas_lightning.report import live_page
+from nas_lightning.report import page as report_page
+from nas_lightning.report.live_page import LivePage
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts, Greedy, Nasi, RandomWS
 from nas_lightning.strategies.black_box import base as black_box
@@ -135,6 +138,38 @@ def test_time_is_kept_for_an_end_that_was_never_timed(tmp_path, clock):
     trainer.fit(darts(), images)
     assert trainer.global_step < 40  # of an epoch
     assert deadline.time_elapsed() == pytest.approx(60, abs=2.5)
+
+
+def fit_with_pages(monkeypatch, clock, folder, *, page, minutes):
+    """A search whose pages take so long: its deadline, and when they were begun."""
+    begun = []
+
+    def write(*args, **options):
+        begun.append(clock.now)
+        clock.sleep(page)
+
+    monkeypatch.setattr(live_page, "time", clock)
+    monkeypatch.setattr(report_page, "write_report", write)
+    deadline = Deadline(minutes)
+    pages, slow = LivePage(folder, seconds=5), Slow(clock, step=0.1, end=0.2)
+    fit(darts(), deadline, slow, pages, default_root_dir=folder, enable_checkpointing=False)
+    return deadline, begun
+
+
+def test_pages_take_a_tenth_of_the_time_and_are_no_ends_of_epochs(tmp_path, monkeypatch, clock):
+    deadline, begun = fit_with_pages(monkeypatch, clock, tmp_path, page=3.0, minutes=2)
+    assert 3 <= len(begun) <= 5  # one in 30 seconds
+    assert deadline.end_of_epoch() < 1
+    assert deadline.time_elapsed() == pytest.approx(120, abs=1)
+
+
+@pytest.mark.parametrize(("share", "pages"), [(1.0, 1), (0.15, 0)])
+def test_a_page_that_might_miss_the_time_is_not_begun(tmp_path, monkeypatch, clock, share, pages):
+    """The first one is thought to take five seconds of a processor."""
+    clock.share = share
+    deadline, begun = fit_with_pages(monkeypatch, clock, tmp_path, page=10.0, minutes=0.5)
+    assert len(begun) == pages
+    assert deadline.time_elapsed() == pytest.approx(30, abs=1)
 
 
 class SlowToJudge:
