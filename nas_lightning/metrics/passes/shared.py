@@ -19,6 +19,7 @@ from nas_lightning.metrics.passes.kernel import Output, cotangents, layerwise_ke
 from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.passes.layers import IncompleteError
 from nas_lightning.metrics.passes.needs import Needs
+from nas_lightning.metrics.passes.norms import TwiceDifferentiable
 from nas_lightning.metrics.passes.notices import say_row_by_row, say_silent
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.metrics.passes.rectifiers import RectifierCodes
@@ -94,7 +95,8 @@ class Passes:
     @cached_property
     def logits(self) -> Tensor:
         """The forward pass: (m, classes), (m, classes, …) of tasks with an output for each pixel."""
-        with self._codes or nullcontext(), self._features or nullcontext():
+        norms = TwiceDifferentiable() if Needs.HESSIAN in self.needs else nullcontext()
+        with norms, self._codes or nullcontext(), self._features or nullcontext():
             logits = self.calls.record(lambda: logits_of(self.network(self.x)))
         check_logits(logits, self.task, len(self.x))
         return logits
