@@ -1,8 +1,8 @@
 """Batch norms whose gradients are differentiated again at the price of another backward pass.
 
-PyTorch differentiates a batch norm's backward pass as a formula of some thirty operations on whole maps, which takes
-ten to twenty times as long as the norm. In closed form, with x̂ = (x − μ)/σ of a channel, d the gradient
-of the output, and ⟨·⟩ the mean over the channel's n entries:
+PyTorch differentiates a batch norm's backward pass as a formula of some thirty operations on whole maps,
+which takes ten to twenty times as long as the norm. In closed form, with x̂ = (x − μ)/σ of a channel, d the
+gradient of the output, and ⟨·⟩ the mean over the channel's n entries:
 
     g   = (d − ⟨d⟩ − x̂⟨d x̂⟩)/σ                                      the backward pass
     ∂⟨v, g⟩/∂d = (v − ⟨v⟩ − x̂⟨v x̂⟩)/σ                               the same of v, for it is symmetric
