@@ -109,6 +109,13 @@ LINES = (
     ),
     quicker("the same, mixed cell", "zero_cost", "mixed cell, together", "mixed cell, one by one", 3.5),
     quicker("all metrics one at a time / together", "metrics", "together", "one at a time", 2.2),
+    quicker(
+        "the same without vkdnw, which shares nothing",
+        "metrics",
+        "together, without vkdnw",
+        "one at a time, without vkdnw",
+        2.2,
+    ),
     quicker("one image: torch / optimise=True", "inference", "frozen", "torch", 1.4),
     quicker('one image: torch / runtime="onnx"', "inference", "ONNX Runtime", "torch", 3.3),
     costs('runtime="onnx" / bare session', "inference", "ONNX Runtime", "bare session", 1.1),

@@ -38,6 +38,7 @@ Output = Literal["true_class", "sum", "all"]
 
 _MOST_ENTRIES = 2**28  # of rows that are kept at once
 _BLOCK = 8192  # columns whose products are added up in the network's precision before float64 takes over
+_ROWS = 128  # of a product: small enough to leave out nearly half of a large kernel
 
 
 def cotangents(logits: Tensor, labels: Tensor, output: Output) -> list[Tensor]:
@@ -119,12 +120,18 @@ def _parts(parameters: Sequence[Tensor], entries: int) -> Iterator[list[Tensor]]
 
 
 def gram(rows: Tensor) -> Tensor:
-    """G Gᵀ in float64, added up in blocks of columns; a complex column is two real ones."""
+    """G Gᵀ in float64, added up in blocks of columns; a complex column is two real ones.
+
+    >>> gram(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    tensor([[5., 6.],
+            [6., 9.]], dtype=torch.float64)
+    """
     rows = _real(rows)
     total = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
     for block in rows.split(_BLOCK, dim=1):
-        total += block @ block.T
-    return total
+        for start in range(0, len(rows), _ROWS):  # the lower triangle is the upper one's
+            total[start : start + _ROWS, start:] += block[start : start + _ROWS] @ block[start:].T
+    return total.triu() + total.triu(1).T
 
 
 def squared_norms(rows: Tensor) -> Tensor:
@@ -213,7 +220,8 @@ class _Sum:
     def _passes(self, call: Call) -> list[Tensor]:
         received = self.gradients[id(call)]
         some = next(iter(received.values()))
-        return [received.get(number, torch.zeros_like(some)) for number in range(self.passes)]
+        numbers = range(self.passes)
+        return [received[number] if number in received else torch.zeros_like(some) for number in numbers]
 
     def _linear(self, calls: Sequence[Call]) -> Tensor:
         # ⟨Σ_t B_it A_itᵀ, Σ_s B_js A_jsᵀ⟩ = Σ_ts ⟨B_it, B_js⟩ ⟨A_it, A_js⟩: cheaper than the outer products

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn import functional as F
-from torch.nn.grad import conv2d_weight
 
 from nas_lightning.spaces.ops.depthwise import DepthwiseConv2d
 
@@ -61,10 +60,12 @@ def _conv2d_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     channels = layer.out_channels
     if layer.groups == 1:  # a group's channels stay together
         channels = max(1, _BLOCK // (m * layer.weight[0].numel()))
+    geometry = layer.stride, padding, layer.dilation, False, (0, 0), groups
     for block in dz.split(channels, dim=1):
-        shape = torch.Size((m * block.shape[1], *layer.weight.shape[1:]))
+        weight = x.new_empty(m * block.shape[1], *layer.weight.shape[1:])  # a shape, of which nothing is read
         block = block.reshape(1, -1, *block.shape[2:])
-        gradient = conv2d_weight(x, shape, block, layer.stride, padding, layer.dilation, groups)
+        wanted = (False, True, False)
+        _, gradient, _ = torch.ops.aten.convolution_backward(block, x, weight, None, *geometry, wanted)
         yield gradient.reshape(m, -1)
 
 
