@@ -63,8 +63,13 @@ def _notations(texts: Sequence[str], space: SearchSpace, path: Path) -> list[str
             names.append(space.notation(space.parse(text)))
         except InputError as error:
             raise InputError(str(error), where=f"{path}, row {number}") from None
-    if len(set(names)) != len(names) or not names:
-        raise InputError("expected distinct architectures, at least one", got=len(names), where=path)
+    first: dict[str, int] = {}
+    for row, name in enumerate(names, 1):
+        if first.setdefault(name, row) != row:
+            where = f"{path}, row {row}"
+            raise InputError("expected distinct architectures", got=f"that of row {first[name]}", where=where)
+    if not names:
+        raise InputError("expected distinct architectures, at least one", got=0, where=path)
     return names
 
 

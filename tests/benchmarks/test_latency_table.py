@@ -31,7 +31,7 @@ REFUSED = [
     ),
     (f"arch,phone\n{CELL},1\n{OTHER},nan\n", "got 'nan' .*row 2"),
     (f"arch,phone\n{CELL},inf\n", "got 'inf'"),
-    (f"arch,phone\n{CELL},1\n{CELL},1\n", "expected distinct architectures"),
+    (f"arch,phone\n{CELL},1\n{CELL},1\n", "expected distinct architectures, got 'that of row 1' .*row 2"),
     ("arch,phone\n", "expected distinct architectures, at least one"),
     ("arch,phone\n|what~0|,1\n", "row 1"),
     (f"arch,phone\n{CELL}\n", "expected 2 values, got 1 .*row 1"),
