@@ -2,9 +2,9 @@
 
     python -m docs.make_papers
 
-Entries stand in docs/papers/<paper>.yaml. What a command gave is kept in docs/papers/results/<study>/, or in
-the folder there of the space that it names, the tables of its run as they are; `{table|row|column|format}` in
-`ours` is a number of these: none is typed.
+Entries stand in docs/papers/<paper>.yaml. What a command gave is kept in docs/papers/results/<study>/, in the
+folder there of the space that it names, or in that which the entry calls `kept`: the tables of its run as
+they are; `{table|row|column|format}` in `ours` is a number of these: none is typed.
 """
 
 import csv
@@ -46,10 +46,12 @@ def commands() -> Iterator[tuple[str, str]]:
         yield from ((name, entry["command"]) for entry in paper["entries"])
 
 
-def result(command: str) -> Path:
-    """Where the tables of a study are kept."""
+def result(entry: Mapping[str, str]) -> Path:
+    """Where the tables of its study are kept."""
+    command = entry["command"]
     space = re.search(r"space=(\w+)", command)
-    return FOLDER / "results" / re.search(r"study=(\w+)", command)[1] / (space[1] if space else "")
+    place = entry.get("kept", space[1] if space else "")
+    return FOLDER / "results" / re.search(r"study=(\w+)", command)[1] / place
 
 
 def number(folder: Path, table: str, row: str, column: str, form: str) -> str:
@@ -63,7 +65,12 @@ def number(folder: Path, table: str, row: str, column: str, form: str) -> str:
 def filled(entry: Mapping[str, str]) -> str:
     """What an entry says came of it here."""
     pattern = r"\{([^|{}]+)\|([^|{}]+)\|([^|{}]+)\|([^|{}]+)\}"
-    return re.sub(pattern, lambda m: number(result(entry["command"]), *m.groups()), entry.get("ours", ""))
+    return re.sub(pattern, lambda m: number(result(entry), *m.groups()), entry.get("ours", ""))
+
+
+def line(row: Mapping[str, str]) -> str:
+    """A row of a page's table."""
+    return "| " + " | ".join(row.get(key, "").replace("|", r"\|") for key in COLUMNS) + " |"
 
 
 def page() -> str:
@@ -75,10 +82,13 @@ def page() -> str:
         ]
         parts += [
             f"## {paper['title']}\n",
+            *([f"{paper['notes']}\n"] if "notes" in paper else []),
             "| " + " | ".join(COLUMNS.values()) + " |",
             "|---" * len(COLUMNS) + "|",
         ]
-        parts += ["| " + " | ".join(row.get(key, "") for key in COLUMNS) + " |" for row in rows]
+        parts += [
+            "| " + " | ".join(row.get(key, "").replace("|", r"\|") for key in COLUMNS) + " |" for row in rows
+        ]
         parts.append("")
     return "\n".join(parts)
 

@@ -3,14 +3,16 @@
 import importlib.util
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
-from docs.make_papers import FOLDER, PAGE, commands, filled, number, page, papers, result
+from docs.make_papers import COLUMNS, FOLDER, PAGE, commands, filled, number, page, papers, result
 from nas_lightning.options import groups
 from tests.yamls import composed, small
 
 COMMANDS = sorted(set(commands()))
+ROOT = Path(__file__).parents[1]
 
 
 def test_the_page_is_what_the_entries_say():
@@ -18,9 +20,28 @@ def test_the_page_is_what_the_entries_say():
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
+def test_no_cell_has_a_bar_of_its_own():
+    """Which would be the end of a column."""
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    assert rows
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(COLUMNS) + 1}
+
+
 def test_there_are_papers():
     assert len(papers()) >= 5
     assert len(COMMANDS) >= 15
+
+
+def is_a_test(word):
+    """Of a file that is there, and of a function in it where one is named; or a module with examples."""
+    path, _, name = word.partition("::")
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return f"\ndef {name}(" in text if name else ">>> " in text
+
+
+def test_what_is_no_test_is_none():
+    assert is_a_test("tests/test_papers.py::test_what_is_no_test_is_none")
+    assert not is_a_test("tests/test_papers.py::test_that_is_not_there")
 
 
 @pytest.mark.parametrize(("paper", "command"), COMMANDS)
@@ -28,6 +49,7 @@ def test_a_command_is_one_that_can_be_typed(paper, command):
     words = shlex.split(command.replace("~/", "/home/me/"))  # which the command line reads as a folder
     if words[1] == "-m":
         assert importlib.util.find_spec(words[2]) is not None
+        assert words[2] != "pytest" or all(is_a_test(word) for word in words[3:] if word[:2] != "--")
         return
     assert composed(words[1].removesuffix(".py"), *words[2:])
 
@@ -47,7 +69,7 @@ def test_numbers_are_read_and_not_typed():
     for paper in papers().values():
         for entry in paper["entries"]:
             if "ours" in entry:
-                assert result(entry["command"]).is_dir()
+                assert result(entry).is_dir()
                 assert "{" not in filled(entry)
                 assert re.search(r"\{[^{}|]+\|", entry["ours"])
 

@@ -1,4 +1,4 @@
-"""The mean of the samples' squared gradient norms (NASI, arXiv:2109.00817; Y. Shu's thesis, equation 6.6)."""
+"""Metrics of every sample's own gradient, where others have the batch's (Y. Shu's thesis, 2022)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.passes.diagonal import row_norms
@@ -15,7 +16,7 @@ from nas_lightning.metrics.passes.shared import Passes
 
 @dataclass(frozen=True)
 class SampleGradNorm(Metric):
-    """√(m⁻¹ Σ_x ‖∇_θ L_x‖²), whose square NASI puts in place of the kernel's trace; all at once, at O(m).
+    """√(m⁻¹ Σ_x ‖∇_θ L_x‖²), whose square NASI puts in place of the kernel's trace (6.6); all at once.
 
     >>> from torch import nn
     >>> network, batch = nn.Linear(2, 2, bias=False), (torch.eye(2), torch.tensor([0, 1]))
@@ -32,3 +33,34 @@ class SampleGradNorm(Metric):
         if norms is None:
             norms = rowwise_kernel(passes.parameters, passes.logits, [m * slope]).diagonal()
         return math.sqrt(float(norms.mean()))
+
+
+@dataclass(frozen=True)
+class SampleGrasp(Metric):
+    """|m⁻¹ Σ_x θᵀ H_x g_x| over all parameters θ, as equation 7.3 has it: H_x and g_x of a sample's own loss.
+
+    `Grasp` has the batch's in their place, as the public code has. Two backward passes a sample.
+
+    >>> from nas_lightning.metrics import Grasp
+    >>> from torch import nn
+    >>> network = nn.Linear(2, 2, bias=False)
+    >>> _ = nn.init.eye_(network.weight)
+    >>> both = [(torch.eye(2), torch.tensor([0, 1])), (torch.eye(2), torch.tensor([0, 0]))]
+    >>> [round(metric(network, batch).item(), 4) for metric in (Grasp(), SampleGrasp()) for batch in both]
+    [0.0529, 0.0454, 0.1058, 0.0909]
+    """
+
+    def compute(self, passes: Passes) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for place in range(len(passes.x)):
+            some = slice(place, place + 1)
+            loss = passes.loss_of(passes.logits[some], passes.labels[some])
+            g = torch.autograd.grad(loss, passes.parameters, create_graph=True, materialize_grads=True)
+            square = torch.stack([(one**2).sum() for one in g]).sum()
+            # H g = ½ ∇‖g‖²
+            products = torch.autograd.grad(
+                square / 2, passes.parameters, retain_graph=True, materialize_grads=True
+            )
+            pairs = zip(passes.parameters, products, strict=True)
+            total += sum((p.detach().double() * hg.double()).sum().cpu() for p, hg in pairs)
+        return (total / len(passes.x)).abs()

@@ -10,11 +10,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
-from nas_lightning.cost.counts import count_parameters
-from nas_lightning.genotype import Cell, Genotype
-from nas_lightning.plots.topologies import draw_topologies
 from nas_lightning.runs.findings import Findings
-from nas_lightning.spaces import DartsSpace
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.theory.linear_cells import (
     lipschitz,
@@ -25,8 +21,7 @@ from nas_lightning.studies.theory.linear_cells import (
     variance_bound,
     widest_gradients,
 )
-from nas_lightning.studies.theory.topology import depth, width
-from nas_lightning.studies.theory.variants import Description, random_connections, random_operations
+from nas_lightning.studies.theory.published_cells import PublishedCells
 from nas_lightning.tables import Entry, Table
 
 _SMOOTH = (
@@ -39,16 +34,6 @@ _SPREAD = (
     "of theorem 4.4, the largest, with σ of the widest cell with the same matrices, and with the same outputs"
 )
 
-_REWIRED = "Widths in widths c of a node; drawn anew here, for the authors' draws are not published"
-PUBLISHED: dict[str, Any] = {
-    "in_channels": 3,
-    "num_classes": 10,
-    "channels": 36,
-    "cells": 20,
-    "auxiliary": False,
-}
-"""The size of the thesis' networks for CIFAR-10, the auxiliary head not counted."""
-
 
 class CellTopology(Study):
     """Cells by their shape, and how much harder the narrowest is to train than the widest.
@@ -56,8 +41,8 @@ class CellTopology(Study):
     Args:
         genotypes: published cells of DARTS' notation, by name.
         connections: variants of each with random connections, whose shapes are told.
-        operations: variants of each with random operations, whose parameters are counted at the size of
-            `PUBLISHED`.
+        operations: variants of each with random operations, whose parameters are counted at the
+            thesis' size.
         nodes: n, intermediate nodes of the linear cells.
         channels: c, of each node.
         scales: of the matrices: their entries have the deviation scale/√c, so that λ is nearly 2 scale.
@@ -70,7 +55,7 @@ class CellTopology(Study):
     >>> small = {"connections": 2, "operations": 0, "nodes": 2, "scales": [0.5], "draws": 2}
     >>> findings = CellTopology(genotypes={"mine": mine}, **small).run()
     >>> [table.name for table in findings.tables]
-    ['cells', 'connections', 'smoothness', 'variance']
+    ['cells', 'adapted', 'connections', 'smoothness', 'variance']
     """
 
     @checked
@@ -87,9 +72,8 @@ class CellTopology(Study):
         samples: Annotated[int, at_least(2)] = 16,
         seed: Seed = 0,
     ) -> None:
-        self.space, self.given = DartsSpace(), {name: dict(given) for name, given in genotypes.items()}
-        self.genotypes = {name: self.space.parse(given) for name, given in self.given.items()}
-        self.connections, self.operations = connections, operations
+        given = {name: dict(cell) for name, cell in genotypes.items()}
+        self.cells = PublishedCells(given, connections=connections, operations=operations, seed=seed)
         self.nodes, self.channels, self.scales = nodes, channels, list(scales)
         self.draws, self.samples, self.seed = draws, samples, seed
 
@@ -102,47 +86,8 @@ class CellTopology(Study):
             for number, shares in enumerate(zip(*draws, strict=True), 1):
                 blocks[scale, number] = Shares(*map(np.array, zip(*shares, strict=True)))
         what = f"{self.draws} draws, n = {self.nodes}, c = {self.channels}"
-        cells = [_shapes(self.genotypes)]
-        cells += [self._rewired()] * (self.connections > 0) + [self._replaced()] * (self.operations > 0)
-        tables = [*cells, _smoothness(blocks, what), _spread(blocks, what)]
-        published = self._titled()
-        return Findings(tables, {"published": draw_topologies(published)} if published else {})
-
-    def _titled(self) -> dict[str, Cell]:
-        """Normal cells, by name, width and depth (figure 4.1)."""
-        normal = {name: genotype["normal"] for name, genotype in self.genotypes.items()}
-        return {f"{name}: {float(width(c)):g}c, {depth(c)}": c for name, c in normal.items()}
-
-    def _rewired(self) -> Table:
-        """Shapes of variants with random connections, the narrowest and deepest first (table 4.2)."""
-        rows: list[list[Entry]] = []
-        for name, given in self.given.items():
-            seeds = range(self.seed + 1, self.seed + 1 + self.connections)
-            drawn = [self.space.parse(random_connections(given, seed))["normal"] for seed in seeds]
-            shapes = sorted((float(width(cell)), -depth(cell)) for cell in drawn)
-            rows += [[name, f"C{number}", w, -d] for number, (w, d) in enumerate(shapes, 1)]
-        columns = ["cell", "variant", "normal width", "normal depth"]
-        title = "Shapes of normal cells with random connections"
-        return Table("connections", title, columns, rows, _REWIRED, long=True)
-
-    def _replaced(self) -> Table:
-        """Parameters of variants with random operations, by the authors' seeds (table 4.3)."""
-
-        def parameters(given: Description) -> float:
-            with torch.device("meta"):
-                return count_parameters(self.space.network(self.space.parse(given), **PUBLISHED)) / 1e6
-
-        rows: list[list[Entry]] = [
-            [name, parameters(given), *(parameters(random_operations(given, n + 1)) for n in self._variants)]
-            for name, given in self.given.items()
-        ]
-        columns = ["cell", "C0", *(f"C{n + 1}" for n in self._variants)]
-        title = "Parameters (millions) of cells with random operations, 36 channels, 20 cells"
-        return Table("operations", title, columns, rows, "C0 is the cell as published")
-
-    @property
-    def _variants(self) -> range:
-        return range(self.operations)
+        tables = [*self.cells.tables(), _smoothness(blocks, what), _spread(blocks, what)]
+        return Findings(tables, self.cells.figures())
 
     def draw(self, scale: float, generator: torch.Generator) -> list[Shares]:
         """What is found of each block, for fresh matrices, data and a step of random length."""
@@ -185,16 +130,6 @@ class Shares(NamedTuple):
 
 
 Blocks = dict[tuple[float, int], Shares]  # by scale and number
-
-
-def _shapes(genotypes: Mapping[str, Genotype]) -> Table:
-    kinds = ("normal", "reduce")
-    rows: list[list[Entry]] = [
-        [name, *(value for kind in kinds for value in (float(width(g[kind])), depth(g[kind])))]
-        for name, g in genotypes.items()
-    ]
-    columns = ["cell", *(f"{kind} {what}" for kind in kinds for what in ("width", "depth"))]
-    return Table("cells", "Width, in widths c of a node, and depth of cells", columns, rows)
 
 
 def _smoothness(blocks: Blocks, what: str) -> Table:

@@ -24,6 +24,7 @@ from nas_lightning.metrics import (
     Synflow,
     ntk,
 )
+from nas_lightning.metrics.sample_gradients import SampleGrasp
 
 Layers = tuple[nn.Conv2d, nn.BatchNorm2d, nn.Linear]
 
@@ -52,8 +53,8 @@ def flat(network: Small) -> Tensor:
     return torch.cat([p.detach().flatten() for p in network.parameters()])
 
 
-def loss_of(network: Small, batch: tuple[Tensor, Tensor], flat: Tensor) -> Tensor:
-    """The batch's mean loss as a function of all parameters in a row, written out by hand."""
+def loss_of(network: Small, batch: tuple[Tensor, Tensor], flat: Tensor, rows: slice = slice(None)) -> Tensor:
+    """The batch's mean loss, or that of some rows, as a function of all parameters, written out by hand."""
     conv, conv_bias, scale, shift, head, head_bias = (
         part.view_as(p)
         for part, p in zip(
@@ -63,7 +64,7 @@ def loss_of(network: Small, batch: tuple[Tensor, Tensor], flat: Tensor) -> Tenso
     z = F.conv2d(batch[0], conv, conv_bias)
     z = (z - z.mean((0, 2, 3), keepdim=True)) / (z.var((0, 2, 3), keepdim=True, unbiased=False) + 1e-5).sqrt()
     z = (z * scale[:, None, None] + shift[:, None, None]).clamp(min=0).mean((2, 3))
-    return F.cross_entropy(z @ head.T + head_bias, batch[1])
+    return F.cross_entropy((z @ head.T + head_bias)[rows], batch[1][rows])
 
 
 def test_grad_norm(network, batch, flat):
@@ -89,6 +90,18 @@ def test_grasp(network, batch, flat):
     product = float(flat[weights] @ hessian[weights][:, weights] @ gradient[weights])
     assert Grasp(signed=True)(network, batch) == pytest.approx(-product)
     assert Grasp(signed=False)(network, batch) == pytest.approx(abs(product))
+
+
+def test_grasp_by_samples(network, batch, flat):
+    """Every sample's loss through the whole batch's norm, and all parameters."""
+    total = 0.0
+    for place in range(len(batch[0])):
+        rows = {"rows": slice(place, place + 1)}
+        gradient = torch.autograd.functional.jacobian(lambda w, r=rows: loss_of(network, batch, w, **r), flat)
+        hessian = torch.autograd.functional.hessian(lambda w, r=rows: loss_of(network, batch, w, **r), flat)
+        total += float(flat @ hessian @ gradient)
+    assert SampleGrasp()(network, batch) == pytest.approx(abs(total) / len(batch[0]))
+    assert SampleGrasp()(network, batch) != pytest.approx(float(Grasp()(network, batch)), rel=0.1)
 
 
 def test_of_the_kernel(network, batch):

@@ -278,3 +278,14 @@ def test_more_active_operations_than_there_are(cell_space, supernet, active_ops,
 def test_temperatures_that_do_not_fall(cell_space, supernet, start, end, limit):
     with pytest.raises(InputError, match=limit):
         PRDarts(cell_space, supernet(cell_space), tau_start=start, tau_end=end)
+
+
+@pytest.mark.parametrize(("tau", "most"), [(10.0, 0.0), (1.0, 3.5e-5)])
+def test_the_paper_s_first_temperature_leaves_fresh_gates_alone(tau, most, spaces, supernet):
+    """In float32 P = Θ(β + τ ln 11) is 1 at τ = 10, and flat; λ as published."""
+    space = spaces["darts"]
+    lambdas = {"lambda_skip": 0.01, "lambda_nonskip": 0.005, "lambda_path": 0.005}
+    found = PRDarts(space, supernet(space), tau_start=tau, tau_end=tau, **lambdas)
+    gradients = torch.autograd.grad(found.regularisation(), found.arch_list)
+    largest = max(float(gradient.abs().max()) for gradient in gradients)
+    assert largest == pytest.approx(most, abs=5e-7 * (most > 0))
