@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import optuna
 import yaml
@@ -23,7 +23,7 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from nas_lightning.checks import Seed, check_argument
+from nas_lightning.checks import DISTINCT, Seed, check_argument, entries
 from nas_lightning.cli.trial_outcomes import check_objectives, directions_of, numbers_of, values_of
 from nas_lightning.cli.trial_space import check_drawn, distribution
 from nas_lightning.errors import InputError, near_match
@@ -32,6 +32,7 @@ from nas_lightning.lock import hold, turn
 from nas_lightning.runs.journal import JOURNAL, PRUNED, STUDY, open_storage
 
 WHERE = "hydra.sweeper"
+Objectives = Annotated[Sequence[str], entries(1), DISTINCT] | None
 RESULTS = "optimization_results.yaml"  # as Hydra's own plugin for Optuna calls it
 _OWNER, _OWNERS = "owner", ".optuna"
 _PLAIN = re.compile(r"\w[\w.-]{,199}")  # what becomes a folder's name
@@ -78,6 +79,7 @@ class Trials:
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise InputError("expected a whole number ≥ 1", got=count, where=f"{WHERE}.{name}")
         check_argument("seed", seed, Seed, f"{WHERE}.seed")
+        check_argument("objectives", objectives, Objectives, f"{WHERE}.objectives")
         self.config, self.n_trials, self.n_jobs = config, n_trials, n_jobs
         self.folder = Path(config.hydra.sweep.dir)
         self.objectives = [*objectives] if objectives else [str(config.objective)]

@@ -36,6 +36,7 @@ SWEEP = "multirun.yaml"  # Hydra's record of a sweep
 _NO_WORK = (
     RECORD,
     LOCK,
+    SWEEP,
     POOL,
     "tensorboard",
     "wandb",
@@ -184,7 +185,7 @@ class RunFolder:
         """Let a corrected command use the folder again, after a start that has not got as far as to work.
 
         Where anything but a log and loggers' folders is newer than the record of the start, all is kept.
-        Otherwise the record goes, an empty log, and the folder itself where nothing else is in it.
+        Otherwise the records go, an empty log, and the folder itself where nothing else is in it.
         """
         for member in self._members():
             member.withdraw()
@@ -195,6 +196,7 @@ class RunFolder:
             for log in self.path.glob("*.log"):
                 if not log.stat().st_size:
                     log.unlink()
+            (self.path / SWEEP).unlink(missing_ok=True)
             (self.path / LOCK).unlink(missing_ok=True)
             self.path.rmdir()
 

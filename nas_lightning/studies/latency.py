@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from nas_lightning.benchmarks.device import device_settings, write_device
-from nas_lightning.checks import PositiveFloat, Seed, at_least, checked
+from nas_lightning.checks import Seed, above, at_least, at_most, checked
 from nas_lightning.cost.counts import cost
 from nas_lightning.cost.latency.features import Features
 from nas_lightning.cost.latency.gaussian import Array
@@ -74,7 +74,7 @@ class Latency(Study):
         threads: Processes = 1,
         clock: Clock = "wall",
         rounds: Annotated[int, at_least(2)] = 10,
-        least_ms: PositiveFloat = 10.0,
+        least_ms: Annotated[float, above(0), at_most(10_000)] = 10.0,
         device: str | None = None,
         seed: Seed = 0,
     ) -> None:

@@ -52,8 +52,9 @@ def test_jobs_that_share_a_folder_are_refused_by_what_is_wrong(name, tmp_path):
     assert "Traceback" not in out
 
 
-def test_dask_that_is_not_installed_is_one_line(command, monkeypatch):
+def test_dask_that_is_not_installed_is_one_line(command, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "distributed", None)
     code, _, err = command("search", *SEEDS, "launcher=dask", "run=sweep")
     assert code == 1
     assert err == "error: expected Dask (pip install distributed) (in launcher)\n"
+    assert not [*tmp_path.iterdir()]

@@ -159,6 +159,8 @@ def test_jobs_in_folders_of_their_own_names_are_read(sweep, tmp_path):
         ("hydra.sweeper.n_trials=0", "expected a whole number ≥ 1, got 0 (in hydra.sweeper.n_trials)"),
         ("hydra.sweeper.n_jobs=many", "expected a whole number ≥ 1, got 'many'"),
         ("hydra.sweeper.directions=[up]", "expected maximize or minimize, 1 times, got '[up]'"),
+        ("hydra.sweeper.objectives=[]", "expected objectives with at least 1 entry"),
+        ("hydra.sweeper.objectives=[params,params]", "without repetitions"),
         ("hydra.sweeper.trials=3", "did you mean 'hydra.sweeper.n_trials'"),
         ("strategy.lr=tag(log,interval(0,1))", "expected what can be drawn from"),
     ],
@@ -169,6 +171,7 @@ def test_what_cannot_be_drawn_is_one_line(word, message, command, monkeypatch, t
     assert code == 1
     assert message in err
     assert len(err.splitlines()) == 1
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_without_anything_that_varies_there_is_nothing_to_draw(command, monkeypatch):

@@ -231,6 +231,7 @@ MORE = (
     ),
     *("dataset.train_size=1000000000000", "supernet.channels=10000000", "network.cells=10000000"),
     *("network.channels=100000000", "supernet.cells=1000000000", "dataset.batch_size=100000000000"),
+    *(f"limits.{cost}={'9' * 32}" for cost in ("params", "macs", "memory_mb")),
     *("retrain.warmup_epochs=5", "strategy.warmup_epochs=5", "callbacks.best.monitor=nope"),
     *("callbacks.divergence.monitor=nope", "callbacks.checkpoint.monitor=nope", "retrain.opt=nope"),
     *(
@@ -253,9 +254,15 @@ MORE = (
 """What belongs to one of them, or is no setting at all."""
 
 
+CELLS = [
+    f"|{op}~0|+|none~0|none~1|+|none~0|none~1|none~2|"
+    for op in ("none", "skip_connect", "nor_conv_3x3", "avg_pool_3x3")
+]
 FILES = {
     "genotype": ("genotype.json", '{"space": "nasbench201", "notation": "|none~0|"}'),
     "table": ("table.csv", "arch,accuracy\n1,2\n"),
+    "device": ("phone.csv", "genotype,phone\n" + "".join(f"{cell},1.5\n" for cell in CELLS)),
+    "pool": ("scores.csv", "arch,ntk_frobenius\n"),
     "yaml": ("mine/strategy/own.yaml", "defaults: [darts]\n"),
     "summary": ("run/summary.json", '{"overrides": [], "metrics": {}, "seconds": 1}'),
     "words": ("run/.hydra/overrides.yaml", "- seed=1\n"),
@@ -274,6 +281,11 @@ READERS = {
         ("search", "strategy=random", "benchmark=nasbench201", "benchmark.path=table.csv"),
         ("analyze", "study=correlation", "benchmark.path=table.csv"),
     ),
+    "device": (
+        ("search", "strategy=random", "limits.device=phone.csv", "limits.latency_ms=2"),
+        ("search", "strategy=random", "limits.device=phone.csv:", "limits.latency_ms=2"),
+    ),
+    "pool": (("search", "strategy=knas", "strategy.pool_size=3", "strategy.pool=scores.csv"),),
     "yaml": (("search", "--config-dir=mine", "strategy=own"),),
     "summary": (("train", "init=run"), ("train", "ensemble=runs", "ensemble.runs=[run]")),
     "words": (("search", "resume=run"),),

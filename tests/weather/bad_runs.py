@@ -149,6 +149,7 @@ FLAGS = (
             ),
             *(
                 "study.least_ms=nan",
+                "study.least_ms=1e300",
                 "study.threads=0",
                 "study.rounds=1",
                 "study.seed=-1",
