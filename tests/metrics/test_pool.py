@@ -18,6 +18,8 @@ from nas_lightning.metrics.passes.initialise import initialise
 from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.spaces.limited.bounds import Bounds
+from nas_lightning.spaces.limited.space import limit_space
 
 SPACE = NasBench201()
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)
@@ -43,6 +45,16 @@ def run(batch):
         return score_pool(SPACE, network, genotypes, batch, metrics, progress=False, **options)
 
     return scores
+
+
+def test_a_file_goes_on_whatever_limits_the_space_has(run, batch, tmp_path):
+    path, genotypes = tmp_path / "pool.csv", sample(2)
+    before = run(genotypes, path=path)
+    bounds = Bounds(
+        SPACE, {"convs": 0.5}, lambda genotype: {"convs": sum("conv" in op for op in genotype.ops)}
+    )
+    space = limit_space(SPACE, bounds)
+    assert score_pool(space, NETWORK, genotypes, batch, METRICS, path=path, progress=False) == before
 
 
 def test_against_a_plain_loop(run, batch):

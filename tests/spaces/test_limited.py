@@ -251,6 +251,19 @@ def test_where_few_are_within_all_of_them_are_drawn():
     assert {small.sample(generator) for _ in range(600)} == set(within)
 
 
+@pytest.mark.parametrize("limit", [4.0, 5.0, 9.0])
+def test_what_is_drawn_follows_from_the_generator_alone(limit):
+    """A search that goes on has a space that has drawn nothing yet; draws are listed, repaired, or refused."""
+    space, used = NasBench201(), []
+    one, generator = limited(space, limit), torch.Generator().manual_seed(0)
+    for _ in range(12):
+        state = generator.get_state()
+        used.append(one.sample(generator))
+        again = torch.Generator()
+        again.set_state(state)
+        assert limited(space, limit).sample(again) == used[-1]
+
+
 def test_neighbours_and_mutants_are_within_the_limit(space):
     small, generator = limited(space, 40.0), torch.Generator().manual_seed(0)
     genotype = small.sample(generator)

@@ -150,7 +150,7 @@ class Work:
 
 def _settings(space: SearchSpace, work: Work) -> dict[str, Any]:
     """What the scores depend on, in a form that can be compared: of data and network their digests."""
-    example = space.sample(torch.Generator().manual_seed(0))
+    example = space.unlimited.sample(torch.Generator().manual_seed(0))  # whatever limits a search has
     with torch.random.fork_rng(devices=[]):
         network = work.network(example)
     images, labels = (part.cpu().contiguous().numpy().tobytes() for part in work.batch)

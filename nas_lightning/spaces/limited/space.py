@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,7 +31,6 @@ class Limited(SearchSpace):
 
     bounds: Bounds
     _unlimited: SearchSpace
-    _few: list[Genotype] | None
 
     @property
     def unlimited(self) -> SearchSpace:
@@ -51,16 +51,24 @@ class Limited(SearchSpace):
 
     def sample(self, generator: torch.Generator) -> Genotype:
         """A genotype within the limits: uniformly drawn, where one of many draws is; else one repaired."""
-        if self._few is not None and self._few:
+        if self._few:
             return choose(self._few, generator)
         for _ in range(TRIES):
             genotype = self.unlimited.sample(generator)
             if self.bounds.holds(genotype):
                 return genotype
-        if self._few is None:
-            self._few = list_within(self.unlimited, self.bounds, FEW)
-            return self.sample(generator)
         return self.repair_drawn(genotype, generator)
+
+    @cached_property
+    def _few(self) -> list[Genotype]:
+        """What there is within the limits, where draws are refused and it is little; else nothing.
+
+        Found by draws of its own: what a search draws follows from its generator, after a restart as well.
+        """
+        generator = torch.Generator().manual_seed(0)
+        if any(self.bounds.holds(self.unlimited.sample(generator)) for _ in range(TRIES)):
+            return []
+        return list_within(self.unlimited, self.bounds, FEW)
 
     def repair_drawn(self, genotype: Genotype, generator: torch.Generator) -> Genotype:
         """A random genotype within the limits, from one that is not."""
@@ -123,7 +131,7 @@ def limit_space(space: SearchSpace, bounds: Bounds) -> SearchSpace:
     limited = copy.copy(space)
     kind = type(space)
     limited.__class__ = type(kind.__name__, (Limited, kind), {"__doc__": kind.__doc__})
-    vars(limited).update(bounds=bounds, _unlimited=space, _few=None)
+    vars(limited).update(bounds=bounds, _unlimited=space)
     return limited
 
 
