@@ -17,6 +17,9 @@ from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.oneshot.parts import Selection
 from nas_lightning.training.horizon import deadline_of, is_last_epoch, is_out_of_time
 
+TIMED = 5
+"""Judgements that say how long one takes: on a busy machine one alone may take half or twice as long."""
+
 
 class SelectionStage:
     """Asks a selection at the ends of epochs; the last end has its time kept for it.
@@ -37,7 +40,7 @@ class SelectionStage:
         self._found: tuple[int, Genotype, Judgement] | None = None  # at which step
 
     def begin(self, trainer: pl.Trainer) -> None:
-        """Keep the time of as many judgements as there may be, by that of one, the second of two."""
+        """Keep the time of as many judgements as there may be, by the mean of some after the first."""
         deadline = deadline_of(trainer)
         if deadline is None:
             return
@@ -45,10 +48,13 @@ class SelectionStage:
             self.space.sample(torch.Generator().manual_seed(self.seed)),
             self._batches(trainer),
         )
-        for _ in range(2):
-            start = monotonic()
+        judgements = self.selection.judgements
+        timed = min(TIMED, max(1, judgements // 20))
+        judge_genotype(self.space, self.supernet, genotype, batches)
+        start = monotonic()
+        for _ in range(timed):
             judge_genotype(self.space, self.supernet, genotype, batches)
-        deadline.expect(self.selection.judgements * (monotonic() - start))
+        deadline.expect(judgements * (monotonic() - start) / timed)
 
     def best(self, trainer: pl.Trainer) -> tuple[Genotype, Judgement]:
         """What is found with the weights of this step, the same whenever the step is the same.
