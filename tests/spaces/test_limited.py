@@ -253,7 +253,7 @@ def test_where_few_are_within_all_of_them_are_drawn():
 
 @pytest.mark.parametrize("limit", [4.0, 5.0, 9.0])
 def test_what_is_drawn_follows_from_the_generator_alone(limit):
-    """A search that goes on has a space that has drawn nothing yet, and draws may have been listed by then."""
+    """A search that goes on has a space that has drawn nothing yet, whatever was listed by then."""
     space, used = NasBench201(), []
     one, generator = limited(space, limit), torch.Generator().manual_seed(0)
     for _ in range(12):
