@@ -1,5 +1,7 @@
 """Searches that end by time: when they stop, what follows their length, and the account of a resumed one."""
 
+from random import Random
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -111,6 +113,23 @@ def test_a_resumed_search_has_the_time_that_is_left(tmp_path, clock):
     fit(darts(), second, Slow(clock, step=0.1), checkpoint=tmp_path / "last.ckpt", default_root_dir=tmp_path)
     assert second.time_elapsed() > 57
     assert clock.now - start < 5
+
+
+@pytest.mark.parametrize("steps", Random(5).sample(range(1, 40), 3))
+def test_whenever_a_search_is_stopped_it_has_the_time_that_is_left(tmp_path, clock, steps):
+    """In the middle of an epoch or at its end; what passes until it goes on is not in the account."""
+    first, options = Deadline(minutes=0.08), {"default_root_dir": tmp_path, **QUIET}
+    callbacks = [Slow(clock, step=0.1), first]
+    trainer = pl.Trainer(max_epochs=-1, max_steps=steps, callbacks=callbacks, **options)
+    trainer.fit(darts(), data())
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    spent = first.time_elapsed()
+    assert 0.1 * steps <= spent < 4.8
+    clock.sleep(100)
+    second, start = Deadline(minutes=0.08), clock.now
+    fit(darts(), second, Slow(clock, step=0.1), checkpoint=tmp_path / "last.ckpt", default_root_dir=tmp_path)
+    assert second.time_elapsed() == pytest.approx(4.8, abs=0.48)
+    assert clock.now - start == pytest.approx(4.8 - spent, abs=0.48)
 
 
 def test_a_search_that_wants_to_know_its_length_takes_the_samples_that_it_has(tmp_path):
