@@ -61,9 +61,11 @@ def _enter(script: str, words: Sequence[str] = ()) -> None:
 
 def _job(cfg: DictConfig) -> float | None:
     """Imports what is heavy only where there is a job: `--cfg job` has none."""
-    from nas_lightning.cli.metrics_import import import_metrics
+    from nas_lightning.cli.kept_imports import kept_imports
+    from nas_lightning.cli.lightning_import import import_lightning
 
-    import_metrics(cfg)
-    from nas_lightning.cli.job import run_job
+    with kept_imports():
+        import_lightning(cfg)
+        from nas_lightning.cli.job import run_job
 
     return run_job(cfg)

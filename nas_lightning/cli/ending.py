@@ -13,8 +13,6 @@ from nas_lightning.files import read_text
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.next_commands import command_to_repeat
 from nas_lightning.models.file import FILE_NAME as MODEL
-from nas_lightning.report.page import write_report
-from nas_lightning.report.relatives import tell_sources
 from nas_lightning.report.stored_tables import short_number
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
@@ -36,6 +34,9 @@ def announce(what: str, cfg: DictConfig) -> None:
 
 def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> None:
     """Write the report and print the end of the run, with what to type next by what it is for."""
+    from nas_lightning.report.page import write_report  # and with it matplotlib, which no step needs
+    from nas_lightning.report.relatives import tell_sources
+
     run, genotypes = job.folder, job.folder.genotypes
     report = write_report(
         run.path, facts.seconds, {**following, REPEAT: command_to_repeat(job.command, facts)}

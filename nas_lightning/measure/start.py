@@ -19,7 +19,10 @@ from typing import Any
 import pytorch_lightning as pl
 
 SEARCH = "from nas_lightning.cli import search; search()"
-STOP = "+callbacks.stop._target_=nas_lightning.measure.start.StopAtFirstStep"
+STOP, STOP_AFTER = (
+    f"+callbacks.stop._target_=nas_lightning.measure.start.{name}"
+    for name in ("StopAtFirstStep", "StopAfterFirstStep")
+)
 COMMANDS = {
     "import torch": ("import torch", ()),
     "torch and its first optimiser": (
@@ -30,6 +33,7 @@ COMMANDS = {
     "nas-table --help": ("from nas_lightning.report.comparison import main; main()", ("--help",)),
     "import nas_lightning.load": ("from nas_lightning import load", ()),
     "search.py to its first step": (SEARCH, (STOP,)),
+    "search.py and its first step": (SEARCH, (STOP_AFTER,)),
 }
 
 
@@ -37,8 +41,20 @@ class StopAtFirstStep(pl.Callback):
     """Prints which modules are loaded, and ends the process."""
 
     def on_train_batch_start(self, *step: Any) -> None:
-        print("loaded:", *sorted(sys.modules), flush=True)
-        os._exit(0)
+        stop()
+
+
+class StopAfterFirstStep(pl.Callback):
+    """The same with what the step itself has loaded."""
+
+    def on_train_batch_end(self, *step: Any) -> None:
+        stop()
+
+
+def stop() -> None:
+    """Print which modules are loaded, and end the process at once."""
+    print("loaded:", *sorted(sys.modules), flush=True)
+    os._exit(0)
 
 
 def start(code: str, words: tuple[str, ...], folder: str) -> tuple[float, str]:

@@ -12,8 +12,6 @@ from markupsafe import Markup
 
 from nas_lightning.errors import InputError
 from nas_lightning.files import read_text
-from nas_lightning.plots.front import draw_front
-from nas_lightning.plots.style import theme_svg
 from nas_lightning.report.stored_tables import short_number
 from nas_lightning.runs.folder import CANDIDATES, FRONT, RunFolder
 
@@ -33,6 +31,9 @@ def read_front(path: Path) -> Mapping[str, Any] | None:
 
 
 def _read_sound(run: RunFolder) -> Mapping[str, Any]:
+    from nas_lightning.plots.front import draw_front
+    from nas_lightning.plots.style import theme_svg
+
     header, rows = _read(run.front)
     names = [name for name in header if name not in _AROUND]
     front, looked_at = _numbers(header, rows, names), _numbers(*_read(run.candidates), names)

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytorch_lightning as pl
 from torch import nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.training.eager import SGD, Adam, AdamW
 
 if TYPE_CHECKING:
     from timm.utils import ModelEmaV3

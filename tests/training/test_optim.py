@@ -107,7 +107,7 @@ def test_optimisers_of_torch_are_those_that_timm_builds(opt):
     ours, theirs = (
         build([nn.Parameter(torch.zeros(2))], **settings) for build in (build_optimizer, create_optimizer_v2)
     )
-    assert type(ours) is type(theirs)
+    assert isinstance(ours, type(theirs))
     assert ours.defaults == theirs.defaults
 
 

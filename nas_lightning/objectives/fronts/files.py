@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from nas_lightning.files import write_whole
 from nas_lightning.objectives.fronts.objectives import Front
-from nas_lightning.plots.front import draw_front
-from nas_lightning.plots.style import save
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.history import FIGURES
 from nas_lightning.tables import Table
@@ -21,6 +19,9 @@ def write_front(run: RunFolder, front: Front, notations: Sequence[str]) -> None:
         front: what was found.
         notations: of its architectures.
     """
+    from nas_lightning.plots.front import draw_front
+    from nas_lightning.plots.style import save
+
     rows = list(zip(*front.looked_at.values(), strict=True))
     write_whole(run.front, front.table(notations).csv())
     write_whole(run.candidates, Table("candidates", "", list(front.looked_at), rows).csv())

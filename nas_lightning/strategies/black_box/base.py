@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 
 import torch
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
@@ -40,6 +40,7 @@ from nas_lightning.strategies.black_box.agreement import correlate_again
 from nas_lightning.strategies.black_box.ahead import Ahead
 from nas_lightning.strategies.black_box.precision import single_precision
 from nas_lightning.text import duration
+from nas_lightning.training.eager import SGD
 
 Scores = dict[str, float]
 T = TypeVar("T")

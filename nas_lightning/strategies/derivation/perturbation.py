@@ -28,6 +28,7 @@ from nas_lightning.strategies.derivation.base import (
 )
 from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
 from nas_lightning.tasks.multi_class import task_of
+from nas_lightning.training.eager import SGD
 
 
 class Perturbation(Derivation):
@@ -94,7 +95,7 @@ class Discretisation:
     ) -> None:
         self.space, self.supernet, self.weights = space, supernet, weights
         self.train, self.valid = train, valid
-        self.optimizer = torch.optim.SGD(supernet.parameters(), lr=lr, momentum=0.9)
+        self.optimizer = SGD(supernet.parameters(), lr=lr, momentum=0.9)
 
     def run(self, generator: torch.Generator) -> Genotype:
         rows = [(name, row) for name, group in self.space.groups.items() for row in range(group.shape[0])]

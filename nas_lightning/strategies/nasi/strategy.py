@@ -17,7 +17,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.data import SearchData
@@ -39,6 +39,7 @@ from nas_lightning.strategies.nasi.trace import (
 )
 from nas_lightning.strategies.oneshot.relaxations import straight_through_gumbel, uniform_noise
 from nas_lightning.tasks.multi_class import task_of
+from nas_lightning.training.eager import SGD
 from nas_lightning.training.gradients import accumulate, average
 from nas_lightning.training.horizon import epochs_of
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nas_lightning.strategies.oneshot.parts import ArchOptimizer
+from nas_lightning.training.eager import EagerOptimizer
 
 
 class ExponentiatedGradient(ArchOptimizer):
@@ -35,7 +36,7 @@ class ExponentiatedGradient(ArchOptimizer):
         return ExponentiatedDescent([*decaying, *others], lr=lr)
 
 
-class ExponentiatedDescent(Optimizer):
+class ExponentiatedDescent(EagerOptimizer):
     """α ← α · exp(−η ∇) / Z for parameters whose rows lie on the simplex.
 
     Args:
