@@ -18,7 +18,12 @@ def loaded(tmp_path, *words, stop=STOP):
 
 @pytest.mark.parametrize(
     ("strategy", "stop"),
-    [("pr_darts", STOP), ("pr_darts", STOP_AFTER), ("gaea", STOP_AFTER), ("drnas", STOP_AFTER)],
+    [
+        ("pr_darts", STOP_AFTER),
+        ("drnas", STOP_AFTER),
+        pytest.param("pr_darts", STOP, marks=pytest.mark.slow),
+        pytest.param("gaea", STOP_AFTER, marks=pytest.mark.slow),
+    ],
 )
 def test_a_search_loads_little_before_its_first_step_and_within(tmp_path, strategy, stop):
     modules = loaded(tmp_path, "supernet.channels=4", "supernet.cells=1", f"strategy={strategy}", stop=stop)
@@ -82,6 +87,7 @@ def test_lightning_trains_a_compiled_module_after_all():
     assert done.stdout.splitlines()[-4:] == ["False", "False True", "True", "4 True True"], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

@@ -17,7 +17,6 @@ from typing import Annotated, Any, TypeVar
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
@@ -146,7 +145,7 @@ class BlackBox(Strategy):
         if self.trainer.progress_bar_callback is not None:  # otherwise nothing is to be shown
             self.print(", ".join(f"{work} took {duration(spent)}" for work, spent in self.spent.items()))
 
-    def configure_optimizers(self) -> Optimizer:
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         return SGD([self.rounds], lr=1.0)
 
     def score(self, genotypes: Sequence[Genotype]) -> list[Scores]:
