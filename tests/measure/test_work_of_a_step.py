@@ -4,12 +4,15 @@ Each bound is what was counted when it was written, and a twentieth more for oth
 """
 
 import csv
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import nas_lightning
 from nas_lightning.measure.bench import COLUMNS, measurements, read, write
 from nas_lightning.measure.bench_lines import COMMANDS, LINES
 from nas_lightning.measure.memory import saved_bytes
@@ -19,6 +22,7 @@ from nas_lightning.spaces import DartsSpace
 from nas_lightning.training.gradients import constant, gradients
 
 SLACK = 1.05
+PACKAGE = Path(nas_lightning.__file__).parent
 
 
 class Dispatched(TorchDispatchMode):
@@ -64,18 +68,33 @@ def test_a_step_of_darts(kind, operations, kept):
     assert kept / SLACK <= size <= kept * SLACK, size
 
 
-def test_how_often_a_search_is_composed_before_its_first_step(tmp_path):
+OPENED = """
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+import os
+leave = os._exit
+os._exit = lambda code: (print(*opened, sep="\\n", flush=True), leave(code))
+"""
+
+
+def test_what_a_search_opens_before_its_first_step(tmp_path):
     """Each composition reads the primary configuration; so do the names and places that checks ask for."""
-    hook = (
-        "opened = []; sys.addaudithook(lambda event, args: opened.append(str(args[0]))"
-        " if event == 'open' else None)\n"
-        "import os; leave = os._exit\n"
-        "os._exit = lambda code: (print(sum(name.endswith('conf/search.yaml') for name in opened),"
-        " flush=True), leave(code))\n"
-    )
     words = ("supernet.channels=4", "supernet.cells=1", STOP)
-    _, out = start(hook + SEARCH, words, str(tmp_path))
-    assert 1 <= int(out.splitlines()[-1]) <= 3
+    _, out = start(OPENED + SEARCH, words, str(tmp_path))
+    opened = [name for name in out.splitlines() if name.startswith("/")]
+    settings = Counter(name for name in opened if name.endswith(".yaml") and "/nas_lightning/conf/" in name)
+    assert 1 <= sum(times for name, times in settings.items() if name.endswith("conf/search.yaml")) <= 3
+    assert settings.total() <= SLACK * 2.08 * len(settings), settings.total()
+    modules = {source_of(Path(name)) for name in opened if name.endswith((".py", ".pyc"))}
+    own = sum(PACKAGE in path.parents for path in modules)
+    assert own <= SLACK * 0.75 * len([*PACKAGE.rglob("*.py")]), own
+    others = len(modules) - own
+    assert 1844 / SLACK <= others <= 1844 * SLACK, others
+
+
+def source_of(path):
+    """The module's file, where its compiled form was read."""
+    return path.parents[1] / f"{path.name.split('.')[0]}.py" if path.suffix == ".pyc" else path
 
 
 def test_a_work_of_two_units_has_two_names():
