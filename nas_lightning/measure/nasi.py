@@ -21,10 +21,13 @@ import torch
 
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
 from nas_lightning.data import Cifar10, SearchData
+from nas_lightning.errors import InputError
 from nas_lightning.measure.fitting import quiet_trainer
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Nasi
 
+SIZES = {"in_channels": 3, "num_classes": 10, "channels": 16, "cells": 5}
+BATCH = 64
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
 REPORTED = "93.55 / 71.20 / 44.84 (NASI(4T))"
 
@@ -59,9 +62,14 @@ def main() -> None:
 
 def search(seed: int, options: argparse.Namespace, table: TabularNasBench201) -> dict:
     pl.seed_everything(seed, verbose=False)
-    data = SearchData(Cifar10(root=str(options.data / "cifar10"), batch_size=64, subset=20_000, seed=seed))
+    images = max(20_000, 2 * BATCH * options.steps)  # T batches of the half that trains
+    root = str(options.data / "cifar10")
+    data = SearchData(Cifar10(root=root, batch_size=BATCH, subset=images, seed=seed))
+    data.setup()
+    if options.steps > (most := len(data.train)):
+        raise InputError(f"expected at most {most} samples, a batch each", got=options.steps, where="--steps")
     space = NasBench201()
-    supernet = space.supernet(in_channels=3, num_classes=10)
+    supernet = space.supernet(**SIZES)
     settings = {"nu": options.nu, "mu": options.mu, "computed": "sampled", "seed": seed}
     strategy = Nasi(space, supernet, data, **settings)
     trainer = quiet_trainer(1, limit_train_batches=options.steps)

@@ -173,6 +173,7 @@ def test_a_benchmark_is_asked_at_the_end(command, tmp_path):
     assert "expected space=nasbench201" in err
 
 
+ONE_SHOT = ("space=nasbench1shot1_s1", "supernet.channels=2", "trainer.max_epochs=1")
 UNJUDGED = ("strategy.evaluation=none", "trainer.max_epochs=1")
 MODULE = "010001000:input,maxpool3x3,output"
 
@@ -190,6 +191,9 @@ def write_small_table(folder, name: str) -> None:
     ("benchmark", "search"),
     [
         ("nasbench101", ("space=nasbench1shot1_s1", "strategy=random")),
+        ("nasbench101", (*ONE_SHOT, "strategy=darts")),
+        ("nasbench101", (*ONE_SHOT, "strategy=nasi")),
+        ("nasbench101", (*ONE_SHOT, "strategy=nesbs", "~supernet.partial")),
         ("table", ("space=nasbench101", "strategy=eigen_nas", "strategy.pool_size=3", *UNJUDGED)),
     ],
 )
