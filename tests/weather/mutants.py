@@ -398,7 +398,7 @@ def reasons() -> dict[tuple[str, str, str], str]:
     for line in SURVIVORS.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
             module = line.removeprefix("## ").strip("` ")
-        elif row := re.fullmatch(r"\| `` (.+?) `` \| `` (.+?) `` \| (.+) \|", line):
+        elif row := re.fullmatch(r"\| `` (.*?) `` \| `` (.*?) `` \| (.+) \|", line):
             found[module, row[1], row[2]] = row[3]
     return found
 

@@ -441,3 +441,11 @@ def test_defaults_are_those_of_the_yamls(name):
     kind = {"gumbel": Gumbel, "concrete": Concrete, "hard_concrete": HardConcrete, "reinmax": ReinMax}[name]
     known = yaml.safe_load((config_folder() / "sampler" / f"{name}.yaml").read_text())
     assert {key: value for key, value in known.items() if key != "_target_"} == vars(kind())
+
+
+def test_operations_are_counted_by_the_columns_of_a_group():
+    """NAS-Bench-201 has five on each of six edges."""
+    space = NasBench201()
+    HardConcrete(active_ops=5).check(None, space)
+    with pytest.raises(InputError, match="expected 1 to 5 operations, got 6"):
+        HardConcrete(active_ops=6).check(None, space)
