@@ -23,6 +23,8 @@ from nas_lightning.spaces.ops import SEARCH_NORM
 from nas_lightning.strategies.oneshot.arch_steps.unrolled import VirtualStep, unrolled_gradients
 from nas_lightning.training.gradients import constant, gradients
 
+FOUR = "the unrolled step's four gradients"
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -59,6 +61,12 @@ def main() -> None:
         with constant(lists[supernet]):
             gradients(arch_loss(), list(arch.values()))
 
+    def four_gradients():
+        weight_step(supernet, soft())
+        gradients(arch_loss(), [*lists[supernet], *arch.values()])
+        arch_step()
+        arch_step()
+
     parameters = lists[supernet]
     step = VirtualStep(0.025, 0.9, 3e-4, 5.0, [torch.zeros_like(p) for p in parameters])
     names = ("plain weight step", "our weight step", "our unrolled step", "single path", "discrete network")
@@ -71,6 +79,7 @@ def main() -> None:
         names[4]: lambda: weight_step(network),
         arch_names[0]: lambda: gradients(arch_loss(plain), [*lists[plain], *arch.values()]),
         arch_names[1]: arch_step,
+        FOUR: four_gradients,
     }
     if options.compile:
         compiled = copy.deepcopy(supernet)
@@ -85,7 +94,10 @@ def main() -> None:
         return
     ours, unrolled, single, discrete = (seconds[name] for name in names[1:])
     print(f"single path / discrete network: {single / discrete:.3f} (target ≤ 1.02)")
-    print(f"unrolled step / first-order weight step: {unrolled / ours:.2f} (target ≤ 3.4)")
+    least = seconds[FOUR] / ours
+    print(
+        f"unrolled step / first-order weight step: {unrolled / ours:.2f} (target ≤ 3.4, at least {least:.2f})"
+    )
     published_arch, our_arch = (seconds[name] for name in arch_names)
     print(f"published architecture step / ours: {published_arch / our_arch:.2f} (target ≥ 4.7)")
 
