@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from nas_lightning.errors import InputError
-from nas_lightning.plain import SEQUENCES, entries_of, entry_hints, is_plain, may_be_plain, name_class
+from nas_lightning.plain import SEQUENCES, entries_of, entry_hints, is_plain, may_be_plain, name_class, widen
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,6 @@ _KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
     Path: ("a path", (str, os.PathLike)),
     type(None): ("null", (type(None),)),
 }
-_LARGE = 2**63
 T = TypeVar("T", bound=Callable[..., Any])
 
 
@@ -108,24 +107,16 @@ def checked(target: T) -> T:
         owner = type(args[0]).__name__ if target.__name__ == "__init__" else target.__name__
 
         def check(name: str, value: Any) -> Any:
-            if name not in hints():
-                return value
-            check_argument(name, value, hints()[name], f"{owner}.{name}")
-            return _as_declared(value, hints()[name])
+            if name in hints():
+                check_argument(name, value, hints()[name], f"{owner}.{name}")
+                value = widen(value, {kind for kind, _ in _alternatives(hints()[name])})
+            return value
 
         placed = [check(*pair) for pair in zip(names, args, strict=False)]
         rest = args[len(placed) :]
         return target(*placed, *rest, **{name: check(name, value) for name, value in kwargs.items()})
 
     return check_and_call  # type: ignore[return-value]
-
-
-def _as_declared(value: Any, hint: Any) -> Any:
-    """A whole number where any may stand; one that no processor has as a whole number is a float."""
-    if not isinstance(value, int) or -_LARGE <= value < _LARGE:
-        return value
-    kinds = {kind for kind, _ in _alternatives(hint)}
-    return float(value) if float in kinds and int not in kinds else value
 
 
 def argument_hints(function: Callable[..., Any]) -> dict[str, Any]:

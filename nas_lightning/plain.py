@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from numbers import Real
 from typing import Any, get_args, get_origin
 
@@ -63,3 +63,13 @@ def entries_of(values: Any, kind: Any) -> list[tuple[Any, Any]]:
     hints = entry_hints(kind) if is_of_kind else []
     given = list(values.values() if is_mapping else values) if hints else []
     return list(zip(given, hints * len(given) if len(hints) == 1 else hints, strict=True))
+
+
+def widen(value: Any, kinds: Set[Any]) -> Any:
+    """The value; a whole number that no processor has is a float where one is asked for.
+
+    >>> widen(10**20, {float}), widen(10**20, {int}), widen(3, {float})
+    (1e+20, 100000000000000000000, 3)
+    """
+    large = isinstance(value, int) and not -(2**63) <= value < 2**63
+    return float(value) if large and float in kinds and int not in kinds else value

@@ -27,7 +27,7 @@ from nas_lightning.data.search import check_search_data
 from nas_lightning.genotype import Genotype
 from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.pool.scoring import check_pool, score_pool
+from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.objectives.evaluation_time import check_timed
 from nas_lightning.objectives.log_ranks import log_ranks
 from nas_lightning.objectives.short_training import Evaluator, ShortTraining, build_objective
@@ -121,12 +121,6 @@ class BlackBox(Strategy):
     @abstractmethod
     def play(self, number: int) -> Mapping[str, float]:
         """Round `number`, counted from 0; returns what else there is to log."""
-
-    def on_fit_start(self) -> None:
-        super().on_fit_start()
-        if self.pool is not None and self.metrics:
-            build, batch = self._subject()
-            check_pool(self.pool, self.space, build, batch, self.metrics, self.seed)
 
     def training_step(self, *args: Any) -> None:
         with single_precision(self.device):
