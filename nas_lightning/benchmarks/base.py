@@ -18,6 +18,10 @@ AccuracyTable = Mapping[str, Mapping[str, float]]
 """column → name of an architecture → accuracy"""
 
 
+class UnknownArchitectureError(InputError):
+    """A table was asked for an architecture that it lacks."""
+
+
 @dataclass(frozen=True)
 class TableEntry:
     """What one architecture reaches, in percent, by data set; None: not in this table.
@@ -114,7 +118,7 @@ class TabularBenchmark(ABC):
         key = self.key(genotype)
         if key not in values:
             got = self.space.notation(genotype)
-            raise InputError(f"expected {self.entries}", got=got, where="benchmark.path")
+            raise UnknownArchitectureError(f"expected {self.entries}", got=got, where="benchmark.path")
         return values[key]
 
     def seconds_of(self, genotype: Genotype) -> float | None:

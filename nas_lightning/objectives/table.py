@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nas_lightning.benchmarks.base import TabularBenchmark
+from pytorch_lightning.utilities.rank_zero import rank_zero_warn
+
+from nas_lightning.benchmarks.base import TabularBenchmark, UnknownArchitectureError
 from nas_lightning.genotype import Genotype
 
 
@@ -59,6 +61,34 @@ class OracleAccuracy:
     def seconds(self, genotype: Genotype) -> float | None:
         """Of the training, where the table knows them."""
         return self.benchmark.seconds_of(genotype)
+
+
+class PartialTable:
+    """An objective of a table that lacks some architectures: they are worth what a diverged training is, 0.
+
+    Args:
+        objective: what the table says of the others.
+    """
+
+    def __init__(self, objective: ValidationAccuracy | OracleAccuracy) -> None:
+        self.objective, self.name = objective, objective.name
+        self._has_said = False
+
+    def __call__(self, genotype: Genotype) -> float:
+        try:
+            return self.objective(genotype)
+        except UnknownArchitectureError as error:
+            if not self._has_said:
+                rank_zero_warn(f"{error}: it counts as 0 %, as whatever else the table lacks")
+            self._has_said = True
+            return 0.0
+
+    def seconds(self, genotype: Genotype) -> float | None:
+        """Of the training, where the table knows them; 0 of what it lacks."""
+        try:
+            return self.objective.seconds(genotype)
+        except UnknownArchitectureError:
+            return 0.0
 
 
 def table_accuracy(benchmark: TabularBenchmark) -> ValidationAccuracy | OracleAccuracy:

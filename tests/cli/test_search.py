@@ -21,6 +21,7 @@ from nas_lightning.jobs.search import look_up
 from nas_lightning.options import config_folder, description, groups
 from nas_lightning.spaces import NasBench101, NasBench201
 from tests.cli.conftest import REPOSITORY, TINY_DATA, TINY_SEARCH, run_process
+from tests.yamls import file, options, small
 
 QUICK = (*TINY_SEARCH, "trainer.max_epochs=2")
 
@@ -209,6 +210,25 @@ def test_a_search_ends_where_the_table_lacks_its_architecture(command, tmp_path,
     assert facts["notation"][0] != MODULE
     assert not {"true_accuracy", "table/cifar10_valid"} & set(facts["metrics"])
     assert said in (tmp_path / "a" / "report.html").read_text()
+
+
+EVALUATING = [name for name in options("strategy") if "_black_box" in file("strategy", name).read_text()]
+
+
+@pytest.mark.parametrize("strategy", EVALUATING)
+def test_evaluations_by_a_table_that_lacks_nearly_everything(command, tmp_path, strategy):
+    """What the table lacks is worth 0 %, which is said once, and is no end of the search."""
+    write_small_table(tmp_path, "nasbench101")
+    asked = (f"strategy={strategy}", "strategy.evaluation=table", "trainer.max_epochs=2")
+    words = (*small("strategy", strategy), "space=nasbench1shot1_s1", "network.channels=8", "network.cells=1")
+    sizes = [word for word in words if not word.startswith("strategy.evaluation")]
+    table = ("benchmark=nasbench101", "benchmark.path=table.csv", "run=a")
+    with pytest.warns(UserWarning, match="expected a module of") as said:
+        code, out, err = command("search", *TINY_DATA, *sizes, *asked, *table)
+    assert code == 0, err
+    assert sum("counts as 0 %, as whatever else the table lacks" in str(one.message) for one in said) == 1
+    assert "not in the table (benchmark.path): what it is worth is unknown" in out.splitlines()
+    assert read_genotypes(tmp_path / "a")
 
 
 def test_nothing_is_noted_where_the_table_has_it(command, tmp_path):
