@@ -21,7 +21,8 @@ from nas_lightning.jobs.search import look_up
 from nas_lightning.options import config_folder, description, groups
 from nas_lightning.spaces import NasBench101, NasBench201
 from tests.cli.conftest import REPOSITORY, TINY_DATA, TINY_SEARCH, run_process
-from tests.yamls import file, options, small
+from tests.yamls import file as yaml_of
+from tests.yamls import options, small
 
 QUICK = (*TINY_SEARCH, "trainer.max_epochs=2")
 
@@ -212,7 +213,7 @@ def test_a_search_ends_where_the_table_lacks_its_architecture(command, tmp_path,
     assert said in (tmp_path / "a" / "report.html").read_text()
 
 
-EVALUATING = [name for name in options("strategy") if "_black_box" in file("strategy", name).read_text()]
+EVALUATING = [name for name in options("strategy") if "_black_box" in yaml_of("strategy", name).read_text()]
 
 
 @pytest.mark.parametrize("strategy", EVALUATING)

@@ -10,10 +10,12 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Kernel, NTKCondition, NTKMeanDiagonal, NTKTrace, ntk, score
+from nas_lightning.metrics.passes import gram as products
 from nas_lightning.metrics.passes import kernel as sums
 from nas_lightning.metrics.passes import layers as rules
 from nas_lightning.metrics.passes.diagonal import kernel_diagonal
-from nas_lightning.metrics.passes.kernel import _MOST_ENTRIES, _parts, _Sum, cotangents, gram, rowwise_kernel
+from nas_lightning.metrics.passes.gram import gram
+from nas_lightning.metrics.passes.kernel import _MOST_ENTRIES, _parts, _Sum, cotangents, rowwise_kernel
 from nas_lightning.metrics.passes.shared import Passes
 from nas_lightning.metrics.sample_gradients import SampleGradNorm
 
@@ -408,8 +410,16 @@ def test_all_outputs_of_two_classes(generator, jacobian):
 
 def test_a_product_is_the_sum_of_its_blocks(monkeypatch, generator):
     rows = torch.randn(4, 10, generator=generator, dtype=torch.float64)
-    monkeypatch.setattr(sums, "_BLOCK", 3)
+    monkeypatch.setattr(products, "_BLOCK", 3)
     widths, split = [], Tensor.split
     monkeypatch.setattr(Tensor, "split", lambda *a, **n: widths.extend(split(*a, **n)) or split(*a, **n))
     torch.testing.assert_close(gram(rows), rows @ rows.T)
     assert [part.shape for part in widths] == [(4, 3), (4, 3), (4, 3), (4, 1)]
+
+
+@pytest.mark.parametrize("count", [1, 127, 128, 129, 300])
+def test_only_the_upper_half_of_a_product_is_multiplied(generator, count):
+    rows = torch.randn(count, 7, generator=generator, dtype=torch.float64)
+    product = gram(rows)
+    torch.testing.assert_close(product, rows @ rows.T)
+    assert torch.equal(product, product.T)

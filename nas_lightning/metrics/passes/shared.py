@@ -74,9 +74,8 @@ class Passes:
         self.parameters = trained_parameters(network)
         self.calls = Calls(network, self.x, keep_outputs=bool(needs & (Needs.SALIENCY | Needs.OUTPUTS)))
         self._features = Features(network, len(x)) if Needs.FEATURES in needs else None
-        self._codes = (
-            RectifierCodes(len(x), needs) if needs & (Needs.RELU_CODES | Needs.RELU_PATTERNS) else None
-        )
+        wants_codes = needs & (Needs.RELU_CODES | Needs.RELU_PATTERNS)
+        self._codes = RectifierCodes(len(x), needs) if wants_codes else None
         self._kernels: dict[tuple[Output, bool], Kernel] = {}
 
     def __enter__(self) -> Passes:
