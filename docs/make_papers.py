@@ -4,7 +4,8 @@
 
 Entries stand in docs/papers/<paper>.yaml. What a command gave is kept in docs/papers/results/<study>/, in the
 folder there of the space that it names, or in that which the entry calls `kept`: the tables of its run as
-they are; `{table|row|column|format}` in `ours` is a number of these: none is typed.
+they are; `{table|row|column|format}` in `ours` is a number of these, `{table|row|column - other|format}` the
+difference of two: none is typed. What a run took stands beside its tables in seconds.csv.
 """
 
 import csv
@@ -21,8 +22,16 @@ START = """# The papers, place by place
 
 What five papers say, the command that asks it of this suite, and what it gave here. Numbers under *here* are
 read from the tables that the command wrote, which stand in `docs/papers/results`; those under *reported* are
-the papers'. Where nothing stands under *here*, the command is a recipe for larger machines.
+the papers'. Where nothing stands under *here*, *so* says where the numbers are, or that the command is a
+recipe for larger machines.
 """
+DURATIONS = """## How long they take
+
+Minutes from a study's or search's start to its end, on two cores that had other work besides. Where none
+stand, the run was made before its seconds were kept.
+
+| command | minutes |
+|---|---|"""
 COLUMNS = {
     "place": "place",
     "says": "it says",
@@ -51,7 +60,8 @@ def result(entry: Mapping[str, str]) -> Path:
     command = entry["command"]
     space = re.search(r"space=(\w+)", command)
     place = entry.get("kept", space[1] if space else "")
-    return FOLDER / "results" / re.search(r"study=(\w+)", command)[1] / place
+    study = re.search(r"study=(\w+)", command)
+    return FOLDER / "results" / (study[1] if study else "") / place
 
 
 def number(folder: Path, table: str, row: str, column: str, form: str) -> str:
@@ -59,7 +69,10 @@ def number(folder: Path, table: str, row: str, column: str, form: str) -> str:
     names = row.split(";")
     with (folder / f"{table}.csv").open(encoding="utf-8", newline="") as file:
         (found,) = [line for line in csv.DictReader(file) if list(line.values())[: len(names)] == names]
-    return found[column] if form == "s" else format(float(found[column]), form)
+    if form == "s":
+        return found[column]
+    value, *less = (float(found[name]) for name in column.split(" - "))
+    return format(value - sum(less), form)
 
 
 def filled(entry: Mapping[str, str]) -> str:
@@ -68,9 +81,17 @@ def filled(entry: Mapping[str, str]) -> str:
     return re.sub(pattern, lambda m: number(result(entry), *m.groups()), entry.get("ours", ""))
 
 
-def line(row: Mapping[str, str]) -> str:
-    """A row of a page's table."""
-    return "| " + " | ".join(row.get(key, "").replace("|", r"\|") for key in COLUMNS) + " |"
+def durations() -> Iterator[tuple[str, str]]:
+    """Every command whose numbers are kept, and the minutes that it took, if these are kept as well."""
+    kept = {
+        entry["command"]: result(entry) / "seconds.csv"
+        for paper in papers().values()
+        for entry in paper["entries"]
+        if "ours" in entry
+    }
+    for command, file in sorted(kept.items()):
+        seconds = file.read_text(encoding="utf-8").split()[-1] if file.is_file() else None
+        yield command, format(float(seconds) / 60, ".1f") if seconds else ""
 
 
 def page() -> str:
@@ -90,6 +111,7 @@ def page() -> str:
             "| " + " | ".join(row.get(key, "").replace("|", r"\|") for key in COLUMNS) + " |" for row in rows
         ]
         parts.append("")
+    parts += [DURATIONS, *(f"| `{command}` | {minutes} |" for command, minutes in durations()), ""]
     return "\n".join(parts)
 
 

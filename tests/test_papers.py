@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.make_papers import COLUMNS, FOLDER, PAGE, commands, filled, number, page, papers, result
+from docs.make_papers import COLUMNS, FOLDER, PAGE, commands, durations, filled, number, page, papers, result
 from nas_lightning.options import groups
 from tests.yamls import composed, small
 
@@ -24,7 +24,8 @@ def test_no_cell_has_a_bar_of_its_own():
     """Which would be the end of a column."""
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     assert rows
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(COLUMNS) + 1}
+    of_durations = 3
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(COLUMNS) + 1, of_durations}
 
 
 def test_there_are_papers():
@@ -72,6 +73,19 @@ def test_numbers_are_read_and_not_typed():
                 assert result(entry).is_dir()
                 assert "{" not in filled(entry)
                 assert re.search(r"\{[^{}|]+\|", entry["ours"])
+
+
+def test_a_number_is_a_cell_or_the_difference_of_two(tmp_path):
+    (tmp_path / "kept.csv").write_text("metric,alone,with κ\ngrasp,0.25,1.0\n", encoding="utf-8")
+    assert number(tmp_path, "kept", "grasp", "with κ", ".2f") == "1.00"
+    assert number(tmp_path, "kept", "grasp", "with κ - alone", "+.2f") == "+0.75"
+
+
+def test_what_is_kept_took_half_an_hour_at_most():
+    """On two cores; of those whose seconds are kept."""
+    minutes = [float(minutes) for _, minutes in durations() if minutes]
+    assert len(minutes) >= 15
+    assert max(minutes) <= 30
 
 
 def test_a_row_that_is_not_there_is_an_error():

@@ -7,8 +7,8 @@ from scipy import stats
 
 from nas_lightning.callbacks.ranking import SharedWeightRanking
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.objectives.inherited import judge_genotype
-from nas_lightning.spaces import NasBench201
+from nas_lightning.objectives.inherited import judge_genotype, kendall_tau
+from nas_lightning.spaces import NasBench201, TwoLayer
 from nas_lightning.strategies import Darts, RandomWS
 
 REFUSED = "expected a one-shot strategy with architecture parameters that is fitted with SearchData"
@@ -55,6 +55,20 @@ def test_logs_the_agreement_of_both_orders(fit, data, supernet, precision):
     expected = stats.kendalltau(likelihood, [-loss for loss in losses]).statistic
     assert float(logged["ranking/kendall_tau"]) == pytest.approx(expected, abs=1e-6)
     assert float(logged["ranking/seconds"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("exchanged", "tau"),
+    [(("relu", "leaky_relu"), 0.93), (("tanh", "sigmoid"), 0.81), (("swish", "tanh"), 0.53)],
+)
+def test_what_one_exchange_of_two_activations_takes(exchanged, tau):
+    """Twenty draws of five activations repeat them, so that it depends on which two change places."""
+    space, draw = TwoLayer(), torch.Generator().manual_seed(0)
+    drawn = [op for _ in range(20) for op, _, _ in space.sample(draw)["layers"].edges]
+    order = ["relu", "leaky_relu", "swish", "tanh", "sigmoid"]
+    other = dict(zip(exchanged, reversed(exchanged), strict=True))
+    found = [-order.index(op) for op in drawn], [order.index(other.get(op, op)) for op in drawn]
+    assert kendall_tau(*found) == pytest.approx(tau, abs=0.005)
 
 
 def test_only_every_so_often(fit, supernet):
