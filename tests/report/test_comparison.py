@@ -227,5 +227,5 @@ def test_a_front_that_is_none_is_left_out_with_a_line(wrong, runs, tmp_path, cap
 
 
 def test_a_name_that_no_folder_can_have_is_one_line():
-    with pytest.raises(SystemExit, match="error: expected the folder of a run"):
+    with pytest.raises(SystemExit, match="error: expected words without null characters"):
         main(["\0"])

@@ -65,7 +65,7 @@ ROOMS = {
     "relaxations": Room([f"{ONE_SHOT}.relaxations"], ["tests/strategies/test_relaxations.py"]),
     "samplers": Room(SAMPLERS, ["tests/strategies/oneshot/test_samplers.py"]),
     "kernel": Room(
-        ["nas_lightning.metrics.passes.kernel", "nas_lightning.metrics.passes.kernel_matrix"],
+        [f"nas_lightning.metrics.passes.{name}" for name in ("gram", "kernel", "kernel_matrix")],
         ["tests/metrics/test_kernel.py", "tests/metrics/test_kernel_any.py"],
     ),
 }
