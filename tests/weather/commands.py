@@ -27,6 +27,7 @@ LONG = {
         *MEMBER[:-1],
         "ensemble=nes_rs",
         "ensemble.space=nasbench201",
+        "dataset.val_fraction=0.25",
         "ensemble.pool=3",
         "ensemble.size=2",
     ),
