@@ -1,9 +1,11 @@
-"""What is said of a network once, however many batches of it are measured."""
+"""What is said of a network that is measured: once, however many batches; or why it cannot be."""
 
 from __future__ import annotations
 
 import warnings
 from functools import cache
+
+from nas_lightning.errors import InputError
 
 
 @cache
@@ -22,3 +24,18 @@ def say_silent(network: str, layer: str) -> None:
         "`initialise(network)` draws its weights",
         stacklevel=2,
     )
+
+
+def explain(error: BaseException | None) -> InputError | None:
+    """Torch's error as what was expected of the network; None for any other.
+
+    >>> str(explain(RuntimeError("derivative for aten::hardsigmoid_backward is not implemented")))
+    "expected operations that can be differentiated twice, got 'aten::hardsigmoid_backward'"
+    """
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    if "use_reentrant=True" in text:
+        expected = "expected checkpointing with use_reentrant=False, which gradients can be asked of"
+        return InputError(expected, got=True)
+    if text.startswith("derivative for ") and text.endswith(" is not implemented"):
+        return InputError("expected operations that can be differentiated twice", got=text.split()[2])
+    return None

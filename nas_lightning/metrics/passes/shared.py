@@ -20,7 +20,7 @@ from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.passes.layers import IncompleteError
 from nas_lightning.metrics.passes.needs import Needs
 from nas_lightning.metrics.passes.norms import TwiceDifferentiable
-from nas_lightning.metrics.passes.notices import say_row_by_row, say_silent
+from nas_lightning.metrics.passes.notices import explain, say_row_by_row, say_silent
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.metrics.passes.rectifiers import RectifierCodes
 from nas_lightning.metrics.passes.state import preserve_state
@@ -87,9 +87,8 @@ class Passes:
 
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
-        if isinstance(exception[1], RuntimeError) and "use_reentrant=True" in str(exception[1]):
-            expected = "expected checkpointing with use_reentrant=False, which gradients can be asked of"
-            raise InputError(expected, got=True) from exception[1]
+        if (reason := explain(exception[1])) is not None:
+            raise reason from exception[1]
 
     @cached_property
     def logits(self) -> Tensor:
