@@ -14,7 +14,7 @@ from typing import Annotated
 
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend
+from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
@@ -26,7 +26,7 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_names
+from nas_lightning.studies.pools import Pool, Scorer, Setting, check_names, draw_known, orient
 from nas_lightning.studies.ranked_sets import scores_of
 from nas_lightning.studies.reliability import second_scores, seconds_of, top_mean
 from nas_lightning.studies.scenarios import TradeOffObjective
@@ -91,10 +91,8 @@ class Correlation(Study):
         self.metrics, self.objective, self.kappa = dict(metrics), list(objective), kappa
         self.agreement = min(agreement, cells)
         self.cells, self.scheme, self.power, self.splits = cells, scheme, power, splits
-        self.resamples, self.workers, self.seed = resamples, workers, seed
-        check_backend(backend, "study.backend")
-        self.backend = backend
-        self.scores = None if scores is None else Path(scores)
+        self.resamples, self.seed = resamples, seed
+        self.scorer = Scorer(self.metrics, workers, backend, scores)
 
     def run(
         self,
@@ -105,14 +103,12 @@ class Correlation(Study):
         folder: Path,
     ) -> Findings:
         """Score the architectures on one batch, look their accuracies up, correlate."""
-        genotypes = benchmark.sample(space, self.cells, self.seed)
-        accuracies = accuracies_of(benchmark, genotypes)
-        files = self.scores or folder / "scores"
-        pool = Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
+        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
+        pool = self.scorer.pool(space, genotypes, folder)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
-        values = pool.score({"main": setting})["main"]
+        values = pool.score_main(setting)
         target = benchmark.dataset
-        oriented = self._orient(values)
+        oriented = orient(self.metrics, values)
         what = f"{self.cells:,} cells scored on {data.name}"
         ranked = {**oriented, **self._combination(values)}
         alone = {f"spearman/{name}": spearman(x, accuracies[target]) for name, x in ranked.items()}
@@ -133,9 +129,6 @@ class Correlation(Study):
             },
             numbers={name: value for name, value in alone.items() if not isnan(value)},
         )
-
-    def _orient(self, values: Mapping[str, Values]) -> dict[str, Values]:
-        return {name: metric.orient(1) * values[name] for name, metric in self.metrics.items()}
 
     def _combination(self, values: Mapping[str, Values]) -> dict[str, Values]:
         """The ranking that the suite offers by default, where its metrics are among those computed."""
@@ -163,7 +156,7 @@ class Correlation(Study):
         self, pool: Pool, setting: Setting, ranked: Mapping[str, Values], accuracy: Values, what: str
     ) -> Table:
         values = second_scores(pool, setting, self.agreement) if self.agreement else {}
-        second = {**self._orient(values), **self._combination(values)} if values else {}
+        second = {**orient(self.metrics, values), **self._combination(values)} if values else {}
         sets = {name: {name: self.metrics[name]} if name in self.metrics else COMBINED for name in ranked}
         seconds = seconds_of(pool, setting, sets)
         rows = []

@@ -15,7 +15,7 @@ from typing import Annotated
 from matplotlib.figure import Figure
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend
+from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
@@ -26,10 +26,9 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_names
+from nas_lightning.studies.pools import MAIN, Scorer, Setting, check_names, draw_known
 from nas_lightning.studies.scenarios import TradeOffObjective
 from nas_lightning.studies.settings import (
-    MAIN,
     RANDOM,
     Variation,
     agnostic,
@@ -98,10 +97,8 @@ class CorrelationSettings(Study):
         self.kappa, self.gradient, self.cells = kappa, gradient, cells
         self.schemes, self.batch_sizes, self.channels = list(schemes), list(batch_sizes), list(channels)
         self.others, self.agnostic = dict(others), agnostic
-        self.power, self.resamples, self.workers, self.seed = power, resamples, workers, seed
-        check_backend(backend, "study.backend")
-        self.backend = backend
-        self.scores = None if scores is None else Path(scores)
+        self.power, self.resamples, self.seed = power, resamples, seed
+        self.scorer = Scorer(self.metrics, workers, backend, scores)
 
     def run(
         self,
@@ -112,8 +109,7 @@ class CorrelationSettings(Study):
         folder: Path,
     ) -> Findings:
         """Score the architectures in each setting, correlate all of them with the same accuracies."""
-        genotypes = benchmark.sample(space, self.cells, self.seed)
-        accuracies = accuracies_of(benchmark, genotypes)
+        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
         main = Setting(network, data.train_batches(1)[0], self.schemes[0])
         varied = [
             initialisations(main, self.schemes),
@@ -125,9 +121,7 @@ class CorrelationSettings(Study):
         settings |= data_sets(main, network, self.others)
         if self.agnostic:
             settings |= agnostic(main, data.num_classes, self.seed)
-        files = self.scores or folder / "scores"
-        pool = Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
-        scores = pool.score(settings)
+        scores = self.scorer.pool(space, genotypes, folder).score(settings)
         accuracy, what = accuracies[benchmark.dataset], f"{self.cells:,} cells scored on {data.name}"
         tables = [
             self._table_of(one, scores, accuracy, s, what) for one in varied for s in (spearman, kendall)

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend
+from nas_lightning.backends import Backend
 from nas_lightning.checks import PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.machine import Processes
@@ -25,7 +25,7 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, draw_genotypes
+from nas_lightning.studies.pools import Scorer, Setting, draw_genotypes
 from nas_lightning.studies.statistics import Values, estimate, mean_estimate, spearman
 from nas_lightning.tables import Entry, Table
 
@@ -66,18 +66,17 @@ class Coupling(Study):
         backend: Backend = "processes",
         seed: Seed = 0,
     ) -> None:
-        check_backend(backend, "study.backend")
         self.architectures, self.resamples, self.seed = architectures, resamples, seed
-        self.workers, self.backend = workers, backend
+        metrics = {_column(name, place): pair[place] for name, pair in PAIRS.items() for place in (0, 1)}
+        self.scorer = Scorer(metrics, workers, backend)
 
     def run(
         self, space: SearchSpace, network: Callable[..., nn.Module], data: SearchData, folder: Path
     ) -> Findings:
         """Score the architectures in both ways on one batch."""
         genotypes = draw_genotypes(space, self.architectures, self.seed)
-        metrics = {_column(name, place): pair[place] for name, pair in PAIRS.items() for place in (0, 1)}
-        pool = Pool(space, genotypes, metrics, folder / "scores", self.workers, self.backend)
-        values = pool.score({"main": Setting(network, data.train_batches(1)[0])})["main"]
+        setting = Setting(network, data.train_batches(1)[0])
+        values = self.scorer.pool(space, genotypes, folder).score_main(setting)
         pairs = {name: (values[_column(name, 0)], values[_column(name, 1)]) for name in PAIRS}
         rows: list[list[Entry]] = [[name, *self._row(*pair)] for name, pair in pairs.items()]
         columns = ["metric", "architectures", "by default", "equation", "log₁₀ of default over equation", "ρ"]

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend
+from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
@@ -29,7 +29,7 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.hnas_findings import ALONE, HNAS, RANDOM, HnasSearches, Searched, bins_of
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_names
+from nas_lightning.studies.pools import Scorer, Setting, check_names, draw_known, orient
 from nas_lightning.studies.statistics import Values
 from nas_lightning.studies.theory.pool_searches import (
     KnownPool,
@@ -92,13 +92,11 @@ class HnasAblation(Study):
         seed: Seed = 0,
     ) -> None:
         check_names([*objective, kappa], metrics)
-        check_backend(backend, "study.backend")
         self.metrics, self.objective, self.kappa = dict(metrics), list(objective), kappa
         self.cells, self.pool, self.bins = cells, min(pool, cells), min(bins, cells)
         self.rounds, self.searches, self.t, self.starts = rounds, searches, t, starts
         self.scheme, self.resamples, self.seed = scheme, resamples, seed
-        self.workers, self.backend = workers, backend
-        self.scores = None if scores is None else Path(scores)
+        self.scorer = Scorer(self.metrics, workers, backend, scores)
 
     def run(
         self,
@@ -109,19 +107,16 @@ class HnasAblation(Study):
         folder: Path,
     ) -> Findings:
         """Score the architectures on one batch, search among them, look at what was found."""
-        genotypes = benchmark.sample(space, self.cells, self.seed)
-        accuracies = accuracies_of(benchmark, genotypes)
+        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
         evaluate = table_accuracy(benchmark)
         judges = {j.name: np.array([j(g) for g in genotypes]) for j in (evaluate, OracleAccuracy(benchmark))}
         seconds = [evaluate.seconds(genotype) for genotype in genotypes]
-        files = self.scores or folder / "scores"
-        scorer = Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
-        values = scorer.score({"main": setting})["main"]
-        oriented = {name: self.metrics[name].orient(1) * values[name] for name in self.objective}
+        values = self.scorer.pool(space, genotypes, folder).score_main(setting)
+        oriented = orient(self.metrics, values)
         pools = {
-            name: KnownPool(x, values[self.kappa], accuracies[benchmark.dataset])
-            for name, x in oriented.items()
+            name: KnownPool(oriented[name], values[self.kappa], accuracies[benchmark.dataset])
+            for name in self.objective
         }
         done = self._search(pools, judges, folder / FILE)
         what = f"{len(genotypes):,} cells scored on {data.name}, {self.searches} searches among {self.pool}"

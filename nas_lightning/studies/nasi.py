@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend
+from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import (
     DISTINCT,
@@ -37,7 +37,7 @@ from nas_lightning.strategies.nasi.batches import Inputs, Labels
 from nas_lightning.strategies.nasi.strategy import Computed, Nasi
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.nasi_findings import Found, Rule, budget_tables, grid_table, settings_table
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of
+from nas_lightning.studies.pools import Scorer, Setting, draw_known
 from nas_lightning.studies.theory.trace_samples import TraceSamples, draw_samples
 from nas_lightning.studies.trace_bins import TRACE, bins_of
 
@@ -115,9 +115,8 @@ class NasiAblation(Study):
         self.nus, self.mus, self.rule = sorted(nus), sorted(mus), Rule(nu, mu)
         self.budgets = sorted({b for b in budgets if b < steps} | {steps})
         self.channels, self.batch_sizes, self.agnostic = list(channels), list(batch_sizes), agnostic
-        self.computed, self.resamples, self.workers, self.seed = computed, resamples, workers, seed
-        check_backend(backend, "study.backend")
-        self.backend = backend
+        self.computed, self.resamples, self.seed = computed, resamples, seed
+        self.scorer = Scorer(TRACE, workers, backend)
 
     def settings(self, batch_size: int) -> dict[str, SearchSetting]:
         """By name, the main one first."""
@@ -144,10 +143,9 @@ class NasiAblation(Study):
         if self.searches:
             with torch.device("meta"):
                 supernet()  # raises in a space without one, before anything is scored
-        genotypes = benchmark.sample(space, self.cells, self.seed)
-        accuracies = accuracies_of(benchmark, genotypes)
-        pool = Pool(space, genotypes, TRACE, folder / "scores", self.workers, self.backend)
-        norms = pool.score({"main": Setting(network, data.train_batches(1)[0])})["main"]["norm"]
+        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
+        pool = self.scorer.pool(space, genotypes, folder)
+        norms = pool.score_main(Setting(network, data.train_batches(1)[0]))["norm"]
         what = f"{self.cells:,} cells scored on {data.name}"
         options = {"bins": self.bins, "resamples": self.resamples, "seed": self.seed}
         tables, figures = bins_of(norms, accuracies[benchmark.dataset], what=what, **options)

@@ -1,4 +1,4 @@
-"""Pools that a study scores in several settings: one file each, and the time is said before it is spent."""
+"""Pools that studies score, in one setting or several: a file each, and their time is said first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas_lightning.backends import Backend, width
+from nas_lightning.backends import Backend, check_backend, width
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.files import read_text
@@ -27,6 +27,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.sampling import draw_distinct
 from nas_lightning.studies.statistics import Values
 
+MAIN = "main"  # the setting that a study scores in, or that others are compared with
 _FIRST = 5  # architectures that the rate is measured on
 
 
@@ -58,6 +59,19 @@ def accuracies_of(benchmark: TabularBenchmark, genotypes: Sequence[Genotype]) ->
         got = f"{main[0]:g} of all {len(main)}"
         raise InputError(f"expected architectures that differ in {benchmark.dataset}", got=got, where="study")
     return accuracies
+
+
+def draw_known(
+    benchmark: TabularBenchmark, space: SearchSpace, cells: int, seed: int
+) -> tuple[list[Genotype], dict[str, Values]]:
+    """So many architectures of a table, and their accuracies, see `accuracies_of`."""
+    genotypes = benchmark.sample(space, cells, seed)
+    return genotypes, accuracies_of(benchmark, genotypes)
+
+
+def orient(metrics: Mapping[str, Metric], values: Mapping[str, Values]) -> dict[str, Values]:
+    """The metrics' values, with such signs that larger is better."""
+    return {name: metric.orient(1) * values[name] for name, metric in metrics.items()}
 
 
 @dataclass(frozen=True)
@@ -102,6 +116,10 @@ class Pool:
         self._announce(settings)
         return {name: self._score(name, setting, len(self.genotypes)) for name, setting in settings.items()}
 
+    def score_main(self, setting: Setting) -> dict[str, Values]:
+        """{metric: (n,)} in one setting, which is the only one or the main one."""
+        return self.score({MAIN: setting})[MAIN]
+
     def _score(self, name: str, setting: Setting, count: int) -> dict[str, Values]:
         rows = score_pool(
             self.space,
@@ -144,6 +162,31 @@ class Pool:
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.csv"
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """How a study scores the architectures that it draws; what is wrong with it is said when it is made.
+
+    Args:
+        metrics: by name.
+        workers: processes that share the work.
+        backend: whose they are, see `nas_lightning.backends.spread`.
+        scores: the folder of the scores, which runs may share; None: `scores` in the run's own.
+    """
+
+    metrics: Mapping[str, Metric]
+    workers: int = 1
+    backend: Backend = "processes"
+    scores: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        check_backend(self.backend, "study.backend")
+
+    def pool(self, space: SearchSpace, genotypes: Sequence[Genotype], folder: Path) -> Pool:
+        """These architectures, in a run's folder."""
+        files = folder / "scores" if self.scores is None else Path(self.scores)
+        return Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
 
 
 def _say_duration(seconds: float) -> str:

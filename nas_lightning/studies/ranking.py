@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend
+from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.benchmarks.formats.columns import READERS
 from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, at_least, checked
@@ -29,7 +29,7 @@ from nas_lightning.objectives.log_ranks import COMBINED
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of
+from nas_lightning.studies.pools import Pool, Scorer, Setting, draw_known, orient
 from nas_lightning.studies.ranked_sets import named_sets, whole_sample
 from nas_lightning.studies.reliability import second_scores, seconds_of
 from nas_lightning.studies.statistics import Values
@@ -84,9 +84,8 @@ class Ranking(Study):
             where = "study.metrics"
             raise InputError(f"expected {BASELINE} among the metrics", got=list(metrics), where=where)
         self.metrics, self.others = dict(metrics), [Path(path) for path in others]
-        self.most, self.cells, self.splits, self.workers, self.seed = most, cells, splits, workers, seed
-        check_backend(backend, "study.backend")
-        self.backend = backend
+        self.most, self.cells, self.splits, self.seed = most, cells, splits, seed
+        self.scorer = Scorer(self.metrics, workers, backend)
         self.agreement, self.resamples = min(agreement, cells), resamples
 
     def run(
@@ -99,15 +98,12 @@ class Ranking(Study):
     ) -> Findings:
         """Score the space's cells, choose on halves of all spaces, judge on the others."""
         files = [read_scores(path, self.metrics) for path in self.others]
-        genotypes = benchmark.sample(space, self.cells, self.seed)
-        accuracies = accuracies_of(benchmark, genotypes)
+        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
         target = benchmark.dataset
-        scores = folder / "scores"
-        pool = Pool(space, genotypes, self.metrics, scores, self.workers, self.backend)
+        pool = self.scorer.pool(space, genotypes, folder)
         setting = Setting(network, data.train_batches(1)[0])
-        values = pool.score({"main": setting})["main"]
-        own = {name: metric.orient(1) * values[name] for name, metric in self.metrics.items()}
-        own[VALUE] = accuracies[target]
+        values = pool.score_main(setting)
+        own = {**orient(self.metrics, values), VALUE: accuracies[target]}
         write_scores(folder / "scores" / f"{space.name}.csv", own)
         spaces = {space.name: own} | {path.stem: file for path, file in zip(self.others, files, strict=True)}
         if len(spaces) <= len(files):

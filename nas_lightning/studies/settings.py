@@ -13,9 +13,8 @@ from nas_lightning.data import ImageData, SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.passes.initialise import Scheme
 from nas_lightning.metrics.passes.shared import Batch
-from nas_lightning.studies.pools import Setting
+from nas_lightning.studies.pools import MAIN, Setting
 
-MAIN = "main"
 RANDOM = ("random_labels", "gaussian_inputs")
 
 

@@ -23,8 +23,8 @@ from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.figures import against
-from nas_lightning.studies.pools import Pool, Setting, draw_genotypes
-from nas_lightning.studies.settings import MAIN, batch_sizes
+from nas_lightning.studies.pools import MAIN, Pool, Setting, draw_genotypes
+from nas_lightning.studies.settings import batch_sizes
 from nas_lightning.studies.statistics import Statistic, Values, estimate, pearson, spearman
 from nas_lightning.tables import Entry, Table
 
@@ -100,7 +100,7 @@ class TraceApproximation(Study):
         files, by = folder / "scores" / name, (self.workers, self.backend)
         exact = Pool(space, genotypes, _EXACT, files / "trace", *by)
         parts = Pool(space, genotypes, _BATCH, files / "batches", *by)
-        norms = exact.score({MAIN: main})[MAIN]
+        norms = exact.score_main(main)
         scores = parts.score({MAIN: main, **varied.settings})
         batches = {f"b = {size}": _squares(scores[pool]["norm"]) for size, pool in varied.pools.items()}
         wanted = {f"b = {size}": batches[f"b = {size}"] for size in self.batch_sizes}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend
+from nas_lightning.backends import Backend
 from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import DISTINCT, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
@@ -27,7 +27,7 @@ from nas_lightning.randomness import seed_of
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Pool, Setting, accuracies_of, check_names
+from nas_lightning.studies.pools import Scorer, Setting, check_names, draw_known, orient
 from nas_lightning.studies.statistics import Values, mean_estimate
 from nas_lightning.tables import Entry, Table
 
@@ -77,13 +77,11 @@ class Transfer(Study):
         seed: Seed = 0,
     ) -> None:
         check_names(by, metrics)
-        check_backend(backend, "study.backend")
-        self.metrics, self.by = {name: metrics[name] for name in by}, list(by)
+        self.metrics = {name: metrics[name] for name in by}
         self.cells, self.pool = cells, min(pool, cells)
         self.k, self.searches = list(dict.fromkeys(min(number, self.pool) for number in k)), searches
         self.scheme, self.seed = scheme, seed
-        self.workers, self.backend = workers, backend
-        self.scores = None if scores is None else Path(scores)
+        self.scorer = Scorer(self.metrics, workers, backend, scores)
 
     def run(
         self,
@@ -97,16 +95,13 @@ class Transfer(Study):
         if len(benchmark.datasets) < 2:
             expected = "expected a table of accuracies on several data sets"
             raise InputError(expected, got=", ".join(benchmark.datasets), where="benchmark.path")
-        genotypes = benchmark.sample(space, self.cells, self.seed)
-        accuracies = accuracies_of(benchmark, genotypes)
-        files = self.scores or folder / "scores"
-        scorer = Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
+        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
-        values = scorer.score({"main": setting})["main"]
-        oriented = {name: self.metrics[name].orient(1) * values[name] for name in self.by}
+        scores = self.scorer.pool(space, genotypes, folder).score_main(setting)
+        oriented = orient(self.metrics, scores)
         rows = [
             row
-            for k, name in product(self.k, (*self.by, RANDOM))
+            for k, name in product(self.k, (*self.metrics, RANDOM))
             for row in self._rows(name, oriented.get(name), k, accuracies)
         ]
         columns = ["chosen by", "k", "evaluated on", *accuracies, "lost on the others"]
