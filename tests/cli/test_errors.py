@@ -12,6 +12,7 @@ import torch
 
 from nas_lightning.data import SearchData
 from nas_lightning.spaces import NasBench201
+from nas_lightning.strategies.black_box.base import BlackBox
 from tests.cli.conftest import CELL, TINY_DATA, TINY_NETWORK, TINY_SEARCH
 
 SEARCH = (*TINY_SEARCH, "trainer.max_epochs=1")
@@ -453,11 +454,28 @@ def test_a_device_that_lacks_a_cell_is_refused_before_the_search(refused, tmp_pa
 
 
 POOLED = ("strategy=knas", "strategy.images=4", "strategy.pool_size=3", "strategy.agreement=0")
+SCORING = (
+    "evolution",
+    "optuna",
+    "metric_search",
+    "greedy",
+    "hnas",
+    "knas",
+    "eigen_nas",
+    "predictor",
+    "robot",
+)
 
 
-def test_a_file_of_somebody_elses_is_refused_before_a_search_scores_into_it(refused, tmp_path):
+@pytest.mark.parametrize("limits", [(), ("limits.params=300000",)], ids=["free", "limited"])
+@pytest.mark.parametrize("strategy", SCORING)
+def test_a_file_of_somebody_elses_is_refused_before_a_search_scores_into_it(
+    refused, tmp_path, monkeypatch, strategy, limits
+):
+    monkeypatch.setattr(BlackBox, "training_step", lambda *args: pytest.fail("a round was played"))
     (tmp_path / "notes.txt").write_text("my notes")
-    line = refused("search", *SEARCH, *POOLED, "strategy.pool=notes.txt", "run=bad")
+    words = (f"strategy={strategy}", "strategy.images=4", *limits)
+    line = refused("search", *SEARCH, *words, "strategy.pool=notes.txt", "run=bad")
     assert "expected a pool's CSV file, or none yet" in line
     assert not (tmp_path / "bad").exists()
 

@@ -27,7 +27,7 @@ from nas_lightning.data.search import check_search_data
 from nas_lightning.genotype import Genotype
 from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.pool.scoring import score_pool
+from nas_lightning.metrics.pool.scoring import check_pool, score_pool
 from nas_lightning.objectives.evaluation_time import check_timed
 from nas_lightning.objectives.log_ranks import log_ranks
 from nas_lightning.objectives.short_training import Evaluator, ShortTraining, build_objective
@@ -76,7 +76,10 @@ class BlackBox(Strategy):
     """
 
     metrics: Mapping[str, Metric]
-    """What architectures are scored by, all from one set of passes; a subclass' constructor says it."""
+    """What architectures are scored by, all from one set of passes; none where they are not scored.
+
+    A subclass' constructor says it.
+    """
 
     needs_steps = True
 
@@ -117,6 +120,11 @@ class BlackBox(Strategy):
         self.self_correlations: dict[str, float] | None = None  # None: not looked at yet
         self.spent = {"scoring": 0.0, "evaluating": 0.0}  # seconds
         self.rounds = nn.Parameter(torch.zeros(()))
+
+    def on_fit_start(self) -> None:
+        super().on_fit_start()
+        if self.pool is not None and self.metrics:
+            check_pool(self.pool, self.space, *self._subject(), self.metrics, self.seed)
 
     @abstractmethod
     def play(self, number: int) -> Mapping[str, float]:

@@ -48,7 +48,7 @@ class FrontSearch(BlackBox):
         super().__init__(space, network, data, benchmark, **black_box)
         self.objectives, self.costs = objectives, dict[str, Mapping[str, float]]()
         self.ranked = metrics_of(space, metrics, "default")
-        self.metrics = self.ranked
+        self.metrics = self.ranked if self.objective is None or self.ranks_candidates else {}
         if objectives is None:
             return
         names = objectives.names
@@ -64,7 +64,7 @@ class FrontSearch(BlackBox):
     def look_at(self, genotype: Genotype) -> dict[str, float]:
         """Score, evaluate and count an architecture, whatever its worth needs; what there is to log of it."""
         values = {}
-        if self.metrics and (self.objectives is not None or self.objective is None):
+        if self.metrics:
             self.score([genotype])
         if self.objective is not None:
             values = {f"candidate/{self.objective.name}": self.evaluate(genotype) / 100}

@@ -14,7 +14,6 @@ from nas_lightning.cost.counts import count_parameters
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.metrics.pool.scoring import check_pool
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.base import BlackBox
@@ -58,11 +57,6 @@ class PoolSearch(BlackBox):
         self.exhausted = False
         self.promising: list[str] = []  # what the last choice was the first of
         self.draws = torch.Generator().manual_seed(self.seed)
-
-    def on_fit_start(self) -> None:
-        super().on_fit_start()
-        if self.pool is not None and self.metrics:
-            check_pool(self.pool, self.space, *self._subject(), self.metrics, self.seed)
 
     def play(self, number: int) -> Mapping[str, float]:
         self.examine(self.largest(self.draw(self.pool_size + number * self.pool_per_round)))
