@@ -44,6 +44,8 @@ class Metric(ABC):
     """Whether it only counts what is there, and so has a value for a degenerate network as well."""
     shapes_only: ClassVar[bool] = False
     """Whether it needs no values, neither of weights nor of inputs, so that a pool's networks have none."""
+    never_positive: ClassVar[bool] = False
+    """Whether 0 is the most that any network has, so that it is no M of HNAS' objective."""
     layered_only: ClassVar[bool] = False
     """Whether it is for networks of `mlp` and `two_layer` alone."""
 

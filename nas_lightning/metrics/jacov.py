@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ class Jacov(Metric):
     >>> Jacov()(network, batch).item() < -4  # what four slopes come to that have nothing in common
     True
     """
+
+    never_positive: ClassVar[bool] = True  # ln z + 1/z is 1 or more
 
     def compute(self, passes: Passes) -> Tensor:
         return jacobian_score(passes.input_gradient.flatten(1).double())

@@ -41,6 +41,7 @@ class Trainability(Metric):
 
     seed: Seed = 0
     needs: ClassVar[Needs] = Needs.FEATURES
+    never_positive: ClassVar[bool] = True
 
     def compute(self, passes: Passes) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)

@@ -27,6 +27,7 @@ from nas_lightning.progress import follow
 from nas_lightning.randomness import seed_of
 from nas_lightning.runs.findings import Findings
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.strategies.black_box.hnas import check_condition, check_metric
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.hnas_findings import ALONE, HNAS, RANDOM, HnasSearches, Searched, bins_of
 from nas_lightning.studies.pools import Scorer, Setting, check_names, draw_known, orient
@@ -92,6 +93,9 @@ class HnasAblation(Study):
         seed: Seed = 0,
     ) -> None:
         check_names([*objective, kappa], metrics)
+        for name in objective:
+            check_metric(metrics[name], f"study.metrics.{name}")
+        check_condition(metrics[kappa], "study.kappa")
         self.metrics, self.objective, self.kappa = dict(metrics), list(objective), kappa
         self.cells, self.pool, self.bins = cells, min(pool, cells), min(bins, cells)
         self.rounds, self.searches, self.t, self.starts = rounds, searches, t, starts

@@ -56,6 +56,23 @@ def test_networks_of_layers(name, generator, images):
     assert alike(before, snapshot(network))
 
 
+NEVER_POSITIVE = [name for name, metric in METRICS.items() if metric.never_positive]
+
+
+@pytest.mark.parametrize("name", NEVER_POSITIVE)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_0_is_the_most_that_what_is_never_positive_has(name, scale, generator, images):
+    """Up to what keeps it from dividing by 0."""
+    for _ in range(3):
+        space = NasBench201()
+        network = space.network(space.sample(generator), in_channels=3, num_classes=5, channels=2, cells=1)
+        initialise(network, "lecun", generator)
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter *= scale
+        assert float(METRICS[name](network, images)) <= 1e-5
+
+
 @pytest.mark.parametrize("name", METRICS)
 def test_the_network_comes_back_as_it_was(name, derived, images):
     parameters = list(derived.parameters())

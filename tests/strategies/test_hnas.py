@@ -188,6 +188,7 @@ def test_stopped_in_the_middle_it_makes_the_same_proposals(search, trainer, tmp_
     ("options", "where"),
     [
         ({"metric": NTKCondition()}, "strategy.metric"),
+        ({"metric": Jacov()}, "expected a metric that can be above 0"),
         ({"condition": GradNorm()}, "strategy.condition"),
         ({"t": 0.0}, "Hnas.t"),
         ({"starts": 0}, "Hnas.starts"),
@@ -202,9 +203,16 @@ def test_it_needs_an_evaluation(data, refusal):
     assert "expected an evaluation, training or table" in message
 
 
+class Below(Params):
+    """Below 0 for all networks, without saying so."""
+
+    def compute(self, passes):
+        return -super().compute(passes)
+
+
 def test_a_metric_below_zero_never_wins(search, refusal):
     """Ratios by it mean nothing."""
-    assert "a metric above 0" in refusal(lambda: search(1, by_length, metric=Jacov()))
+    assert "a metric above 0" in refusal(lambda: search(1, by_length, metric=Below()))
     assert len(search(1, by_length, metric=Params())[0].evaluated) == 1
 
 

@@ -97,25 +97,29 @@ class Recorder:
 def fitted(cell_space, supernet, data, trainer, monkeypatch):
     """`fitted(epochs, **options)`: a small search that ran, and what its steps were."""
 
-    def fit(epochs=2, search_data=None, **options):
+    def fit(epochs=2, search_data=None, limits=None, **options):
         images = data() if search_data is None else search_data
         strategy = Nasi(cell_space, supernet(cell_space), images, **{"nu_samples": 3} | options)
         recorder = Recorder(strategy, monkeypatch)
-        fit_ = trainer(epochs)
+        fit_ = trainer(epochs, **(limits or {}))
         fit_.fit(strategy, images)
         return strategy, recorder
 
     return fit
 
 
-def test_one_step_along_the_mean_gradient(fitted):
-    """α* = ξ/T Σ G_t / max(‖G_1‖, …, ‖G_t‖) (equation 18), over what the steps gave."""
-    strategy, recorder = fitted(xi=0.5)
+ENDS = {"epochs": (2, {}, 8), "steps": (-1, {"max_steps": 6}, 6), "both": (50, {"max_steps": 9}, 9)}
+
+
+@pytest.mark.parametrize(("epochs", "limits", "samples"), ENDS.values(), ids=ENDS)
+def test_one_step_along_the_mean_gradient(fitted, epochs, limits, samples):
+    """α* = ξ/T Σ G_t / max(‖G_1‖, …, ‖G_t‖) (equation 18), over what the steps gave; epochs have four."""
+    strategy, recorder = fitted(epochs, limits=limits, xi=0.5)
     T, largest, expected = len(recorder.gradients), 0.0, torch.zeros(6, 5)
     for (G,) in recorder.gradients:
         largest = max(largest, float(G.norm()))
         expected += 0.5 / T * G / largest
-    assert T == 2 * 4
+    assert samples == T
     assert float(expected.norm()) > 0
     torch.testing.assert_close(strategy.arch["cell"].detach(), expected)
     assert float(strategy.largest) == pytest.approx(largest)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from functools import partial
 
 import numpy as np
@@ -11,13 +12,20 @@ from scipy import stats
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
 from nas_lightning.benchmarks.tables import read
 from nas_lightning.data import Digits, SearchData
-from nas_lightning.metrics import GradNorm, Params
+from nas_lightning.errors import InputError
+from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, Params
 from nas_lightning.spaces import NasBench201
 from nas_lightning.studies.hnas import FILE, HnasAblation
 from nas_lightning.studies.theory.pool_searches import KnownPool, SearchTrace, metric_order, values_of
 from tests.studies.conftest import write_table
 
 CELLS, POOL, ROUNDS = 24, 12, 5
+
+
+class Size(Params):
+    """Any positive number does as κ."""
+
+    larger_is_better = False
 
 
 class Run:
@@ -34,7 +42,7 @@ class Run:
         space, data = NasBench201(), SearchData(Digits(batch_size=4))
         network = partial(space.network, in_channels=1, num_classes=10, channels=2, cells=1)
         sizes = {"cells": CELLS, "pool": POOL, "rounds": ROUNDS, "searches": 2, "bins": 4, "resamples": 10}
-        metrics = {"grad_norm": GradNorm(), "size": Params()}  # any positive number does as κ
+        metrics = {"grad_norm": GradNorm(), "size": Size()}
         study = HnasAblation(metrics=metrics, objective=["grad_norm"], kappa="size", **sizes)
         findings = study.run(space, network, data, self.benchmark, self.folder)
         return {one.name: list(csv.DictReader(one.csv().splitlines())) for one in findings.tables}
@@ -135,6 +143,20 @@ def test_what_is_in_the_file_is_not_searched_again(known, run):
     (run.folder / FILE).write_text(json.dumps(dict(list(records.items())[1:])))
     assert run.tables() == tables
     assert run.records() == records
+
+
+REFUSED = {
+    "less is better": (["size"], "grad_norm", "less is better, got GradNorm"),
+    "of M": (["kappa"], "kappa", "more is better, got NTKCondition"),
+    "below 0": (["jacov"], "kappa", "can be above 0, got Jacov"),
+}
+
+
+@pytest.mark.parametrize(("objective", "kappa", "line"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_in_the_objective_is_refused_before_anything_is_scored(objective, kappa, line):
+    metrics = {"grad_norm": GradNorm(), "size": Params(), "kappa": NTKCondition(), "jacov": Jacov()}
+    with pytest.raises(InputError, match=re.escape(line)):
+        HnasAblation(metrics=metrics, objective=objective, kappa=kappa)
 
 
 def test_of_equal_metrics_the_first_come_first():

@@ -87,7 +87,9 @@ class Hnas(PoolSearch):
         evaluation: Evaluator = "training",
         **pool: Any,
     ) -> None:
-        _check(metric, condition)
+        if isinstance(metric, Metric):
+            check_metric(metric, "strategy.metric")
+        check_condition(condition, "strategy.condition")
         ranked = COMBINED if isinstance(metric, str) else {"metric": metric}
         super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
         self.metrics = {**ranked, "condition": condition}
@@ -174,10 +176,15 @@ def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed
     return suggest(seen, BOX, seed)
 
 
-def _check(metric: Metric | str, condition: Metric) -> None:
-    if isinstance(metric, Metric) and not metric.larger_is_better:
-        raise InputError("expected a metric of which more is better", got=metric, where="strategy.metric")
+def check_metric(metric: Metric, where: str) -> None:
+    """Raise for what cannot be M, whatever it is computed of."""
+    if not metric.larger_is_better:
+        raise InputError("expected a metric of which more is better", got=metric, where=where)
+    if metric.never_positive:
+        raise InputError("expected a metric that can be above 0", got=metric, where=where)
+
+
+def check_condition(condition: Metric, where: str) -> None:
+    """Raise for what cannot be κ."""
     if condition.larger_is_better:
-        raise InputError(
-            "expected a metric of which less is better", got=condition, where="strategy.condition"
-        )
+        raise InputError("expected a metric of which less is better", got=condition, where=where)
