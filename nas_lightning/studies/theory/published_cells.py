@@ -39,7 +39,7 @@ class PublishedCells:
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
     >>> cells = PublishedCells({"mine": mine}, connections=2, operations=0)
     >>> [table.name for table in cells.tables()], list(cells.figures())
-    (['cells', 'adapted', 'connections'], ['published', 'connections_mine'])
+    (['cells', 'adapted', 'connections'], ['published', 'adapted', 'connections_mine'])
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class PublishedCells:
         self.space, self.given = DartsSpace(), given
         self.genotypes = {name: self.space.parse(cell) for name, cell in given.items()}
         self.normal = {name: genotype["normal"] for name, genotype in self.genotypes.items()}
+        self.adapted = {name: self.space.parse(adapted(cell))["normal"] for name, cell in given.items()}
         seeds = range(seed + 1, seed + 1 + connections)
         self.rewired = {name: self._rewired(cell, seeds) for name, cell in given.items()}
         self.operations = operations
@@ -59,8 +60,9 @@ class PublishedCells:
         return found + [self._connections()] * rewired + [self._operations()] * (self.operations > 0)
 
     def figures(self) -> dict[str, Figure]:
-        """Normal cells as published (4.1), and each before some of its variants (4.2, 4.11, 4.12)."""
-        found = {"published": draw_topologies(_titled(self.normal))} if self.normal else {}
+        """Normal cells as published (4.1), adapted (4.26), and beside variants (4.2, 4.11, 4.12)."""
+        forms = {"published": self.normal, "adapted": self.adapted} if self.normal else {}
+        found = {name: draw_topologies(_titled(cells)) for name, cells in forms.items()}
         for name, variants in self.rewired.items():
             if variants:
                 step = -(-len(variants) // SHOWN)
