@@ -5,7 +5,7 @@
 16 channels, five cells a stage, batches of 64, one sampled path a step. The search sees training images only;
 the table says afterwards what its cell is worth. ν is fixed near the median trace of random cells: their mean
 (equation 40) is ruled by a few cells whose trace is 10⁴ times larger. Every seed is one line of --results,
-which a second call goes on from; the mean ± standard deviation comes last.
+which a second call goes on from; a table beside it has them, and their mean and standard deviation last.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -25,6 +27,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.measure.fitting import quiet_trainer
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Nasi
+from nas_lightning.tables import Table
 
 SIZES = {"in_channels": 3, "num_classes": 10, "channels": 16, "cells": 5}
 BATCH = 64
@@ -55,9 +58,9 @@ def main() -> None:
         print(row, flush=True)
         with options.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-    columns = zip(*(row["accuracy"] for row in rows), strict=True)
-    means = [f"{statistics.mean(column):.2f} ± {statistics.stdev(column):.2f}" for column in columns]
-    print(f"NASI, {len(rows)} seeds: {' / '.join(means)}; reported {REPORTED}")
+    found = summary(rows)
+    options.results.with_suffix(".csv").write_text(found.csv(), encoding="utf-8")
+    print(found.markdown())
 
 
 def search(seed: int, options: argparse.Namespace, table: TabularNasBench201) -> dict:
@@ -81,6 +84,22 @@ def search(seed: int, options: argparse.Namespace, table: TabularNasBench201) ->
         "accuracy": [table.column(name, genotype) for name in DATASETS],
         "seconds": round(time.process_time() - start),
     }
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A row a seed; then, of several, their mean and standard deviation.
+
+    >>> rows = [{"seed": s, "arch": "", "accuracy": [90 + s, 70, 40], "seconds": 9} for s in (0, 2)]
+    >>> summary(rows).rows[-1]
+    ['deviation', '', 1.4142135623730951, 0.0, 0.0, 0.0]
+    """
+    seeds = [[row["seed"], row["arch"], *row["accuracy"], row["seconds"]] for row in rows]
+    over = {"mean": statistics.mean, "deviation": statistics.stdev} if len(rows) > 1 else {}
+    columns = list(zip(*seeds, strict=True))[2:]
+    last = [[name, "", *(float(of(column)) for column in columns)] for name, of in over.items()]
+    names = ["seed", "cell", *DATASETS, "seconds"]
+    note = f"Test accuracies (%), seconds of one processor. Reported: {REPORTED}"
+    return Table("seeds", f"NASI, {len(rows)} seeds", names, [*seeds, *last], note)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """NASI's measurement has the size that it says, and as many samples as are asked for."""
 
+import csv
+import json
+import sys
 from argparse import Namespace
 
 import pytest
@@ -44,3 +47,30 @@ def test_it_takes_so_many_samples(seen):
 def test_more_than_there_are_batches_is_refused(seen):
     with pytest.raises(InputError, match="expected at most 4 samples, a batch each, got 5"):
         seen(5)
+
+
+def test_what_is_in_the_file_is_not_searched_again(monkeypatch, tmp_path, capsys):
+    """Of other settings it is; the table beside the file has what was asked for alone."""
+    own, other = [156, 20.0, 1.0], [60, 20.0, 1.0]
+    kinds = [(own, 0, 90.0), (other, 0, 10.0), (own, 1, 92.0), (other, 2, 10.0)]
+    rows = [
+        {"settings": settings, "seed": seed, "arch": "a", "accuracy": [value, 70.0, 40.0], "seconds": 9}
+        for settings, seed, value in kinds
+    ]
+    (tmp_path / "seeds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    searched = []
+
+    def search(seed, options, table):
+        searched.append(seed)
+        return {"arch": "b", "accuracy": [94.0, 73.0, 46.0], "seconds": 9}
+
+    monkeypatch.setattr(nasi, "search", search)
+    monkeypatch.setattr(nasi, "TabularNasBench201", lambda path: None)
+    words = ["--seeds", "3", "--steps", "156", "--results", str(tmp_path / "seeds.jsonl")]
+    monkeypatch.setattr(sys, "argv", ["nasi", *words])
+    nasi.main()
+    assert searched == [2]
+    with (tmp_path / "seeds.csv").open(newline="") as file:
+        found = {line["seed"]: float(line["cifar10"]) for line in csv.DictReader(file)}
+    assert found == pytest.approx({"0": 90.0, "1": 92.0, "2": 94.0, "mean": 92.0, "deviation": 2.0})
+    assert "92.0" in capsys.readouterr().out
