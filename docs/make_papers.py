@@ -27,8 +27,8 @@ recipe for larger machines.
 """
 DURATIONS = """## How long they take
 
-Minutes from a study's or search's start to its end, on two cores that had other work besides. Where none
-stand, the run was made before its seconds were kept.
+Minutes from a study's or search's start to its end, on two cores that had other work besides; NASI's five
+searches by the time of one processor. Where none stand, the run was made before its seconds were kept.
 
 | command | minutes |
 |---|---|"""
