@@ -34,7 +34,7 @@ from nas_lightning.metrics.pool.scoring import score_pool
 from nas_lightning.objectives.log_ranks import AT_THE_TOP, TO_WEIGH
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Evolution, Greedy, Predictor, Robot
-from nas_lightning.strategies.black_box.base import Scores
+from nas_lightning.strategies.black_box.memory import Scores
 
 KEEP = 0.1
 SIZES = {"in_channels": 3, "num_classes": 10, "channels": 8, "cells": 2}

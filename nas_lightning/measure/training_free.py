@@ -44,7 +44,8 @@ from nas_lightning.objectives.table import table_accuracy
 from nas_lightning.randomness import choose
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import EigenNas, Evolution, Hnas, Knas, MetricSearch
-from nas_lightning.strategies.black_box.base import BlackBox, Scores
+from nas_lightning.strategies.black_box.base import BlackBox
+from nas_lightning.strategies.black_box.memory import Scores
 
 METRICS = (
     *("grad_norm", "snip", "grasp", "fisher", "synflow", "naswot", "jacov"),

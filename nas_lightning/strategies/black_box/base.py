@@ -34,19 +34,17 @@ from nas_lightning.objectives.short_training import Evaluator, ShortTraining, bu
 from nas_lightning.progress import OutOfTimeError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory, build_on
-from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.black_box.agreement import correlate_again
 from nas_lightning.strategies.black_box.ahead import Ahead
+from nas_lightning.strategies.black_box.memory import Remembering, Scores
 from nas_lightning.strategies.black_box.precision import single_precision
 from nas_lightning.text import duration
 from nas_lightning.training.eager import SGD
 
-Scores = dict[str, float]
 T = TypeVar("T")
-_MEMORY = "nas_lightning_black_box"  # our entry in a checkpoint
 
 
-class BlackBox(Strategy):
+class BlackBox(Remembering):
     """Base of the strategies that judge whole architectures.
 
     `rounds`, the number of rounds so far, is the only parameter: Lightning takes checkpoints by the steps of
@@ -115,10 +113,6 @@ class BlackBox(Strategy):
         self.ahead = Ahead(training if evaluation == "training" else None, workers, backend)
         if seconds is not None:
             check_timed(self.objective, space.sample(torch.Generator().manual_seed(seed)))
-        self.scored: dict[str, Scores] = {}  # by notation, in their order
-        self.evaluated: dict[str, float] = {}
-        self.self_correlations: dict[str, float] | None = None  # None: not looked at yet
-        self.spent = {"scoring": 0.0, "evaluating": 0.0}  # seconds
         self.rounds = nn.Parameter(torch.zeros(()))
 
     def on_fit_start(self) -> None:
@@ -234,25 +228,3 @@ class BlackBox(Strategy):
         result = self._do_first(work)
         self.spent[what] += self._do_first(lambda: monotonic() - start)
         return result
-
-    # What a checkpoint keeps
-
-    def memory(self) -> dict[str, Any]:
-        """What a subclass has to remember besides, in plain containers."""
-        return {}
-
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        """The inverse of `memory`."""
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_save_checkpoint(checkpoint)
-        names = ("scored", "evaluated", "spent", "self_correlations")
-        checkpoint[_MEMORY] = {**{name: getattr(self, name) for name in names}, "own": self.memory()}
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_load_checkpoint(checkpoint)
-        memory = checkpoint[_MEMORY]
-        self.scored, self.evaluated = dict(memory["scored"]), dict(memory["evaluated"])
-        self.spent = {**self.spent, **memory.get("spent", {})}  # files of 0.1 have none
-        self.self_correlations = memory.get("self_correlations")
-        self.remember(memory["own"])

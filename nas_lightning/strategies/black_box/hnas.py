@@ -36,8 +36,8 @@ from nas_lightning.objectives.trade_off import EXPONENTS, trade_off
 from nas_lightning.randomness import seed_of_name
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory, build_on
-from nas_lightning.strategies.black_box.base import Scores
 from nas_lightning.strategies.black_box.gaussian_process import suggest
+from nas_lightning.strategies.black_box.memory import Scores
 from nas_lightning.strategies.black_box.pool_search import PoolSearch
 
 BOX = {"log10_mu": EXPONENTS, "quantile": (0.0, 1.0)}
