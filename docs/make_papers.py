@@ -5,7 +5,8 @@
 Entries stand in docs/papers/<paper>.yaml. What a command gave is kept in docs/papers/results/<study>/, in the
 folder there of the space that it names, or in that which the entry calls `kept`: the tables of its run as
 they are; `{table|row|column|format}` in `ours` is a number of these, `{table|row|column - other|format}` the
-difference of two: none is typed. What a run took stands beside its tables in seconds.csv.
+difference of two: none is typed. What a run took stands beside its tables in seconds.csv, under `seconds`
+or `processor seconds`.
 """
 
 import csv
@@ -27,8 +28,9 @@ recipe for larger machines.
 """
 DURATIONS = """## How long they take
 
-Minutes from a study's or search's start to its end, on two cores that had other work besides; NASI's five
-searches by the time of one processor. Where none stand, the run was made before its seconds were kept.
+Minutes from a study's or search's start to its end, on two cores that had other work besides; where that took
+most of them, those of a processor, of which each study has one. Where none stand, the run was made before its
+seconds were kept.
 
 | command | minutes |
 |---|---|"""
@@ -90,8 +92,13 @@ def durations() -> Iterator[tuple[str, str]]:
         if "ours" in entry
     }
     for command, file in sorted(kept.items()):
-        seconds = file.read_text(encoding="utf-8").split()[-1] if file.is_file() else None
-        yield command, format(float(seconds) / 60, ".1f") if seconds else ""
+        yield command, in_minutes(file.read_text(encoding="utf-8")) if file.is_file() else ""
+
+
+def in_minutes(text: str) -> str:
+    """Seconds of a file whose header says what sort they are."""
+    kind, seconds = text.splitlines()
+    return f"{float(seconds) / 60:.1f}{' of a processor' if kind.startswith('processor') else ''}"
 
 
 def page() -> str:
