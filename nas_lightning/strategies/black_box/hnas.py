@@ -153,11 +153,8 @@ def in_units(M: Tensor, kappa: Tensor, relative: float, quantile: float, t: floa
     """μ and ν for this pool: √ν is a quantile of M, and at `relative` = 1 both terms have the same median."""
     sound = _sound(M, kappa)
     if not bool(sound.any()):
-        raise InputError(
-            "expected an architecture with a regular kernel and a metric above 0 in the pool",
-            got=f"none of {len(M)}",
-            where="strategy.pool_size",
-        )
+        expected = "expected an architecture with a regular kernel and a metric above 0 in the pool"
+        raise InputError(f"{expected}: a larger one, or another metric", got=f"none of {len(M)}")
     M, kappa = M[sound], kappa[sound]
     nu = float(torch.quantile(M, quantile)) ** 2
     penalty = (M**2 - nu).abs() ** (2 * t)
