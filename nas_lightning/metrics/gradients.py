@@ -92,8 +92,7 @@ class Grasp(Metric):
     needs: ClassVar[Needs] = Needs.HESSIAN
 
     def compute(self, passes: Passes) -> Tensor:
-        pairs = passes.hessian_gradient
-        product = _total([(weight.detach().double() * hg.double()).sum() for weight, hg in pairs])
+        product = passes.curvature
         return -product if self.signed else product.abs()
 
 

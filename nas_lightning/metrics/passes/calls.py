@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,10 +62,19 @@ class Calls:
         network: whose layers are watched.
         x: the batch: (m, …).
         keep_outputs: whether the outputs are kept, too.
+        for_inputs: a context for backward passes in which no parameter's gradient is wanted.
     """
 
-    def __init__(self, network: nn.Module, x: Tensor, *, keep_outputs: bool = False) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        x: Tensor,
+        *,
+        keep_outputs: bool = False,
+        for_inputs: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.network, self.batch, self.keep_outputs = network, len(x), keep_outputs
+        self._for_inputs = for_inputs
         self.all: list[Call] = []
         # Backward passes end in these: every call lies on a way to one of them.
         self._starts = [x] if x.requires_grad else []
@@ -140,7 +149,7 @@ class Calls:
 
     def backward(self, logits: Tensor, cotangent: Tensor, listener: Listener) -> None:
         """A backward pass through the activations only: no parameter's gradient is computed."""
-        with self.listen(listener):
+        with self.listen(listener), self._for_inputs():
             torch.autograd.grad(logits, self._starts, cotangent, retain_graph=True, allow_unused=True)
 
     def check_complete(self, logits: Tensor) -> None:

@@ -50,23 +50,35 @@ def _linear_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
 
 
 def _conv2d_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
-    # A batch of m convolutions is one convolution whose groups are the samples: the gradient of its weight
-    # holds every sample's, for the price of the batch's.
     assert isinstance(layer, nn.Conv2d)
-    m, groups, padding = len(x), len(x) * layer.groups, layer.padding
+    padding = layer.padding
     if isinstance(padding, str) or layer.padding_mode != "zeros":
         x, padding = _pad(layer, x), (0, 0)
-    x = x.reshape(1, -1, *x.shape[2:])  # (1, m·c, h, w)
     channels = layer.out_channels
     if layer.groups == 1:  # a group's channels stay together
-        channels = max(1, _BLOCK // (m * layer.weight[0].numel()))
-    geometry = layer.stride, padding, layer.dilation, False, (0, 0), groups
+        channels = max(1, _BLOCK // (len(x) * layer.weight[0].numel()))
+    few = layer.groups == 1 and dz.shape[2:].numel() <= layer.in_channels
+    share = _share_as_product if few else _share_as_convolution
     for block in dz.split(channels, dim=1):
-        weight = x.new_empty(m * block.shape[1], *layer.weight.shape[1:])  # a shape, of which nothing is read
-        block = block.reshape(1, -1, *block.shape[2:])
-        wanted = (False, True, False)
-        _, gradient, _ = torch.ops.aten.convolution_backward(block, x, weight, None, *geometry, wanted)
-        yield gradient.reshape(m, -1)
+        yield share(layer, x, block, padding)
+
+
+def _share_as_product(layer: nn.Conv2d, x: Tensor, dz: Tensor, padding: tuple[int, ...]) -> Tensor:
+    # G_i = B_i A_iᵀ, A the patches: quicker where there are fewer positions than channels
+    patches = F.unfold(x, layer.kernel_size, layer.dilation, padding, layer.stride)  # (m, c·k², positions)
+    return torch.bmm(dz.flatten(2), patches.mT).flatten(1)
+
+
+def _share_as_convolution(layer: nn.Conv2d, x: Tensor, dz: Tensor, padding: tuple[int, ...]) -> Tensor:
+    # A batch of m convolutions is one convolution whose groups are the samples: the gradient of its weight
+    # holds every sample's, for the price of the batch's.
+    m = len(x)
+    weight = x.new_empty(m * dz.shape[1], *layer.weight.shape[1:])  # a shape, of which nothing is read
+    geometry = layer.stride, padding, layer.dilation, False, (0, 0), m * layer.groups
+    together = (images.reshape(1, -1, *images.shape[2:]) for images in (dz, x))  # (1, m·c, h, w)
+    wanted = (False, True, False)
+    _, gradient, _ = torch.ops.aten.convolution_backward(*together, weight, None, *geometry, wanted)
+    return gradient.reshape(m, -1)
 
 
 def _pad(layer: nn.Conv2d, x: Tensor) -> Tensor:

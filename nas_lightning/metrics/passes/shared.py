@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.blocks import Features, spectral_entropy
 from nas_lightning.metrics.passes.calls import Call, Calls
+from nas_lightning.metrics.passes.convolutions import Asked
+from nas_lightning.metrics.passes.curvature import TwiceDifferentiable
 from nas_lightning.metrics.passes.independence import check_independence
 from nas_lightning.metrics.passes.kernel import Output, cotangents, layerwise_kernel, rowwise_kernel
 from nas_lightning.metrics.passes.kernel_matrix import Kernel
 from nas_lightning.metrics.passes.layers import IncompleteError
 from nas_lightning.metrics.passes.needs import Needs
-from nas_lightning.metrics.passes.norms import TwiceDifferentiable
 from nas_lightning.metrics.passes.notices import explain, say_row_by_row, say_silent
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.metrics.passes.rectifiers import RectifierCodes
@@ -72,7 +73,10 @@ class Passes:
         self.network, self.needs, self.batch_statistics = network, needs, batch_statistics
         self.x = x.detach().clone().requires_grad_(x.is_floating_point())
         self.parameters = trained_parameters(network)
-        self.calls = Calls(network, self.x, keep_outputs=bool(needs & (Needs.SALIENCY | Needs.OUTPUTS)))
+        self._twice = TwiceDifferentiable(self.parameters) if Needs.HESSIAN in needs else None
+        self._for_inputs = partial(self._twice.asking, Asked.INPUTS) if self._twice else nullcontext
+        keep_outputs = bool(needs & (Needs.SALIENCY | Needs.OUTPUTS))
+        self.calls = Calls(network, self.x, keep_outputs=keep_outputs, for_inputs=self._for_inputs)
         self._features = Features(network, len(x)) if Needs.FEATURES in needs else None
         wants_codes = needs & (Needs.RELU_CODES | Needs.RELU_PATTERNS)
         self._codes = RectifierCodes(len(x), needs) if wants_codes else None
@@ -93,8 +97,7 @@ class Passes:
     @cached_property
     def logits(self) -> Tensor:
         """The forward pass: (m, classes), (m, classes, …) of tasks with an output for each pixel."""
-        norms = TwiceDifferentiable() if Needs.HESSIAN in self.needs else nullcontext()
-        with norms, self._codes or nullcontext(), self._features or nullcontext():
+        with self._twice or nullcontext(), self._codes or nullcontext(), self._features or nullcontext():
             logits = self.calls.record(lambda: logits_of(self.network(self.x)))
         check_logits(logits, self.task, len(self.x))
         return logits
@@ -141,7 +144,7 @@ class Passes:
                 self.loss,
                 self.parameters,
                 retain_graph=True,
-                create_graph=Needs.HESSIAN in self.needs,
+                create_graph=self._twice is not None,
                 materialize_grads=True,
             )
         return list(gradients), saliency
@@ -158,28 +161,17 @@ class Passes:
         return self._loss_pass[1]
 
     @cached_property
-    def hessian_gradient(self) -> list[tuple[Tensor, Tensor]]:
-        """(θ, H ∇_θ of the loss) for each θ that is a weight, H the Hessian in the weights; needs `HESSIAN`.
-
-        Weights are parameters of two dimensions and more. By a backward pass through the backward pass.
-        """
-        assert Needs.HESSIAN in self.needs, "expected a metric that declares Needs.HESSIAN"
-        # H g = ½ ∇‖g‖²
-        pairs = [(p, g) for p, g in zip(self.parameters, self._loss_pass[0], strict=True) if p.dim() > 1]
-        if not pairs:
-            raise InputError("expected a network with weights to train", got="biases and scales only")
-        weights, gradients = zip(*pairs, strict=True)
-        square = torch.stack([(gradient**2).sum() for gradient in gradients]).sum()
-        products = torch.autograd.grad(square / 2, weights, retain_graph=True, materialize_grads=True)
-        return list(zip(weights, products, strict=True))
+    def curvature(self) -> Tensor:
+        """θᵀ H ∇_θ of the loss, θ the weights and H the Hessian in them, () in float64; needs `HESSIAN`."""
+        assert self._twice is not None, "expected a metric that declares Needs.HESSIAN"
+        return self._twice.along_weights(self._loss_pass[0])
 
     @cached_property
     def input_gradient(self) -> Tensor:
         """∂(Σ of all logits)/∂x, (m, …)."""
-        (gradient,) = torch.autograd.grad(
-            self.logits.sum(), self.x, retain_graph=True, materialize_grads=True
-        )
-        return gradient
+        total = self.logits.sum()
+        with self._for_inputs():
+            return torch.autograd.grad(total, self.x, retain_graph=True, materialize_grads=True)[0]
 
     @property
     def outputs(self) -> list[tuple[nn.Module, Tensor]]:

@@ -1,0 +1,239 @@
+"""θᵀHg without Hg, against PyTorch's derivative of a derivative."""
+
+import itertools
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nas_lightning.metrics import Grasp, Jacov, NTKCondition, Snip, score
+from nas_lightning.metrics.passes.convolutions import Asked, Convolutions
+from nas_lightning.metrics.passes.curvature import TwiceDifferentiable
+from nas_lightning.metrics.passes.outputs import logits_of
+from nas_lightning.metrics.passes.state import preserve_state
+from nas_lightning.metrics.sample_gradients import SampleGrasp
+from nas_lightning.spaces import NasBench201
+
+
+def curvature_of_torch(network, x):
+    weights = [p for p in network.parameters() if p.dim() > 1 and p.requires_grad]
+    gradients = torch.autograd.grad(loss_of(network(x)), weights, create_graph=True)
+    half = sum((g**2).sum() for g in gradients) / 2
+    products = torch.autograd.grad(half, weights, materialize_grads=True)
+    return float(sum((weight.detach() * hg).sum() for weight, hg in zip(weights, products, strict=True)))
+
+
+def curvature(network, x):
+    trained = [p for p in network.parameters() if p.requires_grad]
+    with TwiceDifferentiable(trained) as twice:
+        y = network(x)
+    return float(twice.along_weights(torch.autograd.grad(loss_of(y), trained, create_graph=True)))
+
+
+def loss_of(y):
+    return (y.sin() + y**3 / 3).mean()
+
+
+def drawn(network, *shape, channels_last=False):
+    generator = torch.Generator().manual_seed(0)
+    network.double()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 2)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if channels_last:
+        network, x = (one.to(memory_format=torch.channels_last) for one in (network, x))
+    return network, x
+
+
+def assert_same(network, x):
+    assert curvature(network, x) == pytest.approx(curvature_of_torch(network, x), rel=1e-9, abs=1e-12)
+
+
+GEOMETRIES = [*itertools.product([1, 3], [1, 2], [0, 2], [1, 2], [1, 2])]
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "dilation", "groups"), GEOMETRIES)
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_geometries(kernel, stride, padding, dilation, groups, channels_last):
+    geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    layers = nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 2, kernel, **geometry), nn.Sigmoid()
+    assert_same(*drawn(nn.Sequential(*layers), 3, 3, 8, 9, channels_last=channels_last))
+
+
+def inverted(channels):
+    return nn.Sequential(
+        nn.Conv2d(3, channels, 1, bias=False),
+        nn.BatchNorm2d(channels),
+        nn.SiLU(),
+        nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False),
+        nn.BatchNorm2d(channels),
+        nn.ReLU6(),
+        nn.Conv2d(channels, 3, 1),
+    )
+
+
+class Twice(nn.Module):
+    """A convolution whose weight is used again: by itself, by a linear map and by a penalty."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x):
+        z = self.layer(self.layer(x).tanh())
+        again = F.linear(x.mean((2, 3)), self.layer.weight.flatten(1))
+        return z.mean((2, 3)) * again.cos() + (self.layer.weight**3).sum()
+
+
+class Calculated(nn.Module):
+    """A weight that is a function of parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.direction, self.size = nn.Parameter(torch.ones(2, 3, 3, 3)), nn.Parameter(torch.ones(2, 1, 1, 1))
+
+    def forward(self, x):
+        return F.conv2d(x, self.size * F.normalize(self.direction)).tanh()
+
+
+class ByName(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        return F.conv2d(input=x, weight=self.layer.weight, bias=self.layer.bias, stride=(2, 1)).tanh()
+
+
+class OfOneImage(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        return torch.stack([self.layer(image).tanh() for image in x])
+
+
+NETWORKS = {
+    "changed in place": nn.Sequential(
+        nn.Conv2d(3, 4, 3, bias=False), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3)
+    ),
+    "inverted": inverted(5),
+    "twice": Twice(),
+    "calculated": Calculated(),
+    "by name": ByName(),
+    "one image at a time": OfOneImage(),
+    "same": nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.Tanh(), nn.Conv2d(4, 2, 2, padding="valid")),
+    "circular": nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), nn.Tanh()),
+    "transposed": nn.Sequential(nn.ConvTranspose2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 2, 3)),
+    "linear": nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 5 * 6, 3)),
+    "frozen": nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 2, 3).requires_grad_(False), nn.Tanh()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("batch", [1, 4])
+def test_networks(name, batch):
+    assert_same(*drawn(NETWORKS[name], batch, 3, 7, 8))
+
+
+@pytest.mark.parametrize(("depth", "size"), [(1, 6), (3, 10)])
+def test_finite_differences(depth, size):
+    layers = [layer for _ in range(depth) for layer in (nn.Conv2d(2, 2, 3, padding=1), nn.Tanh())]
+    network, x = drawn(nn.Sequential(*layers), 2, 2, size, size)
+    weights = [p for p in network.parameters() if p.dim() > 1]
+
+    def gradient():
+        return torch.autograd.grad(loss_of(network(x)), weights)
+
+    g, step, values = gradient(), 1e-5, []
+    for sign in (1, -1):  # along θ
+        with torch.no_grad():
+            kept = [w.clone() for w in weights]
+            for w in weights:
+                w.mul_(1 + sign * step)
+        values.append(sum((a * b).sum() for a, b in zip(gradient(), g, strict=True)))
+        with torch.no_grad():
+            for w, before in zip(weights, kept, strict=True):
+                w.copy_(before)
+    assert curvature(network, x) == pytest.approx(float(values[0] - values[1]) / (2 * step), rel=1e-6)
+
+
+class Count(TorchDispatchMode):
+    """Operations on maps of images, and gradients of convolutions' weights."""
+
+    maps = weights = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.maps += isinstance(result, torch.Tensor) and result.dim() == 4
+        if func is torch.ops.aten.convolution_backward.default:
+            self.weights += args[-1][1]
+        return result
+
+
+def test_passes_for_inputs_compute_no_weights_gradients():
+    x, weight = torch.randn(2, 3, 5, 5, requires_grad=True), torch.randn(4, 3, 3, 3, requires_grad=True)
+    convolutions = Convolutions([weight])
+    total = convolutions(x, weight).sum()
+    with Count() as count, convolutions.asking(Asked.INPUTS):
+        torch.autograd.grad(total, x, retain_graph=True)
+    assert count.weights == 0
+    with Count() as count:
+        both = torch.autograd.grad(total, [x, weight])
+    assert count.weights == 1
+    expected = torch.autograd.grad(F.conv2d(x, weight).sum(), [x, weight])
+    assert all(torch.equal(a, b) for a, b in zip(both, expected, strict=True))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_first_and_second_derivatives_of_all(groups):
+    x = torch.randn(2, 2, 4, 3, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(4, 2 // groups, 2, 3, dtype=torch.float64, requires_grad=True)
+    convolution = partial(Convolutions([weight]), stride=(2, 1), padding=1, groups=groups)
+    assert torch.autograd.gradcheck(convolution, (x, weight))
+    assert torch.autograd.gradgradcheck(convolution, (x, weight))
+
+
+def test_other_metrics_of_the_same_passes_are_what_they_are_alone():
+    network, x = drawn(nn.Sequential(inverted(6), nn.AdaptiveAvgPool2d(1), nn.Flatten()), 6, 3, 6, 6)
+    metrics = {"grasp": Grasp(), "jacov": Jacov(), "snip": Snip(), "kernel": NTKCondition()}
+    metrics["sample_grasp"] = SampleGrasp()  # with second derivatives of its own
+    batch = x, torch.arange(6) % 3
+    together = score(network, batch, metrics)
+    for name, metric in metrics.items():
+        assert together[name] == pytest.approx(score(network, batch, {name: metric})[name], rel=1e-9)
+
+
+def test_mixed_precision_is_left_to_torch():
+    weight = torch.randn(4, 3, 3, 3, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16), TwiceDifferentiable([weight]) as twice:
+        y = F.conv2d(torch.randn(2, 3, 5, 5), weight)
+    assert y.dtype is torch.bfloat16
+    (g,) = torch.autograd.grad(y.float().pow(2).sum(), weight, create_graph=True)
+    assert torch.isfinite(twice.along_weights([g]))
+
+
+def test_grasp_takes_half_the_operations():
+    space = NasBench201()
+    cell = "|nor_conv_3x3~0|+|avg_pool_3x3~0|nor_conv_1x1~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_1x1~2|"
+    network = space.network(space.parse(cell), in_channels=3, num_classes=4, channels=4, cells=1)
+    network, x = drawn(network, 6, 3, 8, 8)
+    y = torch.tensor([0, 1, 2, 3, 0, 1])
+    weights = [p for p in network.parameters() if p.dim() > 1]
+    with Count() as by_torch, preserve_state(network):
+        loss = F.cross_entropy(logits_of(network(x)), y)
+        gradients = torch.autograd.grad(loss, weights, create_graph=True)
+        products = torch.autograd.grad(sum((g**2).sum() for g in gradients) / 2, weights)
+    with Count() as ours:
+        found = float(Grasp(signed=True)(network, (x, y)))
+    expected = -float(sum((w.detach() * hg).sum() for w, hg in zip(weights, products, strict=True)))
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert ours.maps < 0.5 * by_torch.maps
+    assert ours.weights < by_torch.weights
