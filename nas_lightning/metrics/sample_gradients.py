@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.passes.curvature import check_twice
 from nas_lightning.metrics.passes.diagonal import row_norms
 from nas_lightning.metrics.passes.kernel import rowwise_kernel
-from nas_lightning.metrics.passes.shared import Passes
+from nas_lightning.metrics.passes.shared import Needs, Passes
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class SampleGrasp(Metric):
     [0.0529, 0.0454, 0.1058, 0.0909]
     """
 
+    needs: ClassVar[Needs] = Needs.HESSIAN
+
     def compute(self, passes: Passes) -> Tensor:
         total = torch.zeros((), dtype=torch.float64)
         for place in range(len(passes.x)):
@@ -57,6 +61,7 @@ class SampleGrasp(Metric):
             loss = passes.loss_of(passes.logits[some], passes.labels[some])
             g = torch.autograd.grad(loss, passes.parameters, create_graph=True, materialize_grads=True)
             square = torch.stack([(one**2).sum() for one in g]).sum()
+            check_twice(square)
             # H g = ½ ∇‖g‖²
             products = torch.autograd.grad(
                 square / 2, passes.parameters, retain_graph=True, materialize_grads=True

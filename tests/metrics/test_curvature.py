@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nas_lightning.metrics import Grasp, Jacov, NTKCondition, Snip, score
+from nas_lightning.errors import InputError
+from nas_lightning.metrics import Grasp, Jacov, Naswot, NTKCondition, Snip, score
 from nas_lightning.metrics.passes.convolutions import Asked, Convolutions
 from nas_lightning.metrics.passes.curvature import TwiceDifferentiable
 from nas_lightning.metrics.passes.outputs import logits_of
@@ -209,6 +211,75 @@ def test_other_metrics_of_the_same_passes_are_what_they_are_alone():
     together = score(network, batch, metrics)
     for name, metric in metrics.items():
         assert together[name] == pytest.approx(score(network, batch, {name: metric})[name], rel=1e-9)
+
+
+class Missing(torch.autograd.Function):
+    """Of torch's operations, the derivative of whose derivative is missing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return F.hardsigmoid(x)
+
+    @staticmethod
+    def backward(ctx, d):
+        return torch.ops.aten.hardsigmoid_backward(d, *ctx.saved_tensors)
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, d):
+        return d * 2
+
+
+class Applied(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function.apply(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "got"), [(Missing, "aten::hardsigmoid_backward"), (Once, "once_differentiable")]
+)
+def test_an_operation_without_a_second_derivative_is_one_line(function, got):
+    network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), Applied(function), nn.Linear(4, 2))
+    for metric in (Grasp(), SampleGrasp()):
+        with pytest.raises(InputError, match=f"differentiated twice, got .*{got}"):
+            metric(network, (torch.randn(4, 3), torch.tensor([0, 1, 0, 1])))
+
+
+class Pieces(nn.Module):
+    def forward(self, x):
+        return F.relu6(x + 3) / 6
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_hard_sigmoids(inplace):
+    networks = [
+        nn.Sequential(nn.Conv2d(3, 4, 3), middle, nn.Conv2d(4, 2, 3), nn.Flatten(), nn.Linear(24, 3))
+        for middle in (nn.Hardsigmoid(inplace), Pieces())
+    ]
+    (network, x), (same, _) = (drawn(each, 4, 3, 7, 8) for each in networks)
+    assert curvature(network, 9 * x) == pytest.approx(curvature_of_torch(same, 9 * x), rel=1e-9)
+    batch = x, torch.arange(4) % 3
+    together = score(network, batch, {"grasp": Grasp(), "naswot": Naswot()})
+    assert together["naswot"] == score(network, batch, {"naswot": Naswot()})["naswot"]
+
+
+def test_attention():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    network, x = drawn(nn.Sequential(layer, nn.Linear(8, 3)), 4, 5, 8)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = curvature_of_torch(network, x)
+    assert curvature(network, x) == pytest.approx(expected, rel=1e-9)
 
 
 def test_mixed_precision_is_left_to_torch():

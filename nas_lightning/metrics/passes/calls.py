@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.autograd.graph import Node
 
 from nas_lightning.metrics.passes.layers import IncompleteError, covers, mark_of, rules_of
 
@@ -185,17 +186,17 @@ def _trained(layer: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 def uses_of(logits: Tensor) -> Counter[int]:
     """How often each leaf appears in the graph, by its id."""
-    uses: Counter[int] = Counter()
-    seen, stack = set(), [logits.grad_fn]
+    parents = (parent for node in nodes_of(logits) for parent, _ in node.next_functions)
+    leaves = (getattr(parent, "variable", None) for parent in parents)  # only leaves have one
+    return Counter(id(leaf) for leaf in leaves if leaf is not None)
+
+
+def nodes_of(value: Tensor) -> Iterator[Node]:
+    """The nodes of its graph, each once."""
+    seen, stack = set(), [value.grad_fn]
     while stack:
         node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        for parent, _ in node.next_functions:
-            variable = getattr(parent, "variable", None)  # only leaves have one
-            if variable is None:
-                stack.append(parent)
-            else:
-                uses[id(variable)] += 1
-    return uses
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(parent for parent, _ in node.next_functions)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from nas_lightning.errors import InputError
+from nas_lightning.metrics.passes.calls import nodes_of
 from nas_lightning.metrics.passes.convolutions import Asked, Convolutions
 from nas_lightning.metrics.passes.norms import normalise
+from nas_lightning.metrics.passes.notices import TWICE
 
 
 class TwiceDifferentiable(TorchFunctionMode):
@@ -32,16 +36,29 @@ class TwiceDifferentiable(TorchFunctionMode):
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         super().__init__()
+        self._stack = ExitStack()
         self._weighty = [parameter.dim() > 1 for parameter in parameters]
         self._weights = [parameter for parameter in parameters if parameter.dim() > 1]
         self._convolutions = Convolutions(self._weights)
         self.asking = self._convolutions.asking
 
+        self._ours: dict[Any, Callable[..., Tensor]] = {
+            F.batch_norm: normalise,
+            F.conv2d: self._convolutions,
+            F.hardsigmoid: hard_sigmoid,
+        }
+
+    def __enter__(self) -> TwiceDifferentiable:
+        self._stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only attention with a second derivative
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)
+        self._stack.__exit__(*exception)
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is F.batch_norm:
-            return normalise(*args, **kwargs)
-        return self._convolutions(*args, **kwargs) if func is F.conv2d else func(*args, **kwargs)
+        return self._ours.get(func, func)(*args, **(kwargs or {}))
 
     def along_weights(self, gradients: Sequence[Tensor]) -> Tensor:
         """θᵀHg, () in float64, for the gradients of the parameters, with their graph; H: of the weights."""
@@ -49,6 +66,7 @@ class TwiceDifferentiable(TorchFunctionMode):
             raise InputError("expected a network with weights to train", got="biases and scales only")
         squares = [(g**2).sum() for g, weighty in zip(gradients, self._weighty, strict=True) if weighty]
         factors, half = self._convolutions.factors, torch.stack(squares).sum() / 2
+        check_twice(half)
         with self.asking(Asked.PRODUCTS):  # H g = ½ ∇‖g‖²
             found = torch.autograd.grad(
                 half, [*factors, *self._weights], retain_graph=True, materialize_grads=True
@@ -58,3 +76,35 @@ class TwiceDifferentiable(TorchFunctionMode):
         rest = zip(self._weights, found[len(factors) :], strict=True)
         products += [(weight.detach().double() * hg.double()).sum() for weight, hg in rest]
         return torch.stack(products).sum()
+
+
+def check_twice(value: Tensor) -> None:
+    """Raise where the graph of a function of gradients ends in one that is marked once_differentiable.
+
+    Autograd would leave out what lies behind it, and say nothing.
+    """
+    if any(node.name() == "torch::autograd::Error" for node in nodes_of(value)):
+        raise InputError(TWICE, got="a function that is marked once_differentiable")
+
+
+def hard_sigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(x + 3, 0), 6) / 6, whose backward pass can be differentiated.
+
+    >>> x = torch.tensor([-4.0, 0.0, 1.5], requires_grad=True)
+    >>> (g,) = torch.autograd.grad((hard_sigmoid(x) ** 2).sum(), x, create_graph=True)
+    >>> torch.autograd.grad((g**2).sum(), x)[0]  # g = (x + 3)/18 in between
+    tensor([0.0000, 0.0185, 0.0278])
+    """
+    output = _HardSigmoid.apply(input)
+    return input.copy_(output) if inplace else output
+
+
+class _HardSigmoid(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward((x > -3) & (x < 3))
+        return torch.ops.aten.hardsigmoid(x)
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> Tensor:
+        return d * ctx.saved_tensors[0] / 6

@@ -7,6 +7,8 @@ from functools import cache
 
 from nas_lightning.errors import InputError
 
+TWICE = "expected operations that can be differentiated twice"
+
 
 @cache
 def say_row_by_row(network: str, reason: str) -> None:
@@ -29,13 +31,13 @@ def say_silent(network: str, layer: str) -> None:
 def explain(error: BaseException | None) -> InputError | None:
     """Torch's error as what was expected of the network; None for any other.
 
-    >>> str(explain(RuntimeError("derivative for aten::hardsigmoid_backward is not implemented")))
-    "expected operations that can be differentiated twice, got 'aten::hardsigmoid_backward'"
+    >>> str(explain(RuntimeError("derivative for aten::_pdist_backward is not implemented")))
+    "expected operations that can be differentiated twice, got 'aten::_pdist_backward'"
     """
     text = str(error) if isinstance(error, RuntimeError) else ""
     if "use_reentrant=True" in text:
         expected = "expected checkpointing with use_reentrant=False, which gradients can be asked of"
         return InputError(expected, got=True)
     if text.startswith("derivative for ") and text.endswith(" is not implemented"):
-        return InputError("expected operations that can be differentiated twice", got=text.split()[2])
+        return InputError(TWICE, got=text.split()[2])
     return None
