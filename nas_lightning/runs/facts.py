@@ -32,7 +32,7 @@ class RunFacts:
         kind: search, training, ensemble or study.
         seed: that all its random numbers came from.
         metrics: the last value of each.
-        seconds: that it took, in all its starts.
+        seconds: that it took, in all its starts; a study, which keeps no clock, in its last one.
         words: what was typed for it.
         space: the name of the search space.
         space_settings: what the space was made with.
