@@ -46,6 +46,11 @@ def main() -> None:
     parser.add_argument("--mu", type=float, default=1.0)
     parser.add_argument("--results", type=Path, default=Path("outputs/nasi.jsonl"))
     options = parser.parse_args()
+    table_file = options.results.with_suffix(".csv")
+    if table_file == options.results:
+        raise InputError(
+            "expected lines (.jsonl) whose table is .csv", got=options.results, where="--results"
+        )
     torch.set_num_threads(1)
     options.results.parent.mkdir(parents=True, exist_ok=True)
     lines = options.results.read_text(encoding="utf-8").splitlines() if options.results.is_file() else []
@@ -59,7 +64,7 @@ def main() -> None:
         with options.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
     found = summary(rows)
-    options.results.with_suffix(".csv").write_text(found.csv(), encoding="utf-8")
+    table_file.write_text(found.csv(), encoding="utf-8")
     print(found.markdown())
 
 

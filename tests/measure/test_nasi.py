@@ -74,3 +74,11 @@ def test_what_is_in_the_file_is_not_searched_again(monkeypatch, tmp_path, capsys
         found = {line["seed"]: float(line["cifar10"]) for line in csv.DictReader(file)}
     assert found == pytest.approx({"0": 90.0, "1": 92.0, "2": 94.0, "mean": 92.0, "deviation": 2.0})
     assert "| deviation | " in capsys.readouterr().out
+
+
+def test_the_table_does_not_take_the_place_of_the_results(monkeypatch, tmp_path):
+    (tmp_path / "seeds.csv").write_text("mine")
+    monkeypatch.setattr(sys, "argv", ["nasi", "--results", str(tmp_path / "seeds.csv")])
+    with pytest.raises(InputError, match="whose table is"):
+        nasi.main()
+    assert (tmp_path / "seeds.csv").read_text() == "mine"
