@@ -29,8 +29,7 @@ recipe for larger machines.
 DURATIONS = """## How long they take
 
 Minutes from a study's or search's start to its end, on two cores that had other work besides; where that took
-most of them, those of a processor, of which each study has one. Where none stand, the run was made before its
-seconds were kept.
+most of them, those of a processor, of which each has one.
 
 | command | minutes |
 |---|---|"""
@@ -84,7 +83,7 @@ def filled(entry: Mapping[str, str]) -> str:
 
 
 def durations() -> Iterator[tuple[str, str]]:
-    """Every command whose numbers are kept, and the minutes that it took, if these are kept as well."""
+    """Every command whose numbers are kept, and the minutes that it took."""
     kept = {
         entry["command"]: result(entry) / "seconds.csv"
         for paper in papers().values()
@@ -92,7 +91,7 @@ def durations() -> Iterator[tuple[str, str]]:
         if "ours" in entry
     }
     for command, file in sorted(kept.items()):
-        yield command, in_minutes(file.read_text(encoding="utf-8")) if file.is_file() else ""
+        yield command, in_minutes(file.read_text(encoding="utf-8"))
 
 
 def in_minutes(text: str) -> str:

@@ -94,9 +94,9 @@ def test_a_number_is_a_cell_or_the_difference_of_two(tmp_path):
 
 
 def test_what_is_kept_took_half_an_hour_at_most():
-    """On two cores; of those whose seconds are kept."""
-    found = [float(minutes.split()[0]) for _, minutes in durations() if minutes]
-    assert len(found) >= 15
+    """On two cores, every command that has numbers."""
+    found = [float(minutes.split()[0]) for _, minutes in durations()]
+    assert len(found) >= 30
     assert max(found) <= 30
 
 
