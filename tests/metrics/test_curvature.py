@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Grasp, Jacov, Naswot, NTKCondition, Snip, score
 from nas_lightning.metrics.passes.convolutions import Asked, Convolutions
-from nas_lightning.metrics.passes.curvature import TwiceDifferentiable
+from nas_lightning.metrics.passes.curvature import TwiceDifferentiable, hard_sigmoid
 from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.metrics.passes.state import preserve_state
 from nas_lightning.metrics.sample_gradients import SampleGrasp
@@ -120,7 +120,29 @@ class OfOneImage(nn.Module):
         return torch.stack([self.layer(image).tanh() for image in x])
 
 
+class ChangedInPlace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 2, 3, bias=False)
+
+    def forward(self, x):
+        return self.layer(x).mul_(2).tanh_()
+
+
+class InATransform(nn.Module):
+    """A batch of batches, in a transform."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Conv2d(3, 3, 2), nn.Conv2d(3, 2, 1)
+
+    def forward(self, x):
+        return self.last(torch.vmap(self.layer)(x[None])[0].tanh())
+
+
 NETWORKS = {
+    "changed": ChangedInPlace(),
+    "in a transform": InATransform(),
     "changed in place": nn.Sequential(
         nn.Conv2d(3, 4, 3, bias=False), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3)
     ),
@@ -274,12 +296,21 @@ def test_hard_sigmoids(inplace):
     assert together["naswot"] == score(network, batch, {"naswot": Naswot()})["naswot"]
 
 
+def test_a_hard_sigmoid_in_place_changes_what_it_is_given():
+    values = torch.tensor([-4.0, 1.5, 9.0])
+    given = values.clone().requires_grad_().clone()
+    returned = hard_sigmoid(given, inplace=True)
+    assert torch.equal(given, F.hardsigmoid(values))
+    assert returned is given
+
+
 def test_attention():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     network, x = drawn(nn.Sequential(layer, nn.Linear(8, 3)), 4, 5, 8)
     with sdpa_kernel(SDPBackend.MATH):
         expected = curvature_of_torch(network, x)
     assert curvature(network, x) == pytest.approx(expected, rel=1e-9)
+    assert torch.backends.cuda.flash_sdp_enabled()  # as it was
 
 
 def test_mixed_precision_is_left_to_torch():

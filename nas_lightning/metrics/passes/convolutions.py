@@ -71,7 +71,7 @@ class Convolutions:
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
     ) -> Tensor:
-        if isinstance(padding, str) or id(weight) not in self._weights or not _is_plain(input, weight):
+        if isinstance(padding, str) or id(weight) not in self._weights or not _is_plain(input):
             return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
         factor = weight.new_ones((), requires_grad=True)
         self.factors.append(factor)
@@ -80,11 +80,11 @@ class Convolutions:
         return z if bias is None else z + bias.view(1, -1, 1, 1)
 
 
-def _is_plain(x: Tensor, weight: Tensor) -> bool:
-    """Whether autograd records a pass over a batch, without mixed precision or a transform."""
-    if x.dim() != 4 or x.dtype != weight.dtype or not torch.is_grad_enabled():
+def _is_plain(x: Tensor) -> bool:
+    """Whether it is a batch of images, without mixed precision or a transform."""
+    if x.dim() != 4 or is_functorch_wrapped_tensor(x):
         return False
-    return not (is_functorch_wrapped_tensor(x) or torch.is_autocast_enabled(x.device.type))
+    return not torch.is_autocast_enabled(x.device.type)
 
 
 class _Convolution(torch.autograd.Function):
