@@ -5,6 +5,8 @@ import torch
 from nas_lightning.measure.reference.derived_network import PlainNetwork
 from nas_lightning.measure.retrain_step import DARTS_V2
 from nas_lightning.spaces import DartsSpace
+from nas_lightning.spaces.cells.graph import CellGraph
+from nas_lightning.spaces.darts.network import DartsCell
 
 
 def test_darts_v2_in_float64():
@@ -13,6 +15,7 @@ def test_darts_v2_in_float64():
     sizes = {"in_channels": 3, "num_classes": 5, "channels": 4, "cells": 3, "auxiliary": True}
     network = space.network(space.parse(DARTS_V2), **sizes).double()
     plain, x = PlainNetwork(network), torch.randn(3, 3, 15, 12, dtype=torch.float64)
+    assert not any(isinstance(part, (CellGraph, DartsCell)) for part in plain.modules())
 
     def outcome(net):
         logits, auxiliary = net.forward_auxiliary(x)

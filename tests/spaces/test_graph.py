@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.cells import graph as graph_module
-from nas_lightning.spaces.cells.graph import CellGraph, channel_shuffle
+from nas_lightning.spaces.cells.channels import channel_shuffle
+from nas_lightning.spaces.cells.graph import CellGraph
 from nas_lightning.spaces.ops import NONE, SEARCH_NORM, build_op
 from nas_lightning.spaces.supernet import mixture
 

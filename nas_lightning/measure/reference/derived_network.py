@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from nas_lightning.measure.reference.darts_supernet import with_plain_convolutions
 from nas_lightning.spaces import Network
 from nas_lightning.spaces.cells.graph import CellGraph
+from nas_lightning.spaces.darts.network import DartsCell
 from nas_lightning.spaces.network import list_last
 from nas_lightning.spaces.ops import NeedsReLU
 
@@ -39,6 +40,22 @@ class PlainGraph(nn.Module):
         return op(F.relu(x)) if isinstance(op, NeedsReLU) else op(x)
 
 
+class PlainCell(nn.Module):
+    """Two projections, the nodes, and those that are put together.
+
+    Args:
+        cell: whose parts it takes.
+    """
+
+    def __init__(self, cell: DartsCell) -> None:
+        super().__init__()
+        self.pre0, self.pre1, self.output, self.graph = cell.pre0, cell.pre1, cell.output, cell.graph
+
+    def forward(self, r0: Tensor, r1: Tensor, mixture: None) -> Tensor:
+        nodes = self.graph([self.pre0(r0), self.pre1(r1)], mixture)
+        return torch.cat([nodes[node] for node in self.output], dim=1)
+
+
 class PlainNetwork(nn.Module):
     """A copy of a derived network of cells that computes the same in the way of published code.
 
@@ -49,9 +66,11 @@ class PlainNetwork(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = with_plain_convolutions(copy.deepcopy(network))
-        for cell in list(self.network.modules()):
-            if isinstance(getattr(cell, "graph", None), CellGraph):
-                cell.graph = PlainGraph(cell.graph)
+        for kind, plain in ((CellGraph, PlainGraph), (DartsCell, PlainCell)):
+            for parent in list(self.network.modules()):
+                for key, part in parent.named_children():
+                    if isinstance(part, kind):
+                        setattr(parent, key, plain(part))
         self.network.to(memory_format=torch.contiguous_format)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
+from nas_lightning.spaces.cells.channels import channel_shuffle, concatenate, divide
 from nas_lightning.spaces.cells.drop_path import DropPath
 from nas_lightning.spaces.cells.widening import adopt
 from nas_lightning.spaces.ops import NONE, NeedsReLU, Norm, build_op, weighted
@@ -152,6 +153,7 @@ class _Run:
 
     def __init__(self, graph: CellGraph, inputs: Sequence[Tensor], mixture: Mixture) -> None:
         self.graph, self.nodes, self.mixture = graph, list(inputs), mixture
+        self.divided: dict[int, tuple[Tensor, Tensor]] = {}
         self.rectified: dict[int, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
 
@@ -169,7 +171,7 @@ class _Run:
             total = torch.zeros_like(self.read_strided(self.through(0), 0))
         if self.graph.partial == 1:
             return total
-        return channel_shuffle(torch.cat([total, self.bypass(target)], dim=1), self.graph.partial)
+        return channel_shuffle(concatenate([total, self.bypass(target)]), self.graph.partial)
 
     def output(self, item: EdgeOp) -> Tensor:
         """The operation's output, from an edge that shares it where there is one."""
@@ -188,8 +190,14 @@ class _Run:
 
     def through(self, source: int) -> Tensor:
         """The channels of a node that pass the operations."""
-        node = self.nodes[source]
-        return node if self.graph.partial == 1 else node[:, : node.shape[1] // self.graph.partial]
+        return self.nodes[source] if self.graph.partial == 1 else self.parts(source)[0]
+
+    def parts(self, source: int) -> tuple[Tensor, Tensor]:
+        """The channels of a node that pass the operations, and the others as the next nodes read them."""
+        if source not in self.divided:
+            passing, rest = divide(self.nodes[source], self.graph.partial)
+            self.divided[source] = passing, self.read_strided(rest, source)
+        return self.divided[source]
 
     def relu(self, source: int) -> Tensor:
         if source not in self.rectified:
@@ -200,8 +208,7 @@ class _Run:
         """The channels that go round the operations of the edges that are in use."""
         total: Tensor | None = None
         for source, row in self.graph.edges[target]:
-            node = self.nodes[source]
-            rest = self.read_strided(node[:, node.shape[1] // self.graph.partial :], source)
+            rest = self.parts(source)[1]
             columns = [column for column, active in enumerate(self.mixture.active[row]) if active]
             if columns:
                 total = _add(total, rest, self.row_sum(row, columns, rest))
@@ -230,8 +237,3 @@ def _add(total: Tensor | None, x: Tensor, weight: Tensor | None) -> Tensor:
     if weight is None:
         return x if total is None else total + x
     return x * weight if total is None else torch.addcmul(total, x, weight)
-
-
-def channel_shuffle(x: Tensor, groups: int) -> Tensor:
-    """Interleave the channels, so that the next cell's operations see others (PC-DARTS, section 3.2)."""
-    return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)

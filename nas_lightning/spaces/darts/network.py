@@ -6,35 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import getitem
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
+from nas_lightning.spaces.cells.channels import concatenate
 from nas_lightning.spaces.cells.graph import Mixtures
 from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.ops import FactorizedReduce, Norm, conv_norm
 
 INPUTS = 2
 Stem = Literal["cifar", "imagenet"]
-
-
-class DenseGradient(torch.autograd.Function):
-    """The identity. Its gradient, a slice of the output's, is made dense once for all who read it."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient.contiguous(memory_format=torch.channels_last)
 
 
 class DartsCell(nn.Module):
@@ -68,10 +50,7 @@ class DartsCell(nn.Module):
 
     def forward(self, r0: Tensor, r1: Tensor, mixture: Any) -> Tensor:
         nodes = self.graph([self.pre0(r0), self.pre1(r1)], mixture)
-        found = [nodes[node] for node in self.output]
-        if mixture is not None:  # a supernet: many operations of a node read the gradient
-            found = [DenseGradient.apply(node) for node in found]
-        return torch.cat(found, dim=1)
+        return concatenate([nodes[node] for node in self.output])
 
 
 class DartsBackbone(Backbone):

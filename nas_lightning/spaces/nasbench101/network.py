@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
+from nas_lightning.spaces.cells.channels import concatenate
 from nas_lightning.spaces.cells.drop_path import DropPath
 from nas_lightning.spaces.cells.graph import Mixtures
 from nas_lightning.spaces.nasbench101.modules import Module, vertex_channels
@@ -61,13 +63,13 @@ class ModuleCell(nn.Module):
             inputs = [nodes[i][:, :channels] for i in range(1, vertex) if self.matrix[i][vertex]]
             nodes.append(self.drop_path(self.ops[vertex - 1](self._with_input(vertex, x, inputs))))
         feeding = [nodes[i] for i in range(1, self.last) if self.matrix[i][self.last]]
-        return self._with_input(self.last, x, [torch.cat(feeding, dim=1)] if feeding else [])
+        return self._with_input(self.last, x, [concatenate(feeding)] if feeding else [])
 
     def _with_input(self, vertex: int, x: Tensor, inputs: list[Tensor]) -> Tensor:
         """The sum of what a vertex reads."""
         if self.matrix[0][vertex]:
             inputs = [*inputs, self.projections[str(vertex)](x)]
-        return torch.stack(inputs).sum(dim=0) if len(inputs) > 1 else inputs[0]
+        return reduce(torch.add, inputs)  # a stack of them would not have the channels last
 
 
 class ModuleBackbone(Backbone):

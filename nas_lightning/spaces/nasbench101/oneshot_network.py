@@ -8,12 +8,14 @@ instead, as NAS-Bench-101 does, so that it is none of the supernet's paths and i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
+from nas_lightning.spaces.cells.channels import concatenate
 from nas_lightning.spaces.cells.choices import weigh_candidates, weighted_sum
 from nas_lightning.spaces.cells.graph import Candidates, Mixture, Mixtures
 from nas_lightning.spaces.nasbench101.network import STACKS, vertex_op
@@ -55,7 +57,7 @@ class ChoiceCell(Candidates):
             blocks.append(self._compute(index, read, mixtures[OPERATIONS]))
         returned = weigh_candidates(mixtures[OUTPUT], 0, lambda column: self._node(x, blocks, column))
         zeros = torch.zeros_like(blocks[0])
-        return torch.cat([returned.get(column, zeros) for column in range(len(blocks) + 1)], dim=1)
+        return concatenate([returned.get(column, zeros) for column in range(len(blocks) + 1)])
 
     def operations(self) -> list[nn.Module]:
         return [op for ops in self.ops for op in ops]  # type: ignore[attr-defined]
@@ -66,9 +68,7 @@ class ChoiceCell(Candidates):
 
     def _read(self, x: Tensor, blocks: Sequence[Tensor], mixture: Mixture | None) -> Tensor:
         if mixture is None:
-            return torch.stack([self._node(x, blocks, column) for column in range(len(blocks) + 1)]).sum(
-                dim=0
-            )
+            return reduce(torch.add, (self._node(x, blocks, column) for column in range(len(blocks) + 1)))
         return weighted_sum(mixture, 0, lambda column: self._node(x, blocks, column), blocks[0])
 
     def _compute(self, index: int, read: Tensor, mixture: Mixture) -> Tensor:

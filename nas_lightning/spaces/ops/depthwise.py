@@ -41,11 +41,14 @@ class DepthwiseConv2d(nn.Conv2d):
 
 
 def is_transformed() -> bool:
-    """Whether a pass is not for autograd alone: mixed precision, an export, `torch.func`."""
+    """Whether a pass is not for autograd alone: mixed precision, or what `is_traced`."""
+    return torch.is_autocast_enabled("cpu") or is_traced()
+
+
+def is_traced() -> bool:
+    """Whether somebody who knows torch's operations only reads a pass: an export, a trace, `torch.func`."""
     return (
-        torch.is_autocast_enabled("cpu")
-        or torch.compiler.is_exporting()
-        or torch._C._are_functorch_transforms_active()
+        torch.compiler.is_exporting() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
     )
 
 
