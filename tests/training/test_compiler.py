@@ -7,7 +7,7 @@ import pytest
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts
-from nas_lightning.training.compiler import check_compiler
+from nas_lightning.training.compiler import prepare_compiler
 from nas_lightning.training.retrain import Retrain
 
 
@@ -32,9 +32,11 @@ def test_a_training_is_refused(no_compiler, generator):
         Retrain(network, 2, compile=True)
 
 
-def test_the_compiler_of_the_environment_counts(no_compiler, monkeypatch):
+def test_the_compiler_of_the_environment_counts(no_compiler, monkeypatch, caplog):
     monkeypatch.setenv("CXX", sys.executable)
-    check_compiler("here")
+    with caplog.at_level("INFO"):
+        prepare_compiler("here")
+    assert "TORCHINDUCTOR_CACHE_DIR" in caplog.text
     monkeypatch.setenv("CXX", "no_such_compiler")
     with pytest.raises(InputError, match="no_such_compiler"):
-        check_compiler("here")
+        prepare_compiler("here")

@@ -27,7 +27,7 @@ from nas_lightning.strategies.oneshot.relaxations import entropy
 from nas_lightning.strategies.oneshot.values import RelaxedWeights, SearchBatch
 from nas_lightning.strategies.trainer_options import check_trainer
 from nas_lightning.tasks.multi_class import task_of
-from nas_lightning.training.compiler import check_compiler
+from nas_lightning.training.compiler import prepare_compiler
 from nas_lightning.training.epoch_means import EpochMeans
 from nas_lightning.training.gradients import Gradients, accumulate, gradients
 from nas_lightning.training.horizon import epochs_of
@@ -49,8 +49,8 @@ class WeightSharing(Strategy):
         weight_decay: of the weights.
         clip: largest norm of their gradient.
         accumulate_grad_batches: batches that make one step together, as one large batch would.
-        compile: let `torch.compile` translate the supernet's cells, which takes minutes a cell at the start;
-            on a CPU it gains a seventh of a step.
+        compile: let `torch.compile` translate the supernet's cells, which takes minutes at the start; on a
+            CPU it gained between nothing and a seventh of a step, and seldom pays.
         checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
         seed: of everything that the strategy draws.
     """
@@ -94,7 +94,7 @@ class WeightSharing(Strategy):
         self._epochs: int | None = None  # as the current epoch knows it
         supernet.backbone.checkpointed = checkpoint_cells
         if compile:
-            check_compiler("strategy.compile")
+            prepare_compiler("strategy.compile")
             supernet.backbone.compile_cells()
 
     @classmethod
