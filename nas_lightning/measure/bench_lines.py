@@ -142,7 +142,10 @@ LINES = (
     quicker("augmentation: per-image PIL / ours", "images", "batches from memory", "image by image", 5),
 )
 NOT_MEASURED = (
-    ("compiled steps, targets 3.6 and 5.4", "compiling takes minutes: `measure.supernet_step --compile`"),
+    (
+        "compiled steps, targets 3.6 and 5.4",
+        "no gain, after minutes (performance.md): `measure.supernet_step --compile`",
+    ),
     ("a pool on two processes, target 1.2", "wall time, of an idle machine alone: `measure.pool`"),
     ("growth", "its own table: `measure.growth`"),
 )
