@@ -57,14 +57,14 @@ def _conv2d_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     channels = layer.out_channels
     if layer.groups == 1:  # a group's channels stay together
         channels = max(1, _BLOCK // (len(x) * layer.weight[0].numel()))
-    few = layer.groups == 1 and dz.shape[2:].numel() <= layer.in_channels
+    few = layer.groups == 1 and 4 * dz.shape[2:].numel() <= layer.in_channels
     share = _share_as_product if few else _share_as_convolution
     for block in dz.split(channels, dim=1):
         yield share(layer, x, block, padding)
 
 
 def _share_as_product(layer: nn.Conv2d, x: Tensor, dz: Tensor, padding: tuple[int, ...]) -> Tensor:
-    # G_i = B_i A_iᵀ, A the patches: quicker where there are fewer positions than channels
+    # G_i = B_i A_iᵀ, A the patches: quicker where positions are far fewer than channels
     patches = F.unfold(x, layer.kernel_size, layer.dilation, padding, layer.stride)  # (m, c·k², positions)
     return torch.bmm(dz.flatten(2), patches.mT).flatten(1)
 
