@@ -19,6 +19,7 @@ COMMANDS = {
     "zero_cost": ("zero_cost", "--rounds", "3"),
     "metrics": ("metrics_shared", "--rounds", "2", "--quick"),
     "inference": ("inference", "--rounds", "20"),
+    "pool": ("pool", "--rounds", "2"),
     "processes": ("processes", "--rounds", "8"),
     "start": ("start", "--rounds", "4"),
     "memory": ("peak_memory", "--ways", "ours", "checkpointed"),
@@ -116,6 +117,13 @@ LINES = (
         "one at a time, without vkdnw",
         2.2,
     ),
+    quicker(
+        "a pool: one process of two threads / two of one",
+        "pool",
+        "2 processes, 1 thread",
+        "1 process, 2 threads",
+        1.2,
+    ),
     quicker("one image: torch / optimise=True", "inference", "frozen", "torch", 1.4),
     quicker('one image: torch / runtime="onnx"', "inference", "ONNX Runtime", "torch", 3.3),
     costs('runtime="onnx" / bare session', "inference", "ONNX Runtime", "bare session", 1.1),
@@ -146,7 +154,6 @@ NOT_MEASURED = (
         "compiled steps, targets 3.6 and 5.4",
         "no gain, after minutes (performance.md): `measure.supernet_step --compile`",
     ),
-    ("a pool on two processes, target 1.2", "wall time, of an idle machine alone: `measure.pool`"),
-    ("growth", "its own table: `measure.growth`"),
+    ("growth", "[a table of its own](growth.md), written by `make bench` as well"),
 )
 """Work that the table leaves out, and why."""
