@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -33,7 +32,7 @@ from nas_lightning.metrics.passes.outputs import logits_of
 from nas_lightning.spaces.given.callable import check_callable
 from nas_lightning.spaces.network import DerivedNetwork
 from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
-from nas_lightning.training.compiler import prepare_compiler
+from nas_lightning.training.compiler import compiled
 from nas_lightning.training.epoch_means import EpochMeans, evaluation_total
 from nas_lightning.training.horizon import epochs_of
 from nas_lightning.training.logits import Logits, check_logits, choose_logits, training_loss
@@ -124,9 +123,7 @@ class Retrain(pl.LightningModule):
         if self._mix is not None:
             check_classes(network, "mixed images are of")
         logits = choose_logits(network)
-        if compile:
-            prepare_compiler("retrain.compile")
-        self._logits: Logits = torch.compile(logits) if compile else logits
+        self._logits: Logits = compiled(logits, "retrain.compile") if compile else logits
         self.task, top5 = task_of(network), num_classes > 5
         self._loss = partial(training_loss, weight=auxiliary_weight, smoothing=label_smoothing)
         self.train_scores = EpochMeans(num_classes, task=self.task)

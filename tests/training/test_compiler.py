@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+import torch
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
@@ -40,3 +41,8 @@ def test_the_compiler_of_the_environment_counts(no_compiler, monkeypatch, caplog
     monkeypatch.setenv("CXX", "no_such_compiler")
     with pytest.raises(InputError, match="no_such_compiler"):
         prepare_compiler("here")
+
+
+def test_a_gpu_needs_none(no_compiler, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    prepare_compiler("here")
