@@ -14,7 +14,8 @@ import torch
 from nas_lightning.errors import InputError
 
 log = logging.getLogger(__name__)
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 _OF_PLATFORM = {"darwin": "clang++", "win32": "cl"}
 
 
