@@ -23,6 +23,7 @@ from nas_lightning.spaces import DartsSpace, NasBench101
 from nas_lightning.spaces.cells import graph
 from nas_lightning.spaces.darts import network as darts
 from nas_lightning.spaces.nasbench101 import network as nasbench101
+from nas_lightning.spaces.nasbench101 import oneshot_network as nasbench1shot1
 from nas_lightning.training.gradients import constant, gradients
 
 PLAIN = {
@@ -32,6 +33,8 @@ PLAIN = {
     (graph, "channel_shuffle"): lambda x, groups: x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2),
     (nasbench101, "concatenate"): lambda maps: torch.cat(maps, dim=1),
     (nasbench101, "reduce"): lambda add, maps: torch.stack(maps).sum(dim=0) if len(maps) > 1 else maps[0],
+    (nasbench1shot1, "concatenate"): lambda maps: torch.cat(maps, dim=1),
+    (nasbench1shot1, "reduce"): lambda add, maps: torch.stack(list(maps)).sum(dim=0),
 }
 """What stands in the place of ours, by module and name."""
 

@@ -82,6 +82,7 @@ class Retrain(pl.LightningModule):
         ema_decay: evaluate a running average of the weights that forgets at this rate; None: the weights.
         compile: `torch.compile` the training pass; slow at the start, and where paths begin to be dropped.
 
+    >>> import torch
     >>> network = torch.nn.Linear(4, 3)  # or what `SearchSpace.network` returns
     >>> module = Retrain(network, 3, opt="adamw", label_smoothing=0.1)  # for `trainer.fit(module, data)`
     >>> module(torch.zeros(2, 4)).shape, module.hparams.opt

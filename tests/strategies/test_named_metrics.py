@@ -66,14 +66,18 @@ def test_a_space_says_what_ranks_its_networks(data, strategy):
         ResNet(), {"width": 40.0}, lambda g: {"width": float(sum(w for w, _ in ResNet().stages(g)))}
     )
     for space in (ResNet(), limit_space(ResNet(), bounds)):
-        options = {"evaluation": "training"}
+        # an evaluation is evolution's fitness, and nothing is scored then
+        options = {} if strategy is Evolution else {"evaluation": "training"}
         assert list(strategy(space, NETWORK, data(), **options).metrics) == ["params"]
         assert strategy(space, NETWORK, data(), metrics="default", **options).metrics == COMBINED
 
 
 def test_without_a_word_each_has_its_own(data, timed):
-    made = {s: s(SPACE, NETWORK, data(), timed, evaluation="table") for s in (Evolution, Greedy, Robot)}
-    assert made[Evolution].metrics == COMBINED
+    assert Evolution(SPACE, NETWORK, data()).metrics == COMBINED
+    assert (
+        Evolution(SPACE, NETWORK, data(), timed, evaluation="table").metrics == {}
+    )  # its fitness is another
+    made = {s: s(SPACE, NETWORK, data(), timed, evaluation="table") for s in (Greedy, Robot)}
     assert made[Greedy].metrics == AT_THE_TOP
     assert made[Robot].metrics == TO_WEIGH
 

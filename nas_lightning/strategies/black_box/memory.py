@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nas_lightning.checks import Seed, checked
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.base import Strategy
 
@@ -20,7 +21,8 @@ class Remembering(Strategy):
         seed: of all that is drawn.
     """
 
-    def __init__(self, space: SearchSpace, seed: int) -> None:
+    @checked
+    def __init__(self, space: SearchSpace, seed: Seed) -> None:
         super().__init__(space, seed)
         self.scored: dict[str, Scores] = {}  # by notation, in their order
         self.evaluated: dict[str, float] = {}
