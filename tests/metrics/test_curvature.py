@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Grasp, Jacov, Naswot, NTKCondition, Snip, score
@@ -304,13 +305,32 @@ def test_a_hard_sigmoid_in_place_changes_what_it_is_given():
     assert returned is given
 
 
-def test_attention():
+@pytest.mark.parametrize("anew", [False, True])
+def test_attention(anew):
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-    network, x = drawn(nn.Sequential(layer, nn.Linear(8, 3)), 4, 5, 8)
+    kind = Checkpointed if anew else nn.Sequential
+    network, x = drawn(kind(layer, nn.Sequential(nn.Flatten(), nn.Linear(40, 3))), 4, 5, 8)
+    y = torch.arange(4) % 3
+    weights = [p for p in network.parameters() if p.dim() > 1]
     with sdpa_kernel(SDPBackend.MATH):
-        expected = curvature_of_torch(network, x)
-    assert curvature(network, x) == pytest.approx(expected, rel=1e-9)
+        gradients = torch.autograd.grad(F.cross_entropy(network(x), y), weights, create_graph=True)
+        products = torch.autograd.grad(sum((g**2).sum() for g in gradients) / 2, weights)
+    expected = abs(sum((w.detach() * hg).sum() for w, hg in zip(weights, products, strict=True)))
+    assert float(Grasp()(network, (x, y))) == pytest.approx(float(expected), rel=1e-9)
     assert torch.backends.cuda.flash_sdp_enabled()  # as it was
+
+
+class Checkpointed(nn.Sequential):
+    def forward(self, x):
+        return self[1](checkpoint(self[0], x, use_reentrant=False))
+
+
+def test_checkpointed_layers():
+    layers = nn.Sequential(inverted(4), nn.ReLU()), nn.Sequential(nn.Flatten(), nn.Linear(108, 3))
+    batch = torch.randn(6, 3, 6, 6, dtype=torch.float64), torch.arange(6) % 3
+    metrics = {"grasp": Grasp(), "jacov": Jacov(), "kernel": NTKCondition(), "sample_grasp": SampleGrasp()}
+    plain, anew = (score(kind(*layers).double(), batch, metrics) for kind in (nn.Sequential, Checkpointed))
+    assert anew == pytest.approx(plain, rel=1e-9)
 
 
 def test_mixed_precision_is_left_to_torch():

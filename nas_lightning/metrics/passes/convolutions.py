@@ -19,9 +19,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import functional as F
 from torch.nn.modules.utils import _pair
+
+from nas_lightning.metrics.passes.norms import is_recorded_plainly
 
 
 class Asked(Enum):
@@ -71,20 +72,14 @@ class Convolutions:
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
     ) -> Tensor:
-        if isinstance(padding, str) or id(weight) not in self._weights or not _is_plain(input):
+        plain = input.dim() == 4 and not isinstance(padding, str) and is_recorded_plainly(input)
+        if id(weight) not in self._weights or not plain:
             return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
         factor = weight.new_ones((), requires_grad=True)
         self.factors.append(factor)
         geometry = _pair(stride), _pair(padding), _pair(dilation), False, (0, 0), groups
         z = _Convolution.apply(input, weight, factor, geometry, self)
         return z if bias is None else z + bias.view(1, -1, 1, 1)
-
-
-def _is_plain(x: Tensor) -> bool:
-    """Whether it is a batch of images, without mixed precision or a transform."""
-    if x.dim() != 4 or is_functorch_wrapped_tensor(x):
-        return False
-    return not torch.is_autocast_enabled(x.device.type)
 
 
 class _Convolution(torch.autograd.Function):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.calls import nodes_of
 from nas_lightning.metrics.passes.convolutions import Asked, Convolutions
-from nas_lightning.metrics.passes.norms import normalise
+from nas_lightning.metrics.passes.norms import is_recorded_plainly, normalise
 from nas_lightning.metrics.passes.notices import TWICE
 
 
@@ -36,7 +34,6 @@ class TwiceDifferentiable(TorchFunctionMode):
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         super().__init__()
-        self._stack = ExitStack()
         self._weighty = [parameter.dim() > 1 for parameter in parameters]
         self._weights = [parameter for parameter in parameters if parameter.dim() > 1]
         self._convolutions = Convolutions(self._weights)
@@ -48,15 +45,6 @@ class TwiceDifferentiable(TorchFunctionMode):
             F.hardsigmoid: hard_sigmoid,
         }
 
-    def __enter__(self) -> TwiceDifferentiable:
-        self._stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # the only attention with a second derivative
-        super().__enter__()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        super().__exit__(*exception)
-        self._stack.__exit__(*exception)
-
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._ours.get(func, func)(*args, **(kwargs or {}))
 
@@ -65,7 +53,7 @@ class TwiceDifferentiable(TorchFunctionMode):
         if not self._weights:
             raise InputError("expected a network with weights to train", got="biases and scales only")
         squares = [(g**2).sum() for g, weighty in zip(gradients, self._weighty, strict=True) if weighty]
-        factors, half = self._convolutions.factors, torch.stack(squares).sum() / 2
+        factors, half = tuple(self._convolutions.factors), torch.stack(squares).sum() / 2
         check_twice(half)
         with self.asking(Asked.PRODUCTS):  # H g = ½ ∇‖g‖²
             found = torch.autograd.grad(
@@ -95,6 +83,8 @@ def hard_sigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     >>> torch.autograd.grad((g**2).sum(), x)[0]  # g = (x + 3)/18 in between
     tensor([0.0000, 0.0185, 0.0278])
     """
+    if not is_recorded_plainly(input):
+        return F.hardsigmoid(input, inplace)
     output = _HardSigmoid.apply(input)
     return input.copy_(output) if inplace else output
 

@@ -39,10 +39,19 @@ def normalise(
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Whether it has a variance in each channel, and no mixed precision or transform that asks for more."""
+    """Whether it has a variance in each channel, in a precision that the closed form is for."""
     if x.dim() < 2 or x.numel() <= x.shape[1] or x.dtype not in {torch.float32, torch.float64}:
         return False
-    return not (is_functorch_wrapped_tensor(x) or torch.is_autocast_enabled(x.device.type))
+    return is_recorded_plainly(x)
+
+
+def is_recorded_plainly(x: Tensor) -> bool:
+    """Whether autograd alone sees a pass: no transform, no mixed precision, no hooks on what is saved.
+
+    Such hooks are a checkpoint's, which computes the pass anew where nobody stands in for its functions.
+    """
+    hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+    return not (hooked or is_functorch_wrapped_tensor(x) or torch.is_autocast_enabled(x.device.type))
 
 
 class _BatchNorm(torch.autograd.Function):

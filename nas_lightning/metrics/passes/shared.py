@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.passes.blocks import Features, spectral_entropy
@@ -87,6 +88,8 @@ class Passes:
         if "torch._dynamo" in sys.modules:  # hooks see nothing of what is compiled
             self._stack.enter_context(torch.compiler.set_stance("force_eager"))
         self._stack.enter_context(preserve_state(self.network, batch_statistics=self.batch_statistics))
+        if self._twice is not None:  # of attentions, the only one with a second derivative
+            self._stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         return self
 
     def __exit__(self, *exception: Any) -> None:
