@@ -36,13 +36,14 @@ def check_independence(network: nn.Module, x: Tensor, logits: Tensor, calls: Cal
         if norms:
             calls = Calls(network, x)
             logits = calls.record(lambda: logits_of(network(x)))
+        mixed = _see_others(calls, logits, len(few))  # in here: checkpoints compute the pass anew
     if [call.layer for call in alone.parametric_calls] != [call.layer for call in calls.parametric_calls]:
         raise IncompleteError("other layers are called for other batches")
     for call in alone.parametric_calls:
         if len(call.input) != len(few):
             where = f"{type(call.layer).__name__} {call.name!r}"
             raise IncompleteError(f"samples are not the first axis in {where}")
-    if _see_others(calls, logits, len(few)):
+    if mixed:
         raise IncompleteError("samples are mixed")
 
 
