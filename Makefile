@@ -34,8 +34,8 @@ lint: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 bench: $(VENV)/.ready  ## every figure of speed in one table, docs/bench.md, and how costs grow, docs/growth.md
-	OMP_NUM_THREADS=1 $(BIN)/python -m nas_lightning.measure.bench $(ARGS)
-	$(if $(ARGS),,OMP_NUM_THREADS=1 $(BIN)/python -m nas_lightning.measure.growth)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.bench $(ARGS)
+	$(if $(ARGS),,OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth)
 
 docs: $(VENV)/.ready  ## the site in build/html; a link to nothing fails it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

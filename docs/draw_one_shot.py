@@ -17,8 +17,8 @@ from nas_lightning.plots import save
 from nas_lightning.plots.style import kind, tidy
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.relaxations import uniform_noise
-from nas_lightning.strategies.oneshot.values import Epoch
+from nas_lightning.strategies.one_shot.parts import Epoch
+from nas_lightning.strategies.one_shot.relaxations import uniform_noise
 from tests.strategies.oneshot.parts_by_name import GROUPS, options, part
 
 PICTURE = Path(__file__).parent / "images" / "one_shot"

@@ -7,11 +7,11 @@ from nas_lightning.lightning_packages import follow_loaded_package
 from nas_lightning.version import __version__
 
 if TYPE_CHECKING:
-    from nas_lightning.models.exporter import export
+    from nas_lightning.models.export import export
     from nas_lightning.models.file import describe, load, save
 
 __all__ = ["__version__", "describe", "export", "load", "save"]
-_HOMES = {"export": "nas_lightning.models.exporter"}
+_HOMES = {"export": "nas_lightning.models.export"}
 
 follow_loaded_package()
 

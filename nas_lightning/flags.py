@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NoReturn, ParamSpec
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_writable
 from nas_lightning.signals import TOLD_TO_END, ends_when_told
+from nas_lightning.utils.files import check_writable
 
 P = ParamSpec("P")
 

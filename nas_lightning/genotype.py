@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, parse_json, read_text, write_whole
 from nas_lightning.frozen_map import FrozenMap
+from nas_lightning.utils.files import json_text, parse_json, read_text, write_whole
 
 FILE_NAME = "genotype.json"
 MOST_NODES = 1000  # far above any published cell; keeps a mistyped number from filling the memory

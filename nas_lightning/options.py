@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from nas_lightning.files import read_text
+from nas_lightning.utils.files import read_text
 
 
 def config_folder() -> Path:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import nas_lightning
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, read_records, replacing
-from nas_lightning.report.summaries import read_summary
+from nas_lightning.report.record import read_summary
 from nas_lightning.runs import RunFacts, RunFolder, read_history
-from nas_lightning.runs.history import history_line
+from nas_lightning.runs.facts import history_line
+from nas_lightning.utils.files import json_text, read_records, replacing
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

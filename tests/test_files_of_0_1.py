@@ -11,8 +11,8 @@ from hydra.utils import instantiate
 from safetensors.torch import load_file
 
 import nas_lightning
-from nas_lightning.ensembles import Ensemble
 from nas_lightning.genotype import read_genotypes
+from nas_lightning.models import Ensemble
 from tests.cli.conftest import command  # noqa: F401
 
 FILES = Path(__file__).parent / "files_of_0_1"

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from nas_lightning import lock
 from nas_lightning.errors import InputError
-from nas_lightning.lock import FILE_NAME, hold
 from nas_lightning.runs.folder import RunFolder
+from nas_lightning.utils import files as lock
+from nas_lightning.utils.files import FILE_NAME, hold
 
 
 def hold_in_child(folder) -> int:

@@ -29,7 +29,7 @@ def test_documentation_examples_run(name):
 
 
 def test_the_walk_finds_modules_and_examples():
-    assert {"nas_lightning.genotype", "nas_lightning.spaces.darts.space", "nas_lightning.cost.counts"} <= set(
+    assert {"nas_lightning.genotype", "nas_lightning.spaces.darts", "nas_lightning.objectives.counts"} <= set(
         MODULES
     )
     assert sum(len(examples(name)) for name in MODULES) >= 6

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nas_lightning import progress
-from nas_lightning.progress import follow
+from nas_lightning.utils import progress
+from nas_lightning.utils.progress import follow
 
 
 class Clock:

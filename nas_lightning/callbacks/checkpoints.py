@@ -1,22 +1,29 @@
-"""Checkpoints that a run can always be resumed from, whenever it is killed."""
+"""Checkpoints, and the state that makes a resumed run equal an uninterrupted one."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
-from nas_lightning.files import replacing
+from nas_lightning.runs.facts import MetricsCSV
+from nas_lightning.training.epoch_means import EpochMeans, name_as_others_do
+from nas_lightning.utils.files import replacing
+
+# Checkpoints that a run can always be resumed from, whenever it is killed.
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
@@ -132,3 +139,191 @@ class SignalCheckpoint(pl.Callback):
 def _in_any_process(trainer: pl.Trainer, here: bool) -> bool:
     """Whether it is so in any process."""
     return trainer.strategy.reduce_boolean_decision(here, all=False)
+
+
+# The best epoch's weights, judged on images set aside from training.
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """Lightning's `ModelCheckpoint`, silent in runs that have nothing to validate on.
+
+    There the last epoch counts; no run is ever judged by test data.
+
+    >>> best = BestCheckpoint(monitor="valid_accuracy", mode="max", filename="best")
+    >>> trainer = pl.Trainer(callbacks=[best], accelerator="cpu", logger=False)
+    >>> trainer.checkpoint_callback.monitor
+    'valid_accuracy'
+    """
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        scores = getattr(pl_module, "val_scores", None)
+        names = [*scores.named.values(), "loss"] if isinstance(scores, EpochMeans) else ["accuracy", "loss"]
+        logged = {f"valid_{name}": None for name in names}
+        if self.monitor not in {*logged, *name_as_others_do(logged)}:
+            expected = f"expected a metric of the validation ({', '.join(logged)})"
+            raise InputError(expected, got=self.monitor, where="callbacks.best.monitor")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if sum(trainer.fit_loop.epoch_loop.val_loop.max_batches):
+            super().on_train_epoch_end(trainer, pl_module)
+
+
+# Random numbers that go on where they stopped, which Lightning leaves to callbacks.
+
+_KEY = "nas_lightning_rng"
+
+
+class RNGState(pl.Callback):
+    """Keeps the states of Python's, NumPy's and torch's generators in checkpoints, one set a process.
+
+    They are put back when `fit` starts: the model is restored by then and no loader has drawn a number yet,
+    so that a run resumed at the end of an epoch equals one that was never stopped, bit for bit. Resumed on
+    fewer processes, the states of the missing ones are left out; further ones keep their seed.
+
+    >>> trainer, module = pl.Trainer(accelerator="cpu", logger=False), pl.LightningModule()
+    >>> checkpoint = {}
+    >>> RNGState().on_save_checkpoint(trainer, module, checkpoint)
+    >>> number = torch.rand(())
+    >>> resumed = RNGState()
+    >>> resumed.on_load_checkpoint(trainer, module, checkpoint)
+    >>> resumed.on_fit_start(trainer, module)
+    >>> bool(torch.rand(()) == number)
+    True
+    """
+
+    def __init__(self) -> None:
+        self._restored: list[dict[str, Any]] = []
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Runs on every process."""
+        states: list[Any] = [None] * trainer.world_size
+        if trainer.world_size > 1:
+            torch.distributed.all_gather_object(states, rng_state())
+        else:
+            states = [rng_state()]
+        checkpoint[_KEY] = states
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self._restored = checkpoint.get(_KEY, [])
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.global_rank < len(self._restored):
+            set_rng_state(self._restored[trainer.global_rank])
+        self._restored = []  # a second `fit` goes on from its own state
+
+
+def rng_state() -> dict[str, Any]:
+    """All generators' states in containers that a weights-only load accepts."""
+    version, words, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    return {
+        "python": [version, list(words), gauss],
+        "numpy": [name, [int(key) for key in keys], position, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all(),
+    }
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """The inverse of `rng_state`; generators of GPUs that are not here are left out."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"].cpu())
+    for device, cuda in enumerate(state["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(cuda.cpu(), device)
+
+
+# A metrics file that has each row of a resumed run once.
+
+EPOCH_ROW, STEP_ROW = "nas_lightning_epoch_row", "nas_lightning_step_row"
+
+
+class RewindMetrics(pl.Callback):
+    """When training or its test starts, drops the rows of `MetricsCSV` that the run computes again.
+
+    Rows are on disk before a checkpoint that follows them, and a resumed run repeats those after it. Only the
+    row of the very step, or epoch, after which a checkpoint is saved comes behind it, and is not computed
+    again. So the checkpoint carries that row, and a resumed run writes it where a kill between the two has
+    lost it.
+
+    >>> logger = MetricsCSV("my_run")
+    >>> trainer = pl.Trainer(callbacks=[RewindMetrics()], logger=logger, accelerator="cpu")
+    >>> trainer.logger is logger
+    True
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, float]] = {}
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint.update(_pending_row(trainer))
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self._rows = {name: checkpoint[name] for name in (EPOCH_ROW, STEP_ROW) if name in checkpoint}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        _rewind(trainer, self._rows)
+        self._rows = {}
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._rows:  # all epochs were done, so no training started
+            _rewind(trainer, self._rows)
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.fit_loop.epoch_loop._batches_that_stepped:  # a test after training, not one by itself
+            _rewind(trainer, {})
+
+
+def _pending_row(trainer: pl.Trainer) -> dict[str, dict[str, float]]:
+    """What Lightning is about to log: of the epoch that has ended, or of the step within one."""
+    connector = trainer._logger_connector
+    if not trainer.training:
+        return {}
+    within = connector._first_loop_iter is not None
+    if within and not connector.should_update_logs:
+        return {STEP_ROW: {}}
+    row = {name: float(value) for name, value in connector.metrics["log"].items()}
+    return {STEP_ROW if within else EPOCH_ROW: {"epoch": trainer.current_epoch, **row} if row else {}}
+
+
+def _rewind(trainer: pl.Trainer, rows: dict[str, dict[str, float]]) -> None:
+    step = trainer.fit_loop.epoch_loop._batches_that_stepped  # what Lightning gives loggers as `step`
+    if STEP_ROW in rows:  # saved before Lightning counted the step, which is not repeated
+        step += 1
+    for logger in trainer.loggers:
+        if isinstance(logger, MetricsCSV):
+            logger.rewind(step, rows.get(STEP_ROW) or rows.get(EPOCH_ROW))
+
+
+# Loaders that go on at their place, also where somebody has asked for them too early.
+
+
+class LoaderPlace(pl.Callback):
+    """Hands loaders the place that a checkpoint holds, where Lightning could not.
+
+    Lightning gives a loader its state when it makes it, which is after the loops have theirs. A module that
+    asks for `trainer.estimated_stepping_batches` in `configure_optimizers` has it made before: the loader
+    then starts its epoch over, in silence. When training starts, a state that still waits is handed over.
+
+    >>> trainer = pl.Trainer(callbacks=[LoaderPlace()], accelerator="cpu", logger=False)
+    >>> any(isinstance(callback, LoaderPlace) for callback in trainer.callbacks)
+    True
+    """
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        loop = trainer.fit_loop
+        if not loop._combined_loader_states_to_load:
+            return
+        loop._load_combined_loader_states()
+        if loop._data_fetcher is not None:
+            iter(loop._data_fetcher)  # the iterator that was made of the loader's first place

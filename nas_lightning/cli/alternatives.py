@@ -19,8 +19,8 @@ import yaml
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 
-from nas_lightning.files import read_text
 from nas_lightning.options import groups, option_file
+from nas_lightning.utils.files import read_text
 
 Batches = list[list[list[str]]]
 """The words of each job, in the batches that are launched together."""

@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from nas_lightning.cli.composer import Composer
-from nas_lightning.cli.composition import WHERE, check_command
+from nas_lightning.cli.composition import check_command
 from nas_lightning.cli.help import help_text
 from nas_lightning.cli.imports import find_plugins, make_importable
 from nas_lightning.cli.ranks import check_shared, is_first_process
@@ -26,11 +26,12 @@ from nas_lightning.cli.stored_words import check_stored_targets
 from nas_lightning.cli.sweep import sweep_folder
 from nas_lightning.cli.sweep_attempts import run_attempts
 from nas_lightning.cli.swept_runs import expand_runs
+from nas_lightning.cli.swept_values import WHERE
 from nas_lightning.cli.words import config_folders, expand_shorthand, folder_key, parse_flags, strip_dashes
 from nas_lightning.errors import InputError
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.text import is_text, printable, quote
+from nas_lightning.utils.text import is_text, printable, quote
 
 Job = Callable[[DictConfig], Any]
 _RAISE = "HYDRA_FULL_ERROR"

@@ -9,15 +9,15 @@ from omegaconf import DictConfig
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.cli.job_context import JobContext
-from nas_lightning.files import read_text
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.next_commands import command_to_repeat
 from nas_lightning.models.file import FILE_NAME as MODEL
-from nas_lightning.report.stored_tables import short_number
+from nas_lightning.report.sections import short_number
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.tables import align
-from nas_lightning.text import duration, short_path, split_score
+from nas_lightning.utils.files import read_text
+from nas_lightning.utils.tables import align
+from nas_lightning.utils.text import duration, short_path, split_score
 
 MOST_ROWS = 20
 """Of a front, on the screen."""
@@ -34,8 +34,10 @@ def announce(what: str, cfg: DictConfig) -> None:
 
 def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> None:
     """Write the report and print the end of the run, with what to type next by what it is for."""
-    from nas_lightning.report.page import write_report  # and with it matplotlib, which no step needs
-    from nas_lightning.report.relatives import tell_sources
+    from nas_lightning.report.page import (
+        tell_sources,
+        write_report,  # and with it matplotlib, which no step needs
+    )
 
     run, genotypes = job.folder, job.folder.genotypes
     report = write_report(

@@ -18,21 +18,20 @@ from nas_lightning.cli.factories import build, build_data, own_parts
 from nas_lightning.cli.job_context import JobContext
 from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.cli.train_job import run_training
-from nas_lightning.ensembles.evaluation import check_held_out
-from nas_lightning.ensembles.plans import Member, Plan
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import read_genotypes, write_genotypes
 from nas_lightning.jobs.ensemble import FOLDER, Conclusion, conclude, train_members
 from nas_lightning.jobs.next_commands import command_to_repeat, uses_of_ensemble
+from nas_lightning.models.ensemble_plans import Member, Plan
+from nas_lightning.models.evaluation import check_held_out
 from nas_lightning.options import groups
-from nas_lightning.report.page import write_report
-from nas_lightning.report.relatives import refresh_all, tell_sources
+from nas_lightning.report.page import refresh_all, tell_sources, write_report
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.record import Record
 from nas_lightning.spaces import make_space
-from nas_lightning.tasks.multi_class import check_classes
-from nas_lightning.text import quote, short_path
+from nas_lightning.tasks import check_classes
+from nas_lightning.utils.text import quote, short_path
 
 _OWN = ("ensemble", "genotype.index=", "seed=", "resume=", "run=")
 

@@ -27,16 +27,16 @@ from nas_lightning.errors import InputError, near_match
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.jobs.limits import limit_parts
 from nas_lightning.jobs.parts import NAMES, Parts
-from nas_lightning.machine import check_processes
 from nas_lightning.metrics.base import Metric
-from nas_lightning.objectives.fronts.objectives import NAMES as OBJECTIVES
+from nas_lightning.objectives.fronts import NAMES as OBJECTIVES
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.spaces import SearchSpace
-from nas_lightning.spaces.given.base import GivenNetwork
+from nas_lightning.spaces.fixed import GivenNetwork
 from nas_lightning.spaces.registry import find_option
 from nas_lightning.strategies.base import Strategy
-from nas_lightning.tasks.multi_class import MULTI_CLASS, MultiClass, is_usual
+from nas_lightning.tasks import MULTI_CLASS, MultiClass, is_usual
 from nas_lightning.training.retrain import Retrain
+from nas_lightning.utils.machine import check_processes
 
 _FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
 """What a network depends on besides its sizes."""

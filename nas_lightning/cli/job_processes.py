@@ -15,7 +15,7 @@ import torch
 
 from nas_lightning.cli.job_context import JobContext, let_hydra_name
 from nas_lightning.errors import InputError
-from nas_lightning.text import quote
+from nas_lightning.utils.text import quote
 
 _LEFT_BEHIND = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 _BY_COMMAND = ("ddp", "fsdp", "deepspeed")

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from nas_lightning.cli.stored_words import places
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_file, check_writable
+from nas_lightning.utils.files import check_file, check_writable
 
 
 def check_places(config: DictConfig, run: Path) -> None:

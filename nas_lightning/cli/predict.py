@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_contents
 from nas_lightning.flags import FlagParser, add_own_parts, command, own_parts
-from nas_lightning.text import format_number, format_share, short_path
+from nas_lightning.utils.files import check_contents
+from nas_lightning.utils.text import format_number, format_share, short_path
 
 if TYPE_CHECKING:
     from nas_lightning.jobs.predict import Outcome
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise InputError(f"expected a number from 1 to {MOST_BATCH:,}", got=options.batch, where="--batch")
     run = Path(options.run)
     from nas_lightning.jobs.predict import predict  # torch: --help need not wait for it
-    from nas_lightning.predictions.findings import FOLDER
+    from nas_lightning.models.prediction import FOLDER_FINDINGS as FOLDER
 
     if options.out is None:
         folder = run if run.is_dir() else run.parent
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _summary(outcome: Outcome) -> Iterator[str]:
-    from nas_lightning.predictions import Predictions
+    from nas_lightning.models import Predictions
 
     predictions, numbers = outcome.predictions, outcome.findings.numbers
     yield f"{len(predictions.names):,} images, {len(predictions.errors):,} of them could not be read"

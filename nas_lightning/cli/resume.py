@@ -21,9 +21,9 @@ from nas_lightning.cli.composition import compose_checked
 from nas_lightning.cli.settings_of_0_1 import record_of_today
 from nas_lightning.cli.stored_words import check_folders, check_stored, own_words, sweep_words
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_contents
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.runs.record import Record
+from nas_lightning.utils.files import check_contents
 
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data"),

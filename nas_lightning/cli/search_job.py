@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from nas_lightning.callbacks.stopwatch import Stopwatch
+from nas_lightning.callbacks.progress import Stopwatch
 from nas_lightning.cli.ending import announce, show_run
 from nas_lightning.cli.factories import build_trainer, checkpoint, factory_of, searched_parts
 from nas_lightning.cli.job_context import JobContext
@@ -12,9 +12,9 @@ from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.jobs.next_commands import command_to_train
 from nas_lightning.jobs.search import build_strategy, search
 from nas_lightning.runs.facts import RunFacts
-from nas_lightning.runs.tracking import published
-from nas_lightning.text import duration
-from nas_lightning.training.deadline import Deadline
+from nas_lightning.runs.trackers import published
+from nas_lightning.training.run_length import Deadline
+from nas_lightning.utils.text import duration
 
 
 def run_search(job: JobContext) -> RunFacts:

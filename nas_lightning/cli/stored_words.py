@@ -21,9 +21,9 @@ from omegaconf import DictConfig, ListConfig
 
 from nas_lightning.cli.composition import parse
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.files import read_text
 from nas_lightning.options import config_folder, groups
 from nas_lightning.runs.record import Record, look_up
+from nas_lightning.utils.files import read_text
 
 MOST_WORDS, LONGEST_WORD, DEEPEST = 1000, 10_000, 20  # far above what anybody types
 _KEY = re.compile(r"[A-Za-z_][\w-]*([./][\w-]+)*")

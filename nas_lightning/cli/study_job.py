@@ -16,12 +16,10 @@ from nas_lightning.errors import InputError
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.study import named_parts, write_findings
 from nas_lightning.options import groups
-from nas_lightning.report.page import write_report
-from nas_lightning.report.relatives import tell_sources
-from nas_lightning.runs.facts import RunFacts
-from nas_lightning.runs.findings import Findings
+from nas_lightning.report.page import tell_sources, write_report
+from nas_lightning.runs.facts import Findings, RunFacts
 from nas_lightning.studies.base import Study
-from nas_lightning.text import short_path
+from nas_lightning.utils.text import short_path
 
 
 def run_study(job: JobContext) -> RunFacts:

@@ -10,8 +10,8 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from nas_lightning.errors import choose_from
-from nas_lightning.files import read_text
 from nas_lightning.options import groups, option_file
+from nas_lightning.utils.files import read_text
 
 
 def suggest(config: DictConfig, key: str, folders: Sequence[Path]) -> str:

@@ -20,12 +20,12 @@ from nas_lightning.cli.resume import check_same, kept_settings, record_to_resume
 from nas_lightning.cli.stored_words import comes_back, own_words
 from nas_lightning.cli.words import folder_key
 from nas_lightning.errors import InputError
-from nas_lightning.lock import turn
-from nas_lightning.machine import check_processes
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record, look_up
-from nas_lightning.text import quote, short_path
+from nas_lightning.utils.files import turn
+from nas_lightning.utils.machine import check_processes
+from nas_lightning.utils.text import quote, short_path
 
 if TYPE_CHECKING:
     from nas_lightning.cli.job_context import JobContext

@@ -13,10 +13,10 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from nas_lightning.errors import InputError
-from nas_lightning.lock import turn
-from nas_lightning.report.summaries import job_folders
-from nas_lightning.report.sweep import SweepTable
+from nas_lightning.report.comparison import SweepTable
+from nas_lightning.report.record import job_folders
 from nas_lightning.runs.record import has_record
+from nas_lightning.utils.files import turn
 
 
 def run_attempts(config: DictConfig, launch: Callable[[], None]) -> None:

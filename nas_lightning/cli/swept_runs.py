@@ -15,9 +15,9 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, Override
 
 from nas_lightning.cli.composition import parse
 from nas_lightning.errors import InputError
-from nas_lightning.report.summaries import job_folders
+from nas_lightning.report.record import job_folders
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.text import quote
+from nas_lightning.utils.text import quote
 
 _KEY = "genotype.path"
 

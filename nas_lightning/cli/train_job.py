@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.callbacks.stopwatch import Stopwatch
+from nas_lightning.callbacks.progress import Stopwatch
 from nas_lightning.cli.ending import announce, show_run
 from nas_lightning.cli.factories import (
     build,
@@ -32,10 +32,10 @@ from nas_lightning.jobs.train import Training, fit, prepare_training
 from nas_lightning.models.file import check_file, describe
 from nas_lightning.options import option_file
 from nas_lightning.runs.facts import RunFacts, read_facts
-from nas_lightning.runs.tracking import published
+from nas_lightning.runs.trackers import published
 from nas_lightning.spaces import SearchSpace, make_space
-from nas_lightning.spaces.given.base import GivenNetwork
-from nas_lightning.text import short_path
+from nas_lightning.spaces.fixed import GivenNetwork
+from nas_lightning.utils.text import short_path
 
 _NAMED = ("space", "data", "folder", "seed")
 """The parts that callbacks of a training may name: the network is the module's."""

@@ -21,7 +21,7 @@ from hydra._internal.utils import get_args_parser
 
 from nas_lightning.errors import InputError
 from nas_lightning.options import top_names
-from nas_lightning.text import quote
+from nas_lightning.utils.text import quote
 
 _SWEPT = re.compile(r"\+*hydra\.sweeper\.params\.([^=]+)=(.*)", re.DOTALL)
 _QUOTES = "\"'"

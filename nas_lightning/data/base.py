@@ -1,26 +1,65 @@
-"""What a data set is: its images, their number of classes, and loaders that resume.
-
-A new one is one file with one final subclass that says where its images come from, and one yaml.
-"""
+"""The base of all data sets: images, classes, and loaders that resume."""
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.checks import PositiveInt, Seed, Share, at_least, checked
-from nas_lightning.data.augment import Augment
-from nas_lightning.data.contents import Contents, check_contents
-from nas_lightning.data.evaluation import EvalLoader
-from nas_lightning.data.loaders import Batch, EpochLoader, PairedBatches, TrainBatches
+from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, Share, at_least, checked
+from nas_lightning.data.augment import Augment, Magnitude
+from nas_lightning.data.batches import Batch
+from nas_lightning.data.loaders import EpochLoader, EvalLoader, PairedBatches, Samples, TrainBatches
 from nas_lightning.data.order import HOLD_OUT, SEARCH_SPLIT, SUBSET, stratified_split
-from nas_lightning.data.samples import Samples
 from nas_lightning.errors import InputError
-from nas_lightning.randomness import generator, seed_of
+from nas_lightning.utils.randomness import generator, seed_of
+
+# What a data set has, once it is found: its images, its classes and the statistics of its channels.
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A data set as its `load` returns it.
+
+    Args:
+        train: the training images.
+        test: the test images.
+        classes: the names of the classes, in the order of their labels.
+        mean: of each channel, as a fraction of the largest value.
+        std: of each channel, as a fraction of the largest value.
+    """
+
+    train: Samples
+    test: Samples
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def check_contents(contents: Contents, name: str) -> None:
+    """Raise for what no data set has."""
+    classes = len(contents.classes)
+    if classes < 2:
+        raise InputError("expected images of at least 2 classes", got=classes, where=name)
+    for part, samples in (("training", contents.train), ("test", contents.test)):
+        if not len(samples):
+            raise InputError(f"expected {part} images", got="none", where=name)
+        low, high = int(samples.labels.min()), int(samples.labels.max())
+        if low < 0 or high >= classes:
+            raise InputError(
+                f"expected {part} labels from 0 to {classes - 1} for {classes} classes",
+                got=f"labels from {low} to {high}",
+                where=name,
+            )
+
+
+# What a data set is: its images, their number of classes, and loaders that resume.
+#
+# A new one is one file with one final subclass that says where its images come from, and one yaml.
 
 Classes = Annotated[int, at_least(2)]
 """How many classes there are to tell apart."""
@@ -40,7 +79,7 @@ class ImageData(pl.LightningDataModule, ABC):
         seed: what the order, the augmentation and the held-out part follow from.
         subset: images of either part that are kept, the first of a seeded shuffle, for quick runs; None: all.
 
-    >>> from nas_lightning.data.samples import TensorSamples
+    >>> from nas_lightning.data.loaders import TensorSamples
     >>> class Points(ImageData):
     ...     name = "points"
     ...
@@ -235,3 +274,34 @@ class ImageData(pl.LightningDataModule, ABC):
     def pair(self, train: TrainBatches, valid: TrainBatches) -> PairedBatches:
         """Both sides of a search, batch by batch."""
         return PairedBatches(train, valid)
+
+
+# Data sets with the usual augmentation of small images: a crop after padding, a mirror image, and more.
+
+
+class SmallImages(ImageData):
+    """Base of the sets of small images.
+
+    Args:
+        augment: crop and mirror training images.
+        crop_padding: pixels around an image before it is cropped to its size.
+        rand_augment: magnitude of RandAugment's two operations for training images, e.g. 9; 0: none.
+        cutout: side of the square that is cut out of training images, whatever `augment` says.
+        **image_data: see `ImageData`.
+    """
+
+    mirrors: bool = True
+    """Whether the mirror image of an image is one of its class."""
+
+    @checked
+    def __init__(
+        self,
+        *,
+        augment: bool = True,
+        crop_padding: NonNegativeInt = 4,
+        rand_augment: Magnitude = 0,
+        cutout: NonNegativeInt = 0,
+        **image_data: Any,
+    ) -> None:
+        whole = Augment(crop_padding, self.mirrors, cutout, rand_augment)
+        super().__init__(augment=whole if augment else Augment(cutout=cutout), **image_data)

@@ -1,10 +1,4 @@
-"""One reader of batches: whatever form a loader gives them in, here they become (inputs, targets).
-
->>> pixels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
->>> x, y = read_batch({"pixel_values": pixels, "labels": torch.ones(2, 1)})
->>> x.dtype, tuple(x.shape), tuple(y.shape)
-(torch.float32, (2, 3, 4, 4), (2, 1))
-"""
+"""Batches in any form as (inputs, targets), and samples stacked into batches."""
 
 from __future__ import annotations
 
@@ -14,16 +8,104 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.data.stacking import as_numbers, as_tensor, stack
-from nas_lightning.errors import InputError
+from nas_lightning.errors import InputError, near_match
+
+# Samples that become a batch: pictures as numbers, labels by their names, and all of one shape.
+
+_WHERE = "the samples of a batch"
+_COLOURED = ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV")
+"""Modes of PIL whose numbers are no red, green and blue."""
+
+
+def as_tensor(value: Any, what: str) -> Tensor:
+    """A tensor of what is one, or an array, a picture, or numbers.
+
+    >>> as_tensor([1, 2], "targets")
+    tensor([1, 2])
+    """
+    if isinstance(value, Tensor):
+        return value
+    if is_picture(value):
+        return _pixels(value.convert("RGB") if what == "inputs" and value.mode in _COLOURED else value)
+    if isinstance(value, (list, tuple)) and value and all(map(_has_shape, value)):
+        return stack(value, what)
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        where = f"the {what} of a batch"
+        raise InputError("expected a tensor or an array", got=type(value).__name__, where=where) from None
+
+
+def stack(values: Sequence[Any], what: str) -> Tensor:
+    """One tensor of several of one shape.
+
+    >>> stack([torch.zeros(2), [1.0, 2.0]], "inputs").shape
+    torch.Size([2, 2])
+    """
+    tensors = [as_tensor(value, what) for value in values]
+    shapes = sorted({tuple(tensor.shape) for tensor in tensors})
+    if len(shapes) > 1:
+        channels = {shape[0] for shape in shapes if len(shape) == 3}
+        fix = "give all as many channels, image.convert('RGB')" if len(channels) > 1 else "resize them"
+        got = " and ".join(map(str, shapes[:2]))
+        raise InputError(f"expected {what} of one shape: {fix}", got=got, where=_WHERE)
+    return torch.stack(tensors)
+
+
+def as_numbers(labels: Any, names: Sequence[str] | None) -> Any:
+    """Labels that are names of classes by their places; others as they are.
+
+    >>> as_numbers(["owl", "cat"], ("cat", "owl")), as_numbers(3, None)
+    ([1, 0], 3)
+    """
+    if isinstance(labels, (list, tuple)):
+        return [as_numbers(label, names) for label in labels] if _is_name(labels[:1]) else labels
+    if not isinstance(labels, str):
+        return labels
+    if names is None:
+        expected = "expected labels as numbers, or classes=(…), whose places they are"
+        raise InputError(expected, got=labels, where=_WHERE)
+    if labels not in names:
+        raise InputError(
+            f"expected a label of classes ({near_match(labels, names)})", got=labels, where=_WHERE
+        )
+    return list(names).index(labels)
+
+
+def is_picture(value: Any) -> bool:
+    """Whether it is an image of PIL."""
+    return hasattr(value, "getbands")
+
+
+def _is_name(first: Sequence[Any]) -> bool:
+    return bool(first) and isinstance(first[0], str)
+
+
+def _has_shape(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray)) or is_picture(value)
+
+
+def _pixels(image: Any) -> Tensor:
+    """A PIL image as bytes, or whatever its pixels are: (c, h, w)."""
+    pixels = torch.from_numpy(np.array(image))
+    return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)
+
+
+# One reader of batches: whatever form a loader gives them in, here they become (inputs, targets).
+#
+# >>> pixels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+# >>> x, y = read_batch({"pixel_values": pixels, "labels": torch.ones(2, 1)})
+# >>> x.dtype, tuple(x.shape), tuple(y.shape)
+# (torch.float32, (2, 3, 4, 4), (2, 1))
 
 Batch = tuple[Tensor, Tensor]
 INPUTS = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs", "data")
 TARGETS = ("label", "labels", "target", "targets", "y", "class", "mask", "masks")
-_WHERE = "a batch"
+_WHERE_BATCHES = "a batch"
 
 
 @dataclass(frozen=True)
@@ -63,7 +145,7 @@ class Reader:
             return _entry(named, self.inputs, INPUTS), _entry(named, self.targets, TARGETS)
         if not isinstance(batch, Sequence) or isinstance(batch, (str, bytes)) or len(batch) < 2:
             got = "inputs alone" if isinstance(batch, Tensor) else type(batch).__name__
-            raise InputError("expected (inputs, targets) or a dict of them", got=got, where=_WHERE)
+            raise InputError("expected (inputs, targets) or a dict of them", got=got, where=_WHERE_BATCHES)
         first = self.inputs if isinstance(self.inputs, int) else 0
         return batch[first], batch[self.targets if isinstance(self.targets, int) else 1]
 
@@ -105,7 +187,7 @@ def as_floats(x: Tensor) -> Tensor:
     if x.dtype == torch.uint8:
         return x.float() / 255
     if x.is_complex():
-        raise InputError("expected real inputs", got=x.dtype, where=_WHERE)
+        raise InputError("expected real inputs", got=x.dtype, where=_WHERE_BATCHES)
     return x.float()
 
 
@@ -118,15 +200,19 @@ def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> No
             3: "; unsqueeze(1) makes grey images of (b, h, w), unsqueeze(2) of series (b, c, t)"
             "; single samples come from an IterableDataset",
         }
-        raise InputError(f"expected images (b, c, h, w){fix.get(x.dim(), '')}", got=shape, where=_WHERE)
+        raise InputError(
+            f"expected images (b, c, h, w){fix.get(x.dim(), '')}", got=shape, where=_WHERE_BATCHES
+        )
     if image is not None and not math.isfinite(float(x.sum())):
-        raise InputError("expected finite images", got="one with a number that is not", where=_WHERE)
+        raise InputError("expected finite images", got="one with a number that is not", where=_WHERE_BATCHES)
     if y.dim() and len(y) != len(x):
-        raise InputError(f"expected a target for each of {len(x)} images", got=tuple(y.shape), where=_WHERE)
+        raise InputError(
+            f"expected a target for each of {len(x)} images", got=tuple(y.shape), where=_WHERE_BATCHES
+        )
     if image is not None and shape[1] != image[0]:
         last = "; these seem to have their channels last" if shape[-1] == image[0] else ""
         raise InputError(
-            f"expected images of {image[0]} channels (b, c, h, w){last}", got=shape, where=_WHERE
+            f"expected images of {image[0]} channels (b, c, h, w){last}", got=shape, where=_WHERE_BATCHES
         )
 
 
@@ -134,7 +220,7 @@ def check_layout(x: Tensor, image: Sequence[int] | None = None) -> None:
     """Raise for images (b, c, h, w) three pixels wide that nobody has said to be: their channels are last."""
     if image is None and x.shape[3] in (1, 3, 4) and min(x.shape[1:3]) > 4:
         expected = "expected images (b, c, h, w); these seem to have their channels last, or are of image=…"
-        raise InputError(expected, got=tuple(x.shape), where=_WHERE)
+        raise InputError(expected, got=tuple(x.shape), where=_WHERE_BATCHES)
 
 
 def is_read(batch: Any) -> bool:
@@ -168,10 +254,12 @@ def _entry(entries: Mapping[str, Any], name: str | int | None, usual: Sequence[s
             return entries[candidate]  # type: ignore[index]  # a place may be a dict's key
     which = "inputs" if usual is INPUTS else "targets"
     expected = f"expected one of {', '.join(map(str, names))}, or {which}=NAME"
-    raise InputError(expected, got=", ".join(map(str, entries)), where=_WHERE)
+    raise InputError(expected, got=", ".join(map(str, entries)), where=_WHERE_BATCHES)
 
 
 def _check_pair(pair: Any) -> tuple[Any, Any]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise InputError("expected (inputs, targets) of the reader", got=type(pair).__name__, where=_WHERE)
+        raise InputError(
+            "expected (inputs, targets) of the reader", got=type(pair).__name__, where=_WHERE_BATCHES
+        )
     return pair[0], pair[1]

@@ -1,26 +1,135 @@
-"""Loaders whose place can be saved: Lightning asks them for `state_dict` and tells them the epoch.
-
-They are no `torch.utils.data.DataLoader`, so Lightning leaves their order alone.
-"""
+"""Loaders whose position is saved and restored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
 
 from nas_lightning.data.augment import Augment, normalise
 from nas_lightning.data.batches import Batch
-from nas_lightning.data.order import (
-    AUGMENT,
-    PLAIN,
-    BatchRows,
-    evaluation_rows,
-    rank_and_world,
-    training_rows,
-)
-from nas_lightning.data.samples import Samples
+from nas_lightning.data.order import AUGMENT, PLAIN, BatchRows, evaluation_rows, rank_and_world, training_rows
+from nas_lightning.data.streams import Stream
 from nas_lightning.errors import InputError
-from nas_lightning.randomness import generator, seed_of
+from nas_lightning.utils.randomness import generator, seed_of
+
+# Labelled images that draws are read from; `files.py` has the ones that stay on disk.
+
+
+class Samples(ABC):
+    """Images as bytes, all of one shape, and their labels."""
+
+    labels: Tensor  # (n,)
+    image: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def name(self, row: int) -> str:
+        """What an image is called: its file's name, where it has one."""
+        return f"image {row}"
+
+    @abstractmethod
+    def select(self, rows: Tensor) -> Samples:
+        """The samples of these rows, in this order; images are shared, not copied."""
+
+    @abstractmethod
+    def read(self, draws: Iterable[BatchRows], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        """(b, c, h, w) bytes and (b,) labels of each draw; `random` for images that are augmented as read."""
+
+    def in_memory(self) -> Samples:
+        """The same samples, ready to be drawn from without further reading where that is possible."""
+        return self
+
+
+class TensorSamples(Samples):
+    """Images in memory: (n, c, h, w) bytes.
+
+    Args:
+        images: bytes: (n, c, h, w).
+        labels: of the chosen rows: (rows,).
+        rows: which of the images; None: all.
+        names: of all images; None: their numbers.
+    """
+
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        rows: Tensor | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """`labels` are those of the chosen `rows` of the images; by default of all."""
+        self.images, self.names = images, names
+        self.labels = labels.long()
+        self.rows = torch.arange(len(images)) if rows is None else rows
+        _, channels, height, width = images.shape
+        self.image = (channels, height, width)
+
+    def name(self, row: int) -> str:
+        return super().name(row) if self.names is None else self.names[int(self.rows[row])]
+
+    def select(self, rows: Tensor) -> TensorSamples:
+        return TensorSamples(self.images, self.labels[rows], self.rows[rows], self.names)
+
+    def read(self, draws: Iterable[BatchRows], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        for draw in draws:
+            yield self.images.index_select(0, self.rows[draw.rows]), self.labels[draw.rows]
+
+
+# Loaders that only evaluate: every sample once, and each process has its share.
+
+
+class EvalLoader:
+    """Every sample exactly once, in order and without augmentation; each process reads its own share.
+
+    Args:
+        samples: some of a data set.
+        batch_size: images of a batch of one process.
+        mean: of each channel, as a fraction of the largest value.
+        std: of each channel, as a fraction of the largest value.
+    """
+
+    def __init__(
+        self, samples: Samples, batch_size: int, mean: tuple[float, ...], std: tuple[float, ...]
+    ) -> None:
+        self.samples, self.batch_size, self.mean, self.std = samples, batch_size, mean, std
+
+    def __len__(self) -> int:
+        return len(evaluation_rows(len(self.samples), self.batch_size, *rank_and_world()))
+
+    def __iter__(self) -> Iterator[Batch]:
+        draws = evaluation_rows(len(self.samples), self.batch_size, *rank_and_world())
+        for x, y in self.samples.read(draws, random=False):
+            yield normalise(x, self.mean, self.std), y
+
+
+class SharedBatches:
+    """Every batch of a pass once; of several processes each has its share of every batch.
+
+    Args:
+        stream: whose batches.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __len__(self) -> int:
+        """Raises TypeError where nobody knows."""
+        return len(self.stream) * rank_and_world()[1]
+
+    def __iter__(self) -> Iterator[Batch]:
+        rank, world = rank_and_world()
+        for x, y in self.stream.once():
+            yield x[rank::world], y[rank::world]
+
+
+# Loaders whose place can be saved: Lightning asks them for `state_dict` and tells them the epoch.
+#
+# They are no `torch.utils.data.DataLoader`, so Lightning leaves their order alone.
 
 T = TypeVar("T", covariant=True)
 
@@ -47,7 +156,7 @@ class TrainBatches:
         std: of each channel, as a fraction of the largest value.
 
     >>> import torch
-    >>> from nas_lightning.data.samples import TensorSamples
+    >>> from nas_lightning.data.loaders import TensorSamples
     >>> samples = TensorSamples(torch.zeros(10, 1, 2, 2, dtype=torch.uint8), torch.arange(10))
     >>> source = TrainBatches(samples, batch_size=4, seed=0, augment=None, mean=(0.0,), std=(1.0,))
     >>> len(source), [len(y) for _, y in source.batches(epoch=0, start=0, count=2)]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from nas_lightning.errors import InputError
-from nas_lightning.randomness import generator
+from nas_lightning.utils.randomness import generator
 
 # What a generator is for; part of its key, so that no two purposes share random numbers.
 ORDER, AUGMENT, SAMPLE, SUBSET, HOLD_OUT, SEARCH_SPLIT, PLAIN, CONTENT = range(8)

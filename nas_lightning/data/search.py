@@ -13,9 +13,9 @@ from torch import Tensor
 from nas_lightning.checks import PositiveInt, above, at_most, checked
 from nas_lightning.data.base import ImageData
 from nas_lightning.data.batches import Batch, check_images, is_read, read_batch
+from nas_lightning.data.external import OwnData
 from nas_lightning.data.labels import class_labels
 from nas_lightning.data.loaders import EpochLoader
-from nas_lightning.data.own import OwnData
 from nas_lightning.errors import InputError
 
 

@@ -13,26 +13,24 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from nas_lightning.cost.counts import cost
 from nas_lightning.data import ImageData, OwnData
-from nas_lightning.ensembles.ensemble import Ensemble
-from nas_lightning.ensembles.evaluation import (
+from nas_lightning.errors import DivergenceError
+from nas_lightning.jobs.ensemble_findings import ensemble_findings
+from nas_lightning.models.ensemble import Ensemble
+from nas_lightning.models.ensemble_plans import Member, MemberSelection, Plan, predictions, select
+from nas_lightning.models.evaluation import (
     Batch,
     Evaluation,
     check_images,
     evaluate,
+    evaluate_task,
     every_held_out_batch,
     every_test_batch,
 )
-from nas_lightning.ensembles.member_selection import MemberSelection, predictions, select
-from nas_lightning.ensembles.plans import Member, Plan
-from nas_lightning.ensembles.scores import evaluate_task
-from nas_lightning.errors import DivergenceError
-from nas_lightning.jobs.ensemble_findings import ensemble_findings
-from nas_lightning.runs.facts import RunFacts
-from nas_lightning.runs.findings import Findings
+from nas_lightning.objectives.counts import cost
+from nas_lightning.runs.facts import Findings, RunFacts
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
+from nas_lightning.tasks import MultiClass, check_classes, task_of
 
 FOLDER = "ensemble"
 Value = TypeVar("Value", bound=Hashable)

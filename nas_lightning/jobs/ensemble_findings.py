@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nas_lightning.data.loaders import Batch
-from nas_lightning.ensembles.ensemble import Ensemble
-from nas_lightning.ensembles.evaluation import Evaluation, Quality
-from nas_lightning.ensembles.member_selection import MemberSelection
-from nas_lightning.runs.findings import Findings
-from nas_lightning.tables import Entry, Table
+from nas_lightning.data.batches import Batch
+from nas_lightning.models.ensemble import Ensemble
+from nas_lightning.models.ensemble_plans import MemberSelection
+from nas_lightning.models.evaluation import Evaluation, Quality
+from nas_lightning.runs.facts import Findings
+from nas_lightning.utils.tables import Entry, Table
 
 
 def ensemble_findings(
@@ -55,7 +55,7 @@ def _cells(quality: Quality) -> list[Entry]:
 
 
 def _figures(ensemble: Ensemble, evaluation: Evaluation, batches: Sequence[Batch]) -> dict[str, Any]:
-    from nas_lightning.ensembles import figures  # and with them matplotlib
+    from nas_lightning.models import evaluation as figures  # and with them matplotlib
 
     found = {
         "member_errors": figures.errors(evaluation),

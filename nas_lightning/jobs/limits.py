@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nas_lightning.benchmarks.device import Device, device_settings
-from nas_lightning.cost.limits import Limits, NetworkCosts
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.metrics.base import Metric
-from nas_lightning.objectives.fronts.objectives import Objectives
-from nas_lightning.spaces.limited.bounds import Bounds
-from nas_lightning.spaces.limited.space import check_bounds, limit_space
+from nas_lightning.objectives.fronts import Objectives
+from nas_lightning.objectives.limits import Limits, NetworkCosts
+from nas_lightning.objectives.tables import Device, device_settings
+from nas_lightning.spaces.constrained import Bounds, check_bounds, limit_space
 
 LATENCY = "latency_ms"
 

@@ -14,8 +14,8 @@ from typing import Any
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.programs import IN_PYTHON
-from nas_lightning.spaces.ops import own_targets
-from nas_lightning.text import quote_where_needed, short_path
+from nas_lightning.spaces.operations import own_targets
+from nas_lightning.utils.text import quote_where_needed, short_path
 
 _TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
 _TASK = ("task=", "task.")
@@ -75,7 +75,7 @@ def uses_of_ensemble(
     attack = [*_program("analyze", command), "study=defence", f"study.ensemble={hydra_value(path)}"]
     attacked = members > 1 and not _has_another_task(command)
     more = {"Attack it": shlex.join([*attack, *images])} if attacked else {}
-    return {IN_PYTHON: f"from nas_lightning.ensembles import Ensemble; {load}", **more}
+    return {IN_PYTHON: f"from nas_lightning.models import Ensemble; {load}", **more}
 
 
 def image_words(

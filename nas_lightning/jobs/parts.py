@@ -25,13 +25,12 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.jobs.arguments import arguments
-from nas_lightning.objectives.fronts.objectives import Objectives
+from nas_lightning.objectives.fronts import Objectives
+from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces import Network, SearchSpace, Supernet
-from nas_lightning.tasks.base import Task
-from nas_lightning.tasks.multi_class import is_usual, task_of
+from nas_lightning.tasks import Task, is_usual, task_of
 from nas_lightning.training.retrain import Retrain
 
 NAMES = (

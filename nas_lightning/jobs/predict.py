@@ -12,27 +12,31 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nas_lightning.cost.latency.timing import medians, time_in_turn
 from nas_lightning.data import ImageData, OwnData
-from nas_lightning.data.formats.decode import decode
+from nas_lightning.data.files import decode
+from nas_lightning.data.loaders import Samples
 from nas_lightning.data.order import BatchRows
-from nas_lightning.data.samples import Samples
 from nas_lightning.errors import InputError
-from nas_lightning.files import write_whole
-from nas_lightning.lock import hold
-from nas_lightning.predictions.findings import CSV, PAGE, TEST, findings_of, table_of
-from nas_lightning.predictions.masks import (
+from nas_lightning.models.prediction import (
+    CSV,
+    PAGE,
+    TEST,
     Masks,
+    Predictions,
+    Predictor,
+    findings_of,
     findings_of_masks,
+    list_pictures,
     mask_name,
     predict_masks,
+    table_of,
     table_of_masks,
     write_mask,
 )
-from nas_lightning.predictions.pictures import list_pictures
-from nas_lightning.predictions.predictor import Predictions, Predictor
-from nas_lightning.progress import follow
-from nas_lightning.runs.findings import Findings
+from nas_lightning.objectives.latency import medians, time_in_turn
+from nas_lightning.runs.facts import Findings
+from nas_lightning.utils.files import hold, write_whole
+from nas_lightning.utils.progress import follow
 
 _BATCHES, _ROUNDS = (1, 64), 10  # whose latency is measured
 
@@ -107,7 +111,7 @@ def write_masks(
     latency: Mapping[int, float],
 ) -> Outcome:
     """Write a PNG of each mask, the table of all images, and the page."""
-    from nas_lightning.report.masks import masks_page  # and with it matplotlib
+    from nas_lightning.report.predictions import masks_page  # and with it matplotlib
 
     out = Path(out)
     for row, mask in follow([*found.masks.items()], "masks"):

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
-from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.cost.counts import cost
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.measurements import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts, parameters
-from nas_lightning.objectives.fronts.files import write_front
+from nas_lightning.objectives.counts import cost
+from nas_lightning.objectives.fronts import write_front
+from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.strategies import Strategy

@@ -9,8 +9,7 @@ from typing import Any
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.parts import Parts
-from nas_lightning.runs.facts import RunFacts
-from nas_lightning.runs.findings import Findings
+from nas_lightning.runs.facts import Findings, RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.studies.base import Study
 

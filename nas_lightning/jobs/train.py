@@ -12,21 +12,26 @@ import torch
 from torch import nn
 
 from nas_lightning.callbacks import OutputRecorder
-from nas_lightning.cost.counts import Cost, cost
 from nas_lightning.data import ImageData, OwnData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.measurements import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.predict import describe_test
-from nas_lightning.models.description import Description, materialise
 from nas_lightning.models.file import FILE_NAME as MODEL
-from nas_lightning.models.file import describe, description, take_weights_over, write
+from nas_lightning.models.file import (
+    Description,
+    describe,
+    description,
+    materialise,
+    take_weights_over,
+    write,
+)
+from nas_lightning.objectives.counts import Cost, cost
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.tasks.multi_class import task_of
-from nas_lightning.training.logits import check_forward, freeze_unused
-from nas_lightning.training.retrain import Retrain
+from nas_lightning.tasks import task_of
+from nas_lightning.training.retrain import Retrain, check_forward, freeze_unused
 
 
 class Training(NamedTuple):

@@ -1,15 +1,30 @@
-"""Training-free metrics: a network and a batch in, a number out, the network as it was."""
+"""Training-free metrics: a network and a batch in, a number out; the network is left unchanged."""
 
-from typing import TYPE_CHECKING
-
+from nas_lightning.metrics.activations import (
+    Expressivity,
+    Jacov,
+    Meco,
+    Naswot,
+    Progressivity,
+    Swap,
+    Trainability,
+    Zen,
+)
 from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.counts import Flops, Layers, Params
-from nas_lightning.metrics.expressivity import Expressivity
-from nas_lightning.metrics.fisher import Fisher
-from nas_lightning.metrics.gradients import GradNorm, Grasp, Snip
-from nas_lightning.metrics.jacov import Jacov
-from nas_lightning.metrics.meco import Meco
-from nas_lightning.metrics.naswot import Naswot
+from nas_lightning.metrics.curvature import Convolutions
+from nas_lightning.metrics.gradients import (
+    Fisher,
+    GradNorm,
+    Grasp,
+    SampleGradNorm,
+    SampleGrasp,
+    Snip,
+    Synflow,
+    Zico,
+)
+from nas_lightning.metrics.infinite import InfiniteNTKLambdaMin
+from nas_lightning.metrics.kernel import Kernel
 from nas_lightning.metrics.ntk import (
     NTKCondition,
     NTKFrobenius,
@@ -17,25 +32,19 @@ from nas_lightning.metrics.ntk import (
     NTKMean,
     NTKMeanDiagonal,
     NTKTrace,
+    Vkdnw,
     ntk,
 )
-from nas_lightning.metrics.passes.initialise import initialise
-from nas_lightning.metrics.passes.kernel_matrix import Kernel
-from nas_lightning.metrics.progressivity import Progressivity
-from nas_lightning.metrics.swap import Swap
-from nas_lightning.metrics.synflow import Synflow
-from nas_lightning.metrics.trainability import Trainability
-from nas_lightning.metrics.vkdnw import Vkdnw
-from nas_lightning.metrics.zen import Zen
-from nas_lightning.metrics.zico import Zico
-from nas_lightning.rooms import names_of
+from nas_lightning.metrics.recording import initialise
 
 __all__ = [
+    "Convolutions",
     "Expressivity",
     "Fisher",
     "Flops",
     "GradNorm",
     "Grasp",
+    "InfiniteNTKLambdaMin",
     "Jacov",
     "Kernel",
     "Layers",
@@ -50,6 +59,8 @@ __all__ = [
     "Naswot",
     "Params",
     "Progressivity",
+    "SampleGradNorm",
+    "SampleGrasp",
     "Snip",
     "Swap",
     "Synflow",
@@ -61,6 +72,3 @@ __all__ = [
     "ntk",
     "score",
 ]
-
-if not TYPE_CHECKING:  # which is to know a misspelt name
-    __getattr__ = names_of(__name__)

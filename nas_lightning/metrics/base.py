@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.passes.shared import Batch, Needs, Passes
+from nas_lightning.metrics.engine import Batch, Passes
+from nas_lightning.metrics.recording import Needs
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.passes.initialise import LAYERS
-from nas_lightning.metrics.passes.shared import Passes
+from nas_lightning.metrics.engine import Passes
+from nas_lightning.metrics.recording import LAYERS
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,32 @@
-"""A trained network as a thing: its file, its description, its exports."""
+"""Trained networks: files, exports, ensembles, and predictions."""
 
-from nas_lightning.rooms import names_of
+from nas_lightning.models.attacks import AutoAttack, CarliniWagner, Fgsm, Pgd
+from nas_lightning.models.ensemble import Ensemble, McDropPath
+from nas_lightning.models.ensemble_plans import (
+    DropPathPasses,
+    EveryArchitecture,
+    RandomPool,
+    SeveralSeeds,
+    TrainedRuns,
+)
+from nas_lightning.models.evaluation import evaluate
+from nas_lightning.models.export import export
+from nas_lightning.models.prediction import Predictions, Predictor
 
-__getattr__ = names_of(__name__)
+__all__ = [
+    "AutoAttack",
+    "CarliniWagner",
+    "DropPathPasses",
+    "Ensemble",
+    "EveryArchitecture",
+    "Fgsm",
+    "McDropPath",
+    "Pgd",
+    "Predictions",
+    "Predictor",
+    "RandomPool",
+    "SeveralSeeds",
+    "TrainedRuns",
+    "evaluate",
+    "export",
+]

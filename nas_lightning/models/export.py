@@ -1,19 +1,387 @@
-"""The command that makes a file for other programs of a trained network: ONNX, or torch.export's `.pt2`.
-
-python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batch 8] [--dynamic-size]
-    [--with-normalisation] [--benchmark]
-"""
+"""Export of networks to ONNX and torch.export, and networks that other runtimes compute."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import copy
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
 from nas_lightning.flags import FlagParser, add_own_parts, command, own_parts, place_to_write
-from nas_lightning.models.benchmark import benchmark
-from nas_lightning.models.exporter import export
+from nas_lightning.metrics.recording import logits_of
 from nas_lightning.models.file import describe, load
+from nas_lightning.objectives.latency import medians, time_in_turn
+from nas_lightning.objectives.memory import inference_memory
+from nas_lightning.spaces.network import DerivedNetwork
+from nas_lightning.utils.files import hold_file, replacing
+
+# How the formats of exported networks are written and read: ONNX, and torch.export's `.pt2`.
+
+INPUT, OUTPUT = "images", "logits"
+FURTHER = (64, 128)
+"""Pixels by which images of another size are larger. Sides that differ by a multiple of 64 are even or odd
+alike at each of the resolutions of a network that halves them up to six times."""
+Image = tuple[int, int, int]
+Run = Callable[[Tensor], Tensor]
+
+
+class Dynamic(NamedTuple):
+    """Whether a file takes any number of images, and images of other sizes."""
+
+    batch: bool  # any number of images
+    size: bool  # images of other heights and widths
+
+
+def _write_pt2(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:
+    batch = {0: torch.export.Dim("batch", min=1)} if dynamic.batch else {}
+    size = dict.fromkeys((2, 3), torch.export.Dim.DYNAMIC) if dynamic.size else {}
+    program = torch.export.export(network, (x,), dynamic_shapes=({**batch, **size},))
+    with warnings.catch_warnings():  # of weights that are not on the CPU
+        warnings.filterwarnings("ignore", "No complete tensor found in the group")
+        whole = io.BytesIO()  # torch ends the process where a disk refuses a part
+        torch.export.save(program, whole)
+    path.write_bytes(whole.getbuffer())
+
+
+def _sizes_pt2(image: Image) -> tuple[Image, list[Image]]:
+    """A program refuses sizes that take other ways through the code than were taken when it was traced."""
+    return image, [image, _larger(image)]
+
+
+def _read_pt2(path: Path) -> Run:
+    with path.open("rb") as file:
+        return torch.export.load(file).module()
+
+
+def _write_onnx(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:
+    _onnxruntime()
+    batch = {0: "batch"} if dynamic.batch else {}
+    size = {2: "height", 3: "width"} if dynamic.size else {}
+    torch.onnx.export(
+        network,
+        (x,),
+        path,
+        dynamo=True,
+        dynamic_shapes=({**batch, **size},),
+        input_names=[INPUT],
+        output_names=[OUTPUT],
+        external_data=False,
+        verbose=False,
+    )
+
+
+def _sizes_onnx(image: Image) -> tuple[Image, list[Image]]:
+    """Traced where every resolution is odd: the steps that this needs do nothing where one is even."""
+    odd = (image[0], FURTHER[0] + 1, FURTHER[1] + 1)
+    return odd, [image, _larger(image), (image[0], image[1] + 1, image[2] + 2)]
+
+
+def read_onnx(path: Path, threads: int = 0) -> Run:
+    """What ONNX Runtime computes of that file; 0 threads: as many as it thinks best."""
+    runtime = _onnxruntime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda x: torch.from_numpy(session.run([OUTPUT], {INPUT: x.numpy()})[0])
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript
+    except ModuleNotFoundError as error:
+        needed = "expected the packages that ONNX needs: pip install 'nas-lightning[export]'"
+        raise InputError(needed, got=f"no {error.name}") from None
+    del onnx, onnxscript
+    return onnxruntime
+
+
+def _larger(image: Image) -> Image:
+    return image[0], image[1] + FURTHER[0], image[2] + FURTHER[1]
+
+
+class _Format(NamedTuple):
+    """How a format is written and read, and with dynamic sizes: which to trace, which to compare."""
+
+    write: Callable[[nn.Module, Tensor, Dynamic, Path], None]
+    read: Callable[[Path], Run]
+    sizes: Callable[[Image], tuple[Image, list[Image]]]
+
+
+FORMATS = {
+    ".onnx": _Format(_write_onnx, read_onnx, _sizes_onnx),
+    ".pt2": _Format(_write_pt2, _read_pt2, _sizes_pt2),
+}
+
+
+# A network whose weights are constants of its graph: norms are folded into convolutions, Python is gone.
+
+_CLOSE = 1e-5
+_CHECKED = (1, 3)  # batches that are compared
+
+
+class FrozenNetwork(nn.Module):
+    """Maps images to logits as the network does, within 1e-5, on the CPU and without gradients.
+
+    Args:
+        network: maps (b, c, h, w) to (b, classes), in eval mode.
+        image: (channels, height, width), the size that it takes from now on, any number at a time.
+
+    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).eval()
+    >>> FrozenNetwork(network, (3, 2, 2))(torch.zeros(5, 3, 2, 2)).shape
+    torch.Size([5, 2])
+    """
+
+    def __init__(self, network: nn.Module, image: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.image = image
+        self.run = _freeze(network, image)
+        random = torch.Generator().manual_seed(0)
+        for images in _CHECKED:
+            _check(network, self.run, torch.randn(images, *image, generator=random))
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
+        if x.shape[1:] != self.image:
+            raise InputError(f"expected images of {self.image}", got=tuple(x.shape[1:]))
+        logits: Tensor = self.run(x.detach().float().cpu())
+        return logits
+
+
+class _Logits(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return logits_of(self.network(x))
+
+
+@torch.no_grad()
+def _freeze(network: nn.Module, image: tuple[int, int, int]) -> torch.jit.ScriptModule:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about what it would have people use on GPUs
+        try:
+            traced = torch.jit.trace(_Logits(network).eval(), torch.zeros(2, *image), check_trace=False)
+            return torch.jit.freeze(traced)
+        except Exception as error:  # a network of anybody's raises whatever it likes
+            expected = f"expected a network that torch can freeze: {str(error).strip().splitlines()[0]}"
+            raise InputError(expected, where="optimise") from None
+
+
+@torch.no_grad()
+def _check(network: nn.Module, frozen: torch.jit.ScriptModule, x: Tensor) -> None:
+    expected, found = logits_of(network(x)), frozen(x)
+    if expected.shape == found.shape:
+        error = float((expected - found).abs().max() / expected.abs().max().clamp(min=1))
+        if error <= _CLOSE:
+            return
+        raise InputError(f"expected the outputs of the network within {_CLOSE}", got=error, where="optimise")
+    where, got = "optimise", tuple(found.shape)
+    raise InputError(f"expected outputs of shape {tuple(expected.shape)}", got=got, where=where)
+
+
+# A network as a file for other programs: ONNX, or torch.export's `.pt2`, compared with itself.
+
+TOLERANCE = 1e-5  # of outputs, as a share of the largest one where that is above 1
+
+
+class ExportedFile(NamedTuple):
+    """A file, its size in bytes, and how far its outputs are from the network's.
+
+    Args:
+        path: of the file.
+        size: its bytes.
+        difference: the largest, of an output.
+    """
+
+    path: Path
+    size: int
+    difference: float
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.size:,} bytes, outputs differ by at most {self.difference:.1e}"
+
+
+def export(
+    network: nn.Module,
+    path: str | Path,
+    image: Image = (3, 32, 32),
+    *,
+    batch: int | None = None,
+    dynamic_size: bool = False,
+) -> ExportedFile:
+    """Write the network, in eval mode and without its auxiliary head, where `path` says: .onnx or .pt2.
+
+    The file is read again and run on random images; where its outputs differ from the network's by more than
+    `TOLERANCE`, it is not written. It takes `batch` images at a time, None: any number.
+
+    Args:
+        network: any module from (b, c, h, w) to logits (b, classes), alone or among other outputs.
+        path: the file.
+        image: (channels, height, width).
+        batch: how many images at a time; None: any number.
+        dynamic_size: take images of other sizes, too. ONNX: of any. torch.export keeps to sides that are even
+            where those of `image` are, at each resolution: such as differ by a multiple of what the network
+            divides them by.
+
+    """
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise InputError(f"expected a file that ends in {' or '.join(FORMATS)}", got=path.name)
+    if batch is not None and batch < 1:
+        raise InputError("expected a batch of at least one image", got=batch)
+    export_format = FORMATS[path.suffix]
+    plain = _plain(network, image)
+    traced, sizes = export_format.sizes(image) if dynamic_size else (image, [image])
+    _check_sizes(plain, [traced, *sizes])
+    dynamic, batches = Dynamic(batch is None, dynamic_size), [batch] if batch else [1, 3]
+    try:
+        with hold_file(path), replacing(path) as partial:
+            export_format.write(plain, torch.randn(batch or 2, *traced), dynamic, partial)
+            run = export_format.read(partial)
+            difference = max(_difference(plain, run, size, batches) for size in sizes)
+    except (InputError, OSError):
+        raise
+    except Exception as error:  # torch and ONNX Runtime have many for a step that values or one size decide
+        line = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
+        same = "all sizes" if dynamic_size else "all images"
+        raise InputError(f"expected a network whose steps are the same for {same}: {line}") from error
+    return ExportedFile(path, path.stat().st_size, difference)
+
+
+def _check_sizes(network: nn.Module, sizes: Sequence[Image]) -> None:
+    """Raise where the network itself does not take images of each of those sizes."""
+    for size in sizes:
+        _run(network, size)
+
+
+def _run(network: nn.Module, size: Image) -> Any:
+    try:
+        return network(torch.zeros(1, *size))
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"expected a network that takes images of {size}: {line}") from None
+
+
+class _LogitsAlone(nn.Module):
+    """A network whose output has logits among other things, without these."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return logits_of(self.network(x))
+
+
+def _plain(network: nn.Module, image: Image) -> nn.Module:
+    """A copy with nothing that serves training only."""
+    plain = copy.deepcopy(network).cpu().float().eval().requires_grad_(False)
+    for module in plain.modules():
+        if isinstance(module, DerivedNetwork):
+            module.auxiliary = None
+    return plain if isinstance(_run(plain, image), Tensor) else _LogitsAlone(plain).eval()
+
+
+@torch.no_grad()
+def _difference(network: nn.Module, run: Run, image: Image, batches: Sequence[int]) -> float:
+    """max |f(x) − g(x)| over random images; raises where that is too much."""
+    largest = 0.0
+    for batch in batches:
+        x = torch.randn(batch, *image)
+        expected, found = network(x), run(x)
+        difference = float((expected - found).abs().max())
+        allowed = TOLERANCE * max(1.0, float(expected.abs().max()))
+        if not difference <= allowed:  # nor where it is no number
+            raise InputError(f"expected outputs within {allowed:.1e} of the network's", got=difference)
+        largest = max(largest, difference)
+    return largest
+
+
+# A network that ONNX Runtime computes, in place of the one that it was exported from.
+
+
+class OnnxNetwork(nn.Module):
+    """Maps images to logits as the network does, within 1e-5, on the CPU and without gradients.
+
+    Args:
+        network: maps (b, c, h, w) to (b, classes).
+        image: (channels, height, width), the size that it takes from now on, any number at a time.
+
+    >>> import torch
+    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).eval()
+    >>> OnnxNetwork(network, (3, 2, 2))(torch.zeros(5, 3, 2, 2)).shape
+    torch.Size([5, 2])
+    """
+
+    def __init__(self, network: nn.Module, image: Image) -> None:
+        super().__init__()
+        self.image = image
+        with TemporaryDirectory() as folder:
+            self.run = read_onnx(export(network, Path(folder) / "network.onnx", image).path)
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
+        if x.shape[1:] != self.image:
+            raise InputError(f"expected images of {self.image}", got=tuple(x.shape[1:]))
+        return self.run(x.detach().float().cpu())
+
+
+# How long an exported file takes on this machine, and the memory that its network needs.
+
+ROUNDS = 20
+
+
+class Speed(NamedTuple):
+    """What a file's network takes.
+
+    Args:
+        ms: milliseconds, the median of calls.
+        error: its bootstrap deviation.
+        bytes: weights, and the most of a forward pass that is alive at once.
+        images: at a time.
+
+    >>> print(Speed(ms=1.234, error=0.04, bytes=2_500_000, images=1))
+    1.23 ± 0.04 ms and 2.5 MB for 1 image at a time
+    """
+
+    ms: float
+    error: float
+    bytes: int
+    images: int
+
+    def __str__(self) -> str:
+        count = f"{self.images} image{'s' * (self.images > 1)} at a time"
+        return f"{self.ms:.3g} ± {self.error:.1g} ms and {self.bytes / 1e6:.3g} MB for {count}"
+
+
+def benchmark(path: Path, network: nn.Module, image: Image, batch: int | None = None) -> Speed:
+    """Measure an exported file.
+
+    Args:
+        path: of the file.
+        network: that it was exported from, whose memory is counted.
+        image: (channels, height, width).
+        batch: images that the file takes at a time; None: any number, of which one is measured.
+    """
+    run, x = FORMATS[path.suffix].read(path), torch.zeros(batch or 1, *image)
+    with torch.inference_mode():
+        ms, errors = medians(time_in_turn([lambda: run(x)], ROUNDS))
+        return Speed(float(ms[0]), float(errors[0]), inference_memory(network, x), len(x))
+
+
+# The command that makes a file for other programs of a trained network: ONNX, or torch.export's `.pt2`.
+#
+# python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batch 8] [--dynamic-size]
+#     [--with-normalisation] [--benchmark]
 
 
 @command

@@ -1,5 +1,6 @@
-"""What an architecture is worth: by a table, a short training, inherited weights, or ranked metrics."""
+"""What architectures are worth and what they cost: evaluations, tables, rankings, fronts, limits."""
 
-from nas_lightning.rooms import names_of
+from nas_lightning.objectives.limits import Limits
+from nas_lightning.objectives.tables import GenotypeTable, TabularNasBench101, TabularNasBench201
 
-__getattr__ = names_of(__name__)
+__all__ = ["GenotypeTable", "Limits", "TabularNasBench101", "TabularNasBench201"]

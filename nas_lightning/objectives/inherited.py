@@ -17,7 +17,7 @@ from torchmetrics.functional.regression import kendall_rank_corrcoef
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet, Weights
-from nas_lightning.tasks.multi_class import MultiClass, task_of
+from nas_lightning.tasks import MultiClass, task_of
 
 Batch = tuple[Tensor, Tensor]
 

@@ -1,10 +1,11 @@
-"""What a candidate architecture is worth: by a short training run, or by a table where one exists."""
+"""Short trainings as evaluations, and the time that they take."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import monotonic
 from typing import Literal, Protocol, get_args
 
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
@@ -20,14 +20,15 @@ from nas_lightning.data.order import rank_and_world
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import place_batches
-from nas_lightning.objectives.table import PartialTable, table_accuracy
-from nas_lightning.progress import OutOfTimeError, never
-from nas_lightning.randomness import seed_of_name
+from nas_lightning.objectives.tables import PartialTable, TabularBenchmark, table_accuracy
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
-from nas_lightning.tasks.base import Task
-from nas_lightning.tasks.multi_class import MultiClass, task_of
-from nas_lightning.training.optim import build_optimizer, build_scheduler
+from nas_lightning.tasks import MultiClass, Task, task_of
+from nas_lightning.training.optimizers import build_optimizer, build_scheduler
+from nas_lightning.utils.progress import OutOfTimeError, never
+from nas_lightning.utils.randomness import seed_of_name
+
+# What a candidate architecture is worth: by a short training run, or by a table where one exists.
 
 Evaluator = Literal["none", "training", "table"]
 
@@ -168,3 +169,26 @@ def build_objective(
             where="strategy.evaluation=table",
         )
     return PartialTable(table_accuracy(benchmark))
+
+
+# What an evaluation costs: the seconds that a table knows of a training, or those that it took here.
+
+
+def evaluate_timed(objective: AccuracyObjective, genotype: Genotype) -> tuple[float, float] | None:
+    """The value of an architecture, and the seconds of its evaluation; None where time was over before."""
+    start = monotonic()
+    try:
+        value = objective(genotype)
+    except OutOfTimeError:
+        return None
+    known = objective.seconds(genotype)
+    return value, monotonic() - start if known is None else known
+
+
+def check_timed(objective: AccuracyObjective | None, genotype: Genotype) -> None:
+    """Raise unless evaluations have seconds that a limit could hold for."""
+    where = "strategy.seconds"
+    if objective is None:
+        raise InputError("expected an evaluation, whose seconds have a limit", got="none", where=where)
+    if not isinstance(objective, ShortTraining) and objective.seconds(genotype) is None:
+        raise InputError("expected a table with a column of seconds", got=objective.name, where=where)

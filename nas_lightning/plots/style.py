@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from nas_lightning.files import replacing
+from nas_lightning.utils.files import replacing
 
 INK = "#22262b"
 GREY = "#8a9099"

@@ -1,5 +1,6 @@
-"""What a person reads of runs: a page of one, a table of many."""
+"""Pages and tables of runs."""
 
-from nas_lightning.rooms import names_of
+from nas_lightning.report.comparison import SweepTable
+from nas_lightning.report.page import LivePage
 
-__getattr__ = names_of(__name__)
+__all__ = ["LivePage", "SweepTable"]

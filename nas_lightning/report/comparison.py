@@ -1,30 +1,106 @@
-"""A table over finished runs of train.py: error, size, and what search and training cost.
-
-python -m nas_lightning.report.comparison outputs/train/* [--format md|csv|latex]
-"""
+"""Tables and pages that compare runs."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nas_lightning.errors import InputError
-from nas_lightning.flags import FlagParser, command
-from nas_lightning.report.front_table import compare_fronts, read_fronts
-from nas_lightning.report.summaries import check_values, job_folders, read_start, read_summary
-from nas_lightning.runs.folder import SUMMARY
-from nas_lightning.runs.record import look_up
-from nas_lightning.runs.repetitions import (
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from nas_lightning.errors import InputError, describe_system_error, near_match
+from nas_lightning.flags import FlagParser, command, place_to_write
+from nas_lightning.genotype import FILE_NAME, read_genotypes
+from nas_lightning.plots.curves import by_panel
+from nas_lightning.plots.style import DASHES, SERIES
+from nas_lightning.report.charts import (
+    Line,
+    Point,
+    common_edges,
+    draw_chart,
+    draw_scatter,
+    kinds_in,
+    shape_genotype,
+)
+from nas_lightning.report.page import ERROR, link_between, read_facts, render
+from nas_lightning.report.record import (
+    RunRecord,
+    check_values,
+    is_number,
+    job_folders,
+    read_start,
+    read_summary,
+)
+from nas_lightning.report.sections import read_section
+from nas_lightning.runs.facts import (
+    METRICS_FILE,
     Job,
     differing_settings,
     group_by_settings,
     mean_and_deviation,
     mean_with_deviation,
+    read_metrics,
 )
-from nas_lightning.tables import Entry, Table
-from nas_lightning.text import duration
+from nas_lightning.runs.facts import SIZES as RUN_COSTS
+from nas_lightning.runs.folder import REPORT as REPORT_FILE
+from nas_lightning.runs.folder import SUMMARY
+from nas_lightning.runs.record import has_record, look_up
+from nas_lightning.utils.files import hold, write_whole
+from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.utils.text import duration, format_decimals, short_path
+
+# The hypervolumes of searches for fronts as a table: mean ± standard deviation over seeds.
+
+HYPERVOLUME = "hypervolume"
+
+
+def read_fronts(folders: Iterable[str | Path]) -> tuple[list[Job], list[Path]]:
+    """The summaries of the searches that ended in a front, and the other folders; a sweep is its jobs."""
+    fronts, others = [], []
+    for folder in map(Path, folders):
+        for run in (job_folders(folder) or [folder]) if folder.is_dir() else [folder]:
+            job = _read_job(run)
+            if job is not None:
+                fronts.append(job)
+            else:
+                others.append(run)
+    return fronts, others
+
+
+def _read_job(run: Path) -> Job | None:
+    """The summary of a search for a front; what is wrong with another is said where trainings are read."""
+    try:
+        job = read_summary(run)
+    except (InputError, ValueError):  # ValueError: a name that no file can have
+        return None
+    notation = job.get("notation")
+    if "error" in job or HYPERVOLUME not in job["metrics"] or not isinstance(notation, list):
+        return None
+    return job
+
+
+def compare_fronts(jobs: Sequence[Job]) -> Table:
+    """One row for the searches that differ in their seed only.
+
+    >>> jobs = [{"overrides": [f"seed={n}"], "metrics": {"hypervolume": n}, "strategy": "A"} for n in (1, 2)]
+    >>> compare_fronts(jobs).rows
+    [['A', '–', 2, '1.5000 ± 0.7071', 0.0]]
+    """
+    groups = group_by_settings(jobs)
+    rows: list[list[Entry]] = []
+    for group, typed in zip(groups, differing_settings(groups), strict=True):
+        volume = mean_with_deviation([job["metrics"][HYPERVOLUME] for job in group], 4)
+        size = sum(len(job.get("notation", ())) for job in group) / len(group)
+        rows.append([str(group[0].get("strategy", "")), typed, len(group), volume, size])
+    title = "Hypervolume of fronts, mean ± standard deviation over seeds"
+    return Table("fronts", title, ["strategy", "settings", "runs", "hypervolume", "architectures"], rows)
+
+
+# A table over finished runs of train.py: error, size, and what search and training cost.
+#
+# python -m nas_lightning.report.comparison outputs/train/* [--format md|csv|latex]
 
 _METRIC = "test_error"
 _COSTS = ("search_seconds", "seconds")
@@ -135,3 +211,345 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+# Several runs on one page: what they came to, settings that differ, cells side by side, curves together.
+
+_OF_THE_RUN = ("run", "resume", "hydra")
+_MISSING = "–"
+MOST_PICTURES = 50  # runs whose cells and curves a page shows: more are no picture
+COSTS = {"parameters": "params", "multiply-adds": "macs"}
+
+
+def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
+    """Compare runs on a page.
+
+    Args:
+        runs: their folders.
+        path: of the page.
+    """
+    for run in runs:
+        if not run.is_dir():
+            raise InputError("expected a run's folder", got=str(run))
+    records = dict(zip(distinct_names(runs), map(RunRecord, runs), strict=True))
+    sections = [
+        read_section("Runs", "runs.html", lambda: _tabulate(records, path)),
+        read_section("Runs that failed", "failures.html", lambda: _failures(records)),
+        read_section("Accuracy against cost", "costs.html", lambda: _costs(records)),
+        read_section("Settings that differ", "findings.html", lambda: _differences(records)),
+        read_section("Architectures", "side_by_side.html", lambda: _architectures(records)),
+        read_section("Curves", "curves.html", lambda: _curves(records)),
+    ]
+    found = [section for section in sections if section is not None]
+    page = render(
+        "page.html", title=f"{len(runs)} run{'s' * (len(runs) != 1)} side by side", tiles={}, sections=found
+    )
+    return write_whole(path, page)
+
+
+def distinct_names(runs: Sequence[Path]) -> list[str]:
+    """The last parts of the paths, as few as tell them apart.
+
+    >>> distinct_names([Path("/a/x/1"), Path("/a/y/1")]), distinct_names([Path("/a/x"), Path("/a/y")])
+    (['x/1', 'y/1'], ['x', 'y'])
+    """
+    parts = [run.absolute().parts for run in runs]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise InputError("expected different runs", got=", ".join(map(str, runs)))
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Settings by their dotted names.
+
+    >>> dict(flatten({"a": {"b": 1}, "c": [2]}))
+    {'a.b': '1', 'c': '[2]'}
+    """
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{name}.")
+        else:
+            yield name, str(value)
+
+
+def _tabulate(records: Mapping[str, RunRecord], path: Path) -> Mapping[str, Any]:
+    """A row a run, with all facts that one of them has."""
+    facts = {name: dict(read_facts(record)) for name, record in records.items()}
+    columns = list(dict.fromkeys(key for values in facts.values() for key in values if key != ERROR))
+    rows = []
+    for name, record in records.items():
+        page = record.run / REPORT_FILE
+        link = link_between(path.absolute().parent, page.absolute()) if page.is_file() else ""
+        cells = [facts[name].get(key, _MISSING) for key in columns]
+        rows.append({"name": name, "link": link, "cells": cells})
+    return {"columns": columns, "rows": rows}
+
+
+def _failures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
+    """Why each of those failed that did."""
+    reasons = {name: str(record.facts[ERROR]) for name, record in records.items() if ERROR in record.facts}
+    return {"reasons": reasons} if reasons else None
+
+
+def _differences(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
+    """Options that were chosen, then settings that all runs have; None where there is no difference."""
+    records = {name: record for name, record in records.items() if record.config}
+    choices = [{k: str(v) for k, v in record.choices.items() if "/" not in k} for record in records.values()]
+    settings = [dict(flatten(record.config)) for record in records.values()]
+    everywhere = [{k: v for k, v in one.items() if all(k in other for other in settings)} for one in settings]
+    rows = [*_differing_rows(choices), *_differing_rows(everywhere)]
+    table = {"title": "", "note": "", "columns": ["setting", *records], "rows": rows}
+    return {"tables": [table], "figures": []} if rows else None
+
+
+def _differing_rows(runs: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
+    for key in dict.fromkeys(key for values in runs for key in values):
+        cells = [values.get(key, _MISSING) for values in runs]
+        if len(set(cells)) > 1 and key.split(".")[0] not in _OF_THE_RUN:
+            yield [key, *cells]
+
+
+def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
+    """The (first) architecture of each run; edges are marked where not all of the same space have them."""
+    _check_count(records)
+    genotypes_of = {
+        name: read_genotypes(record.run)[0]
+        for name, record in records.items()
+        if (record.run / FILE_NAME).is_file()
+    }
+    if not genotypes_of:
+        return None
+    spaces: dict[Any, list[Any]] = {}
+    for genotype in genotypes_of.values():
+        spaces.setdefault((genotype.space, *(name for name, _ in genotype)), []).append(genotype)
+    plain = {key: common_edges(genotypes) for key, genotypes in spaces.items()}
+    shapes = {
+        name: shape_genotype(genotype, plain=plain[(genotype.space, *(cell for cell, _ in genotype))])
+        for name, genotype in genotypes_of.items()
+    }
+    anchors = _anchors(records)
+    return {"shapes": shapes, "kinds": kinds_in(list(genotypes_of.values())), "anchors": anchors}
+
+
+def _check_count(records: Mapping[str, RunRecord]) -> None:
+    if len(records) > MOST_PICTURES:
+        raise InputError(f"expected at most {MOST_PICTURES} runs for pictures of each", got=len(records))
+
+
+def _anchors(records: Mapping[str, RunRecord]) -> dict[str, str]:
+    """Where on the page each run's architecture is."""
+    return {name: f"run-{number}" for number, name in enumerate(records)}
+
+
+def _costs(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
+    """Accuracy against each cost of at least two trained networks; a dot leads to its architecture."""
+    anchors = _anchors(records)
+    scatters = []
+    for title, key in COSTS.items():
+        points = [
+            Point(name, float(record.facts[key]), 100 * record.accuracy, link=f"#{anchors[name]}")
+            for name, record in records.items()
+            if record.kind != "search" and record.accuracy is not None and is_number(record.facts.get(key))
+        ]
+        if len(points) > 1:
+            scatters.append(draw_scatter(f"Accuracy (%) against {title}", title, points, least_x=True))
+    return {"scatters": scatters} if scatters else None
+
+
+def _curves(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
+    """A colour a run; the lines of a run differ in their dashes."""
+    _check_count(records)
+    panels: dict[str, list[Line]] = {}
+    for number, (name, record) in enumerate(records.items()):
+        for title, lines in _panels(record.run).items():
+            for place, (line, values) in enumerate(lines.items()):
+                points = {epoch + 1: value for epoch, value in values.items()}
+                dashes = " ".join(map(str, DASHES[place % len(DASHES)]))
+                style = f"series-{number % len(SERIES)}"
+                panels.setdefault(title, []).append(Line(f"{name}: {line}", points, style, dashes))
+    charts = [draw_chart(title.capitalize(), lines) for title, lines in panels.items()]
+    return {"charts": charts} if charts else None
+
+
+def _panels(run: Path) -> Mapping[str, Mapping[str, Mapping[int, float]]]:
+    """None where the run has no curves."""
+    try:
+        return by_panel(read_metrics(run / METRICS_FILE))
+    except (InputError, OSError):
+        return {}
+
+
+# The end of a sweep: a table over its jobs and one over their seeds, on the screen and as Markdown.
+
+COLUMNS = (
+    *("valid_accuracy", "valid_loss", "val_accuracy", "test_accuracy"),
+    *("true_accuracy", "true_rank", "hypervolume"),
+)
+SIZES = {"parameters": "params", "multiply-adds": "macs"}
+
+
+class SweepTable(Callback):
+    """Hydra calls it when all jobs of a sweep have ended.
+
+    >>> from omegaconf import OmegaConf
+    >>> callback = SweepTable()  # in a configuration of Hydra's, `_target_: nas_lightning.report.SweepTable`
+    >>> callback.on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": "no_such_sweep"}}}))
+    Traceback (most recent call last):
+        ...
+    SystemExit: error: expected the summary of at least one job, got none (in no_such_sweep)
+    """
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        try:
+            self._write(config)
+        except OSError as error:  # of which Hydra would make a warning
+            sys.exit(f"error: {describe_system_error(error) or error}")
+
+    def _write(self, config: DictConfig) -> None:
+        folder = Path(config.hydra.sweep.dir)
+        jobs = read_jobs(folder)
+        if not jobs:
+            sys.exit(f"error: expected the summary of at least one job, got none (in {folder})")
+        objective = config.get("objective")
+        tables = [tabulate_jobs(jobs, objective), *tabulate_seeds(jobs, objective)]
+        text = "\n\n".join([*(table.markdown() for table in tables), *unknown_objective(jobs, objective)])
+        write_whole(folder / "table.md", text + "\n")
+        print(f"\n{text}\n\n{folder / 'table.md'}")
+        self._write_page(folder)
+        if any("error" in job for job in jobs):
+            sys.exit(1)
+
+    def _write_page(self, folder: Path) -> None:
+        from nas_lightning.report.page import refresh_all
+        from nas_lightning.runs.folder import REPORT as REPORT_FILE  # drawing is imported when all is over
+
+        pass  # MOVED
+
+        ended = [path for path in job_folders(folder) if (path / SUMMARY).is_file()]
+        if ended:
+            print(write_side_by_side(ended, folder / REPORT_FILE))
+            refresh_all(ended)
+
+
+def read_jobs(sweep: Path) -> list[Job]:
+    """The summaries of the jobs that have begun, with their folders; without one a job has failed."""
+    folders = job_folders(sweep) if sweep.is_dir() else []
+    begun = [folder for folder in folders if (folder / SUMMARY).is_file() or has_record(folder)]
+    return [{**_read_job_sweep(folder), "folder": folder.relative_to(sweep).as_posix()} for folder in begun]
+
+
+def _read_job_sweep(folder: Path) -> Job:
+    try:
+        if (folder / SUMMARY).is_file():
+            return read_summary(folder)
+        return {
+            "error": _why_unfinished(folder),
+            "overrides": [w.lstrip("+") for w in read_start(folder).words],
+        }
+    except InputError as error:
+        return {"error": str(error), "overrides": []}
+
+
+def _why_unfinished(folder: Path) -> str:
+    try:
+        with hold(folder):
+            return "did not come to its end: stopped or killed"
+    except InputError:
+        return "at work"
+
+
+def tabulate_jobs(jobs: Sequence[Job], objective: str | None = None) -> Table:
+    """One row a job: what was varied, what came out."""
+    typed = sorted({line for job in jobs for line in job["overrides"]})
+    shared = {line for line in typed if all(line in job["overrides"] for job in jobs)}
+    metrics = _metrics(jobs, objective)
+    sizes = {name: key for name, key in SIZES.items() if any(key in job for job in jobs)}
+    columns = ["job", "settings", *metrics, *sizes, "seconds"]
+    rows: list[list[Entry]] = []
+    for number, job in zip(_names(jobs), jobs, strict=True):
+        settings = " ".join(line for line in job["overrides"] if line not in shared) or "–"
+        if "error" in job:
+            rows.append([number, settings, str(job["error"]), *[None] * (len(columns) - 3)])
+            continue
+        values = [_value(job["metrics"].get(name), name == objective) for name in metrics]
+        rows.append([number, settings, *values, *map(job.get, sizes.values()), round(job["seconds"])])
+    return Table("jobs", "", columns, rows)
+
+
+def tabulate_seeds(jobs: Sequence[Job], objective: str | None = None) -> Iterable[Table]:
+    """The means and standard deviations of the jobs that differ in their seed only, where there are such."""
+    finished = [job for job in jobs if "error" not in job]
+    groups = group_by_settings(finished)
+    if len(groups) == len(finished):
+        return
+    metrics = _metrics(finished, objective)
+    rows: list[list[Entry]] = []
+    for group, settings in zip(groups, differing_settings(groups), strict=True):
+        values = ([job["metrics"][name] for job in group if name in job["metrics"]] for name in metrics)
+        rows.append([settings, len(group), *(mean_with_deviation(one, 4) for one in values)])
+    yield Table("seeds", "", ["settings", "seeds", *metrics], rows)
+
+
+def unknown_objective(jobs: Sequence[Job], objective: str | None) -> Iterable[str]:
+    """One line where jobs have no objective."""
+    named = ((name, job) for name, job in zip(_names(jobs), jobs, strict=True) if "error" not in job)
+    finished = [
+        (name, {*job["metrics"], *(size for size in RUN_COSTS if size in job)}) for name, job in named
+    ]
+    without = [str(number) for number, known in finished if objective not in known]
+    if objective is not None and without:
+        names = {name for _, known in finished for name in known}
+        hint = f" ({near_match(objective, names)})" if len(without) == len(finished) and names else ""
+        yield f"objective={objective}: not among the metrics of job {', '.join(without)}{hint}"
+
+
+def _names(jobs: Sequence[Job]) -> list[str | int]:
+    """What the jobs are called: by their folders, or by their place."""
+    names = [str(job.get("folder", place)) for place, job in enumerate(jobs)]
+    return [int(name) if name.isdecimal() else name for name in names]
+
+
+def _metrics(jobs: Sequence[Job], objective: str | None) -> list[str]:
+    """The columns: what any job has, the objective among them."""
+    names = dict.fromkeys([*COLUMNS, *filter(None, [objective])])
+    return [name for name in names if any(name in job.get("metrics", {}) for job in jobs)]
+
+
+def _value(value: float | None, objective: bool) -> str | None:
+    if value is None:
+        return "not measured" if objective else None
+    return format_decimals(value)
+
+
+# The page of a run, made anew from its folder; of several runs, a page that compares them.
+#
+# nas-report outputs/search/<run>
+# nas-report outputs/search/* --out comparison.html
+
+
+@command
+def main_rebuild(arguments: Sequence[str] | None = None) -> None:
+    """The command; prints the path of the page."""
+    lines = (__doc__ or "").splitlines()
+    parser = FlagParser(prog="nas-report", description=lines[0])
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of runs, of search, training or study")
+    parser.add_argument("--out", type=place_to_write, help="the page of several runs: comparison.html")
+    options = parser.parse_args(arguments)
+    if options.out and len(options.runs) == 1:
+        raise InputError("expected several runs beside --out: the page of one is in its folder", got=1)
+    from nas_lightning.report.page import write_report  # these draw: --help need not wait for them
+
+    pass  # MOVED
+
+    if len(options.runs) == 1:
+        page = write_report(options.runs[0])
+    else:
+        page = write_side_by_side(options.runs, options.out or Path("comparison.html"))
+    print(short_path(page))
+
+
+if __name__ == "__main__":
+    main_rebuild()

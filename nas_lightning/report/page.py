@@ -1,43 +1,237 @@
-"""A run's page: `report.html` in its folder, one file that needs no other and no network.
-
-What it shows is gathered here and in `sections`; how it looks is in `templates`.
-"""
+"""The page of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
+import pytorch_lightning as pl
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
+
+from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.errors import InputError
-from nas_lightning.files import check_contents, write_whole
-from nas_lightning.report.front import read_front
-from nas_lightning.report.pool import POOL_FILE, read_pool
-from nas_lightning.report.record import ACCURACIES, RunRecord
-from nas_lightning.report.relatives import read_relatives
-from nas_lightning.report.rendering import render
+from nas_lightning.plots.style import KINDS, SERIES
+from nas_lightning.report.record import ACCURACIES, MOST_SECONDS, RunRecord, is_number
 from nas_lightning.report.sections import (
+    POOL_FILE,
     Section,
+    count_classes,
     read_architecture,
     read_configuration,
     read_curves,
     read_findings,
+    read_front,
+    read_pool,
     read_results,
     read_section,
     read_stored_findings,
     read_test_images,
     read_weights,
 )
-from nas_lightning.report.stored_tables import count_classes
-from nas_lightning.report.summaries import MOST_SECONDS, is_number
-from nas_lightning.runs.findings import TABLES
+from nas_lightning.runs.facts import TABLES
+from nas_lightning.runs.folder import DEEPEST, REPORT, SWEEP
 from nas_lightning.runs.folder import REPORT as REPORT_FILE
 from nas_lightning.runs.programs import from_anywhere
-from nas_lightning.text import duration, format_number, format_share
+from nas_lightning.runs.record import look_up
+from nas_lightning.runs.trackers import stored_address
+from nas_lightning.training.run_length import deadline_of, is_last_epoch
+from nas_lightning.utils.files import check_contents, read_text, write_whole
+from nas_lightning.utils.text import duration, format_number, format_share
 
 if TYPE_CHECKING:
-    from nas_lightning.runs.findings import Findings
+    from nas_lightning.runs.facts import Findings
+
+
+# Templates to pages: every value is escaped, no script but the page's own runs.
+
+
+def render(template: str, **values: Any) -> str:
+    """The page that a template makes of values."""
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("nas_lightning.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = _source(environment, "page.js")
+    digest = hashlib.sha256(script.encode()).digest()
+    environment.globals.update(
+        reload=None,
+        relatives=(),
+        kinds=KINDS,
+        series=SERIES,
+        style=Markup(_source(environment, "page.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(digest).decode(),
+    )
+    return environment
+
+
+def _source(environment: Environment, name: str) -> str:
+    """A file of the templates' folder as it is."""
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+# The way from a run's page to others: what it came from, what it is part of, what followed from it.
+
+FOLLOWERS = "followed_by.txt"  # the folders of runs that came from this one, a line each
+START, END = "<!-- relatives -->", "<!-- end of relatives -->"
+_MOST_FOLLOWERS, _MOST_BYTES = 50, 50_000_000
+_SETTINGS = (("genotype", "path"), ("init",), ("study", "ensemble"), ("ensemble", "runs"))
+
+
+class Relative(NamedTuple):
+    """Where a link leads.
+
+    Args:
+        what: what the other is to the run.
+        name: of its folder.
+        href: from the run's page on.
+
+    >>> Relative("from the search", "first", "../first/report.html").name
+    'first'
+    """
+
+    what: str
+    name: str
+    href: str
+
+
+def read_relatives(record: RunRecord) -> list[Relative]:
+    """Those that have a page now."""
+    run = record.run.absolute()
+    pages = [
+        *(("from the {}", source) for source in sources(record)),
+        *(("part of", whole) for whole in _wholes(run)),
+        *(("member", member) for member in sorted(run.glob("member_*"), key=_number)),
+        *(("then the {}", follower) for follower in _followers(run)),
+    ]
+    found = [
+        Relative(what.format(RunRecord(other).kind), short_name(other), link_between(run, other / REPORT))
+        for what, other in pages
+        if other != run and os.path.isfile(other / REPORT)
+    ]
+    return [*dict.fromkeys(found), *_tracked(run)]
+
+
+def sources(record: RunRecord) -> Iterator[Path]:
+    """The runs whose results this one began with, by its settings."""
+    run, start = record.run.absolute(), record.start_record
+    typed_in = Path(str(look_up(start.hydra, "runtime", "cwd") or "."))
+    for names in _SETTINGS:
+        value = look_up(start.config, *names)
+        for text in value if isinstance(value, list) else [value]:
+            path = typed_in / text if isinstance(text, str) else None
+            if path is not None and os.path.exists(path):
+                folder = Path(os.path.abspath(path if path.is_dir() else path.parent))
+                if not folder.is_relative_to(run):
+                    yield folder
+
+
+def tell_sources(run: Path) -> None:
+    """Have the pages of what this run came from lead to it; one that cannot be written stays as it is."""
+    for source in sources(RunRecord(run)):
+        if (source / REPORT).is_file():
+            with suppress(OSError, InputError, ValueError):
+                check_contents(source)
+                _add_follower(source / FOLLOWERS, os.path.relpath(run.absolute(), source))
+                refresh(source)
+
+
+def _add_follower(file: Path, follower: str) -> None:
+    if file.exists() and not file.is_file():
+        return  # a pipe of somebody's would wait for ever
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(follower + "\n")
+
+
+def refresh(run: Path) -> None:
+    """Write the links on a run's page anew, and nothing else of it."""
+    page = run / REPORT
+    if page.stat().st_size > _MOST_BYTES:
+        return
+    before, start, rest = read_text(page).partition(START)
+    _, end, after = rest.partition(END)
+    if start and end:
+        write_whole(page, before + render("relatives.html", relatives=read_relatives(RunRecord(run))) + after)
+
+
+def refresh_all(runs: Iterable[Path]) -> None:
+    """Those of runs that have a page which can be written."""
+    for run in runs:
+        with suppress(OSError, InputError, ValueError):
+            refresh(run)
+
+
+def link_between(folder: Path, page: Path) -> str:
+    """The address of a page from a folder on, whatever characters its path has.
+
+    >>> link_between(Path("/a/b"), Path("/a/50 %/report.html"))
+    '../50%20%25/report.html'
+    """
+    return quote(os.fsencode(os.path.relpath(page, folder)))
+
+
+def short_name(run: Path) -> str:
+    """The folder's name; of a job or a member its parent's, too.
+
+    >>> short_name(Path("/runs/sweep/3")), short_name(Path("/runs/first"))
+    ('sweep/3', 'first')
+    """
+    within = run.name.isdecimal() or run.name.startswith("member_")
+    return os.path.join(run.parent.name, run.name) if within else run.name
+
+
+def _wholes(run: Path) -> Iterator[Path]:
+    """The sweep or ensemble that a run is part of."""
+    if run.name.startswith("member_"):
+        yield run.parent
+    yield from (folder for folder in list(run.parents)[:DEEPEST] if (folder / SWEEP).is_file())
+
+
+def _followers(run: Path) -> Iterator[Path]:
+    file = run / FOLLOWERS
+    try:
+        lines = read_text(file).splitlines() if file.is_file() else []
+    except (OSError, ValueError):
+        return
+    for line in dict.fromkeys(lines[-_MOST_FOLLOWERS:]):
+        yield Path(os.path.normpath(run / line))
+
+
+def _tracked(run: Path) -> Iterator[Relative]:
+    """The run's page at Weights & Biases."""
+    address = stored_address(run, "wandb")
+    if address.startswith("https://") and not set(address) & set(" \n\t"):
+        yield Relative("numbers at", "Weights & Biases", address)
+
+
+def _number(folder: Path) -> tuple[int, str]:
+    end = folder.name.rpartition("_")[2]
+    return int(end) if end.isdecimal() else 0, folder.name
+
+
+# A run's page: `report.html` in its folder, one file that needs no other and no network.
+#
+# What it shows is gathered here and in `sections`; how it looks is in `templates`.
 
 ERROR = "error"  # of a run that failed, among its facts
 
@@ -128,3 +322,66 @@ def read_facts(record: RunRecord, seconds: float | None = None) -> Iterator[tupl
     if record.end_time:
         yield "finished", record.end_time
     yield from record.versions.items()
+
+
+# The page of a run that goes on: written anew after epochs, it loads itself again in an open browser.
+
+_SHARE = 0.1
+"""Of the time, that pages take at most."""
+_COMPUTED = 5.0
+"""Seconds of a processor for the first page, matplotlib's import among them: some 4 in `darts`."""
+
+
+class LivePage(pl.Callback):
+    """Writes `report.html` after epochs, and never ends a training: what goes wrong is said once.
+
+    Pages take a tenth of the time at most. Where a deadline ends the run, no page is begun that might take
+    more than half of what is left.
+
+    Args:
+        folder: the run's.
+        seconds: that lie between two pages at least, and before the first.
+
+    >>> LivePage("my_run", seconds=60).seconds
+    60
+    """
+
+    @checked
+    def __init__(self, folder: str | Path, seconds: PositiveFloat = 30.0) -> None:
+        self.folder, self.seconds = Path(folder), seconds
+        self._due = seconds
+        self._took: float | None = None  # the last page; None: there was none
+        self._is_broken = False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._due = time.monotonic() + self.seconds
+
+    @rank_zero_only
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        is_early = time.monotonic() < self._due
+        if self._is_broken or is_early or is_last_epoch(trainer):  # after which the job writes the page
+            return
+        if self._is_in_time(trainer):
+            self._write(trainer)
+
+    def _is_in_time(self, trainer: pl.Trainer) -> bool:
+        deadline = deadline_of(trainer)
+        if deadline is None:
+            return True
+        expected = deadline.stretch(_COMPUTED) if self._took is None else self._took
+        return deadline.time_remaining() > 2 * expected
+
+    def _write(self, trainer: pl.Trainer) -> None:
+        pass  # MOVED
+
+        start = time.monotonic()
+        try:
+            write_report(self.folder, reload=max(1, round(self.seconds)))
+        except (InputError, OSError) as error:
+            self._is_broken = True
+            rank_zero_warn(f"report.html is written at the end only: {error}")
+        now = time.monotonic()
+        self._took = now - start
+        self._due = now + max(self.seconds, (1 / _SHARE - 1) * self._took)
+        if (deadline := deadline_of(trainer)) is not None:
+            deadline.leave_out(self._took)

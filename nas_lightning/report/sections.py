@@ -1,12 +1,11 @@
-"""What a run's page shows, section by section: values read from the run's folder, for the templates.
-
-A section whose files are missing or broken says so in its place; the others are there all the same. A section
-that a kind of run cannot have is no section of its page.
-"""
+"""The sections of a run's page."""
 
 from __future__ import annotations
 
 import base64
+import csv
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,25 +15,199 @@ from markupsafe import Markup
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes
-from nas_lightning.plots.curves import by_epoch, by_panel
-from nas_lightning.plots.files import save_curves, save_genotypes, save_weights
+from nas_lightning.models.prediction import PAGE, TEST
+from nas_lightning.plots.curves import by_epoch, by_panel, save_curves, save_genotypes, save_weights
 from nas_lightning.plots.style import theme_svg
-from nas_lightning.predictions.findings import PAGE, TEST
-from nas_lightning.report.cell_shapes import common_edges, kinds_in, shape_genotype
-from nas_lightning.report.charts import Line, draw_chart
-from nas_lightning.report.pool import POOL_FILE
+from nas_lightning.report.charts import (
+    Line,
+    Point,
+    Timeline,
+    common_edges,
+    draw_chart,
+    draw_scatter,
+    draw_weight_charts,
+    kinds_in,
+    read_timeline,
+    shape_genotype,
+)
 from nas_lightning.report.record import RunRecord
-from nas_lightning.report.stored_tables import count_classes, stored_table
-from nas_lightning.report.timeline import Timeline, draw_weight_charts, read_timeline
-from nas_lightning.runs.findings import TABLES
-from nas_lightning.runs.history import FIGURES, HISTORY_FILE
-from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
+from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, METRICS_FILE, TABLES, read_metrics
+from nas_lightning.runs.folder import CANDIDATES, FRONT, RunFolder
 from nas_lightning.runs.record import look_up, read_config_text
-from nas_lightning.tables import format_cell
-from nas_lightning.text import format_number, format_share, split_score
+from nas_lightning.utils.files import read_text
+from nas_lightning.utils.tables import format_cell
+from nas_lightning.utils.text import format_number, format_share, split_score
 
 if TYPE_CHECKING:
-    from nas_lightning.runs.findings import Findings
+    from nas_lightning.runs.facts import Findings
+
+
+# The pool of a search that scores architectures untrained: two scores against each other, and a table.
+
+POOL_FILE = "pool.csv"
+MOST_ROWS = 200  # of the table; all are in the file
+
+
+def read_pool(path: Path, chosen: Sequence[str]) -> Mapping[str, Any]:
+    """What the page shows of a pool.
+
+    Args:
+        path: the CSV file: `arch`, then the metrics.
+        chosen: the notations of what the search ended in.
+    """
+    names, scores = _read(path)
+    metrics = list(scores)
+    scatter = None
+    if len(metrics) > 1:
+        x, y = (places(scores[metric]) for metric in metrics[:2])
+        points = [
+            Point(name, 100 * a, 100 * b, name in chosen) for name, a, b in zip(names, x, y, strict=True)
+        ]
+        note = f"{len(names)} architectures by their places; 100 is the largest score"
+        scatter = draw_scatter(
+            f"{metrics[1]} against {metrics[0]}", metrics[0], points, note=note, limits=(0, 100)
+        )
+    order = sorted(range(len(names)), key=lambda index: names[index] not in chosen)
+    rows = [[names[i], *(format_number(scores[m][i]) for m in metrics)] for i in order[:MOST_ROWS]]
+    return {
+        "metrics": metrics,
+        "scatter": scatter,
+        "rows": rows,
+        "chosen": list(chosen),
+        "count": len(names),
+    }
+
+
+def places(values: Sequence[float]) -> list[float]:
+    """The share of the others that a value is above, from 0 to 1; equal values share their mean place.
+
+    >>> places([10.0, 5.0, 1e30, 5.0])
+    [0.6666666666666666, 0.16666666666666666, 1.0, 0.16666666666666666]
+    """
+    order = sorted(-math.inf if math.isnan(value) else value for value in values)
+    last = max(len(order) - 1, 1)
+    sound = [-math.inf if math.isnan(value) else value for value in values]
+    return [(bisect_left(order, value) + bisect_right(order, value) - 1) / 2 / last for value in sound]
+
+
+def _read(path: Path) -> tuple[list[str], dict[str, list[float]]]:
+    try:
+        text = read_text(path)
+        header, *rows = csv.reader(text[: text.rfind("\n") + 1].splitlines())
+        names = [row[0] for row in rows]
+        scores = {metric: [float(row[i]) for row in rows] for i, metric in enumerate(header[1:], 1)}
+    except (ValueError, IndexError, csv.Error) as error:
+        raise InputError(f"expected a table of scores: {error}", where=path.name) from None
+    if not names or not scores:
+        raise InputError("expected at least one scored architecture", where=path.name)
+    return names, scores
+
+
+# Tables that a run has left, as its page shows them.
+
+
+def stored_table(path: Path) -> Mapping[str, Any]:
+    """A CSV file with the title that stands in the Markdown beside it."""
+    columns, *rows = _read_stored_tables(path)
+    texts = [[short_number(cell) for cell in row] for row in rows[:MOST_ROWS]]
+    note = f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""
+    title = _stored_title(path.with_suffix(".md")) or path.stem.replace("_", " ")
+    return {"title": title, "note": note, "columns": columns, "rows": texts}
+
+
+def count_classes(run: Path) -> int:
+    """How many classes a training's test images have; 0 where that is not known."""
+    table = run / TEST / TABLES / "classes.csv"
+    try:
+        return len(_read_stored_tables(table)) - 2  # its head, and the mean of the classes
+    except (InputError, OSError):
+        return 0
+
+
+def _read_stored_tables(path: Path) -> list[list[str]]:
+    """The rows with the head, of which there is one at least."""
+    try:
+        rows = [*csv.reader(read_text(path).splitlines())]
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"expected a table: {error}", where=path.name) from None
+    if not rows:
+        raise InputError("expected a table", got="an empty file", where=path.name)
+    return rows
+
+
+def _stored_title(markdown: Path) -> str:
+    """What the table's Markdown has in bold above it; empty where it has not."""
+    try:
+        first = read_text(markdown).partition("\n")[0]
+    except (OSError, ValueError):
+        return ""
+    return first[2:-2] if first.startswith("**") and first.endswith("**") else ""
+
+
+def short_number(text: str) -> str:
+    """A cell of a CSV file as a reader gets it.
+
+    >>> short_number("0.123456"), short_number("1234"), short_number("a")
+    ('0.1235', '1,234', 'a')
+    """
+    try:
+        return format_number(int(text) if text.isdecimal() else float(text))
+    except ValueError:
+        return text
+
+
+# A front on the page of its search.
+
+_AROUND = ("index", "knee", "genotype")
+"""The columns of `front.csv` beside the objectives."""
+
+
+def read_front(path: Path) -> Mapping[str, Any] | None:
+    """What the page shows of a front; None for a search of one objective."""
+    run = RunFolder(path)
+    if not run.front.is_file():
+        return None
+    try:
+        return _read_sound(run)
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"expected tables of a front: {error}", where=f"{FRONT}, {CANDIDATES}") from None
+
+
+def _read_sound(run: RunFolder) -> Mapping[str, Any]:
+    from nas_lightning.plots.curves import draw_front
+    from nas_lightning.plots.style import theme_svg
+
+    header, rows = _read_front(run.front)
+    names = [name for name in header if name not in _AROUND]
+    front, looked_at = _numbers(header, rows, names), _numbers(*_read_front(run.candidates), names)
+    if not front or not all(math.isfinite(value) for values in front.values() for value in values):
+        raise ValueError("a number of each objective is missing")
+    knee = [row[header.index("knee")] for row in rows].index("knee")
+    svg = Markup(theme_svg(draw_front(looked_at, front, knee), "front"))
+    shown = [name for name in header if name != "genotype"]
+    texts = [[short_number(row[header.index(name)]) for name in shown] for row in rows]
+    note = f"{FRONT} has the genotypes, too."
+    table = {"title": "The front", "note": note, "columns": shown, "rows": texts}
+    return {"tables": [table], "figures": [{"title": "front", "svg": svg}]}
+
+
+def _numbers(
+    header: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]
+) -> dict[str, list[float]]:
+    return {name: [float(row[header.index(name)]) for row in rows] for name in names}
+
+
+def _read_front(path: Path) -> tuple[list[str], list[list[str]]]:
+    header, *rows = csv.reader(read_text(path).splitlines())
+    if not rows or any(len(row) != len(header) for row in rows):
+        raise ValueError(f"{path.name} is no table")
+    return header, rows
+
+
+# What a run's page shows, section by section: values read from the run's folder, for the templates.
+#
+# A section whose files are missing or broken says so in its place; the others are there all the same. A
+# section that a kind of run cannot have is no section of its page.
 
 Values = Mapping[str, Any]
 Series = Mapping[str, Mapping[int, float]]

@@ -1,5 +1,7 @@
-"""What a run leaves in its folder: files, facts, numbers."""
+"""The folder of a run: files, facts, and trackers."""
 
-from nas_lightning.rooms import names_of
+from nas_lightning.runs.facts import MetricsCSV, RunFacts, read_history
+from nas_lightning.runs.folder import RunFolder
+from nas_lightning.runs.trackers import mlflow_logger, wandb_logger
 
-__getattr__ = names_of(__name__)
+__all__ = ["MetricsCSV", "RunFacts", "RunFolder", "mlflow_logger", "read_history", "wandb_logger"]

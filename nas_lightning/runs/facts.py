@@ -1,16 +1,32 @@
-"""The facts of a run: what it was, what it cost and what came out, as `summary.json` has them."""
+"""The facts of a run: what it was, what it cost, and its results."""
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Mapping
+import re
+import statistics
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities import rank_zero_only
+
+from nas_lightning.checks import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.errors import InputError
-from nas_lightning.files import json_text, parse_json, read_text
+from nas_lightning.utils.files import json_text, parse_json, read_text, replacing, write_whole
+from nas_lightning.utils.tables import Table, inert
+from nas_lightning.utils.text import format_error
 from nas_lightning.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# The facts of a run: what it was, what it cost and what came out, as `summary.json` has them.
 
 KINDS = ("search", "training", "ensemble", "study")
 SIZES = ("params", "macs", "seconds")
@@ -137,3 +153,270 @@ def read_facts(file: Path) -> RunFacts:
 def facts_text(facts: RunFacts) -> str:
     """What `summary.json` says."""
     return json_text(facts.as_dict(), 2) + "\n"
+
+
+# What a study or an evaluation ends in: tables, figures and numbers, and their files in a run's folder.
+
+TABLES = "tables"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a study ends in.
+
+    Args:
+        tables: written to `tables/<name>.csv`, `.md` and `.tex`, and shown in this order, unless long.
+        figures: written to `figures/<name>.svg` and `.png`.
+        numbers: single numbers for the run's summary, by name.
+    """
+
+    tables: Sequence[Table]
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> list[Path]:
+        """The files that a reader opens: the Markdown of each table, the picture of each figure."""
+        from nas_lightning.plots.style import save
+
+        written = []
+        for table in self.tables:
+            path = folder / TABLES / f"{table.name}.md"
+            written.append(write_whole(path, table.markdown() + "\n"))
+            write_whole(path.with_suffix(".csv"), table.csv())
+            write_whole(path.with_suffix(".tex"), table.latex())
+        for name, figure in self.figures.items():
+            written.append(save(figure, folder / "figures" / name)[1])
+        return written
+
+
+# The file of what a search thought after each epoch: one line of JSON an epoch.
+
+HISTORY_FILE = "history.jsonl"
+
+FIGURES = "figures"
+
+_KINDS = {
+    "edges": Annotated[Sequence[Annotated[Sequence[NonNegativeInt], entries(1)]], entries(1)],
+    "ops": Annotated[Sequence[str], entries(1), DISTINCT],
+    "scores": Sequence[Sequence[float]],
+}
+
+
+def history_line(entry: Mapping[str, Any]) -> str:
+    return json_text(entry) + "\n"
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The entries of a history in their order; a last line that a kill cut off does not count."""
+    try:
+        text = read_text(path)
+    except UnicodeDecodeError:
+        raise InputError("expected a history in UTF-8", where=path) from None
+    epochs: list[dict[str, Any]] = []
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+        try:
+            entry = parse_json(line)
+            check_argument("epoch", entry["epoch"], NonNegativeInt, "epoch")
+            for name, group in entry.get("groups", {}).items():
+                _check_group(name, group, epochs[-1].get("groups", {}).get(name, group) if epochs else group)
+            epochs.append(entry)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(f"expected an epoch in JSON: {error!r}", where=f"{path}:{number}") from None
+    return epochs
+
+
+def _check_group(name: str, group: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+    """The name becomes that of files; each candidate of each decision has a score, epoch after epoch."""
+    if not re.fullmatch(r"\w[\w-]*", name):
+        raise InputError("expected a group with a plain name", got=name)
+    for key, hint in _KINDS.items():
+        check_argument(key, group[key], hint, name)
+    edges, ops = group["edges"], group["ops"]
+    if (edges, ops) != (before["edges"], before["ops"]):
+        raise InputError("expected the edges and operations of the epoch before", where=name)
+    if [len(row) for row in group["scores"]] != [len(ops)] * len(edges):
+        raise InputError("expected a score for each candidate of each decision", where=name)
+
+
+# A run's `metrics.csv`, which a resumed run goes on with.
+#
+# Lightning's CSVLogger deletes the file of a run that is resumed. `MetricsCSV` goes on with it: a row is in
+# the file when the call returns, and `rewind` drops the rows that a resumed run computes again.
+
+METRICS_FILE = "metrics.csv"
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """The rows of a metrics file, each with the values that it has."""
+    try:
+        return [{name: float(value) for name, value in row.items() if value} for row in _read(path)[1]]
+    except ValueError as error:
+        raise InputError(f"expected a table of numbers: {error}", where=path) from None
+
+
+class MetricsCSV(Logger):
+    """Writes `metrics.csv` in `folder`: the columns step and epoch, then the metrics by name; a row a call.
+
+    The columns are those that a row has needed so far; a new one rewrites the file.
+
+    Args:
+        folder: where the file is.
+
+    >>> import tempfile
+    >>> logger = MetricsCSV(tempfile.mkdtemp())
+    >>> logger.log_metrics({"train_loss": 0.5, "epoch": 0}, step=9)
+    >>> logger.finalize("success")
+    >>> print(logger.path.read_text(), end="")
+    step,epoch,train_loss
+    9,0,0.5
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__()
+        self.path = Path(folder) / METRICS_FILE
+        self._columns: list[str] = []
+        self._known: frozenset[str] = frozenset()
+        self._file: IO[str] | None = None
+
+    @property
+    def name(self) -> None:
+        return None
+
+    @property
+    def version(self) -> None:
+        return None
+
+    @property
+    def save_dir(self) -> str:
+        return str(self.path.parent)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """Nothing: they are no metrics."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        row = _as_text(metrics, step or 0)
+        file = self._file or self._open()
+        if not row.keys() <= self._known:
+            file = self._widen(row)
+        file.write(",".join([row.get(name, "") for name in self._columns]) + "\n")
+
+    @rank_zero_only
+    def rewind(self, step: int, last: Mapping[str, float] | None = None) -> None:
+        """Drop what was logged from `step` on; log `last` for the step before, unless a row has it all."""
+        self.finalize("rewind")
+        kept: list[dict[str, str]] = []
+        if self.path.is_file():
+            columns, rows = _read(self.path)
+            kept = [row for row in rows if int(row["step"]) < step]
+            _write(self.path, columns, kept)
+        if last and not any(_as_text(last, step - 1).items() <= row.items() for row in kept):
+            self.log_metrics(last, step - 1)
+            self.finalize("rewind")
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Close the file; the next row opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> IO[str]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._columns = _read(self.path)[0] if self.path.is_file() else []
+        self._known = frozenset(self._columns)
+        self._file = self.path.open("a", encoding="utf-8", buffering=1)  # every row is written at once
+        return self._file
+
+    def _widen(self, row: Mapping[str, str]) -> IO[str]:
+        self.finalize("new columns")
+        rows = _read(self.path)[1]
+        names = {*self._columns, *row} - {"step", "epoch"}
+        _write(self.path, ["step", "epoch", *sorted(names)], rows)
+        return self._open()
+
+
+def _as_text(metrics: Mapping[str, float], step: int) -> dict[str, str]:
+    row = {name: repr(float(value)) for name, value in metrics.items()} | {"step": str(step)}
+    return row | {"epoch": str(int(metrics["epoch"]))} if "epoch" in row else row
+
+
+def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Columns and rows; a last line that a kill cut off does not count."""
+    try:
+        text = read_text(path)
+        reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines(), restval="")
+        columns, rows = list(reader.fieldnames or []), list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"expected a table of metrics: {error}", where=path) from None
+    if formulas := [name for name in columns if inert(name) != name]:
+        raise InputError("expected names of metrics, and no formula", got=formulas[0], where=path)
+    for number, row in enumerate(rows, 1):  # None: cells beyond the columns
+        if not row.get("step", "").isdecimal() or None in row or not all(map(_is_number, row.values())):
+            expected = "expected a whole number `step`, and numbers in no more cells than there are columns"
+            raise InputError(expected, got=list(row.values()), where=f"{path}, row {number}")
+    return columns, rows
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or 0)
+    except ValueError:
+        return False
+    return True
+
+
+def _write(path: Path, columns: list[str], rows: Iterable[Mapping[str, str]]) -> None:
+    """All or nothing, whenever the process is killed."""
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+# Runs that differ in their seed only, as one row: mean ± standard deviation.
+
+Job = Mapping[str, Any]
+"""What a run's `summary.json` says."""
+
+_OF_ONE_RUN = ("seed=", "dataset.seed=", "run=", "resume=", "launcher=", "hydra.")
+
+
+def settings(job: Job) -> tuple[str, ...]:
+    """What was typed for a run, without what tells it from its repetitions."""
+    return tuple(sorted(line for line in job["overrides"] if not line.startswith(_OF_ONE_RUN)))
+
+
+def group_by_settings(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Runs of the same settings together, in the order in which they first appear.
+
+    >>> one, two, other = ({"overrides": ["lr=1", f"seed={seed}"]} for seed in (0, 1, 0))
+    >>> [len(group) for group in group_by_settings([one, {"overrides": ["lr=2"]}, two])]
+    [2, 1]
+    """
+    groups: dict[tuple[str, ...], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(settings(job), []).append(job)
+    return list(groups.values())
+
+
+def differing_settings(groups: Sequence[Sequence[Job]]) -> list[str]:
+    """What of the settings tells each group from the others; a dash where nothing does."""
+    each = [settings(group[0]) for group in groups]
+    shared = set(each[0]).intersection(*each[1:])
+    return [" ".join(line for line in lines if line not in shared) or "–" for lines in each]
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean and the standard deviation of the sample, which a single value has not."""
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def mean_with_deviation(values: Sequence[float], decimals: int) -> str:
+    """Both in one cell; nothing where there are no values.
+
+    >>> mean_with_deviation([2.7, 2.9, 2.8], 2), mean_with_deviation([2.7], 2), mean_with_deviation([], 2)
+    ('2.80 ± 0.10', '2.70', '')
+    """
+    return format_error(*mean_and_deviation(values), decimals) if values else ""

@@ -1,8 +1,4 @@
-"""The folder of a run: the names, reads and writes of everything that a run leaves.
-
-It is new, writable and nobody else's when a run starts, and free again where the run has come to nothing.
-`summary.json` says what the run has come to: where it is, the run is over.
-"""
+"""The folder of a run: names, atomic reads and writes."""
 
 from __future__ import annotations
 
@@ -13,15 +9,26 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from nas_lightning.checks import NonNegativeInt, check_argument
 from nas_lightning.errors import InputError
-from nas_lightning.files import PARTIAL, check_contents, write_whole
 from nas_lightning.genotype import FILE_NAME as GENOTYPE
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
-from nas_lightning.lock import FILE_NAME as LOCK
-from nas_lightning.lock import hold
 from nas_lightning.runs.facts import RunFacts, facts_text, read_facts
-from nas_lightning.runs.record import RECORD, Record, has_record, read_record, remove_record
+from nas_lightning.runs.record import RECORD, Record, has_record, look_up, read_record, remove_record
+from nas_lightning.utils.files import FILE_NAME as LOCK
+from nas_lightning.utils.files import PARTIAL, check_contents, check_file, hold, write_whole
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.storages.journal import JournalFileOpenLock
+
+
+# The folder of a run: the names, reads and writes of everything that a run leaves.
+#
+# It is new, writable and nobody else's when a run starts, and free again where the run has come to nothing.
+# `summary.json` says what the run has come to: where it is, the run is over.
 
 SUMMARY = "summary.json"
 REPORT = "report.html"
@@ -239,3 +246,62 @@ def sweep_of(run: Path) -> Path | None:
 def is_requeued() -> bool:
     """Whether SLURM has started this job before."""
     return int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+
+
+# The journal of a sweep whose jobs Optuna draws: a file that several machines write to.
+
+JOURNAL = "optuna_journal.log"
+STUDY = "sweep"
+PRUNED = "pruned"
+"""The attribute of a trial that its own job has ended early."""
+
+
+def open_storage(sweep: Path) -> optuna.storages.BaseStorage:
+    """The journal in a sweep's folder, whose lines somebody else may have written."""
+    import optuna
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a sweep's table says what came out
+    sweep.mkdir(parents=True, exist_ok=True)
+    path = sweep / JOURNAL
+    if path.is_symlink():
+        raise InputError("expected a file, and no link", where=path)
+    check_file(path)
+    lock = JournalFileOpenLock(str(path))  # a link in its place, left by a kill, may lead to nothing
+    _cut_last_line(path, lock)
+    try:
+        storage: Any = JournalStorage(JournalFileBackend(str(path), lock))
+    except OSError:
+        raise
+    except Exception as error:  # Optuna's code takes its lines as they are
+        raise InputError(f"expected a journal of Optuna: {error!r:.200}", where=path) from None
+    return storage
+
+
+def _cut_last_line(path: Path, lock: JournalFileOpenLock) -> None:
+    """One that a full disk, or a kill, has ended in its middle: the next would be written into it."""
+    if not path.exists():
+        return
+    lock.acquire()
+    try:
+        content = path.read_bytes()
+        if (end := content.rfind(b"\n") + 1) < len(content):
+            os.truncate(path, end)
+    finally:
+        lock.release()
+
+
+def trial_of(run: Path, pruner: optuna.pruners.BasePruner) -> optuna.Trial | None:
+    """The trial whose job a run is; None where it is the job of no such sweep."""
+    sweep = sweep_of(run)
+    if sweep is None or not (sweep / JOURNAL).is_file():
+        return None
+    import optuna
+
+    number = look_up(read_record(run).hydra, "job", "num")
+    check_argument("num", number, NonNegativeInt, "hydra.job.num")
+    study = optuna.load_study(study_name=STUDY, storage=open_storage(sweep), pruner=pruner)
+    trials = study.get_trials(deepcopy=False)
+    if number >= len(trials):
+        raise InputError(f"expected one of {len(trials)} trials", got=number, where=sweep / JOURNAL)
+    return optuna.Trial(study, trials[number]._trial_id)

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import read_text, replacing, write_whole
+from nas_lightning.utils.files import read_text, replacing, write_whole
 
 RECORD = ".hydra"
 MOST_VALUES = 100_000  # of a file: far above any configuration, and aliases of aliases are soon more

@@ -1,19 +1,16 @@
-"""Search spaces: each one file, one final subclass of `SearchSpace`."""
+"""Search spaces: their decisions, supernets, and networks."""
 
-from typing import TYPE_CHECKING
-
-from nas_lightning.rooms import names_of
-from nas_lightning.spaces.activations.mlp import Mlp
-from nas_lightning.spaces.activations.two_layer import TwoLayer
+from nas_lightning.spaces.activations import Mlp, TwoLayer
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.darts.nasi import DartsNasi
-from nas_lightning.spaces.darts.space import DartsSpace
+from nas_lightning.spaces.darts import DartsSpace
+from nas_lightning.spaces.darts_nasi import DartsNasi
+from nas_lightning.spaces.fixed import OwnNetwork, TimmNetwork, TorchvisionNetwork
 from nas_lightning.spaces.group import Group
-from nas_lightning.spaces.nasbench101.oneshot import NasBench1Shot1
-from nas_lightning.spaces.nasbench101.space import NasBench101
+from nas_lightning.spaces.nasbench1shot1 import NasBench1Shot1
+from nas_lightning.spaces.nasbench101 import NasBench101
 from nas_lightning.spaces.nasbench201 import NasBench201
 from nas_lightning.spaces.network import DerivedNetwork, Network
-from nas_lightning.spaces.ops import operation
+from nas_lightning.spaces.operations import depthwise, operation
 from nas_lightning.spaces.registry import make_space
 from nas_lightning.spaces.resnet import ResNet
 from nas_lightning.spaces.supernet import Supernet
@@ -28,13 +25,14 @@ __all__ = [
     "NasBench101",
     "NasBench201",
     "Network",
+    "OwnNetwork",
     "ResNet",
     "SearchSpace",
     "Supernet",
+    "TimmNetwork",
+    "TorchvisionNetwork",
     "TwoLayer",
+    "depthwise",
     "make_space",
     "operation",
 ]
-
-if not TYPE_CHECKING:  # which is to know a misspelt name
-    __getattr__ = names_of(__name__)

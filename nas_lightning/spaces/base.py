@@ -1,10 +1,4 @@
-"""What a search space is: its decisions, its networks and its notations.
-
-A space names *groups* of categorical decisions. A group is a matrix: one row per edge or node, one column per
-candidate: an operation, or a node to read from. Strategies turn parameters into such matrices, supernets take
-them as an argument, and `discretise` turns their scores into a genotype. A space without groups has no
-supernet. A new space is one file with one final subclass and a yaml.
-"""
+"""The contract of a search space: decisions, networks, and notations."""
 
 from __future__ import annotations
 
@@ -20,10 +14,19 @@ from torch import Tensor
 from nas_lightning.errors import InputError
 from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.genotype import Cell, Genotype
-from nas_lightning.randomness import choose
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.utils.randomness import choose
+
+# What a search space is: its decisions, its networks and its notations.
+#
+# A space names *groups* of categorical decisions. A group is a matrix: one row per edge or node, one column
+# per
+# candidate: an operation, or a node to read from. Strategies turn parameters into such matrices, supernets
+# take
+# them as an argument, and `discretise` turns their scores into a genotype. A space without groups has no
+# supernet. A new space is one file with one final subclass and a yaml.
 
 
 class SearchSpace(ABC):
@@ -185,3 +188,42 @@ def best(scores: Mapping[str, float]) -> tuple[str, float]:
     """The first entry with the largest score."""
     name = max(scores, key=lambda key: scores[key])
     return name, scores[name]
+
+
+# Architectures drawn at random.
+
+_MOST_REPEATS = 100_000  # in a row: that many, and nothing new is left to be found
+
+
+def draw_distinct(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
+    """`count` architectures, each another, uniformly drawn."""
+    if count < 1:
+        raise InputError("expected at least one architecture", got=count, where="strategy.count")
+    distinct: dict[Genotype, None] = {}
+    repeats = 0  # in a row
+    while len(distinct) < count:
+        genotype = space.sample(generator)
+        repeats = repeats + 1 if genotype in distinct else 0
+        if repeats > _MOST_REPEATS:
+            raise InputError(
+                f"expected a count that the space has: found {len(distinct)}",
+                got=count,
+                where="strategy.count",
+            )
+        distinct[genotype] = None
+    return list(distinct)
+
+
+def draw_some(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
+    """Distinct architectures of four draws for each, at most `count`: all or nearly all of a small space.
+
+    >>> from nas_lightning.spaces import TwoLayer
+    >>> len(draw_some(TwoLayer(["relu", "tanh"]), 100, torch.Generator().manual_seed(0)))
+    2
+    """
+    distinct: dict[Genotype, None] = {}
+    for _ in range(4 * count):
+        distinct[space.sample(generator)] = None
+        if len(distinct) == count:
+            break
+    return list(distinct)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.spaces.ops import NONE
+from nas_lightning.spaces.operations import NONE
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,22 @@ from torch.nn import functional as F
 
 from nas_lightning.checks import Cells, Channels, PositiveInt, Share, checked
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.files import parse_json
 from nas_lightning.genotype import Cell, Edge, Genotype
-from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import SearchSpace, best
-from nas_lightning.spaces.cells.graph import CellGraph, Mixture, Mixtures
+from nas_lightning.spaces.graph import CellGraph, Mixture, Mixtures
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.network import Backbone, Network
-from nas_lightning.spaces.ops import SEARCH_NORM, TRAIN_NORM, Norm, ReduceByPool, conv_norm, operation_names
+from nas_lightning.spaces.operations import (
+    SEARCH_NORM,
+    TRAIN_NORM,
+    Norm,
+    ReduceByPool,
+    conv_norm,
+    operation_names,
+)
 from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.utils.files import parse_json
+from nas_lightning.utils.randomness import choose
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 NODES = 4

@@ -13,10 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.spaces.cells.drop_path import DropPath
-from nas_lightning.spaces.cells.graph import Candidates, CellGraph, Mixtures
 from nas_lightning.spaces.decoder import Decoder
-from nas_lightning.spaces.ops.recomputation import keep_all
+from nas_lightning.spaces.graph import Candidates, CellGraph, DropPath, Mixtures
+from nas_lightning.spaces.recomputation import keep_all
 
 
 class Backbone(nn.Module, ABC):

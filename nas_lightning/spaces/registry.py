@@ -19,11 +19,11 @@ from typing import Any
 import yaml
 
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.files import read_text
 from nas_lightning.options import groups, option_file
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.given.own import check_allowed
-from nas_lightning.spaces.ops.registry import OpFactory, add_operation, is_operation
+from nas_lightning.spaces.fixed import check_allowed
+from nas_lightning.spaces.operations import OpFactory, add_operation, is_operation
+from nas_lightning.utils.files import read_text
 
 _OLD = "nas_lightning.spaces."
 NAMES_OF_0_1: Mapping[str, str] = {

@@ -17,16 +17,15 @@ from torch.nn import functional as F
 
 from nas_lightning.checks import DISTINCT, PositiveInt, Share, checked, entries
 from nas_lightning.errors import InputError
-from nas_lightning.files import parse_json
 from nas_lightning.genotype import Cell, Edge, Genotype
-from nas_lightning.randomness import choose
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.cells.drop_path import DropPath
-from nas_lightning.spaces.cells.graph import Mixtures
+from nas_lightning.spaces.graph import DropPath, Mixtures
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.network import Backbone, Network
-from nas_lightning.spaces.ops import TRAIN_NORM, Norm
+from nas_lightning.spaces.operations import TRAIN_NORM, Norm
 from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.utils.files import parse_json
+from nas_lightning.utils.randomness import choose
 
 STAGES = ("stage1", "stage2", "stage3")
 Stage = tuple[int, int]  # width and depth

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nas_lightning.spaces.cells.graph import Mixture, Mixtures
 from nas_lightning.spaces.decoder import Decoder
+from nas_lightning.spaces.graph import Mixture, Mixtures
 from nas_lightning.spaces.network import Backbone, channels_last, check_outputs, decode, list_last
 
 Weights = Mapping[str, Tensor]

@@ -1,50 +1,123 @@
-"""Search strategies: each one file, one final subclass of `Strategy`."""
+"""Search strategies: LightningModules that derive genotypes."""
 
-from typing import TYPE_CHECKING
-
-from nas_lightning.rooms import names_of
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.black_box.eigen_nas import EigenNas, Knas
 from nas_lightning.strategies.black_box.evolution import Evolution
-from nas_lightning.strategies.black_box.greedy import Greedy
 from nas_lightning.strategies.black_box.hnas import Hnas
-from nas_lightning.strategies.black_box.metric_search import MetricSearch
-from nas_lightning.strategies.black_box.predictor import Predictor
-from nas_lightning.strategies.black_box.random_search import RandomSearch
-from nas_lightning.strategies.black_box.robot import Robot
-from nas_lightning.strategies.nasi.strategy import Nasi
-from nas_lightning.strategies.oneshot.papers.activation_search import ActivationSearch
-from nas_lightning.strategies.oneshot.papers.darts import Darts
-from nas_lightning.strategies.oneshot.papers.fair_darts import FairDarts
-from nas_lightning.strategies.oneshot.papers.gaea import Gaea
-from nas_lightning.strategies.oneshot.papers.gdas import Gdas
-from nas_lightning.strategies.oneshot.papers.pc_darts import PCDarts
-from nas_lightning.strategies.oneshot.papers.pr_darts import PRDarts
-from nas_lightning.strategies.oneshot.papers.random_ws import RandomWS
-from nas_lightning.strategies.oneshot.strategy import OneShot
+from nas_lightning.strategies.black_box.optuna import OptunaSearch
+from nas_lightning.strategies.black_box.pool import Greedy, MetricSearch, Predictor, RandomSearch, Robot
+from nas_lightning.strategies.derivation import Perturbation, Pruning, Shapley, ZeroCost
+from nas_lightning.strategies.nasi import Nasi
+from nas_lightning.strategies.nesbs.strategy import Nesbs
+from nas_lightning.strategies.one_shot.arch_steps import (
+    Adam,
+    ExponentiatedGradient,
+    FirstOrder,
+    SecondOrder,
+    SingleLevel,
+)
+from nas_lightning.strategies.one_shot.connections import AuxiliarySkip, EdgeWeights, Widening
+from nas_lightning.strategies.one_shot.freezing import GradientMatching
+from nas_lightning.strategies.one_shot.papers import (
+    ActivationSearch,
+    Darts,
+    FairDarts,
+    Gaea,
+    Gdas,
+    PCDarts,
+    PRDarts,
+    RandomWS,
+)
+from nas_lightning.strategies.one_shot.parts import Epoch, RelaxedWeights, Sampler, WeightPerturbation
+from nas_lightning.strategies.one_shot.perturbations import Adversarial, RandomNoise
+from nas_lightning.strategies.one_shot.regularizers import (
+    Anchor,
+    BetaDecay,
+    LayerAlignment,
+    PathDepth,
+    Sparsity,
+    ZeroOne,
+)
+from nas_lightning.strategies.one_shot.samplers import (
+    ClippedSkips,
+    Concrete,
+    Dirichlet,
+    Fair,
+    Gumbel,
+    HardConcrete,
+    ReinMax,
+    Sigmoid,
+    Simplex,
+    Softmax,
+    Uniform,
+)
+from nas_lightning.strategies.one_shot.selection import InheritedEvolution, RandomCandidates
+from nas_lightning.strategies.one_shot.stopping import SkipLimit, StableRanking
+from nas_lightning.strategies.one_shot.strategy import OneShot
+from nas_lightning.strategies.supernet import WeightSharing
 
 __all__ = [
     "ActivationSearch",
+    "Adam",
+    "Adversarial",
+    "Anchor",
+    "AuxiliarySkip",
+    "BetaDecay",
+    "ClippedSkips",
+    "Concrete",
     "Darts",
+    "Dirichlet",
+    "EdgeWeights",
     "EigenNas",
+    "Epoch",
     "Evolution",
+    "ExponentiatedGradient",
+    "Fair",
     "FairDarts",
+    "FirstOrder",
     "Gaea",
     "Gdas",
+    "GradientMatching",
     "Greedy",
+    "Gumbel",
+    "HardConcrete",
     "Hnas",
+    "InheritedEvolution",
     "Knas",
+    "LayerAlignment",
     "MetricSearch",
     "Nasi",
+    "Nesbs",
     "OneShot",
+    "OptunaSearch",
     "PCDarts",
     "PRDarts",
+    "PathDepth",
+    "Perturbation",
     "Predictor",
+    "Pruning",
+    "RandomCandidates",
+    "RandomNoise",
     "RandomSearch",
     "RandomWS",
+    "ReinMax",
+    "RelaxedWeights",
     "Robot",
+    "Sampler",
+    "SecondOrder",
+    "Shapley",
+    "Sigmoid",
+    "Simplex",
+    "SingleLevel",
+    "SkipLimit",
+    "Softmax",
+    "Sparsity",
+    "StableRanking",
     "Strategy",
+    "Uniform",
+    "WeightPerturbation",
+    "WeightSharing",
+    "Widening",
+    "ZeroCost",
+    "ZeroOne",
 ]
-
-if not TYPE_CHECKING:  # which is to know a misspelt name
-    __getattr__ = names_of(__name__)

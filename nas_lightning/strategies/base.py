@@ -1,17 +1,4 @@
-"""What a strategy is: a LightningModule that ends with genotypes.
-
-A strategy's constructor asks for the parts that it needs by name, and the entry script hands them over:
-
-    space       the `SearchSpace`
-    supernet    the space's supernet, for the data set's channels and classes
-    network     a function genotype → derived network, for the data set's channels and classes
-    data        the images, as `SearchData`
-    benchmark   the tabular benchmark, None where the user named none
-    objectives  what counts, where it is several things; None: one thing, as the strategy has it
-    seed        the run's seed
-
-A new strategy is one file with one final subclass, and one yaml.
-"""
+"""The contract of a search strategy: a LightningModule that derives genotypes."""
 
 from __future__ import annotations
 
@@ -21,17 +8,71 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
 from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.fronts.objectives import Front
+from nas_lightning.objectives.fronts import Front
 from nas_lightning.signatures import FullDocstring, FullSignature, check_options
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.strategies.trainer_options import check_callbacks
-from nas_lightning.training.horizon import are_steps_over
-from nas_lightning.training.precision import widen
+from nas_lightning.training.retrain import widen
+from nas_lightning.training.run_length import are_steps_over
+
+# What a trainer and its callbacks would do to a search, and who does it instead.
+#
+# Lightning leaves the steps of a search to the search, which has two losses and two optimisers, or none.
+
+_AVERAGE = (
+    "averaged weights would be of no architecture that was searched: average those of the network that is "
+    "found, Retrain(…, ema_decay=0.999)"
+)
+INSTEAD = {
+    "StochasticWeightAveraging": _AVERAGE,
+    "WeightAveraging": _AVERAGE,
+    "LearningRateFinder": "weights and architecture have a rate each: lr=… and arch_lr=… of the strategy",
+    "GradientAccumulationScheduler": "gradients are the strategy's: accumulate_grad_batches=2 of it",
+    "ModelPruning": "an architecture keeps few of the weights: prune those of the network that is found, "
+    "while Retrain trains it",
+}
+"""Callbacks that a search has no place for, and why; by name, since not every Lightning has all of them."""
+
+
+def check_callbacks(trainer: pl.Trainer) -> None:
+    """Raise for what would change parameters that the search has for its own use."""
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    for callback in callbacks:
+        for kind in type(callback).__mro__:
+            if kind.__name__ in INSTEAD:
+                expected = f"expected no {kind.__name__} in a search, because {INSTEAD[kind.__name__]}"
+                raise InputError(expected, where="callbacks")
+
+
+def check_trainer(trainer: pl.Trainer) -> None:
+    """Raise for what only automatic optimisation has."""
+    if trainer.gradient_clip_val is not None:
+        expected = f"expected clip={trainer.gradient_clip_val} of the strategy instead"
+        raise InputError(expected, where="Trainer.gradient_clip_val")
+    if trainer.accumulate_grad_batches != 1:
+        count = trainer.accumulate_grad_batches
+        expected = f"expected accumulate_grad_batches={count} of the strategy instead"
+        raise InputError(expected, where="Trainer.accumulate_grad_batches")
+
+
+# What a strategy is: a LightningModule that ends with genotypes.
+#
+# A strategy's constructor asks for the parts that it needs by name, and the entry script hands them over:
+#
+#     space       the `SearchSpace`
+#     supernet    the space's supernet, for the data set's channels and classes
+#     network     a function genotype → derived network, for the data set's channels and classes
+#     data        the images, as `SearchData`
+#     benchmark   the tabular benchmark, None where the user named none
+#     objectives  what counts, where it is several things; None: one thing, as the strategy has it
+#     seed        the run's seed
+#
+# A new strategy is one file with one final subclass, and one yaml.
 
 PRECISIONS = ("bf16-mixed", "32-true", "64-true")
 _STAMP = "nas_lightning"  # our entry in a checkpoint

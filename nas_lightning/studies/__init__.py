@@ -1,5 +1,26 @@
-"""Studies: what a paper's tables and figures ask, asked of this suite's own runs."""
+"""Studies: questions about many architectures."""
 
-from nas_lightning.rooms import names_of
+from nas_lightning.studies.correlation import Correlation, CorrelationSettings
+from nas_lightning.studies.defense import Defence
+from nas_lightning.studies.devices import Devices
+from nas_lightning.studies.ensembles import EnsembleComparison
+from nas_lightning.studies.front import Front, front
+from nas_lightning.studies.latency import Latency
+from nas_lightning.studies.ranking import Picks, Ranking
+from nas_lightning.studies.training import ShortTrainings
+from nas_lightning.studies.transfer import Transfer
 
-__getattr__ = names_of(__name__)
+__all__ = [
+    "Correlation",
+    "CorrelationSettings",
+    "Defence",
+    "Devices",
+    "EnsembleComparison",
+    "Front",
+    "Latency",
+    "Picks",
+    "Ranking",
+    "ShortTrainings",
+    "Transfer",
+    "front",
+]

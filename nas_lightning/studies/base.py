@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nas_lightning.errors import InputError
-from nas_lightning.runs.findings import Findings
+from nas_lightning.runs.facts import Findings
 
 if TYPE_CHECKING:
     pass

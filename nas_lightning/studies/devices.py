@@ -13,21 +13,26 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas_lightning.benchmarks.latency_table import LatencyTable
 from nas_lightning.checks import DISTINCT, PositiveInt, Seed, at_least, checked, entries
-from nas_lightning.cost.counts import cost
-from nas_lightning.cost.latency.features import Features, KnownDevices, Prior
-from nas_lightning.cost.latency.gaussian import Array
-from nas_lightning.cost.latency.model import Regression, indices_to_measure
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.progress import follow
-from nas_lightning.runs.findings import Findings
+from nas_lightning.objectives.counts import cost
+from nas_lightning.objectives.latency import (
+    Array,
+    Features,
+    KnownDevices,
+    Prior,
+    Regression,
+    indices_to_measure,
+)
+from nas_lightning.objectives.tables import LatencyTable
+from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.statistics import spearman
-from nas_lightning.tables import Entry, Estimate, Table
+from nas_lightning.studies.scoring import spearman
+from nas_lightning.utils.progress import follow
+from nas_lightning.utils.tables import Entry, Estimate, Table
 
 NOISES, OWN_VARIANCES = (0.1, 0.2, 0.3, 0.5), (0.1, 0.4, 1.0)
 CHOICES = ("chosen, devices known", "random, devices known", "random, none known")

@@ -12,17 +12,17 @@ from torch import nn
 
 from nas_lightning.checks import Seed, at_least, checked
 from nas_lightning.data import SearchData
-from nas_lightning.ensembles.ensemble import Ensemble
-from nas_lightning.ensembles.evaluation import Evaluation, check_images, evaluate, every_test_batch
 from nas_lightning.genotype import Genotype
+from nas_lightning.models.ensemble import Ensemble
+from nas_lightning.models.evaluation import Evaluation, check_images, evaluate, every_test_batch
 from nas_lightning.plots.style import COLOURS, INK, label_axes, tidy
-from nas_lightning.runs.findings import Findings
+from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import draw_genotypes
+from nas_lightning.studies.scoring import draw_genotypes
 from nas_lightning.studies.training import train_networks
-from nas_lightning.tables import Entry, Table
 from nas_lightning.training.retrain import Retrain
+from nas_lightning.utils.tables import Entry, Table
 
 PERCENT = {
     "error": "error",

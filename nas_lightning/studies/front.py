@@ -1,12 +1,10 @@
-"""How much of the true front of error and latency is found with no accuracy read, or with a few.
-
-A few training-free scores are chosen on some devices and the benchmark's data set; what is printed last is of
-devices that the choice has not seen. Every cell is scored untrained, and has its latency in a table.
-"""
+"""Fronts: how near a search comes to the true front."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated
@@ -16,23 +14,227 @@ import torch
 from torch import nn
 
 from nas_lightning.backends import Backend, check_backend
-from nas_lightning.benchmarks.base import TabularBenchmark
-from nas_lightning.benchmarks.latency_table import LatencyTable
 from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.machine import Processes
-from nas_lightning.metrics.pool.file import MetricValues
-from nas_lightning.metrics.pool.scoring import score_pool
-from nas_lightning.objectives.fronts.dominance import Array, Rows
-from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
-from nas_lightning.runs.findings import Findings
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.pool import MetricValues, score_pool
+from nas_lightning.objectives.counts import cost
+from nas_lightning.objectives.fronts import Array, Rows, front_of, fronts_of, hypervolume
+from nas_lightning.objectives.rankings import MetricsChoice, log_ranks, named_metrics
+from nas_lightning.objectives.tables import LatencyTable, TabularBenchmark
+from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.constrained import COUNTED, HELD_OUT, fit_costs
+from nas_lightning.strategies.black_box.pool import forest, graph_counts
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.front_rules import Bench, Look
-from nas_lightning.studies.front_tables import Judged, Place, by_device, count_by_table, macs_table
-from nas_lightning.tables import Entry, Estimate, Table
+from nas_lightning.studies.scoring import spearman
+from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.progress import follow
+from nas_lightning.utils.tables import Entry, Estimate, Table
+
+# Rules that choose cells for a front of error and latency, and what their choices are worth.
+#
+# A choice is worth the hypervolume of its errors and latencies as trained and measured, as a share of that of
+# all cells. No rule sees an error; some see a few validation accuracies.
+
+TREES = 100
+FAR = -1e3
+"""In the place of −∞, which a forest does not take."""
+LAYERS = 500
+"""Cells that evaluations are drawn from: so many are better than the others in both scores and latency."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """A device, and a data set whose errors count.
+
+    Args:
+        ms: of all cells, NaN where it has none, (cells,).
+        errors: in percent, (cells,).
+        reference: the error below which a cell counts.
+
+    >>> bench = Bench(np.array([1.0, 3.0, np.nan]), np.array([10.0, 0.0, 0.0]), reference=20.0)
+    >>> bench.share(np.array([0])), bench.share(np.array([0, 1]))
+    (1.0, 1.0)
+    """
+
+    ms: Array
+    errors: Array
+    reference: float
+
+    def share(self, chosen: Rows) -> float:
+        """HV of the chosen cells by HV of all, below the reference and the slowest cell."""
+        return self._volume(chosen) / self.true_volume
+
+    @cached_property
+    def true_volume(self) -> float:
+        """That of all cells."""
+        return self._volume(np.arange(len(self.ms)))
+
+    def _volume(self, rows: Rows) -> float:
+        rows = self.measured(rows)
+        points = np.stack([self.ms[rows], self.errors[rows]], axis=1)
+        return hypervolume(points, np.array([np.nanmax(self.ms), self.reference]))
+
+    def measured(self, rows: Rows) -> Rows:
+        """Those of the cells that the device has."""
+        return rows[~np.isnan(self.ms[rows])]
+
+
+def front(ms: Array, *scores: Array) -> Rows:
+    """What is best in latency and all scores together; a score of −∞ is of what computes nothing."""
+    values = np.stack([ms, *(-score for score in scores)], axis=1)
+    sound = np.flatnonzero(np.isfinite(values).all(axis=1))
+    return sound[front_of(values[sound])]
+
+
+def leading(ms: Array, scores: Sequence[Array], count: int) -> Rows:
+    """At least so many cells, whole fronts one after another."""
+    values = np.stack([ms, *(-score for score in scores)], axis=1)
+    sound = np.flatnonzero(np.isfinite(values).all(axis=1))
+    chosen = np.empty(0, dtype=np.int64)
+    for rows in fronts_of(values[sound]):
+        chosen = np.concatenate([chosen, sound[rows]])
+        if len(chosen) >= count:
+            break
+    return chosen
+
+
+class Look:
+    """What a draw of cells shows before anything is trained.
+
+    Args:
+        rows: of the draw's cells among all.
+        cells: the draw's.
+        scores: theirs.
+        metrics: by name.
+        ranking: metrics whose log-ranks are one score.
+
+    >>> from nas_lightning.metrics import Params
+    >>> from nas_lightning.spaces import NasBench201
+    >>> cell = NasBench201().parse("|none~0|+|none~0|none~1|+|none~0|none~1|none~2|")
+    >>> scores, metrics = [{"params": 1.0}, {"params": 2.0}], {"params": Params()}
+    >>> look = Look(np.array([0, 2]), [cell, cell], scores, metrics, metrics)
+    >>> look.front(Bench(np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0, 4.0]), 20.0), ["params"])
+    array([0, 2])
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        cells: Sequence[Genotype],
+        scores: Sequence[Mapping[str, float]],
+        metrics: Mapping[str, Metric],
+        ranking: Mapping[str, Metric],
+    ) -> None:
+        self.rows = rows
+        self.ranking = np.array(log_ranks(scores, ranking))
+        self.ranks = {name: np.array(log_ranks(scores, {name: one})) for name, one in metrics.items()}
+        counts = [graph_counts(cell) for cell in cells]
+        keys = sorted({key for count in counts for key in count})
+        graph = np.array([[count.get(key, 0.0) for key in keys] for count in counts]).reshape(len(cells), -1)
+        self.features = np.column_stack([self.ranking, *self.ranks.values(), graph])
+
+    def front(self, bench: Bench, names: Sequence[str] = ()) -> Rows:
+        """The cells that are best in latency and these scores together; without one, and the ranking."""
+        chosen = [self.ranks[name] for name in names] or [self.ranking]
+        return self.rows[front(bench.ms[self.rows], *chosen)]
+
+    def learn(self, bench: Bench, names: Sequence[str], accuracies: Array, count: int, seed: int) -> Rows:
+        """What is best in latency, the scores and the accuracy that a forest expects; what it learnt from.
+
+        Args:
+            bench: the device.
+            names: of scores, from whose first fronts the evaluated cells are drawn.
+            accuracies: of all cells, of which `count` are read.
+            count: evaluations.
+            seed: of the draw and the forest.
+        """
+        ms = bench.ms[self.rows]
+        scores = [self.ranks[name] for name in names]
+        candidates = leading(ms, scores, max(LAYERS, count))
+        chosen = np.random.default_rng(seed).permutation(candidates)[:count]
+        worth = -np.log(100.5 - accuracies[self.rows[chosen]])  # among the best, shares of an error matter
+        features = np.where(np.isfinite(self.features), self.features, FAR)
+        expected, _ = forest(features[chosen], worth, features, TREES, seed)
+        return self.rows[np.union1d(front(ms, expected, *scores), chosen)]
+
+
+# Tables beside the fronts: each device by itself, and what multiply-adds say of latencies.
+
+Place = tuple[str, str]
+"""A data set and a device."""
+Judged = Mapping[str, tuple[float, int]]
+"""rule → the share of the true front's hypervolume, and how many cells were chosen"""
+
+
+def by_device(judged: Mapping[Place, Sequence[Judged]]) -> Table:
+    """A row for each data set and device, ± the deviation over draws.
+
+    >>> table = by_device({("cifar10", "phone"): [{"all": (1.0, 3)}, {"all": (0.5, 3)}]})
+    >>> table.columns, table.rows[0][2].value
+    (['data set', 'device', 'all'], 0.75)
+    """
+    rules = list(next(iter(judged.values()))[0])
+    rows: list[list[Entry]] = []
+    for (dataset, device), draws in judged.items():
+        shares = np.array([[draw[rule][0] for rule in rules] for draw in draws])
+        rows.append([dataset, device, *(Estimate(float(x.mean()), float(x.std())) for x in shares.T)])
+    title = "Shares of the true front's hypervolume, by device"
+    return Table("devices", title, ["data set", "device", *rules], rows)
+
+
+def count_by_table(
+    space: SearchSpace,
+    network: Callable[..., nn.Module],
+    image: tuple[int, int, int],
+    cells: Sequence[Genotype],
+) -> Array:
+    """The multiply-adds of many cells, from those of a few: exact, or refused, in a space of cells.
+
+    Args:
+        space: of the cells.
+        network: genotype → its network.
+        image: (c, h, w).
+        cells: all.
+    """
+    order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0)).tolist()
+    counted = [cells[row] for row in order[: COUNTED + HELD_OUT]]
+    macs_of = [float(cost(network(cell), image).macs) for cell in follow(counted, "networks")]
+    table = fit_costs(space, counted, [{"macs": macs} for macs in macs_of])
+    if not table.exact:
+        raise InputError("expected multiply-adds that add up over operations", got=space.name, where="space")
+    macs = table.costs["macs"]
+    hot = ({name: matrix.double() for name, matrix in space.one_hot(cell).items()} for cell in cells)
+    return np.array([float(macs.of(weights)) for weights in hot])
+
+
+def macs_table(macs: Array, benches: Mapping[Place, Bench]) -> Table:
+    """Spearman's ρ of multiply-adds and latencies: a row a device, a column a data set.
+
+    >>> bench = Bench(np.array([2.0, 1.0, np.nan]), np.ones(3), 20.0)
+    >>> macs_table(np.array([1.0, 2.0, 3.0]), {("cifar10", "phone"): bench}).rows
+    [['phone', 2, -1.0]]
+    """
+    datasets, devices = (list(dict.fromkeys(place[i] for place in benches)) for i in (0, 1))
+    rows: list[list[Entry]] = []
+    for device in devices:
+        measured = [np.flatnonzero(~np.isnan(benches[d, device].ms)) for d in datasets]
+        rho = [
+            spearman(benches[d, device].ms[rows], macs[rows])
+            for d, rows in zip(datasets, measured, strict=True)
+        ]
+        rows.append([device, len(measured[0]), *rho])
+    title = "Multiply-adds are no latency: Spearman's ρ of the two"
+    return Table("macs", title, ["device", "cells measured", *datasets], rows)
+
+
+# How much of the true front of error and latency is found with no accuracy read, or with a few.
+#
+# A few training-free scores are chosen on some devices and the benchmark's data set; what is printed last is
+# of devices that the choice has not seen. Every cell is scored untrained, and has its latency in a table.
 
 RANDOM = (100, 300)
 """Cells of the rules that know nothing."""

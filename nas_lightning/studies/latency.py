@@ -16,28 +16,31 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas_lightning.benchmarks.device import device_settings, write_device
 from nas_lightning.checks import Seed, above, at_least, at_most, checked
-from nas_lightning.cost.counts import cost
-from nas_lightning.cost.latency.features import Features
-from nas_lightning.cost.latency.gaussian import Array
-from nas_lightning.cost.latency.model import LEAST, LatencyModel
-from nas_lightning.cost.latency.timing import Clock, medians, time_in_turn
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.machine import Processes
-from nas_lightning.metrics.pool.file import PoolFile
-from nas_lightning.models.export_formats import read_onnx
-from nas_lightning.models.exporter import export
-from nas_lightning.progress import follow
-from nas_lightning.runs.findings import Findings
-from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.metrics.pool import PoolFile
+from nas_lightning.models.export import export, read_onnx
+from nas_lightning.objectives.counts import cost
+from nas_lightning.objectives.latency import (
+    LEAST,
+    Array,
+    Clock,
+    Features,
+    LatencyModel,
+    medians,
+    time_in_turn,
+)
+from nas_lightning.objectives.tables import device_settings, write_device
+from nas_lightning.runs.facts import Findings
+from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.spaces.network import NetworkFactory
-from nas_lightning.spaces.sampling import draw_distinct
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.statistics import spearman
-from nas_lightning.tables import Entry, Estimate, Table
+from nas_lightning.studies.scoring import spearman
+from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.progress import follow
+from nas_lightning.utils.tables import Entry, Estimate, Table
 
 FILE, TIMES = "device.csv", "times.csv"
 NOTE = "ρ of Spearman; a measurement and its repetition are the medians of odd rounds and of even ones"

@@ -1,25 +1,44 @@
-"""Networks that a study trains; each is kept in a file as soon as it is trained."""
+"""Networks that studies train, and tables of short trainings."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from time import process_time
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from nas_lightning.callbacks.divergence_guard import DivergenceGuard
+from nas_lightning.backends import Backend, check_backend, is_alone, spread
+from nas_lightning.callbacks.guards import DivergenceGuard
+from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.files import replacing
 from nas_lightning.genotype import Genotype
-from nas_lightning.text import duration
+from nas_lightning.metrics.pool import PoolFile
+from nas_lightning.objectives.counts import count_parameters
+from nas_lightning.objectives.short_training import ShortTraining
+from nas_lightning.objectives.table_formats import SECONDS
+from nas_lightning.runs.facts import Findings
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.scoring import draw_genotypes, estimate, spearman
+from nas_lightning.utils.files import replacing
+from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.utils.text import duration
 
 if TYPE_CHECKING:
     from nas_lightning.training.retrain import Retrain
+
+
+# Networks that a study trains; each is kept in a file as soon as it is trained.
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -86,3 +105,101 @@ def train_once(module: M, train: Callable[[M], nn.Module], path: Path, name: str
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(f"expected the weights of {name}: {reason:.200}", where=path) from None
     return module.eval()
+
+
+# A table of one's own: architectures drawn at random, each trained for some epochs, with what it came to.
+#
+# `cells.csv` of the run is a file for `benchmark=table`: what a ranking is worth in a space that has no
+# benchmark is asked of `study=ranking` or `study=correlation` with it.
+
+FILE = "cells.csv"
+
+
+@checked
+class ShortTrainings(Study):
+    """Accuracies on the images that no training saw; a run that was stopped goes on.
+
+    Args:
+        cells: architectures, drawn without repetition.
+        epochs: passes over the images of the weights' side.
+        lr: learning rate of the first.
+        workers: processes that train.
+        backend: whose processes, see `nas_lightning.backends.spread`.
+        seed: of architectures, weights and order.
+
+    >>> ShortTrainings.wants()
+    {'space': True, 'network': True, 'data': True, 'folder': True}
+    """
+
+    def __init__(
+        self,
+        *,
+        cells: Annotated[int, at_least(4)] = 40,
+        epochs: PositiveInt = 10,
+        lr: PositiveFloat = 0.1,
+        workers: Processes = 1,
+        backend: Backend = "processes",
+        seed: Seed = 0,
+    ) -> None:
+        check_backend(backend, "study.backend")
+        self.cells, self.epochs, self.lr, self.seed = cells, epochs, lr, seed
+        self.workers, self.backend = workers, backend
+
+    def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
+        """Draw, train, write; and what counting parameters says of them."""
+        training = ShortTraining(space, network, data, epochs=self.epochs, lr=self.lr, seed=self.seed)
+        genotypes = draw_genotypes(space, self.cells, self.seed)
+        accuracies = np.array(train_all(training, genotypes, folder / FILE, self.workers, self.backend))
+        params = [count_parameters(network(genotype)) for genotype in genotypes]
+        rows: list[Sequence[Entry]] = [
+            ["accuracy, mean", float(accuracies.mean())],
+            ["deviation", float(accuracies.std(ddof=1))],
+            ["lowest", float(accuracies.min())],
+            ["highest", float(accuracies.max())],
+            ["ρ with the parameters", estimate(spearman, params, accuracies, seed=self.seed)],
+        ]
+        what = f"{self.cells} architectures of {space.name}, {self.epochs} epochs on {data.name}"
+        return Findings([Table("accuracies", what, ["", "value"], rows, f"The table is {FILE}")])
+
+
+def train_all(
+    training: ShortTraining,
+    genotypes: Sequence[Genotype],
+    path: Path,
+    workers: int = 1,
+    backend: Backend = "processes",
+) -> list[float]:
+    """The accuracy of each in percent; what is in the file is not trained again, new ones come into it."""
+    column = f"{training.data.name}_valid"
+    file = PoolFile(path, [column, SECONDS], settings_of(training))
+    rows = file.read()
+    wanted = {training.space.notation(genotype): genotype for genotype in genotypes}
+    todo = [(name, genotype) for name, genotype in wanted.items() if name not in rows]
+    sent = training if is_alone(workers, backend) else training.to_send(training.network)
+    work = partial(train_timed, sent)
+    for name, accuracy, seconds in spread(work, todo, workers=workers, backend=backend):
+        rows[name] = {column: accuracy, SECONDS: seconds}
+        file.append(name, rows[name])
+        print(f"{sum(one in rows for one in wanted)} of {len(wanted)}: {accuracy:.2f} %", flush=True)
+    return [rows[training.space.notation(genotype)][column] for genotype in genotypes]
+
+
+def train_timed(training: ShortTraining, name: str, genotype: Genotype) -> tuple[str, float, float]:
+    """Its name, accuracy and seconds of the processor's."""
+    start = process_time()
+    accuracy = training(genotype)
+    return name, accuracy, round(process_time() - start, 2)
+
+
+def settings_of(training: ShortTraining) -> dict[str, Any]:
+    """What accuracies depend on; of the network its size, by an example."""
+    data, example = training.data, training.space.sample(torch.Generator().manual_seed(0))
+    return {
+        "space": training.space.name,
+        "parameters": count_parameters(training.network(example)),
+        "images": [len(data.train.samples), len(data.valid.samples)],
+        "batch": data.batch_size,
+        "epochs": training.epochs,
+        "lr": training.lr,
+        "seed": training.seed,
+    }

@@ -16,20 +16,27 @@ from numpy.typing import NDArray
 from torch import nn
 
 from nas_lightning.backends import Backend
-from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import DISTINCT, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.passes.initialise import Scheme
-from nas_lightning.randomness import seed_of
-from nas_lightning.runs.findings import Findings
+from nas_lightning.metrics.recording import Scheme
+from nas_lightning.objectives.tables import TabularBenchmark
+from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.pools import Scorer, Setting, check_names, draw_known, orient
-from nas_lightning.studies.statistics import Values, mean_estimate
-from nas_lightning.tables import Entry, Table
+from nas_lightning.studies.scoring import (
+    Scorer,
+    Setting,
+    Values,
+    check_names,
+    draw_known,
+    mean_estimate,
+    orient,
+)
+from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.randomness import seed_of
+from nas_lightning.utils.tables import Entry, Table
 
 RANDOM = "random"
 _NOTE = (

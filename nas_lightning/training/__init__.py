@@ -1,5 +1,6 @@
-"""What training anything needs: optimisers, gradients, an epoch's means, and the training of one network."""
+"""Training: optimizers, gradients, and the training of one network."""
 
-from nas_lightning.rooms import names_of
+from nas_lightning.training.gradients import gradients
+from nas_lightning.training.retrain import Retrain
 
-__getattr__ = names_of(__name__)
+__all__ = ["Retrain", "gradients"]

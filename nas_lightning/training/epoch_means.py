@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from nas_lightning.tasks.base import Task
-from nas_lightning.tasks.multi_class import MULTI_CLASS, MultiClass
+from nas_lightning.tasks import MULTI_CLASS, MultiClass, Task
 
 T = TypeVar("T")
 PADDING = -1

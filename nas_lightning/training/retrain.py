@@ -1,21 +1,19 @@
-"""Training a derived network from scratch, as DARTS (arXiv:1806.09055, appendix A.2.1) does.
-
-SGD with a cosine schedule, a path dropped ever more often (arXiv:1605.07648, as in NASNet, arXiv:1707.07012,
-appendix A.7), and an auxiliary head whose loss is added with a weight. Label smoothing (arXiv:1512.00567,
-section 7), warm-up and a linear schedule are for ImageNet. Mixup (arXiv:1710.09412), CutMix
-(arXiv:1905.04899), a running average of the weights and other optimisers are there for recipes of today.
-
-Nothing here looks at test data before the end: `trainer.fit`, then `trainer.test` once, on the last epoch's
-weights or, where a part of the training data was set aside, on those of the best validation accuracy.
-"""
+"""Training a derived network from scratch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelPruning
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -28,16 +26,14 @@ from nas_lightning.checks import (
     Share,
     checked,
 )
-from nas_lightning.metrics.passes.outputs import logits_of
-from nas_lightning.spaces.given.callable import check_callable
+from nas_lightning.data.batches import entries_of
+from nas_lightning.errors import InputError
+from nas_lightning.metrics.recording import logits_of
+from nas_lightning.spaces.fixed import check_callable
 from nas_lightning.spaces.network import DerivedNetwork
-from nas_lightning.tasks.multi_class import MultiClass, check_classes, task_of
-from nas_lightning.training.compiler import compiled
+from nas_lightning.tasks import MULTI_CLASS, MultiClass, Task, check_classes, task_of
 from nas_lightning.training.epoch_means import EpochMeans, evaluation_total
-from nas_lightning.training.horizon import epochs_of
-from nas_lightning.training.logits import Logits, check_logits, choose_logits, training_loss
-from nas_lightning.training.mixing import build_mixing
-from nas_lightning.training.optim import (
+from nas_lightning.training.optimizers import (
     Schedule,
     Scheduler,
     build_average,
@@ -46,8 +42,249 @@ from nas_lightning.training.optim import (
     parameter_groups,
     scale_lr,
 )
-from nas_lightning.training.precision import widen
-from nas_lightning.training.trainer_options import choose_norm, prepare_pruning
+from nas_lightning.training.run_length import epochs_of
+
+# The logits that training differentiates, and the parameters that they depend on.
+
+Logits = Callable[[Any, Tensor], tuple[Tensor, Tensor | None]]
+
+
+def choose_logits(network: nn.Module) -> Logits:
+    """What of this network is differentiated: (network, x) → logits, and those of auxiliary heads."""
+    return derived_logits if isinstance(network, DerivedNetwork) else given_logits
+
+
+def training_logits(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The logits of the network and of its auxiliary heads, where it has such."""
+    return choose_logits(network)(network, x)
+
+
+def derived_logits(network: DerivedNetwork, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Those of a network that a search found."""
+    return (network(x), None) if network.auxiliary is None else network.forward_auxiliary(x)
+
+
+def given_logits(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Those of somebody's own; where its output names auxiliary heads (`aux…`), theirs below each other.
+
+    >>> class Heads(nn.Module):
+    ...     def forward(self, x: Tensor) -> dict[str, Tensor]:
+    ...         return {"out": x, "aux_1": x + 1, "aux_2": x + 2}
+    >>> [output.shape for output in given_logits(Heads(), torch.zeros(4, 3))]
+    [torch.Size([4, 3]), torch.Size([8, 3])]
+    """
+    output = network(x)
+    logits = logits_of(output)
+    auxiliary = [head for head in _auxiliary_heads(output) if head.shape == logits.shape]
+    return logits, torch.cat(auxiliary) if auxiliary else None
+
+
+def _auxiliary_heads(output: Any) -> Iterator[Tensor]:
+    for name, value in (entries_of(output) or {}).items():
+        if name.startswith("aux") and isinstance(value, Tensor):
+            yield value
+
+
+def check_logits(logits: Tensor, images: int, num_classes: int, task: Task, *, read: bool = False) -> None:
+    """Raise unless these are the outputs that so many classes, or numbers, of so many images ask for.
+
+    Where their numbers are read, too, those that a softmax has made are refused: the loss takes another.
+
+    >>> check_logits(torch.zeros(2, 3), 2, 4, MULTI_CLASS)
+    Traceback (most recent call last):
+        ...
+    nas_lightning.errors.InputError: expected logits (2, 4), got (2, 3) (in network)
+    """
+    if tuple(logits.shape[:2]) != (images, num_classes) or logits.dim() != (4 if task.dense else 2):
+        expected = f"expected logits ({images}, {num_classes}{', h, w' * task.dense})"
+        raise InputError(expected, got=tuple(logits.shape), where="network")
+    if read and task.of_classes and num_classes > 1 and _are_probabilities(logits.detach().float()):
+        expected = "expected logits: leave the last softmax out"
+        raise InputError(expected, got="probabilities", where="network")
+
+
+def _are_probabilities(outputs: Tensor) -> bool:
+    return bool((outputs >= 0).all() & ((outputs.sum(dim=1) - 1).abs() < 1e-3).all())
+
+
+def training_loss(
+    logits: Tensor,
+    auxiliary: Tensor | None,
+    target: Tensor,
+    weight: float,
+    smoothing: float = 0.0,
+    loss_of: Callable[[Tensor, Tensor, float], Tensor] = MULTI_CLASS.loss,
+) -> Tensor:
+    """The loss of the network and, with a weight, the mean of that of its auxiliary heads.
+
+    >>> logits, target = torch.zeros(2, 4), torch.tensor([0, 3])
+    >>> round(training_loss(logits, logits, target, weight=0.5).item(), 4)  # 1.5 ln 4
+    2.0794
+    """
+    # L = L(f(x), y) + w · L(f_aux(x), y)
+    loss = loss_of(logits, target, smoothing)
+    if auxiliary is None:
+        return loss
+    heads = torch.cat([target] * (len(auxiliary) // len(target)))
+    return loss + weight * loss_of(auxiliary, heads, smoothing)
+
+
+def check_forward(network: nn.Module, image: tuple[int, int, int], num_classes: int) -> None:
+    """Raise unless the network makes logits of these classes of images of (c, h, w)."""
+    if isinstance(network, DerivedNetwork):
+        return
+    training = network.training
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            logits = logits_of(network.eval()(torch.zeros(2, *image)))
+    except InputError:
+        raise
+    except Exception as error:  # each network has its own for images that it is not made for
+        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        expected = f"expected a network for images of {image}: {type(error).__name__}: {line}"
+        raise InputError(expected, where="network") from error
+    finally:
+        network.train(training)
+    if tuple(logits.shape[:2]) != (2, num_classes):
+        expected = f"expected logits of shape {(2, num_classes)} for two images and {num_classes} classes"
+        raise InputError(expected, got=tuple(logits.shape), where="network")
+
+
+def freeze_unused(network: nn.Module, image: tuple[int, int, int]) -> None:
+    """Ask for no gradient of parameters that no logit depends on, for which several processes would wait.
+
+    A cell of NAS-Bench-201 may have operations whose result is not used. What is learnt stays the same.
+    """
+    try:
+        used = _used(copy.deepcopy(network).to("meta"), image)
+    except Exception:  # a network of somebody's own decides by values, which shapes alone do not have
+        with torch.random.fork_rng(devices=[]):
+            used = _used(copy.deepcopy(network), image)
+    for parameter, is_used in zip(network.parameters(), used, strict=True):
+        if not is_used:
+            parameter.requires_grad_(False)
+
+
+def _used(shadow: nn.Module, image: tuple[int, int, int]) -> list[bool]:
+    """Whether a logit depends on each parameter."""
+    device = next(iter(shadow.parameters())).device
+    logits, auxiliary = training_logits(shadow.train(), torch.zeros(2, *image, device=device))
+    (logits.sum() if auxiliary is None else logits.sum() + auxiliary.sum()).backward()
+    return [parameter.grad is not None for parameter in shadow.parameters()]
+
+
+# Mixed images: Mixup (arXiv:1710.09412) and CutMix (arXiv:1905.04899), as timm does them.
+#
+# >>> import torch
+# >>> mix = build_mixing(0.2, 1.0, num_classes=5)
+# >>> x, target = mix(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 3]))
+# >>> x.shape, target.shape
+# (torch.Size([4, 3, 8, 8]), torch.Size([4, 5]))
+
+Mix = Callable[[Tensor, Tensor], list[Tensor]]
+
+
+@checked
+def build_mixing(mixup: NonNegativeFloat, cutmix: NonNegativeFloat, num_classes: int) -> Mix:
+    """(b, c, h, w) images and (b,) labels → mixed images and (b, classes) targets; b must be even."""
+    from timm.data import Mixup  # a second to import, which only recipes that mix need
+
+    mix = Mixup(mixup, cutmix, label_smoothing=0.0, num_classes=num_classes)  # the loss smooths labels
+
+    def mix_batch(x: Tensor, y: Tensor) -> list[Tensor]:
+        if len(x) % 2:
+            raise InputError("expected an even dataset.batch_size to mix images", got=len(x))
+        return list(mix(x.clone(), y))  # timm mixes in place, and the loader may hand the batch out again
+
+    return mix_batch
+
+
+# What a trainer and its callbacks ask of a training.
+
+
+def choose_norm(own: float | None, trainers: float | None) -> float | None:
+    """The largest norm of gradients, which the module or its trainer says.
+
+    >>> choose_norm(5.0, None), choose_norm(None, 1.0), choose_norm(None, None)
+    (5.0, 1.0, None)
+    """
+    if own is not None and trainers not in (None, own):
+        expected = f"expected clip={trainers} or clip=None of Retrain"
+        raise InputError(expected, got=f"Trainer(gradient_clip_val={trainers})", where="Retrain.clip")
+    return trainers if own is None else own
+
+
+def prepare_pruning(trainer: pl.Trainer, network: nn.Module, *, is_averaged: bool) -> None:
+    """Lay the weights out as Lightning's `ModelPruning` reads them, where it is there: channels first.
+
+    A running average knows parameters by their order, which pruning changes.
+    """
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    if any(isinstance(callback, ModelPruning) for callback in callbacks):
+        if is_averaged:
+            raise InputError("expected ema_decay=None beside ModelPruning", where="Retrain.ema_decay")
+        network.to(memory_format=torch.contiguous_format)
+
+
+# Numbers of eight bytes that come back from a checkpoint as they were.
+
+
+def widen(module: pl.LightningModule) -> None:
+    """Make a module as wide as its trainer's precision, before a checkpoint is loaded into it.
+
+    Lightning loads first and widens afterwards, which rounds what is restored to four bytes.
+
+    >>> module = pl.LightningModule()
+    >>> widen(module)  # nothing to do without a trainer
+    """
+    trainer = module._trainer
+    if trainer is not None and trainer.precision == "64-true":
+        module.double()
+
+
+# What `torch.compile` needs of a machine, asked for before a run begins instead of in its first step.
+
+log = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+_OF_PLATFORM = {"darwin": "clang++", "win32": "cl"}
+
+
+def prepare_compiler(where: str) -> None:
+    """Say that the first steps are slow; raise unless there is the C++ compiler that torch calls.
+
+    That is `CXX`, or the platform's own. Where there is a GPU, for which torch has another way, none is
+    asked for.
+
+    Args:
+        where: the setting that asks for it.
+    """
+    name = os.environ.get("CXX") or _OF_PLATFORM.get(sys.platform, "g++")
+    needed = not torch.accelerator.is_available() and "TORCH_INDUCTOR_INSTALL_GXX" not in os.environ
+    if needed and shutil.which(name) is None:
+        expected = f"expected the C++ compiler {name}, which torch.compile calls, or another in CXX"
+        raise InputError(expected, got="no such command", where=where)
+    log.info(
+        "torch.compile works in the first steps, for minutes; TORCHINDUCTOR_CACHE_DIR keeps what it made"
+    )
+
+
+def compiled(function: Callable[P, T], where: str) -> Callable[P, T]:
+    """What `torch.compile` makes of it, once everything that takes is there."""
+    prepare_compiler(where)
+    return torch.compile(function)
+
+
+# Training a derived network from scratch, as DARTS (arXiv:1806.09055, appendix A.2.1) does.
+#
+# SGD with a cosine schedule, a path dropped ever more often (arXiv:1605.07648, as in NASNet,
+# arXiv:1707.07012,
+# appendix A.7), and an auxiliary head whose loss is added with a weight. Label smoothing (arXiv:1512.00567,
+# section 7), warm-up and a linear schedule are for ImageNet. Mixup (arXiv:1710.09412), CutMix
+# (arXiv:1905.04899), a running average of the weights and other optimisers are there for recipes of today.
+#
+# Nothing here looks at test data before the end: `trainer.fit`, then `trainer.test` once, on the last epoch's
+# weights or, where a part of the training data was set aside, on those of the best validation accuracy.
 
 
 class Retrain(pl.LightningModule):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nas_lightning.benchmarks.tables import all_notations
+from nas_lightning.objectives.tables import all_notations
 
 HEADER = ("arch", "cifar10", "cifar100", "imagenet16-120")
 

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from nas_lightning.benchmarks.device import Device
-from nas_lightning.benchmarks.latency_table import LatencyTable
 from nas_lightning.errors import InputError
+from nas_lightning.objectives.tables import Device, LatencyTable
 from nas_lightning.spaces import NasBench201, TwoLayer
-from nas_lightning.spaces.sampling import draw_distinct
+from nas_lightning.spaces.base import draw_distinct
 
 SPACE = NasBench201()
 CELLS = draw_distinct(SPACE, 60, torch.Generator().manual_seed(0))

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from nas_lightning.benchmarks.genotype_table import GenotypeTable
 from nas_lightning.errors import InputError
-from nas_lightning.objectives.table import table_accuracy
+from nas_lightning.objectives.tables import GenotypeTable, table_accuracy
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
 from tests.benchmarks.conftest import write
 

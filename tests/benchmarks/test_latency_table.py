@@ -2,8 +2,8 @@
 
 import pytest
 
-from nas_lightning.benchmarks.latency_table import LatencyTable
 from nas_lightning.errors import InputError
+from nas_lightning.objectives.tables import LatencyTable
 from nas_lightning.spaces import NasBench201
 
 CELL = "|skip_connect~0|+|none~0|none~1|+|nor_conv_3x3~0|nor_conv_3x3~1|none~2|"

@@ -8,13 +8,17 @@ import torch
 from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 
-from nas_lightning.benchmarks.formats import official101
-from nas_lightning.benchmarks.formats.crc32c import crc32c, crc32c_of_each
-from nas_lightning.benchmarks.formats.tfrecord import mask_checksum, read_fields, read_records
-from nas_lightning.benchmarks.nasbench101 import TabularNasBench101, main
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.table import ValidationAccuracy, table_accuracy
+from nas_lightning.objectives import table_formats as official101
+from nas_lightning.objectives.table_formats import (
+    crc32c,
+    crc32c_of_each,
+    mask_checksum,
+    read_fields,
+    read_records,
+)
+from nas_lightning.objectives.tables import TabularNasBench101, ValidationAccuracy, main, table_accuracy
 from nas_lightning.spaces import NasBench1Shot1, NasBench101, NasBench201
 from tests.benchmarks.tfrecords import checksum, evaluation, framed, metrics, record
 
@@ -291,7 +295,7 @@ def test_two_runs_instead_of_three(write, refusal, genotypes, monkeypatch):
 
 
 def test_more_records_than_are_checked_together(write, monkeypatch):
-    monkeypatch.setattr("nas_lightning.benchmarks.formats.tfrecord._BATCH", 3)
+    monkeypatch.setattr("nas_lightning.objectives.table_formats._BATCH", 3)
     data = [bytes([number]) * number for number in range(1, 12)]
     assert list(read_records(write(data))) == data
     path = write(data)

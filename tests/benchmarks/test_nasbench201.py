@@ -5,10 +5,15 @@ import torch
 from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201, main
-from nas_lightning.benchmarks.tables import ARCHITECTURES, all_notations
 from nas_lightning.errors import InputError
-from nas_lightning.objectives.table import OracleAccuracy, ValidationAccuracy
+from nas_lightning.objectives.tables import (
+    ARCHITECTURES,
+    OracleAccuracy,
+    TabularNasBench201,
+    ValidationAccuracy,
+    all_notations,
+)
+from nas_lightning.objectives.tables import main_nasbench201 as main
 from nas_lightning.spaces import DartsSpace, NasBench201
 
 SPACE = NasBench201()

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from nas_lightning.benchmarks.formats import official
-from nas_lightning.benchmarks.tables import all_notations, read
+from nas_lightning.objectives import table_formats as official
+from nas_lightning.objectives.tables import all_notations, read
 
 
 def test_a_file_that_is_not_there(tmp_path, refusal):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nas_lightning.callbacks import CollapseWarning
-from nas_lightning.callbacks.collapse import skip_share
+from nas_lightning.callbacks.guards import skip_share
 from nas_lightning.spaces import DartsSpace, NasBench201
 
 

@@ -5,7 +5,7 @@ import pytorch_lightning as pl
 from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 
-from nas_lightning.runs.metrics_csv import MetricsCSV
+from nas_lightning.runs.facts import MetricsCSV
 
 
 def parts(group, option, run, *overrides):

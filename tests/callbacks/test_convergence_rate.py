@@ -5,12 +5,12 @@ import pytorch_lightning as pl
 from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 
-from nas_lightning.callbacks.convergence_rate import ConvergenceRate
+from nas_lightning.callbacks.monitors import ConvergenceRate
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import Mlp, NasBench201
 from nas_lightning.strategies import Darts, PRDarts, RandomWS
-from nas_lightning.strategies.oneshot.convergence_rate import convergence_rate
+from nas_lightning.strategies.one_shot.convergence_rate import convergence_rate
 
 
 def fit(strategy, callback):

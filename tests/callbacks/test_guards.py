@@ -6,11 +6,13 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.callbacks import ExpectedTime, MemoryGuard, SearchProgressBar, expected_time, memory_guard
-from nas_lightning.callbacks.memory_guard import check_fits, step_memory
-from nas_lightning.cost.memory import Memory
+from nas_lightning.callbacks import ExpectedTime, MemoryGuard, SearchProgressBar
+from nas_lightning.callbacks import guards as expected_time
+from nas_lightning.callbacks import guards as memory_guard
+from nas_lightning.callbacks.guards import check_fits, step_memory
 from nas_lightning.data import Fake
 from nas_lightning.errors import InputError
+from nas_lightning.objectives.memory import Memory
 from nas_lightning.spaces import NasBench201
 from nas_lightning.training.retrain import Retrain
 

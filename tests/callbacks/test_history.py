@@ -3,7 +3,7 @@
 import pytest
 
 from nas_lightning.callbacks import GenotypeHistory
-from nas_lightning.runs.history import read_history
+from nas_lightning.runs.facts import read_history
 
 
 def test_figures_at_the_end(tmp_path, tiny, trainer):

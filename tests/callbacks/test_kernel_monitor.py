@@ -8,11 +8,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from nas_lightning.callbacks import NTKMonitor
-from nas_lightning.callbacks.kernel_monitor import first_pair
+from nas_lightning.callbacks.monitors import first_pair
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.passes.initialise import initialise
+from nas_lightning.metrics.recording import initialise
 from nas_lightning.spaces import NasBench201
 
 pytestmark = [

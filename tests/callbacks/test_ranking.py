@@ -5,7 +5,7 @@ import pytorch_lightning as pl
 import torch
 from scipy import stats
 
-from nas_lightning.callbacks.ranking import SharedWeightRanking
+from nas_lightning.callbacks.monitors import SharedWeightRanking
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.objectives.inherited import judge_genotype, kendall_tau
 from nas_lightning.spaces import NasBench201, TwoLayer

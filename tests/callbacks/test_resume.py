@@ -10,8 +10,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
 
-from nas_lightning.callbacks.checkpoints import StepCheckpoint
-from nas_lightning.callbacks.rng import rng_state, set_rng_state
+from nas_lightning.callbacks.checkpoints import StepCheckpoint, rng_state, set_rng_state
 from nas_lightning.genotype import Genotype
 
 EPOCHS, BATCHES = 4, 6
@@ -174,7 +173,7 @@ def test_states_cover_all_three_libraries(tmp_path):
 
 
 def test_history_says_what_the_strategy_says(tmp_path, tiny, trainer):
-    from nas_lightning.runs.history import read_history
+    from nas_lightning.runs.facts import read_history
 
     search = tiny()
     trainer(tmp_path, 3).fit(search)

@@ -4,7 +4,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.callbacks.rng import _KEY
+from nas_lightning.callbacks.checkpoints import _KEY
 
 
 class Witness(pl.Callback):

@@ -4,8 +4,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.callbacks import stopwatch as elapsed
-from nas_lightning.callbacks.stopwatch import Stopwatch
+from nas_lightning.callbacks import progress as elapsed
+from nas_lightning.callbacks.progress import Stopwatch
 from nas_lightning.data import Fake
 from nas_lightning.spaces import NasBench201
 from nas_lightning.training.retrain import Retrain

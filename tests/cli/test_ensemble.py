@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 
 from nas_lightning import load
 from nas_lightning.data import Fake
-from nas_lightning.ensembles import Ensemble, McDropPath
 from nas_lightning.genotype import read_genotypes, write_genotypes
+from nas_lightning.models import Ensemble, McDropPath
 from nas_lightning.report.comparison import compare, read_runs
 from nas_lightning.spaces import NasBench201
 from nas_lightning.training.retrain import Retrain

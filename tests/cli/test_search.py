@@ -15,9 +15,9 @@ from textwrap import dedent
 import pytest
 from hydra.experimental.callback import Callback
 
-from nas_lightning.benchmarks import TabularNasBench101
 from nas_lightning.genotype import read_genotypes
 from nas_lightning.jobs.search import look_up
+from nas_lightning.objectives import TabularNasBench101
 from nas_lightning.options import config_folder, description, groups
 from nas_lightning.spaces import NasBench101, NasBench201
 from tests.cli.conftest import REPOSITORY, TINY_DATA, TINY_SEARCH, run_process
@@ -158,7 +158,7 @@ def test_the_objective_goes_back_to_hydra(command, tmp_path):
 
 
 def test_a_benchmark_is_asked_at_the_end(command, tmp_path):
-    from nas_lightning.benchmarks.tables import all_notations
+    from nas_lightning.objectives.tables import all_notations
 
     lines = [f"{arch},{i / 200},{i / 250},{i / 400}" for i, arch in enumerate(all_notations())]
     (tmp_path / "table.csv").write_text("\n".join(["arch,cifar10,cifar100,imagenet16-120", *lines, ""]))

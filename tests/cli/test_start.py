@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from nas_lightning.measure.start import SEARCH, STOP, STOP_AFTER, start
+from benchmarks.start import SEARCH, STOP, STOP_AFTER, start
 
 HEAVY = {"timm", "torchvision", "wandb", "sklearn", "scipy", "pandas", "matplotlib", "optuna"}
 HEAVY |= {"torch._dynamo", "torch._inductor", "sympy"}  # torch's compiler

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from nas_lightning.cli.sweep_attempts import run_attempts
 from nas_lightning.errors import InputError
-from nas_lightning.report.sweep import read_jobs
+from nas_lightning.report.comparison import read_jobs
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record
 from tests.cli.conftest import TINY_SEARCH, run_process

@@ -15,8 +15,7 @@ from nas_lightning.callbacks import TrialPruning
 from nas_lightning.cli.job_context import started_job
 from nas_lightning.errors import InputError
 from nas_lightning.runs.facts import RunFacts
-from nas_lightning.runs.folder import RunFolder
-from nas_lightning.runs.journal import JOURNAL, PRUNED, STUDY, open_storage, trial_of
+from nas_lightning.runs.folder import JOURNAL, PRUNED, STUDY, RunFolder, open_storage, trial_of
 from nas_lightning.runs.record import Record
 from tests.cli.conftest import TINY_SEARCH, run_process
 

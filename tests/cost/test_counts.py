@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from nas_lightning.cost.counts import cost
+from nas_lightning.objectives.counts import cost
 from nas_lightning.spaces import DartsSpace, NasBench201
 
 DARTS_V2 = (

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from nas_lightning.cost.counts import count_macs
-from nas_lightning.cost.memory import (
+from nas_lightning.objectives.counts import count_macs
+from nas_lightning.objectives.memory import (
     bytes_for_backward,
     free_memory,
     inference_memory,
@@ -16,8 +16,8 @@ from nas_lightning.cost.memory import (
     training_memory,
 )
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.training.logits import training_logits
-from nas_lightning.training.optim import build_optimizer
+from nas_lightning.training.optimizers import build_optimizer
+from nas_lightning.training.retrain import training_logits
 
 
 def test_a_chain_of_layers_by_hand():

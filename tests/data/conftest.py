@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nas_lightning.randomness import seed_of
+from nas_lightning.utils.randomness import seed_of
 
 
 def draw_picture(seed, height=10, width=12, form="PNG"):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nas_lightning.data.augment import Augment, crop_and_mirror, erase, normalise, statistics
-from nas_lightning.randomness import generator
+from nas_lightning.utils.randomness import generator
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
 

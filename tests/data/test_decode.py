@@ -11,8 +11,7 @@ import torch
 from PIL import Image
 
 from nas_lightning.data import ImageFolder
-from nas_lightning.data.formats.decode import decode
-from nas_lightning.data.formats.listing import ImageFile, find_images
+from nas_lightning.data.files import ImageFile, decode, find_images
 from nas_lightning.errors import InputError
 
 RAMP = np.linspace(0, 1, 64).reshape(8, 8)  # every brightness, between black and white

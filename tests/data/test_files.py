@@ -11,9 +11,7 @@ import torch
 from PIL import Image
 
 from nas_lightning.data import ImageFolder, ImageNet, loaders
-from nas_lightning.data.formats.decode import decode
-from nas_lightning.data.formats.files import Fit, global_seeds
-from nas_lightning.data.formats.listing import ImageFile, find_images
+from nas_lightning.data.files import Fit, ImageFile, decode, find_images, global_seeds
 from nas_lightning.errors import InputError
 
 

@@ -7,7 +7,7 @@ import torch
 
 from nas_lightning.data.order import evaluation_rows, stratified_split, training_rows
 from nas_lightning.errors import InputError
-from nas_lightning.randomness import generator
+from nas_lightning.utils.randomness import generator
 
 
 def rows(**changes):

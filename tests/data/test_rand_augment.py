@@ -6,10 +6,9 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import RandAugment
 
 from nas_lightning.data import Digits
-from nas_lightning.data.augment import Augment
-from nas_lightning.data.rand_augment import _operations, rand_augment
+from nas_lightning.data.augment import Augment, _operations, rand_augment
 from nas_lightning.errors import InputError
-from nas_lightning.randomness import generator
+from nas_lightning.utils.randomness import generator
 
 THEIRS = {
     **{"identity": "Identity", "shear_x": "ShearX", "shear_y": "ShearY", "translate_x": "TranslateX"},

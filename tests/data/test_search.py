@@ -5,8 +5,7 @@ import torch
 
 from nas_lightning.data import Digits, Fake, SearchData
 from nas_lightning.data.base import Contents
-from nas_lightning.data.loaders import TrainBatches
-from nas_lightning.data.samples import TensorSamples
+from nas_lightning.data.loaders import TensorSamples, TrainBatches
 from nas_lightning.errors import InputError
 
 

@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from nas_lightning.data import OwnData, SearchData
-from nas_lightning.data.stacking import as_tensor
+from nas_lightning.data.batches import as_tensor
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts
 from nas_lightning.tasks import MultiLabel, Segmentation

@@ -8,11 +8,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas_lightning.data import Digits
-from nas_lightning.ensembles.attack_rounds import defence, defence_round
-from nas_lightning.ensembles.attacks import AutoAttack, CarliniWagner, Fgsm, Pgd, loss_gradient
-from nas_lightning.ensembles.evaluation import pixel_batches
+from nas_lightning.models.attacks import (
+    AutoAttack,
+    CarliniWagner,
+    Fgsm,
+    Pgd,
+    defence,
+    defence_round,
+    loss_gradient,
+)
+from nas_lightning.models.evaluation import pixel_batches
 from nas_lightning.spaces import NasBench201
-from nas_lightning.studies.defence import NoAttack, with_normalisation
+from nas_lightning.studies.defense import NoAttack, with_normalisation
 from tests.cli.conftest import CELL
 
 SHAPE = (1, 4, 4)

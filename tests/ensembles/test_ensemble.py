@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from nas_lightning.data import Fake
-from nas_lightning.ensembles.ensemble import FILE_NAME, Ensemble, McDropPath
 from nas_lightning.errors import InputError
+from nas_lightning.models.ensemble import FILE_NAME, Ensemble, McDropPath
 from nas_lightning.models.file import description, load
 from nas_lightning.spaces import NasBench201
 

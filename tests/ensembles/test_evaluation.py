@@ -8,8 +8,8 @@ import torch
 from sklearn.metrics import brier_score_loss, log_loss
 from torch import nn
 
-from nas_lightning.ensembles.ensemble import Ensemble
-from nas_lightning.ensembles.evaluation import (
+from nas_lightning.models.ensemble import Ensemble
+from nas_lightning.models.evaluation import (
     BINS,
     Evaluation,
     brier_score,

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from nas_lightning.ensembles import Ensemble
-from nas_lightning.ensembles.evaluation import Evaluation
-from nas_lightning.ensembles.figures import PASSES, agreement, errors, prediction_map
+from nas_lightning.models import Ensemble
+from nas_lightning.models.evaluation import PASSES, Evaluation, agreement, errors, prediction_map
 from nas_lightning.spaces import NasBench201
 
 # Two members, four images of class 0: both are right, one is and wins, one is and loses, none is

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from nas_lightning.ensembles.evaluation import Evaluation
-from nas_lightning.ensembles.member_selection import select
-from nas_lightning.ensembles.plans import RandomPool
+from nas_lightning.models.ensemble_plans import RandomPool, select
+from nas_lightning.models.evaluation import Evaluation
 from nas_lightning.spaces import NasBench201
 
 

@@ -9,13 +9,12 @@ import torch
 from sklearn.metrics import f1_score, r2_score
 
 from nas_lightning.data import OwnData
-from nas_lightning.ensembles.ensemble import Ensemble
-from nas_lightning.ensembles.scores import evaluate_task
 from nas_lightning.errors import InputError
+from nas_lightning.models.ensemble import Ensemble
+from nas_lightning.models.evaluation import evaluate_task
 from nas_lightning.models.file import description
 from nas_lightning.spaces import NasBench201
-from nas_lightning.tasks import Binary, MultiLabel, OwnTask, Regression, Segmentation
-from nas_lightning.tasks.base import link_of
+from nas_lightning.tasks import Binary, MultiLabel, OwnTask, Regression, Segmentation, link_of
 from tests.own_tasks import MADE, OUTPUTS, Made
 
 TASKS = {

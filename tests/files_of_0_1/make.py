@@ -103,7 +103,7 @@ def main() -> None:
     words = ("ensemble=deep", "ensemble.count=2", "genotype.path=made/whole", "run=made/deep")
     run("train", *TRAIN, *words)
     with torch.no_grad():
-        from nas_lightning.ensembles import Ensemble
+        from nas_lightning.models import Ensemble
 
         logits = {
             "train": load(work / "train")(images((2, 1, 8, 8))),

@@ -10,10 +10,10 @@ import pytorch_lightning as pl
 
 import nas_lightning
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.ensembles.plans import SeveralSeeds
 from nas_lightning.genotype import read_genotypes
-from nas_lightning.jobs import Parts, RunFacts, ensemble, search, study, train
-from nas_lightning.runs.findings import Findings
+from nas_lightning.jobs import Parts, ensemble, search, study, train
+from nas_lightning.models.ensemble_plans import SeveralSeeds
+from nas_lightning.runs.facts import Findings, RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts, RandomSearch
@@ -96,7 +96,7 @@ def test_a_study_is_given_what_it_names(tmp_path):
 
 def test_a_stopwatch_of_the_users_own_counts(tmp_path):
     """Seconds are those of a run's all starts, which the callback keeps in the checkpoint."""
-    from nas_lightning.callbacks.stopwatch import Stopwatch
+    from nas_lightning.callbacks.progress import Stopwatch
     from nas_lightning.jobs.measurements import stopwatch_of
 
     own = Stopwatch()

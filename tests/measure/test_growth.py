@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from nas_lightning.measure.growth import COLUMNS, GROWTHS, cells_of_table, exponent, lookup, pool, write
+from benchmarks.growth import COLUMNS, GROWTHS, cells_of_table, exponent, lookup, pool, write
 from nas_lightning.spaces import NasBench201
 
 

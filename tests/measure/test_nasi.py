@@ -7,9 +7,9 @@ from argparse import Namespace
 
 import pytest
 
+from benchmarks import nasi
 from nas_lightning.data import Digits
 from nas_lightning.errors import InputError
-from nas_lightning.measure import nasi
 from nas_lightning.strategies import Nasi
 
 

@@ -1,8 +1,8 @@
 """The modules of a space of NAS-Bench-1Shot1, against architectures that the space draws."""
 
-from nas_lightning.measure.one_shot_modules import hashes, wirings
+from benchmarks.one_shot_modules import hashes, wirings
 from nas_lightning.spaces import NasBench1Shot1, NasBench101
-from nas_lightning.spaces.nasbench101.oneshot import PARENTS
+from nas_lightning.spaces.nasbench1shot1 import PARENTS
 
 
 def test_what_a_space_draws_is_among_its_modules(generator):

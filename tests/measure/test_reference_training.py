@@ -2,11 +2,11 @@
 
 import torch
 
-from nas_lightning.measure.reference.derived_network import PlainNetwork
-from nas_lightning.measure.retrain_step import DARTS_V2
+from benchmarks.reference.derived_network import PlainNetwork
+from benchmarks.retrain_step import DARTS_V2
 from nas_lightning.spaces import DartsSpace
-from nas_lightning.spaces.cells.graph import CellGraph
-from nas_lightning.spaces.darts.network import DartsCell
+from nas_lightning.spaces.darts import DartsCell
+from nas_lightning.spaces.graph import CellGraph
 
 
 def test_darts_v2_in_float64():

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from nas_lightning.measure.reference.derived_network import PlainNetwork
-from nas_lightning.measure.reference.zero_cost import VALUES, one_by_one
-from nas_lightning.measure.zero_cost import CELLS, METRICS
+from benchmarks.reference.derived_network import PlainNetwork
+from benchmarks.reference.zero_cost import VALUES, one_by_one
+from benchmarks.zero_cost import CELLS, METRICS
 from nas_lightning.metrics import initialise, score
 from nas_lightning.spaces import NasBench201
 

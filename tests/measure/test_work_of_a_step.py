@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import nas_lightning
-from nas_lightning.measure.bench import COLUMNS, measurements, read, write
-from nas_lightning.measure.bench_lines import COMMANDS, LINES
-from nas_lightning.measure.memory import saved_bytes
-from nas_lightning.measure.ntk import OURS
-from nas_lightning.measure.start import SEARCH, STOP, start
+from benchmarks.bench import COLUMNS, measurements, read, write
+from benchmarks.bench_lines import COMMANDS, LINES
+from benchmarks.memory import saved_bytes
+from benchmarks.ntk import OURS
+from benchmarks.start import SEARCH, STOP, start
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.training.gradients import constant, gradients
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Grasp, Metric, NTKCondition, score
-from nas_lightning.metrics.passes.initialise import initialise
+from nas_lightning.metrics.recording import initialise
 from nas_lightning.options import description
 from nas_lightning.spaces import Mlp, NasBench201
 from tests.yamls import file, options

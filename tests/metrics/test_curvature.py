@@ -13,11 +13,10 @@ from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Grasp, Jacov, Naswot, NTKCondition, Snip, score
-from nas_lightning.metrics.passes.convolutions import Asked, Convolutions
-from nas_lightning.metrics.passes.curvature import TwiceDifferentiable, hard_sigmoid
-from nas_lightning.metrics.passes.outputs import logits_of
-from nas_lightning.metrics.passes.state import preserve_state
-from nas_lightning.metrics.sample_gradients import SampleGrasp
+from nas_lightning.metrics.curvature import Asked, Convolutions, TwiceDifferentiable, hard_sigmoid
+from nas_lightning.metrics.engine import preserve_state
+from nas_lightning.metrics.gradients import SampleGrasp
+from nas_lightning.metrics.recording import logits_of
 from nas_lightning.spaces import NasBench201
 
 

@@ -22,8 +22,8 @@ from nas_lightning.metrics import (
     Zen,
     Zico,
 )
-from nas_lightning.metrics.passes.blocks import blocks
-from nas_lightning.metrics.trainability import largest_singular_value
+from nas_lightning.metrics.activations import largest_singular_value
+from nas_lightning.metrics.recording import blocks
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
 
 Batch = tuple[Tensor, Tensor]

@@ -24,8 +24,8 @@ from nas_lightning.metrics import (
     ntk,
     score,
 )
-from nas_lightning.metrics.passes import notices
-from nas_lightning.metrics.passes.initialise import initialise
+from nas_lightning.metrics import recording as notices
+from nas_lightning.metrics.recording import initialise
 from nas_lightning.spaces import Mlp, NasBench201
 from nas_lightning.strategies import MetricSearch
 from nas_lightning.tasks import Binary, MultiLabel, OwnTask, Regression, Segmentation

@@ -8,10 +8,9 @@ import torch
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.infinite.gaussian import expectation, moments, slope
-from nas_lightning.metrics.infinite.ntk import InfiniteNTKLambdaMin, infinite_ntk
+from nas_lightning.metrics.infinite import InfiniteNTKLambdaMin, expectation, infinite_ntk, moments, slope
 from nas_lightning.spaces import Mlp, NasBench201, TwoLayer
-from nas_lightning.spaces.activations.layers import ACTIVATIONS
+from nas_lightning.spaces.activations import ACTIVATIONS
 
 SMOOTH = ["sigmoid", "tanh", "swish"]
 

@@ -10,14 +10,12 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Kernel, NTKCondition, NTKMeanDiagonal, NTKTrace, ntk, score
-from nas_lightning.metrics.passes import gram as products
-from nas_lightning.metrics.passes import kernel as sums
-from nas_lightning.metrics.passes import layers as rules
-from nas_lightning.metrics.passes.diagonal import kernel_diagonal
-from nas_lightning.metrics.passes.gram import gram
-from nas_lightning.metrics.passes.kernel import _MOST_ENTRIES, _parts, _Sum, cotangents, rowwise_kernel
-from nas_lightning.metrics.passes.shared import Passes
-from nas_lightning.metrics.sample_gradients import SampleGradNorm
+from nas_lightning.metrics import kernel as products
+from nas_lightning.metrics import kernel as sums
+from nas_lightning.metrics import layers as rules
+from nas_lightning.metrics.engine import Passes, kernel_diagonal
+from nas_lightning.metrics.gradients import SampleGradNorm
+from nas_lightning.metrics.kernel import _MOST_ENTRIES, _parts, _Sum, cotangents, gram, rowwise_kernel
 
 CLASSES = 3
 
@@ -146,7 +144,7 @@ def test_the_diagonal_with_the_batch_s_statistics(tracked, batch):
 def test_a_kernel_that_is_computed_anyway_gives_its_diagonal(batch, monkeypatch):
     network = Normed(tracked=True).double().eval()
     alone = score(network, batch, {"diagonal": NTKMeanDiagonal()})
-    monkeypatch.setattr("nas_lightning.metrics.passes.diagonal.layerwise_diagonal", None)
+    monkeypatch.setattr("nas_lightning.metrics.engine.layerwise_diagonal", None)
     both = score(network, batch, {"diagonal": NTKMeanDiagonal(), "kappa": NTKCondition()})
     assert both["diagonal"] == pytest.approx(alone["diagonal"], rel=1e-9)
 
@@ -307,7 +305,7 @@ def test_parts_change_no_kernel(monkeypatch, generator):
     logits = layers[1](layers[0](x).relu())
     parameters = [p for layer in layers for p in layer.parameters()]
     whole = rowwise_kernel(parameters, logits, cotangents(logits, torch.zeros(5, dtype=torch.long), "all"))
-    monkeypatch.setattr("nas_lightning.metrics.passes.kernel._MOST_ENTRIES", 10 * 12)
+    monkeypatch.setattr("nas_lightning.metrics.kernel._MOST_ENTRIES", 10 * 12)
     less = rowwise_kernel(parameters, logits, cotangents(logits, torch.zeros(5, dtype=torch.long), "all"))
     torch.testing.assert_close(less, whole)
     rows = [
@@ -322,7 +320,7 @@ def test_a_part_is_as_many_passes_as_there_are_rows(monkeypatch, generator):
     """12 entries a part for 10 rows: [12], [4, 8], [2]."""
     network = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     logits, passes, gradient = network(torch.randn(5, 3, generator=generator)), [], torch.autograd.grad
-    monkeypatch.setattr("nas_lightning.metrics.passes.kernel._MOST_ENTRIES", 10 * 12)
+    monkeypatch.setattr("nas_lightning.metrics.kernel._MOST_ENTRIES", 10 * 12)
     monkeypatch.setattr(torch.autograd, "grad", lambda *a, **n: passes.append(len(a[1])) or gradient(*a, **n))
     rowwise_kernel([*network.parameters()], logits, cotangents(logits, torch.zeros(5), "all"))
     assert passes == [1] * 10 + [2] * 10 + [1] * 10

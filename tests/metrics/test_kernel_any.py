@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.passes import notices
+from nas_lightning.metrics import recording as notices
 from nas_lightning.spaces import NasBench201
 
 M, CLASSES = 5, 3
@@ -308,7 +308,7 @@ def test_what_has_no_gradient_is_zero_and_not_said():
 def test_rows_in_parts(monkeypatch):
     network = attention().double()
     expected = ntk(network, (tokens(4, 6), LABELS), coupled=True).matrix
-    monkeypatch.setattr("nas_lightning.metrics.passes.kernel._MOST_ENTRIES", 5 * 50)
+    monkeypatch.setattr("nas_lightning.metrics.kernel._MOST_ENTRIES", 5 * 50)
     torch.testing.assert_close(ntk(network, (tokens(4, 6), LABELS), coupled=True).matrix, expected)
 
 

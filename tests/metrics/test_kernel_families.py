@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.passes import notices
+from nas_lightning.metrics import recording as notices
 from tests.metrics.test_kernel_any import CLASSES, LABELS, Small, oracle, same, tokens, words
 
 pytestmark = [pytest.mark.filterwarnings("ignore:the kernel of .* is computed row by row")]

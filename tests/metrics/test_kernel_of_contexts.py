@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.passes import notices
+from nas_lightning.metrics import recording as notices
 from tests.metrics.test_kernel_any import CLASSES, LABELS, Small, linear, oracle, same, table, tokens, words
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nas_lightning.metrics.passes.curvature import TwiceDifferentiable
+from nas_lightning.metrics.curvature import TwiceDifferentiable
 
 
 def second_derivatives(norm, x, factor):

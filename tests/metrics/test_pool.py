@@ -14,12 +14,11 @@ import pytest
 import torch
 
 from nas_lightning.metrics import Flops, GradNorm, NTKTrace, Params, score
-from nas_lightning.metrics.passes.initialise import initialise
-from nas_lightning.metrics.pool.scoring import score_pool
-from nas_lightning.randomness import seed_of_name
+from nas_lightning.metrics.pool import score_pool
+from nas_lightning.metrics.recording import initialise
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.spaces.limited.bounds import Bounds
-from nas_lightning.spaces.limited.space import limit_space
+from nas_lightning.spaces.constrained import Bounds, limit_space
+from nas_lightning.utils.randomness import seed_of_name
 
 SPACE = NasBench201()
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)

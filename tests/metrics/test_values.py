@@ -24,7 +24,7 @@ from nas_lightning.metrics import (
     Synflow,
     ntk,
 )
-from nas_lightning.metrics.sample_gradients import SampleGrasp
+from nas_lightning.metrics.gradients import SampleGrasp
 
 Layers = tuple[nn.Conv2d, nn.BatchNorm2d, nn.Linear]
 

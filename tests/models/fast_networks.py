@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import nas_lightning
-from nas_lightning.ensembles import Ensemble
 from nas_lightning.errors import InputError
+from nas_lightning.models import Ensemble
 from nas_lightning.spaces import NasBench201
 from tests.models.test_model_file import stored
 

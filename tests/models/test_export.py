@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from nas_lightning.models.export import main
-from nas_lightning.models.exporter import export
+from nas_lightning.models.export import export, main
 from nas_lightning.models.file import load, save
 from nas_lightning.spaces import DartsSpace, NasBench201
 

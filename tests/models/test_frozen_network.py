@@ -6,7 +6,7 @@ from torch import nn
 
 import nas_lightning
 from nas_lightning.errors import InputError
-from nas_lightning.models.frozen_network import FrozenNetwork
+from nas_lightning.models.export import FrozenNetwork
 from nas_lightning.spaces import DartsSpace, NasBench201
 from tests.models.fast_networks import assert_the_same_ensemble, assert_the_same_network
 from tests.models.test_model_file import stored

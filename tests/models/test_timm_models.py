@@ -10,7 +10,7 @@ from timm.models import group_parameters, load_checkpoint, model_parameters
 from timm.optim import create_optimizer_v2
 from timm.utils import ModelEmaV3
 
-import nas_lightning.models.timm_models
+import nas_lightning.models.timm
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.models.file import save
 from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench101, NasBench201
@@ -52,7 +52,7 @@ def run(tmp_path):
 
 
 def test_all_are_registered():
-    assert set(timm.list_models("nas_*")) == set(MODELS) == set(nas_lightning.models.timm_models.default_cfgs)
+    assert set(timm.list_models("nas_*")) == set(MODELS) == set(nas_lightning.models.timm.default_cfgs)
 
 
 @pytest.mark.parametrize("name", MODELS)

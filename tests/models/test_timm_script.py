@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from nas_lightning.models.timm_script import main
+from nas_lightning.models.timm import main
 
 SCRIPT = """
 import argparse

@@ -7,16 +7,17 @@ import pytest
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import NTKCondition, Params
-from nas_lightning.objectives.fronts.dominance import (
+from nas_lightning.objectives.fronts import (
+    Candidate,
+    Objectives,
     crowded_order,
     crowding,
     front_of,
     front_ranks,
     fronts_of,
+    hypervolume,
     knee_of,
 )
-from nas_lightning.objectives.fronts.hypervolume import hypervolume
-from nas_lightning.objectives.fronts.objectives import Candidate, Objectives
 
 
 def points(seed: int, count: int, objectives: int, *, levels: int = 6) -> np.ndarray:

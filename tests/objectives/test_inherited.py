@@ -17,7 +17,7 @@ from nas_lightning.objectives.inherited import (
     recalibrate,
 )
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.spaces.ops import SEARCH_NORM
+from nas_lightning.spaces.operations import SEARCH_NORM
 
 SPACES = {"darts": (DartsSpace(nodes=2), 3), "nasbench201": (NasBench201(), 1)}
 

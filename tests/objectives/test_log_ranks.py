@@ -7,7 +7,7 @@ import pytest
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Params, Synflow
-from nas_lightning.objectives.log_ranks import COMBINED, log_ranks, named_metrics
+from nas_lightning.objectives.rankings import COMBINED, log_ranks, named_metrics
 
 METRICS = {"norm": GradNorm(), "kappa": NTKCondition(), "flops": Flops()}
 
@@ -77,9 +77,9 @@ def test_what_it_is_by_default_ranks_real_cells(shared_data):
     import torch
     from scipy.stats import spearmanr
 
-    from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
     from nas_lightning.data import Cifar10
-    from nas_lightning.metrics.pool.scoring import score_pool
+    from nas_lightning.metrics.pool import score_pool
+    from nas_lightning.objectives.tables import TabularNasBench201
     from nas_lightning.spaces import NasBench201
 
     space, generator = NasBench201(), torch.Generator().manual_seed(1)

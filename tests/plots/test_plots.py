@@ -18,8 +18,8 @@ from matplotlib.transforms import Bbox
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.plots import draw_cell, draw_curves, draw_genotype, draw_weights, save
+from nas_lightning.plots.cells import isotonic
 from nas_lightning.plots.curves import by_epoch
-from nas_lightning.plots.layout import isotonic
 from nas_lightning.plots.style import kind, op_label
 from nas_lightning.spaces import DartsSpace, NasBench201
 

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.patches import Circle, FancyArrowPatch
 
 from nas_lightning.genotype import Cell
-from nas_lightning.plots.topologies import draw_topologies
+from nas_lightning.plots.cells import draw_topologies
 
 WIDE = Cell([("sep_conv_3x3", 0, 2), ("skip_connect", 1, 2), ("avg_pool_3x3", 0, 3)], inputs=2, output=[2, 3])
 DEEP = Cell([("sep_conv_3x3", 0, 2), ("skip_connect", 2, 3), ("skip_connect", 3, 4)], inputs=2, output=[4])

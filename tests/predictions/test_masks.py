@@ -12,10 +12,9 @@ import nas_lightning
 from nas_lightning.cli.predict import main
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.predict import predict
+from nas_lightning.models import Predictor
 from nas_lightning.models.file import write
-from nas_lightning.predictions import Predictor
-from nas_lightning.predictions.masks import read_mask
-from nas_lightning.predictions.pictures import list_pictures
+from nas_lightning.models.prediction import list_pictures, read_mask
 from tests.predictions.conftest import CLASSES
 from tests.predictions.test_predict import read
 

@@ -18,16 +18,13 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 import nas_lightning
 from nas_lightning.cli.predict import main
-from nas_lightning.data.formats.listing import find_images
-from nas_lightning.ensembles import Ensemble
+from nas_lightning.data.files import find_images
 from nas_lightning.jobs.predict import predict, write_outcome
-from nas_lightning.lock import hold
+from nas_lightning.models import Ensemble, Predictions, Predictor
 from nas_lightning.models.file import write
+from nas_lightning.models.prediction import draw_confusion, list_pictures, reliability
 from nas_lightning.plots.style import theme_svg
-from nas_lightning.predictions import Predictions, Predictor
-from nas_lightning.predictions.classes import reliability
-from nas_lightning.predictions.figures import draw_confusion
-from nas_lightning.predictions.pictures import list_pictures
+from nas_lightning.utils.files import hold
 from tests.predictions.conftest import CLASSES, DAMAGED, write_network
 
 

@@ -12,13 +12,12 @@ from PIL import Image
 
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.jobs.predict import write_outcome
-from nas_lightning.predictions import Predictions
-from nas_lightning.predictions.findings import TEST
+from nas_lightning.models import Predictions
+from nas_lightning.models.prediction import TEST
+from nas_lightning.report.comparison import SweepTable, write_side_by_side
 from nas_lightning.report.page import write_report
-from nas_lightning.report.side_by_side import write_side_by_side
-from nas_lightning.report.sweep import SweepTable
-from nas_lightning.runs.findings import Findings
-from nas_lightning.tables import Table
+from nas_lightning.runs.facts import Findings
+from nas_lightning.utils.tables import Table
 from tests.report.searches import GENOTYPES, SPACE, write_search
 
 EVIL = "</pre></script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"

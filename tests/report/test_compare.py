@@ -8,8 +8,7 @@ from itertools import product
 import pytest
 import torch
 
-from nas_lightning.report.paired.command import compare_folders, main
-from nas_lightning.report.paired.outcomes import Question
+from nas_lightning.report.paired import Question, compare_folders, main
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record

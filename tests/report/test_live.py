@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from nas_lightning.genotype import FILE_NAME
-from nas_lightning.report.live_page import LivePage
-from nas_lightning.report.page import write_report
+from nas_lightning.report.page import LivePage, write_report
 from tests.report.reading import Page
 from tests.report.searches import GENOTYPES, write_search
 

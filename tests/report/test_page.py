@@ -17,14 +17,14 @@ from matplotlib.figure import Figure
 
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.plots.style import INK
+from nas_lightning.report.comparison import main_rebuild as main
 from nas_lightning.report.page import write_report
-from nas_lightning.report.rebuild import main
 from nas_lightning.report.record import RunRecord
 from nas_lightning.report.sections import read_curves, read_results
-from nas_lightning.runs.findings import Findings
+from nas_lightning.runs.facts import Findings
 from nas_lightning.runs.programs import program
 from nas_lightning.spaces import DartsSpace
-from nas_lightning.tables import Table
+from nas_lightning.utils.tables import Table
 from tests.report.kinds import PAGES
 from tests.report.reading import Page
 from tests.report.searches import GENOTYPES, SPACE

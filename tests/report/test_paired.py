@@ -7,8 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from nas_lightning.report.paired.ranks import RankComparison, compare_ranks, critical_difference
-from nas_lightning.report.paired.significance import (
+from nas_lightning.report.paired import (
+    RankComparison,
+    compare_ranks,
+    critical_difference,
     holm,
     least_p,
     needed_pairs,

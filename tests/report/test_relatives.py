@@ -9,10 +9,9 @@ import pytest
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import write_genotypes
-from nas_lightning.report.page import write_report
+from nas_lightning.report.page import FOLLOWERS, read_relatives, refresh_all, tell_sources, write_report
 from nas_lightning.report.record import RunRecord
-from nas_lightning.report.relatives import FOLLOWERS, read_relatives, refresh_all, tell_sources
-from nas_lightning.runs.tracking import store_address
+from nas_lightning.runs.trackers import store_address
 from tests.conftest import REPOSITORY
 from tests.report.reading import Page
 from tests.report.searches import GENOTYPES, write_search

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from nas_lightning.genotype import write_genotypes
+from nas_lightning.report.comparison import _costs, write_side_by_side
+from nas_lightning.report.comparison import main_rebuild as main
 from nas_lightning.report.page import write_report
-from nas_lightning.report.rebuild import main
 from nas_lightning.report.record import RunRecord
-from nas_lightning.report.side_by_side import _costs, write_side_by_side
 from tests.report.reading import Page
 from tests.report.searches import GENOTYPES, write_search
 

@@ -6,7 +6,13 @@ import statistics
 import pytest
 from omegaconf import OmegaConf
 
-from nas_lightning.report.sweep import SweepTable, read_jobs, tabulate_jobs, tabulate_seeds, unknown_objective
+from nas_lightning.report.comparison import (
+    SweepTable,
+    read_jobs,
+    tabulate_jobs,
+    tabulate_seeds,
+    unknown_objective,
+)
 from tests.report.reading import Page
 from tests.report.searches import write_search
 

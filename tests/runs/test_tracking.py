@@ -15,19 +15,22 @@ from omegaconf import OmegaConf
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.files import check_contents
 from nas_lightning.options import config_folder
-from nas_lightning.plots.files import save_genotypes
-from nas_lightning.runs.facts import RunFacts
+from nas_lightning.plots.curves import save_genotypes
+from nas_lightning.runs.facts import HISTORY_FILE, MetricsCSV, RunFacts, history_line
 from nas_lightning.runs.folder import RunFolder, sweep_of
-from nas_lightning.runs.history import HISTORY_FILE, history_line
-from nas_lightning.runs.metrics_csv import MetricsCSV
-from nas_lightning.runs.publication import MOST_DRAWN, Publication
 from nas_lightning.runs.record import Record
-from nas_lightning.runs.trackers.ml_flow import mlflow_logger
-from nas_lightning.runs.trackers.weights_and_biases import wandb_logger
-from nas_lightning.runs.tracking import published, stored_id, trackers_of
+from nas_lightning.runs.trackers import (
+    MOST_DRAWN,
+    Publication,
+    mlflow_logger,
+    published,
+    stored_id,
+    trackers_of,
+    wandb_logger,
+)
 from nas_lightning.spaces import NasBench201
+from nas_lightning.utils.files import check_contents
 from tests.runs.wandb_file import read_runs
 
 SPACE = NasBench201()
@@ -324,7 +327,7 @@ def test_cells_are_few_however_many_epochs_have_changed_them(search, monkeypatch
         for epoch in range(100)
     ]
     (search / HISTORY_FILE).write_text("".join(map(history_line, epochs)))
-    monkeypatch.setattr("nas_lightning.runs.publication._paint", lambda figure: figure)
+    monkeypatch.setattr("nas_lightning.runs.trackers._paint", lambda figure: figure)
     drawn = [epoch for epoch, _ in Publication(search).cells()]
     assert (len(drawn), drawn[0], drawn[-1]) == (MOST_DRAWN, 0, 99)
     assert drawn == sorted({*drawn})

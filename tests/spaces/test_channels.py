@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nas_lightning.spaces.cells.channels import channel_shuffle, concatenate, divide
-from nas_lightning.spaces.darts import network as darts_network
+from nas_lightning.spaces import darts as darts_network
+from nas_lightning.spaces.graph import channel_shuffle, concatenate, divide
 from nas_lightning.spaces.supernet import mix_groups
 from tests.spaces.conftest import SPACES
 

@@ -12,7 +12,7 @@ import torch
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype, read_genotypes, write_genotypes
 from nas_lightning.spaces import DerivedNetwork, SearchSpace, make_space
-from nas_lightning.spaces.ops import SEARCH_NORM
+from nas_lightning.spaces.operations import SEARCH_NORM
 from tests.yamls import OWN, composed, options
 
 OF_THE_TASK = {"genotype", "in_channels", "num_classes", "norm"}

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.spaces import DartsNasi, DartsSpace
-from nas_lightning.spaces.darts.nasi import OPS
-from nas_lightning.spaces.ops import NeedsReLU
+from nas_lightning.spaces.darts_nasi import OPS
+from nas_lightning.spaces.operations import NeedsReLU
 from nas_lightning.spaces.supernet import mixture
 
 

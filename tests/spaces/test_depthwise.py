@@ -8,9 +8,9 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from nas_lightning.measure.reference.darts_supernet import with_plain_convolutions
+from benchmarks.reference.darts_supernet import with_plain_convolutions
 from nas_lightning.spaces import DartsSpace
-from nas_lightning.spaces.ops.depthwise import DepthwiseConv2d
+from nas_lightning.spaces.depthwise import DepthwiseConv2d
 from nas_lightning.training.gradients import constant, gradients
 
 KINDS = [(5, 1), (3, 2), (5, 2)]  # kernel, dilation

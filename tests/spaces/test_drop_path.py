@@ -4,8 +4,8 @@ import pytest
 import timm.layers
 import torch
 
-from nas_lightning.ensembles.ensemble import drop_paths
-from nas_lightning.spaces.cells.drop_path import DropPath
+from nas_lightning.models.ensemble import drop_paths
+from nas_lightning.spaces.graph import DropPath
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8])

@@ -12,9 +12,9 @@ import torch
 from torch import distributed, multiprocessing
 from torch.nn import functional as F
 
-from nas_lightning.measure.reference.darts_supernet import with_plain_convolutions
+from benchmarks.reference.darts_supernet import with_plain_convolutions
+from nas_lightning.spaces import graph
 from nas_lightning.spaces import supernet as supernets
-from nas_lightning.spaces.cells import graph
 from nas_lightning.training.gradients import gradients
 from tests.spaces.conftest import SPACES, WITH_SUPERNET
 

@@ -8,10 +8,9 @@ import torch
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.cells import graph as graph_module
-from nas_lightning.spaces.cells.channels import channel_shuffle
-from nas_lightning.spaces.cells.graph import CellGraph
-from nas_lightning.spaces.ops import NONE, SEARCH_NORM, build_op
+from nas_lightning.spaces import graph as graph_module
+from nas_lightning.spaces.graph import CellGraph, channel_shuffle
+from nas_lightning.spaces.operations import NONE, SEARCH_NORM, build_op
 from nas_lightning.spaces.supernet import mixture
 
 OPS = ("none", "max_pool_3x3", "avg_pool_3x3", "skip_connect", "sep_conv_3x3", "dil_conv_5x5")

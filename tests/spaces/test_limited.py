@@ -7,11 +7,16 @@ import torch
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench1Shot1, NasBench201, SearchSpace
-from nas_lightning.spaces.limited import repair as repairing
-from nas_lightning.spaces.limited.bounds import Bounds
-from nas_lightning.spaces.limited.linear import FEW, HELD_OUT
-from nas_lightning.spaces.limited.repair import smallest
-from nas_lightning.spaces.limited.space import Limited, check_bounds, limit_space
+from nas_lightning.spaces import constrained as repairing
+from nas_lightning.spaces.constrained import (
+    FEW,
+    HELD_OUT,
+    Bounds,
+    Limited,
+    check_bounds,
+    limit_space,
+    smallest,
+)
 
 PRICES = {
     "skip_connect": 1.0,

@@ -13,17 +13,18 @@ from torch.nn import functional as F
 
 from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.spaces import NasBench101
-from nas_lightning.spaces.nasbench101.modules import (
+from nas_lightning.spaces.nasbench101 import (
     OPS,
     Module,
+    ModuleCell,
+    labelings,
     module_hash,
     module_of,
     prune,
     vertex_channels,
+    whole_matrices,
 )
-from nas_lightning.spaces.nasbench101.network import ModuleCell
-from nas_lightning.spaces.nasbench101.sampling import labelings, whole_matrices
-from nas_lightning.spaces.ops import SEARCH_NORM
+from nas_lightning.spaces.operations import SEARCH_NORM
 
 SPACE = NasBench101()
 CONV3, CONV1, POOL = OPS

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench1Shot1, NasBench101
-from nas_lightning.spaces.nasbench101.modules import OPS, from_cell
+from nas_lightning.spaces.nasbench101 import OPS, from_cell
 from nas_lightning.spaces.supernet import mixture
 
 PARENTS = {1: [1, 2, 2, 2, 2], 2: [1, 1, 2, 2, 3], 3: [1, 1, 1, 2, 2, 2]}  # Zela et al. 2020, section 3.1

@@ -6,7 +6,7 @@ from scipy import stats
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.ops import (
+from nas_lightning.spaces.operations import (
     SEARCH_NORM,
     TRAIN_NORM,
     FactorizedReduce,

@@ -9,8 +9,7 @@ import torch
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces import DartsSpace, Group
-from nas_lightning.strategies.oneshot.regularisers.path_depth import path_depth
-from nas_lightning.strategies.oneshot.regularisers.sparsity import group_sparsity
+from nas_lightning.strategies.one_shot.regularizers import group_sparsity, path_depth
 from tests.strategies.conftest import build_search, quiet_trainer
 from tests.yamls import composed, options
 

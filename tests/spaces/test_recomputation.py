@@ -10,10 +10,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
 
-from nas_lightning.measure.memory import saved_bytes
-from nas_lightning.spaces import DartsSpace
-from nas_lightning.spaces.ops import SEARCH_NORM, TRAIN_NORM, build_op, recomputation
-from nas_lightning.spaces.ops.recomputation import run_layers
+from benchmarks.memory import saved_bytes
+from nas_lightning.spaces import DartsSpace, recomputation
+from nas_lightning.spaces.operations import SEARCH_NORM, TRAIN_NORM, build_op
+from nas_lightning.spaces.recomputation import run_layers
 
 SPACE = DartsSpace(nodes=2)
 

@@ -15,10 +15,10 @@ from nas_lightning.cli.factories import build, factory_of, searched_parts
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.spaces.cells.graph import CellGraph
-from nas_lightning.spaces.ops import Norm
+from nas_lightning.spaces.graph import CellGraph
+from nas_lightning.spaces.operations import Norm
 from nas_lightning.strategies import RandomSearch, Strategy
-from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
+from nas_lightning.strategies.supernet import WeightSharing
 from tests.yamls import composed, file, options, small_form
 
 STRATEGIES, SPACES = options("strategy"), options("space")

@@ -6,7 +6,7 @@ from pytorch_lightning import Trainer
 
 from nas_lightning.spaces import DartsSpace, Mlp
 from nas_lightning.strategies import ActivationSearch, Darts
-from nas_lightning.strategies.oneshot.samplers.clipped_skips import is_skip
+from nas_lightning.strategies.one_shot.samplers import is_skip
 
 
 @pytest.fixture

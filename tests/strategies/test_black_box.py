@@ -10,18 +10,22 @@ import torch
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
-from nas_lightning.benchmarks.tables import all_notations
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, Metric, Params
-from nas_lightning.metrics.passes.kernel_matrix import Kernel
-from nas_lightning.metrics.pool.scoring import score_pool
+from nas_lightning.metrics.kernel import Kernel
+from nas_lightning.metrics.pool import score_pool
 from nas_lightning.objectives.short_training import ShortTraining
-from nas_lightning.objectives.table import OracleAccuracy, ValidationAccuracy, table_accuracy
-from nas_lightning.randomness import seed_of_name
+from nas_lightning.objectives.tables import (
+    OracleAccuracy,
+    TabularNasBench201,
+    ValidationAccuracy,
+    all_notations,
+    table_accuracy,
+)
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import EigenNas, Evolution, Knas, MetricSearch
+from nas_lightning.utils.randomness import seed_of_name
 from tests.cli.conftest import TINY_SEARCH, run_script
 
 SPACE = NasBench201()
@@ -255,7 +259,7 @@ def test_top_k_then_validation(search, oracle):
 
 
 def test_a_pool_larger_than_the_space_is_the_space(search, monkeypatch):
-    from nas_lightning.strategies.black_box import pool_search
+    from nas_lightning.strategies.black_box import pool as pool_search
 
     monkeypatch.setattr(pool_search, "_REPEATS", 200)
     space = DartsSpace(nodes=1, ops=["none", "skip_connect", "max_pool_3x3"])

@@ -6,7 +6,7 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import Strategy
-from nas_lightning.strategies.oneshot.weight_sharing import WeightSharing
+from nas_lightning.strategies.supernet import WeightSharing
 
 
 def test_every_yaml_is_covered(pytestconfig, search):

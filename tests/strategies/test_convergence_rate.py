@@ -5,7 +5,7 @@ import torch
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench201
-from nas_lightning.strategies.oneshot.convergence_rate import convergence_rate
+from nas_lightning.strategies.one_shot.convergence_rate import convergence_rate
 
 GROUPS = [DartsSpace().groups["normal"], NasBench201().groups["cell"], DartsSpace(nodes=2).groups["reduce"]]
 CONVS = {"sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5", "nor_conv_1x1", "nor_conv_3x3"}

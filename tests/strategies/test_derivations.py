@@ -14,9 +14,16 @@ from nas_lightning.metrics import Naswot
 from nas_lightning.objectives.inherited import judge_weights
 from nas_lightning.spaces import DartsSpace, Mlp, NasBench201
 from nas_lightning.strategies import Darts, PRDarts, Pruning, RandomWS, Shapley, ZeroCost
-from nas_lightning.strategies.derivation.pruning import prune, raised_loss, without_least
-from nas_lightning.strategies.derivation.shapley import all_players, coalition, shapley_values
-from nas_lightning.strategies.derivation.zero_cost import WeighedSupernet, initialise_weights
+from nas_lightning.strategies.derivation import (
+    WeighedSupernet,
+    all_players,
+    coalition,
+    initialise_weights,
+    prune,
+    raised_loss,
+    shapley_values,
+    without_least,
+)
 from tests.strategies.test_perturbation import Rigged, images
 
 KINDS = [Pruning(valid_batches=1), Shapley(orders=1), ZeroCost()]

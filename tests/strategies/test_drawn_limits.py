@@ -12,14 +12,15 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.benchmarks.device import Device
 from nas_lightning.cli.factories import factory_of, searched_parts
-from nas_lightning.cost.counts import count_macs, count_parameters
-from nas_lightning.cost.limits import OF_NETWORKS
-from nas_lightning.cost.memory import inference_memory
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.limited import bounds, repair
-from nas_lightning.spaces.sampling import draw_some
+from nas_lightning.objectives.counts import count_macs, count_parameters
+from nas_lightning.objectives.limits import OF_NETWORKS
+from nas_lightning.objectives.memory import inference_memory
+from nas_lightning.objectives.tables import Device
+from nas_lightning.spaces import constrained as bounds
+from nas_lightning.spaces import constrained as repair
+from nas_lightning.spaces.base import draw_some
 from tests.strategies.conftest import SPACES, STRATEGIES, config, fit_for
 
 OF_NETWORK = ("network.channels=6", "network.cells=2", "network.auxiliary=true")

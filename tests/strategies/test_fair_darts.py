@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nas_lightning.strategies import FairDarts
-from nas_lightning.strategies.oneshot.regularisers.zero_one import zero_one_loss
+from nas_lightning.strategies.one_shot.regularizers import zero_one_loss
 
 
 @pytest.fixture

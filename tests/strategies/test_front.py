@@ -11,7 +11,6 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.cost.limits import Limits
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import read_genotypes
@@ -19,13 +18,13 @@ from nas_lightning.jobs.limits import limit_parts
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.search import build_strategy
 from nas_lightning.metrics import Swap
-from nas_lightning.objectives.fronts.dominance import front_ranks
-from nas_lightning.objectives.fronts.hypervolume import hypervolume
+from nas_lightning.objectives.fronts import front_ranks, hypervolume
+from nas_lightning.objectives.limits import Limits
 from nas_lightning.report import comparison
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
-from nas_lightning.spaces.sampling import draw_distinct
+from nas_lightning.spaces.base import draw_distinct
 from nas_lightning.strategies import Evolution, MetricSearch, RandomSearch
-from nas_lightning.strategies.black_box.optuna_search import OptunaSearch
+from nas_lightning.strategies.black_box.optuna import OptunaSearch
 from tests.cli.conftest import TINY_SEARCH, command  # noqa: F401
 
 SIZES = {"channels": 2, "cells": 1}

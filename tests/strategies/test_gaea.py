@@ -8,10 +8,7 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import Gaea
-from nas_lightning.strategies.oneshot.arch_steps.exponentiated import (
-    ExponentiatedDescent,
-    exponentiated_gradient,
-)
+from nas_lightning.strategies.one_shot.arch_steps import ExponentiatedDescent, exponentiated_gradient
 
 
 def test_update_is_its_formula(generator):

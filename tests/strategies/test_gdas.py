@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from nas_lightning.spaces.cells.graph import CellGraph
+from nas_lightning.spaces.graph import CellGraph
 from nas_lightning.strategies import Gdas
 
 

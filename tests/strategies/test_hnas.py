@@ -10,13 +10,13 @@ import torch
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, NTKTrace, Params
-from nas_lightning.metrics.pool.scoring import score_pool
+from nas_lightning.metrics.pool import score_pool
+from nas_lightning.objectives.rankings import trade_off
 from nas_lightning.objectives.short_training import ShortTraining
-from nas_lightning.objectives.trade_off import trade_off
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Hnas
 from nas_lightning.strategies.black_box.hnas import BOX, in_units, propose
-from nas_lightning.studies.theory.pool_searches import KnownPool, hnas_search
+from reproductions.hnas import KnownPool, hnas_search
 
 SPACE = NasBench201()
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from nas_lightning.spaces import NasBench201
-from nas_lightning.spaces.limited.bounds import Bounds
-from nas_lightning.spaces.limited.space import limit_space
-from nas_lightning.strategies.limit_pressure import LimitPressure
+from nas_lightning.spaces.constrained import Bounds, limit_space
+from nas_lightning.strategies.supernet import LimitPressure
 
 SPACE = NasBench201()
 CONV = SPACE.ops.index("nor_conv_3x3")

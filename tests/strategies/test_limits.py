@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from nas_lightning.cli.factories import searched_parts
-from nas_lightning.cost.counts import cost
 from nas_lightning.errors import InputError
+from nas_lightning.objectives.counts import cost
 from nas_lightning.spaces import NasBench201
-from nas_lightning.spaces.limited import bounds, repair
-from nas_lightning.spaces.sampling import draw_distinct
-from nas_lightning.strategies import limit_pressure
+from nas_lightning.spaces import constrained as bounds
+from nas_lightning.spaces import constrained as repair
+from nas_lightning.spaces.base import draw_distinct
+from nas_lightning.strategies import supernet as limit_pressure
 from tests.strategies.conftest import STRATEGIES, config, fit_for
 
 KINDS = ("nasbench201", "darts", "nasbench1shot1_s1", "nasbench101", "resnet")

@@ -7,15 +7,14 @@ import pytest
 import torch
 from scipy import stats
 
-from nas_lightning.benchmarks import TabularNasBench201
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Metric, Params
-from nas_lightning.objectives.log_ranks import AT_THE_TOP, COMBINED, TO_WEIGH, log_ranks
+from nas_lightning.objectives import TabularNasBench201
+from nas_lightning.objectives.rankings import AT_THE_TOP, COMBINED, TO_WEIGH, log_ranks
 from nas_lightning.spaces import ResNet
-from nas_lightning.spaces.limited.bounds import Bounds
-from nas_lightning.spaces.limited.space import limit_space
+from nas_lightning.spaces.constrained import Bounds, limit_space
 from nas_lightning.strategies import EigenNas, Evolution, Greedy, Hnas, Knas, MetricSearch, Predictor, Robot
-from nas_lightning.strategies.black_box.agreement import self_correlations
+from nas_lightning.strategies.black_box.base import self_correlations
 from tests.strategies.test_black_box import NETWORK, SPACE, convolutions, write_table
 
 

@@ -9,10 +9,9 @@ from torch.nn import functional as F
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.strategies.nasi import trace as trace_module
-from nas_lightning.strategies.nasi.strategy import Nasi
-from nas_lightning.strategies.nasi.trace import parameters_without_biases, trace, trace_and_direction
-from nas_lightning.strategies.oneshot.relaxations import uniform_noise
+from nas_lightning.strategies import nasi as trace_module
+from nas_lightning.strategies.nasi import Nasi, parameters_without_biases, trace, trace_and_direction
+from nas_lightning.strategies.one_shot.relaxations import uniform_noise
 
 NO_IMAGES = SearchData(Fake())  # where a fresh mini-batch comes with each step
 

@@ -8,7 +8,7 @@ import torch
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.supernet import mixture
 from nas_lightning.strategies import PCDarts
-from nas_lightning.strategies.oneshot.connections.edge_weights import softmax_by_target
+from nas_lightning.strategies.one_shot.connections import softmax_by_target
 
 
 @pytest.fixture(params=["cell_space", "darts_space"])

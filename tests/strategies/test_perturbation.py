@@ -7,7 +7,7 @@ from torch import nn
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import Darts, Gdas, PRDarts, RandomWS
-from nas_lightning.strategies.derivation.perturbation import Discretisation, Perturbation
+from nas_lightning.strategies.derivation import Discretisation, Perturbation
 
 
 class Rigged(nn.Module):

@@ -8,11 +8,10 @@ import torch
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import DartsSpace
-from nas_lightning.spaces.cells.graph import CellGraph
-from nas_lightning.spaces.darts.space import OPS
+from nas_lightning.spaces.darts import OPS
+from nas_lightning.spaces.graph import CellGraph
 from nas_lightning.strategies import PRDarts
-from nas_lightning.strategies.oneshot.regularisers.path_depth import path_depth
-from nas_lightning.strategies.oneshot.regularisers.sparsity import group_sparsity
+from nas_lightning.strategies.one_shot.regularizers import group_sparsity, path_depth
 
 LEARNED = {
     "darts": {"sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5"},

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces import DartsSpace, NasBench201, sampling
+from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.spaces import base as sampling
 from nas_lightning.strategies import RandomSearch
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from nas_lightning.strategies.oneshot.relaxations import (
+from nas_lightning.strategies.one_shot.relaxations import (
     entropy,
     gate_probability,
     gumbel,

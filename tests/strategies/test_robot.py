@@ -9,12 +9,10 @@ import torch
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, Metric, Params
-from nas_lightning.objectives.log_ranks import log_ranks
+from nas_lightning.objectives.rankings import log_ranks
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
 from nas_lightning.strategies import Predictor, Robot
-from nas_lightning.strategies.black_box.graph_counts import graph_counts
-from nas_lightning.strategies.black_box.predictor import expected_improvement, forest
-from nas_lightning.strategies.black_box.robot import random_weights
+from nas_lightning.strategies.black_box.pool import expected_improvement, forest, graph_counts, random_weights
 from tests.strategies.test_black_box import NETWORK, SPACE, convolutions, write_table
 
 

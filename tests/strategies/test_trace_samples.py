@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nas_lightning.strategies.nasi.strategy import Nasi
-from nas_lightning.studies.theory.trace_samples import TraceSamples, draw_samples, trace_step
+from nas_lightning.strategies.nasi import Nasi
+from reproductions.nasi import TraceSamples, draw_samples, trace_step
 
 STEPS = 6
 OPTIONS = {"computed": "sampled", "seed": 3}

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas_lightning.strategies import Darts
-from nas_lightning.strategies.oneshot.arch_steps.unrolled import VirtualStep, unrolled_gradients
+from nas_lightning.strategies.one_shot.unrolled import VirtualStep, unrolled_gradients
 
 LR, MOMENTUM, DECAY = 0.3, 0.9, 0.07
 

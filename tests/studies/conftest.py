@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from nas_lightning.benchmarks.formats.official import DATASETS
-from nas_lightning.benchmarks.tables import all_notations
+from nas_lightning.objectives.table_formats import DATASETS
+from nas_lightning.objectives.tables import all_notations
 from tests.cli.conftest import command  # noqa: F401
 
 

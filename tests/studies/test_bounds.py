@@ -8,18 +8,18 @@ import torch
 from torch.func import grad, jacrev
 from torch.nn import functional as F
 
-from nas_lightning.studies import ThesisBounds
-from nas_lightning.studies.theory.random_iterate import CURVATURE, descend, gradients, smoothness
-from nas_lightning.studies.theory.shu_bounds import (
+from reproductions.eigen_nas import WideMlp, linear_outputs, train
+from reproductions.hnas import (
     BETA,
     GAMMA,
+    ThesisBounds,
     kernel_diagonal,
     mean_bound,
     metric_shares,
     power_bound,
     radius,
 )
-from nas_lightning.studies.theory.wide_mlp import WideMlp, linear_outputs, train
+from reproductions.thesis_topology import CURVATURE, descend, gradients, smoothness
 
 
 def normal(*shape, seed=0):

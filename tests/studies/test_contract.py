@@ -9,7 +9,7 @@ from hydra.utils import get_class
 
 from nas_lightning.errors import InputError
 from nas_lightning.options import description
-from nas_lightning.runs.findings import Findings
+from nas_lightning.runs.facts import Findings
 from nas_lightning.studies.base import PARTS, Study
 from tests.yamls import OWN, composed, file, options
 from tests.yamls import small as small_settings

@@ -13,19 +13,22 @@ from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 from scipy import stats
 
-from nas_lightning.benchmarks.genotype_table import GenotypeTable
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
-from nas_lightning.benchmarks.tables import read
 from nas_lightning.data import Digits, Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Snip, score
-from nas_lightning.metrics.pool import scoring as pools
-from nas_lightning.objectives.log_ranks import COMBINED
+from nas_lightning.metrics import pool as pools
+from nas_lightning.objectives.rankings import COMBINED
+from nas_lightning.objectives.tables import GenotypeTable, TabularNasBench201, read
 from nas_lightning.spaces import NasBench201
-from nas_lightning.studies.correlation import Correlation
-from nas_lightning.studies.correlation_settings import CorrelationSettings
-from nas_lightning.studies.pools import Setting, accuracies_of, draw_genotypes
-from nas_lightning.studies.settings import batch_sizes, initialisations, widths
+from nas_lightning.studies.correlation import Correlation, CorrelationSettings
+from nas_lightning.studies.scoring import (
+    Setting,
+    accuracies_of,
+    batch_sizes,
+    draw_genotypes,
+    initialisations,
+    widths,
+)
 from tests.cli.conftest import run_process
 
 TINY = ("benchmark.path=table.csv", "network.channels=4", "network.cells=1", "dataset.batch_size=8")

@@ -8,7 +8,7 @@ import pytest
 
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.spaces import NasBench201
-from nas_lightning.studies.coupling import Coupling
+from reproductions.hnas import Coupling
 
 FORMS = "by default", "equation"
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from nas_lightning.data import Fake
-from nas_lightning.ensembles import Ensemble
-from nas_lightning.ensembles.attacks import Fgsm, loss_gradient
+from nas_lightning.models import Ensemble
+from nas_lightning.models.attacks import Fgsm, loss_gradient
 from nas_lightning.models.file import description
 from nas_lightning.spaces import NasBench201
 from tests.cli.conftest import TINY_DATA, TINY_NETWORK

@@ -4,17 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from nas_lightning.benchmarks.genotype_table import GenotypeTable
-from nas_lightning.cost.counts import cost
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Params, Zen
-from nas_lightning.objectives.fronts.dominance import front_ranks
+from nas_lightning.objectives.counts import cost
+from nas_lightning.objectives.fronts import front_ranks
+from nas_lightning.objectives.tables import GenotypeTable
 from nas_lightning.spaces import NasBench201
-from nas_lightning.spaces.sampling import draw_distinct
-from nas_lightning.studies import front_rules
-from nas_lightning.studies.front import Front
-from nas_lightning.studies.front_rules import Bench, Look, front, leading
-from nas_lightning.studies.front_tables import count_by_table
+from nas_lightning.spaces.base import draw_distinct
+from nas_lightning.studies import front as front_rules
+from nas_lightning.studies.front import Bench, Front, Look, count_by_table, front, leading
 
 METRICS = {"params": Params(), "zen": Zen()}
 

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
-from nas_lightning.benchmarks.tables import read
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, Params
+from nas_lightning.objectives.tables import TabularNasBench201, read
 from nas_lightning.spaces import NasBench201
-from nas_lightning.studies.hnas import FILE, HnasAblation
-from nas_lightning.studies.theory.pool_searches import KnownPool, SearchTrace, metric_order, values_of
+from reproductions.hnas import FILE, HnasAblation, KnownPool, SearchTrace, metric_order, values_of
 from tests.studies.conftest import write_table
 
 CELLS, POOL, ROUNDS = 24, 12, 5

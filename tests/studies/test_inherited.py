@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from nas_lightning.ensembles.forward_selection import averaged_loss
-from nas_lightning.studies.inherited import Inherited, agreement, over_subsets
+from nas_lightning.models.evaluation import averaged_loss
+from reproductions.nesbs import Inherited, agreement, over_subsets
 
 
 def test_every_ensemble_once(generator):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from nas_lightning.benchmarks.device import Device, device_settings
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.parts import Parts
+from nas_lightning.objectives.tables import Device, device_settings
 from nas_lightning.spaces import NasBench201
-from nas_lightning.spaces.sampling import draw_distinct
+from nas_lightning.spaces.base import draw_distinct
 from nas_lightning.studies import latency
 
 SIZES = {"channels": 4, "cells": 1}

@@ -7,13 +7,11 @@ from itertools import islice
 import pytest
 import torch
 
-from nas_lightning.benchmarks.genotype_table import GenotypeTable
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
+from nas_lightning.objectives.tables import GenotypeTable
 from nas_lightning.spaces import NasBench101, NasBench201
-from nas_lightning.studies.nasi import NasiAblation
-from nas_lightning.studies.nasi_findings import Found, Rule, grid_table, step_of
-from nas_lightning.studies.theory.trace_samples import TraceSamples
+from reproductions.nasi import Found, NasiAblation, Rule, TraceSamples, grid_table, step_of
 
 SMALL = {"cells": 4, "bins": 2, "searches": 0, "resamples": 10}
 NET = {"in_channels": 1, "num_classes": 10, "channels": 8, "cells": 1}

@@ -3,7 +3,7 @@
 import pytest
 
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.studies.particle_widths import ParticleWidths
+from reproductions.nesbs import ParticleWidths
 
 
 @pytest.mark.parametrize("space", [NasBench201(), DartsSpace(nodes=2)])

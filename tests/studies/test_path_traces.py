@@ -9,7 +9,7 @@ import torch
 
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.spaces import NasBench201
-from nas_lightning.studies.path_traces import PathTraces
+from reproductions.nasi import PathTraces
 
 
 def row_of(folder, **options):
@@ -43,5 +43,5 @@ def test_the_table_is_of_the_files(tmp_path):
 
 def test_what_the_files_have_is_not_drawn_again(tmp_path, monkeypatch):
     first = row_of(tmp_path)
-    monkeypatch.setattr("nas_lightning.strategies.nasi.strategy.Nasi.trace_slopes", None)
+    monkeypatch.setattr("nas_lightning.strategies.nasi.Nasi.trace_slopes", None)
     assert row_of(tmp_path) == first

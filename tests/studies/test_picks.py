@@ -7,16 +7,16 @@ import pytest
 import torch
 from scipy import stats
 
-from nas_lightning.benchmarks import GenotypeTable
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
+from nas_lightning.objectives import GenotypeTable
+from nas_lightning.objectives.rankings import COMBINED, log_ranks
 from nas_lightning.objectives.short_training import ShortTraining
 from nas_lightning.spaces import ResNet
-from nas_lightning.spaces.sampling import draw_distinct
+from nas_lightning.spaces.base import draw_distinct
 from nas_lightning.studies import Picks, ShortTrainings
-from nas_lightning.studies.picks import compare
-from nas_lightning.studies.short_trainings import FILE
+from nas_lightning.studies.ranking import compare
+from nas_lightning.studies.training import FILE
 
 SPACE = ResNet(depths=(1, 2))
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=10, channels=4)

@@ -12,9 +12,7 @@ from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies.nesbs.posterior import Architectures
 from nas_lightning.strategies.nesbs.strategy import Nesbs
-from nas_lightning.studies.ensemble_search import EnsembleSearch
-from nas_lightning.studies.posterior import describe_posterior
-from nas_lightning.studies.posteriors import SetJudges, posterior_draws
+from reproductions.nesbs import EnsembleSearch, SetJudges, describe_posterior, posterior_draws
 from tests.cli.conftest import TINY_DATA
 
 SMALL = (*TINY_DATA, "supernet.channels=4", "supernet.cells=1", "study.svgd_steps=5", "dataset.batch_size=8")

@@ -6,9 +6,9 @@ from scipy import stats
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, NTKCondition, Params
-from nas_lightning.objectives.log_ranks import log_ranks
-from nas_lightning.studies.ranked_sets import whole_sample
+from nas_lightning.objectives.rankings import log_ranks
 from nas_lightning.studies.ranking import VALUE, Ranking, correlations, read_scores, write_scores
+from nas_lightning.studies.scoring import whole_sample
 
 METRICS = {"params": Params(), "flops": Flops()}
 

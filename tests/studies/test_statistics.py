@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from nas_lightning.objectives.trade_off import trade_off
-from nas_lightning.studies.scenarios import GRID, Parameters, TradeOffObjective
-from nas_lightning.studies.statistics import estimate, kendall, pearson, spearman
+from nas_lightning.objectives.rankings import trade_off
+from nas_lightning.studies.correlation import GRID, Parameters, TradeOffObjective
+from nas_lightning.studies.scoring import estimate, kendall, pearson, spearman
 
 
 def sample(count: int, seed: int = 0, digits: int | None = None):

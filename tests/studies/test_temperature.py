@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.ensembles.forward_selection import InheritedWeights
+from nas_lightning.models.evaluation import InheritedWeights
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies.nesbs.samplers import Sampling
 from nas_lightning.strategies.nesbs.strategy import Nesbs
-from nas_lightning.studies.posteriors import SetJudges, over_budget
-from nas_lightning.studies.temperature import Temperature
+from reproductions.nesbs import SetJudges, Temperature, over_budget
 from tests.cli.conftest import TINY_DATA
 
 SMALL = (

@@ -8,11 +8,10 @@ import torch
 
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.infinite.ntk import infinite_ntk
-from nas_lightning.studies.cell_topology import CellTopology
-from nas_lightning.studies.infinite_ntk import InfiniteNTK, unit_vectors
-from nas_lightning.studies.theory.ntk_bounds import beta3, bounds, first_coefficient
-from nas_lightning.studies.two_layer import TwoLayerOrder
+from nas_lightning.metrics.infinite import infinite_ntk
+from reproductions.architecture_parameters import TwoLayerOrder
+from reproductions.eigen_nas import InfiniteNTK, beta3, bounds, first_coefficient, unit_vectors
+from reproductions.thesis_topology import CellTopology
 
 
 def test_constants_of_theorem_1():

@@ -7,13 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nas_lightning.benchmarks.nasbench201 import TabularNasBench201
-from nas_lightning.benchmarks.tables import read
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.metrics import Params
-from nas_lightning.randomness import seed_of
+from nas_lightning.objectives.tables import TabularNasBench201, read
 from nas_lightning.spaces import NasBench201
 from nas_lightning.studies.transfer import RANDOM, Transfer
+from nas_lightning.utils.randomness import seed_of
 from tests.studies.conftest import write_table
 
 CELLS, POOL, SEARCHES = 20, 10, 3

@@ -8,8 +8,7 @@ import torch
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts
-from nas_lightning.training.compiler import prepare_compiler
-from nas_lightning.training.retrain import Retrain
+from nas_lightning.training.retrain import Retrain, prepare_compiler
 
 
 @pytest.fixture

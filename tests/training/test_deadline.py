@@ -8,15 +8,15 @@ import torch
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.objectives import inherited
-from nas_lightning.report import live_page
+from nas_lightning.report import page as live_page
 from nas_lightning.report import page as report_page
-from nas_lightning.report.live_page import LivePage
+from nas_lightning.report.page import LivePage
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts, Greedy, Nasi, RandomWS
 from nas_lightning.strategies.black_box import base as black_box
-from nas_lightning.strategies.oneshot import selection_stage
-from nas_lightning.training import deadline as deadline_module
-from nas_lightning.training.deadline import Deadline
+from nas_lightning.strategies.one_shot import selection as selection_stage
+from nas_lightning.training import run_length as deadline_module
+from nas_lightning.training.run_length import Deadline
 
 QUIET = {
     "accelerator": "cpu",

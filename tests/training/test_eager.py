@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn, optim
 
-from nas_lightning.training import eager
+from nas_lightning.training import optimizers as eager
 
 KINDS = [
     ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
@@ -109,7 +109,7 @@ def test_mistakes_are_torchs():
 
 CALLS = """
 import sys, torch
-from nas_lightning.training.eager import SGD, Adam, AdamW
+from nas_lightning.training.optimizers import SGD, Adam, AdamW
 
 for kind in (SGD, Adam, AdamW):
     parameters = [torch.nn.Parameter(torch.full((1, 2), 0.5)) for _ in range(2)]

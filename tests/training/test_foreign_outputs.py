@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nas_lightning
-from nas_lightning.cost.counts import cost
 from nas_lightning.data import Fake
 from nas_lightning.metrics import ntk
+from nas_lightning.objectives.counts import cost
 from nas_lightning.training import Retrain
 
 CLASSES = 4

@@ -20,8 +20,8 @@ from nas_lightning.data import Fake, OwnData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts, Gdas, RandomSearch
-from nas_lightning.training.horizon import epochs_of
 from nas_lightning.training.retrain import Retrain
+from nas_lightning.training.run_length import epochs_of
 
 QUIET = {f"enable_{what}": False for what in ("progress_bar", "model_summary", "checkpointing")}
 DATA = {"shape": (1, 8, 8), "train_size": 32, "test_size": 16, "batch_size": 8}

@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from nas_lightning.training.mixing import build_mixing
+from nas_lightning.training.retrain import build_mixing
 
 CLASSES = 7
 

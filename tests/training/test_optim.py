@@ -9,7 +9,7 @@ from timm.scheduler import create_scheduler_v2
 from torch import nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.training.optim import build_optimizer, build_scheduler, parameter_groups
+from nas_lightning.training.optimizers import build_optimizer, build_scheduler, parameter_groups
 
 LR, EPOCHS = 0.025, 7
 

@@ -16,14 +16,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from nas_lightning.callbacks.rng import RNGState
-from nas_lightning.data.sets.fake import Fake
+from nas_lightning.callbacks.checkpoints import RNGState
+from nas_lightning.data.datasets import Fake
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.spaces.cells.drop_path import DropPath
+from nas_lightning.spaces.graph import DropPath
 from nas_lightning.training.epoch_means import PADDING
-from nas_lightning.training.logits import freeze_unused
-from nas_lightning.training.retrain import Retrain
+from nas_lightning.training.retrain import Retrain, freeze_unused
 
 CLASSES = 7
 

@@ -13,8 +13,8 @@ import json, sys
 import pytorch_lightning as pl
 import torch
 from torch import nn
-from nas_lightning.data.sets.fake import Fake
-from nas_lightning.training.logits import freeze_unused
+from nas_lightning.data.datasets import Fake
+from nas_lightning.training.retrain import freeze_unused
 from nas_lightning.training.retrain import Retrain
 from nas_lightning.spaces import NasBench201
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.retrain_step import DARTS_V2
 from nas_lightning.data import Cifar10
-from nas_lightning.measure.retrain_step import DARTS_V2
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.training.retrain import Retrain
 

@@ -31,7 +31,7 @@ from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 
 from nas_lightning.cli.composer import Composer
 from nas_lightning.cli.words import expand_shorthand
-from nas_lightning.lock import FILE_NAME as LOCK
+from nas_lightning.utils.files import FILE_NAME as LOCK
 from tests.cli.conftest import TINY_SEARCH, run_script
 from tests.weather.bad_runs import (
     FLAGS,

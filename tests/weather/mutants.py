@@ -41,7 +41,7 @@ REPOSITORY = Path(__file__).parents[2]
 SURVIVORS = Path(__file__).with_name("survivors.md")
 CRASHED, AT_IMPORT = 70, 71  # exit codes of forks
 LEAST = 0.9  # of the mutants, that tests have to notice
-ONE_SHOT = "nas_lightning.strategies.oneshot"
+ONE_SHOT = "nas_lightning.strategies.one_shot"
 SAMPLERS = sorted(
     f"{ONE_SHOT}.samplers.{file.stem}"
     for file in (REPOSITORY / "nas_lightning/strategies/oneshot/samplers").glob("[!_]*.py")
@@ -65,7 +65,7 @@ ROOMS = {
     "relaxations": Room([f"{ONE_SHOT}.relaxations"], ["tests/strategies/test_relaxations.py"]),
     "samplers": Room(SAMPLERS, ["tests/strategies/oneshot/test_samplers.py"]),
     "kernel": Room(
-        [f"nas_lightning.metrics.passes.{name}" for name in ("gram", "kernel", "kernel_matrix")],
+        [f"nas_lightning.metrics.engine.{name}" for name in ("gram", "kernel", "kernel_matrix")],
         ["tests/metrics/test_kernel.py", "tests/metrics/test_kernel_any.py"],
     ),
 }

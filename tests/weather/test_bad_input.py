@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from nas_lightning.errors import InputError
-from nas_lightning.files import MOST_BYTES, check_file
+from nas_lightning.utils.files import MOST_BYTES, check_file
 from tests.cli.conftest import TINY_SEARCH
 from tests.weather import bad_input
 from tests.weather.bad_input import (

@@ -18,13 +18,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import nas_lightning
-from nas_lightning.benchmarks import TabularNasBench201
 from nas_lightning.cli.predict import main as predict
-from nas_lightning.data.formats.pickles import read_pickle
-from nas_lightning.ensembles import Ensemble
+from nas_lightning.data.files import read_pickle
+from nas_lightning.models import Ensemble
+from nas_lightning.objectives import TabularNasBench201
 from nas_lightning.report.page import write_report
-from nas_lightning.runs.history import read_history
-from nas_lightning.runs.metrics_csv import read_metrics
+from nas_lightning.runs.facts import read_history, read_metrics
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.registry import NAMES_OF_0_1
 from tests.cli.conftest import TINY_DATA
@@ -41,7 +40,7 @@ NAMES = [
         "nas_lightning.load",
     ),
     *(
-        "nas_lightning.models.timm_script.main",
+        "nas_lightning.models.timm.main",
         "../evil",
         "/evil",
         "darts/../../evil",
@@ -307,7 +306,7 @@ def test_a_page_is_not_written_through_a_link(runs, refusal, link):
 
 
 def test_a_partial_file_is_written_where_no_link_can_wait(tmp_path):
-    from nas_lightning.files import write_whole
+    from nas_lightning.utils.files import write_whole
 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")

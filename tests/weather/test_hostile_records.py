@@ -69,7 +69,7 @@ CALLS = [
     *(
         "pathlib.Path.touch",
         "subprocess.run",
-        "nas_lightning.models.timm_script.main",
+        "nas_lightning.models.timm.main",
         "hydra.utils.instantiate",
     ),
 ]

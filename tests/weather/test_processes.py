@@ -18,10 +18,10 @@ import pytest
 import torch
 
 from nas_lightning.callbacks import GenotypeHistory
-from nas_lightning.data.formats import files
-from nas_lightning.lock import hold
-from nas_lightning.metrics.pool import scoring
-from nas_lightning.runs.metrics_csv import MetricsCSV
+from nas_lightning.data import files
+from nas_lightning.metrics import pool as scoring
+from nas_lightning.runs.facts import MetricsCSV
+from nas_lightning.utils.files import hold
 from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH, run_process, run_script
 from tests.weather.bad_runs import run_entry
 

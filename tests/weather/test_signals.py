@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from nas_lightning.files import replacing
 from nas_lightning.flags import FlagParser, command
+from nas_lightning.utils.files import replacing
 from tests.weather.bad_runs import run_entry
 from tests.weather.commands import assert_same_folder, finish
 from tests.weather.faults import command_in_child, said_by

@@ -1,1 +1,1 @@
-"""Searches without a supernet: architectures are scored and evaluated one by one."""
+"""Searches without a supernet."""

@@ -1,15 +1,12 @@
-"""Search without a supernet: architectures are scored untrained, evaluated one by one, and compared.
-
-Nothing here has a gradient. A training step is a *round*; what a round does is up to the subclass. What has
-been scored and evaluated is in the checkpoint, so a search that was killed goes on with the round that came
-next, to the same bits. With several processes the first one scores and evaluates, and tells the others.
-"""
+"""Search without a supernet: architectures are scored and evaluated one by one."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -18,28 +15,240 @@ from typing import Annotated, Any, TypeVar
 import torch
 from torch import nn
 
-from nas_lightning.backends import Backend
-from nas_lightning.benchmarks.base import TabularBenchmark
+from nas_lightning.backends import Backend, check_backend, is_alone, spread, width
 from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.search import check_search_data
 from nas_lightning.genotype import Genotype
-from nas_lightning.machine import Processes
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.pool.scoring import check_pool, score_pool
-from nas_lightning.objectives.evaluation_time import check_timed
-from nas_lightning.objectives.log_ranks import log_ranks
-from nas_lightning.objectives.short_training import Evaluator, ShortTraining, build_objective
-from nas_lightning.progress import OutOfTimeError
+from nas_lightning.metrics.pool import check_pool, score_pool
+from nas_lightning.objectives.rankings import log_ranks
+from nas_lightning.objectives.short_training import (
+    AccuracyObjective,
+    Evaluator,
+    ShortTraining,
+    build_objective,
+    check_timed,
+    evaluate_timed,
+)
+from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory, build_on
-from nas_lightning.strategies.black_box.agreement import correlate_again
-from nas_lightning.strategies.black_box.ahead import Ahead
-from nas_lightning.strategies.black_box.memory import Remembering, Scores
-from nas_lightning.strategies.black_box.precision import single_precision
-from nas_lightning.text import duration
-from nas_lightning.training.eager import SGD
+from nas_lightning.strategies.base import Strategy
+from nas_lightning.training.optimizers import SGD
+from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.progress import OutOfTimeError
+from nas_lightning.utils.text import duration
+
+# Scores and short training runs in float32, whatever the trainer's precision.
+
+
+@contextmanager
+def single_precision(device: torch.device) -> Iterator[None]:
+    """Lightning's precision left aside, so that other processes come to the same scores."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+# What a search without a supernet knows, which its checkpoints keep.
+
+Scores = dict[str, float]
+_ENTRY = "nas_lightning_black_box"  # of a checkpoint
+
+
+class Remembering(Strategy):
+    """Base of what goes on with the round that came next, with all that was scored and evaluated.
+
+    Args:
+        space: the search space.
+        seed: of all that is drawn.
+    """
+
+    @checked
+    def __init__(self, space: SearchSpace, seed: Seed) -> None:
+        super().__init__(space, seed)
+        self.scored: dict[str, Scores] = {}  # by notation, in their order
+        self.evaluated: dict[str, float] = {}
+        self.self_correlations: dict[str, float] | None = None  # None: not looked at yet
+        self.spent = {"scoring": 0.0, "evaluating": 0.0}  # seconds
+
+    def memory(self) -> dict[str, Any]:
+        """What a subclass has to remember besides, in plain containers."""
+        return {}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """The inverse of `memory`."""
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        names = ("scored", "evaluated", "spent", "self_correlations")
+        checkpoint[_ENTRY] = {**{name: getattr(self, name) for name in names}, "own": self.memory()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        memory = checkpoint[_ENTRY]
+        self.scored, self.evaluated = dict(memory["scored"]), dict(memory["evaluated"])
+        self.spent = {**self.spent, **memory.get("spent", {})}  # files of 0.1 have none
+        self.self_correlations = memory.get("self_correlations")
+        self.remember(memory["own"])
+
+
+# Short trainings ahead of their rounds: whoever has several processes trains what is likely to come next.
+#
+# An accuracy follows from the seed and the architecture alone. So a search comes to the same, whatever was
+# expected; what no round asks for was trained for nothing, beside what one did ask for.
+
+Timed = tuple[float, float] | None  # value and seconds; None where time was over
+
+
+class Ahead:
+    """Values that were trained before they were asked for.
+
+    Args:
+        training: what is done to an architecture; None: nothing that takes other processes.
+        workers: processes of this machine.
+        backend: whose processes.
+    """
+
+    def __init__(self, training: ShortTraining | None, workers: int, backend: Backend) -> None:
+        check_backend(backend, "strategy.backend")
+        training = None if is_alone(workers, backend) else training
+        self.training, self.workers, self.backend = training, workers, backend
+        self.values: dict[str, Timed] = {}
+
+    def evaluate(
+        self,
+        objective: AccuracyObjective,
+        genotype: Genotype,
+        network: NetworkFactory,
+        expected: Callable[[int], list[Genotype]],
+    ) -> Timed:
+        """Its value and seconds; a training that is not there is done with others that are expected."""
+        if self.training is None:
+            return evaluate_timed(objective, genotype)
+        name = self.training.space.notation(genotype)
+        if name not in self.values:
+            others = expected(width(self.backend, self.workers) - 1)
+            self._train(self.training.to_send(network), [genotype, *others])
+        return self.values.pop(name)
+
+    def _train(self, training: ShortTraining, genotypes: list[Genotype]) -> None:
+        names = {training.space.notation(genotype): genotype for genotype in genotypes}
+        todo = [(name, genotype) for name, genotype in names.items() if name not in self.values]
+        work = partial(_evaluate, training)
+        self.values |= dict(spread(work, todo, workers=self.workers, backend=self.backend))
+
+
+def _evaluate(training: ShortTraining, name: str, genotype: Genotype) -> tuple[str, Timed]:
+    return name, evaluate_timed(training, genotype)
+
+
+# Whether the metrics of a pool agree with themselves: the same architectures with two draws of weights.
+#
+# A metric whose order changes with the draw orders nothing, and no accuracy is needed to see it. Agreement is
+# no praise: the gradient's norm agrees with itself everywhere, and points the wrong way in some spaces.
+
+LEAST = 0.5
+"""Spearman's ρ below which a metric is said to be noise: of jacov on DARTS cells it is 0.3 to 0.4."""
+
+
+Scored = Mapping[str, Mapping[str, float]]
+
+
+def correlate_again(
+    scored: Scored,
+    metrics: Mapping[str, Metric],
+    count: int,
+    score: Callable[[list[str], Mapping[str, Metric]], Sequence[Mapping[str, float]]],
+) -> dict[str, float] | None:
+    """Of the first `count`, scored with other weights, once that costs a quarter of all scores at most."""
+    drawn = {name: metric for name, metric in metrics.items() if not metric.counts_only}
+    if not 0 < 4 * count <= len(scored) or not drawn:
+        return None
+    first = list(scored)[:count]
+    again = score(first, drawn)
+    if len(again) < count:
+        raise OutOfTimeError
+    found = self_correlations([scored[notation] for notation in first], again)
+    warn_of_noise(found, count)
+    return found
+
+
+def self_correlations(
+    first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """Spearman's ρ between two draws, by metric; without metrics that are the same for all architectures.
+
+    >>> draws = [{"a": 1.0, "b": 1.0}, {"a": 2.0, "b": 2.0}], [{"a": 5.0, "b": 9.0}, {"a": 6.0, "b": 8.0}]
+    >>> self_correlations(*draws)
+    {'a': 1.0, 'b': -1.0}
+    """
+    from scipy.stats import rankdata
+
+    correlations = {}
+    for name in second[0]:
+        ranks = [rankdata([row[name] for row in rows]) for rows in (first, second)]
+        x, y = (values - values.mean() for values in ranks)
+        size = math.sqrt((x @ x) * (y @ y))
+        if size > 0:
+            correlations[name] = float(x @ y / size)
+    return correlations
+
+
+def warn_of_noise(correlations: Mapping[str, float], count: int) -> None:
+    """Name the metrics that do not agree with themselves."""
+    noisy = [f"{name} {rho:.2f}" for name, rho in correlations.items() if rho < LEAST]
+    if noisy:
+        warnings.warn(
+            f"metrics disagree with themselves: Spearman's correlation between two draws of {count} "
+            f"architectures' weights is below {LEAST} for {', '.join(noisy)}. Leave them out, or score "
+            "larger networks (network.channels, network.cells) on more images (strategy.images)",
+            stacklevel=2,
+        )
+
+
+# What a Gaussian process proposes next, fitted anew to all that was seen, so that it has no state.
+
+Box = Mapping[str, tuple[float, float]]
+"""The ends of each parameter."""
+
+
+def suggest(seen: Iterable[tuple[Mapping[str, float], float]], box: Box, seed: int) -> dict[str, float]:
+    """Parameters in the box where the value, the larger the better, is expected to improve most.
+
+    >>> seen = [({"x": 0.1}, 1.0), ({"x": 0.9}, 3.0), ({"x": 0.5}, 2.0)]
+    >>> suggest(seen, {"x": (0.0, 1.0)}, seed=0)["x"] > 0.5
+    True
+    """
+    import optuna
+    from optuna.distributions import FloatDistribution
+    from optuna.trial import create_trial
+
+    loudness = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=0)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        distributions = {name: FloatDistribution(*ends) for name, ends in box.items()}
+        for parameters, value in seen:
+            trial = create_trial(params=dict(parameters), distributions=dict(distributions), value=value)
+            study.add_trial(trial)
+        return dict(study.ask(dict(distributions)).params)
+    finally:
+        optuna.logging.set_verbosity(loudness)
+
+
+# Search without a supernet: architectures are scored untrained, evaluated one by one, and compared.
+#
+# Nothing here has a gradient. A training step is a *round*; what a round does is up to the subclass. What has
+# been scored and evaluated is in the checkpoint, so a search that was killed goes on with the round that came
+# next, to the same bits. With several processes the first one scores and evaluates, and tells the others.
 
 T = TypeVar("T")
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import checked
 from nas_lightning.data import SearchData
+from nas_lightning.metrics.kernel import Output
 from nas_lightning.metrics.ntk import NTKFrobenius, NTKMeanDiagonal
-from nas_lightning.metrics.passes.kernel import Output
-from nas_lightning.objectives.log_ranks import MetricsChoice, named_metrics
+from nas_lightning.objectives.rankings import MetricsChoice, named_metrics
 from nas_lightning.objectives.short_training import Evaluator
+from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
-from nas_lightning.strategies.black_box.pool_search import PoolSearch
+from nas_lightning.strategies.black_box.pool import PoolSearch
 
 
 class KernelSearch(PoolSearch):
@@ -31,7 +31,7 @@ class KernelSearch(PoolSearch):
         network: genotype → derived network.
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
-        output: the logits that K is of, see `nas_lightning.metrics.passes.kernel`.
+        output: the logits that K is of, see `nas_lightning.metrics.kernel`.
         coupled: whether samples act on each other through batch norms.
         metrics: that the pool is ranked by together with the kernel, by the sum of log-ranks: `default`,
             `top`, or some of your own.

@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 
-from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.fronts.objectives import Objectives
+from nas_lightning.objectives.fronts import Objectives
+from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
-from nas_lightning.strategies.black_box.front_search import FrontSearch
+from nas_lightning.strategies.black_box.fronts import FrontSearch
 
 TRIES = 20
 """Mutations in a row until one leads to what was not looked at yet."""

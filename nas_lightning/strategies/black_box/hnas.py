@@ -22,7 +22,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nas_lightning.benchmarks.base import TabularBenchmark
 from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.data.batches import Batch
@@ -30,15 +29,14 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.ntk import NTKCondition, NTKTrace
-from nas_lightning.objectives.log_ranks import COMBINED, log_ranks
+from nas_lightning.objectives.rankings import COMBINED, EXPONENTS, log_ranks, trade_off
 from nas_lightning.objectives.short_training import Evaluator
-from nas_lightning.objectives.trade_off import EXPONENTS, trade_off
-from nas_lightning.randomness import seed_of_name
+from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory, build_on
-from nas_lightning.strategies.black_box.gaussian_process import suggest
-from nas_lightning.strategies.black_box.memory import Scores
-from nas_lightning.strategies.black_box.pool_search import PoolSearch
+from nas_lightning.strategies.black_box.base import Scores, suggest
+from nas_lightning.strategies.black_box.pool import PoolSearch
+from nas_lightning.utils.randomness import seed_of_name
 
 BOX = {"log10_mu": EXPONENTS, "quantile": (0.0, 1.0)}
 NTK_TRACE, NTK_CONDITION = NTKTrace(), NTKCondition()
@@ -54,7 +52,7 @@ class Hnas(PoolSearch):
         data: where the images come from.
         benchmark: the table that `evaluation="table"` reads.
         metric: M, positive and the larger the better; `default`: the geometric mean of the relative ranks by
-            the metrics of `nas_lightning.objectives.log_ranks.COMBINED`.
+            the metrics of `nas_lightning.objectives.rankings.COMBINED`.
         condition: κ.
         t: of F; 1 in the thesis, 0.5 in its public code.
         starts: rounds before the Gaussian process has its say.

@@ -1,1 +1,1 @@
-"""NESBS: a search for architectures that predict well together."""
+"""NESBS: neural ensemble search by Bayesian sampling."""

@@ -23,8 +23,8 @@ from torch import Tensor
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group
-from nas_lightning.spaces.ops import NONE
-from nas_lightning.strategies.oneshot.relaxations import gumbel
+from nas_lightning.spaces.operations import NONE
+from nas_lightning.strategies.one_shot.relaxations import gumbel
 
 Matrices = Mapping[str, Tensor]
 """One matrix of (edges, ops) per group."""

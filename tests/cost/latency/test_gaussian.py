@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nas_lightning.cost.latency.gaussian import Belief, best_rows, left_out
+from nas_lightning.objectives.latency import Belief, best_rows, left_out
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from nas_lightning.cost.latency.features import Features, KnownDevices
-from nas_lightning.cost.latency.model import LatencyModel, indices_to_measure
 from nas_lightning.errors import InputError
+from nas_lightning.objectives.latency import Features, KnownDevices, LatencyModel, indices_to_measure
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
-from nas_lightning.spaces.sampling import draw_distinct
-from nas_lightning.studies.statistics import spearman
+from nas_lightning.spaces.base import draw_distinct
+from nas_lightning.studies.scoring import spearman
 
 
 def cells(space, count, seed=0):

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from nas_lightning.cost.latency.timing import medians, time_in_turn
+from nas_lightning.objectives.latency import medians, time_in_turn
 
 
 def work(milliseconds):

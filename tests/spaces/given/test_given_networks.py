@@ -8,11 +8,10 @@ import torch
 from torch import nn
 
 import nas_lightning
-from nas_lightning.models.description import description, materialise
-from nas_lightning.models.exporter import export
-from nas_lightning.models.file import describe, save, take_weights_over
+from nas_lightning.models.export import export
+from nas_lightning.models.file import describe, description, materialise, save, take_weights_over
 from nas_lightning.spaces import OwnNetwork, TimmNetwork, TorchvisionNetwork, make_space
-from nas_lightning.training.logits import check_forward, freeze_unused, training_logits
+from nas_lightning.training.retrain import check_forward, freeze_unused, training_logits
 
 IMAGE, CLASSES = (1, 32, 32), ("cat", "dog", "owl")
 

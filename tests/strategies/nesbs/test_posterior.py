@@ -8,9 +8,9 @@ import torch
 
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.spaces.darts.nasi import DartsNasi
+from nas_lightning.spaces.darts_nasi import DartsNasi
 from nas_lightning.strategies.nesbs.posterior import Architectures
-from nas_lightning.strategies.oneshot.relaxations import uniform_noise
+from nas_lightning.strategies.one_shot.relaxations import uniform_noise
 
 
 def zeros(space):

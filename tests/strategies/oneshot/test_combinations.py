@@ -9,14 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nas_lightning.errors import InputError
-from nas_lightning.strategies import (
-    Gumbel,
-    OneShot,
-    PathDepth,
-    SingleLevel,
-    SkipLimit,
-    WeightPerturbation,
-)
+from nas_lightning.strategies import Gumbel, OneShot, PathDepth, SingleLevel, SkipLimit, WeightPerturbation
 from tests.strategies.conftest import build_search, quiet_trainer
 from tests.strategies.oneshot.parts_by_name import GROUPS, options
 from tests.strategies.test_resume import Run, StopAfter, differing

@@ -6,9 +6,9 @@ import torch
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.spaces.supernet import mixture
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.connections.auxiliary_skip import AuxiliarySkip, with_skip
-from nas_lightning.strategies.oneshot.samplers.gumbel import Gumbel
-from nas_lightning.strategies.oneshot.values import Epoch
+from nas_lightning.strategies.one_shot.connections import AuxiliarySkip, with_skip
+from nas_lightning.strategies.one_shot.parts import Epoch
+from nas_lightning.strategies.one_shot.samplers import Gumbel
 
 
 def test_a_cell_with_it_is_the_sum_that_the_paper_writes(generator):

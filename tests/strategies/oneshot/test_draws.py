@@ -10,8 +10,7 @@ from torch import Tensor
 from nas_lightning.spaces import NasBench201, TwoLayer
 from nas_lightning.spaces.group import Group
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.samplers.gumbel import Gumbel
-from nas_lightning.strategies.oneshot.samplers.hard_concrete import HardConcrete
+from nas_lightning.strategies.one_shot.samplers import Gumbel, HardConcrete
 from tests.strategies.oneshot.parts_by_name import options, part
 
 CELL = NasBench201().group

@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from nas_lightning.strategies import GradientMatching, OneShot
-from nas_lightning.strategies.oneshot.freezing.matching import cosine
-from nas_lightning.strategies.oneshot.values import Learning
+from nas_lightning.strategies.one_shot.freezing import cosine
+from nas_lightning.strategies.one_shot.parts import Learning
 
 
 def start(ops):

@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import LayerAlignment, OneShot
-from nas_lightning.strategies.oneshot.regularisers.layer_alignment import alignment, alignment_slopes
-from nas_lightning.strategies.oneshot.values import Epoch, RelaxedWeights
+from nas_lightning.strategies.one_shot.parts import Epoch, RelaxedWeights
+from nas_lightning.strategies.one_shot.regularizers import alignment, alignment_slopes
 
 LAST = Epoch(1, 2)
 PATH = "|nor_conv_3x3~0|+|nor_conv_1x1~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_3x3~1|nor_conv_3x3~2|"

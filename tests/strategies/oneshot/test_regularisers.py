@@ -9,10 +9,9 @@ from torch.distributions import kl_divergence
 
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.regularisers.anchor import Anchor, kl_from_flat
-from nas_lightning.strategies.oneshot.regularisers.beta_decay import BetaDecay, beta_loss
-from nas_lightning.strategies.oneshot.samplers.dirichlet import Dirichlet, concentration
-from nas_lightning.strategies.oneshot.values import Epoch
+from nas_lightning.strategies.one_shot.parts import Epoch
+from nas_lightning.strategies.one_shot.regularizers import Anchor, BetaDecay, beta_loss, kl_from_flat
+from nas_lightning.strategies.one_shot.samplers import Dirichlet, concentration
 
 
 @pytest.fixture

@@ -8,12 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from nas_lightning.measure.layout_step import PLAIN
-from nas_lightning.spaces import DartsSpace
-from nas_lightning.spaces.cells import graph
-from nas_lightning.spaces.darts import network as darts
-from nas_lightning.spaces.ops.depthwise import DepthwiseConv2d
-from nas_lightning.strategies.derivation.perturbation import Perturbation
+from benchmarks.layout_step import PLAIN
+from nas_lightning.spaces import DartsSpace, darts, graph
+from nas_lightning.spaces.depthwise import DepthwiseConv2d
+from nas_lightning.strategies.derivation import Perturbation
 from tests.strategies.oneshot.fits_of_0_1 import SEARCHES, digest, images, record
 
 RECORD = json.loads(Path(__file__).with_name("fits_of_0_1.json").read_text())

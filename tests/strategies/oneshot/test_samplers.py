@@ -15,20 +15,26 @@ from nas_lightning.options import config_folder
 from nas_lightning.spaces import NasBench1Shot1, NasBench201
 from nas_lightning.spaces.group import Group
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.relaxations import uniform_noise
-from nas_lightning.strategies.oneshot.samplers.clipped_skips import ClippedSkips
-from nas_lightning.strategies.oneshot.samplers.concrete import Concrete
-from nas_lightning.strategies.oneshot.samplers.dirichlet import Dirichlet, concentration, gamma_quantile
-from nas_lightning.strategies.oneshot.samplers.fair import Fair, fair_paths
-from nas_lightning.strategies.oneshot.samplers.gumbel import Gumbel
-from nas_lightning.strategies.oneshot.samplers.hard_concrete import HardConcrete
-from nas_lightning.strategies.oneshot.samplers.reinmax import ReinMax, reinmax
-from nas_lightning.strategies.oneshot.samplers.sigmoid import Sigmoid
-from nas_lightning.strategies.oneshot.samplers.simplex import Simplex
-from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
-from nas_lightning.strategies.oneshot.samplers.uniform import Uniform
-from nas_lightning.strategies.oneshot.selection.candidates import RandomCandidates
-from nas_lightning.strategies.oneshot.values import Epoch
+from nas_lightning.strategies.one_shot.parts import Epoch
+from nas_lightning.strategies.one_shot.relaxations import uniform_noise
+from nas_lightning.strategies.one_shot.samplers import (
+    ClippedSkips,
+    Concrete,
+    Dirichlet,
+    Fair,
+    Gumbel,
+    HardConcrete,
+    ReinMax,
+    Sigmoid,
+    Simplex,
+    Softmax,
+    Uniform,
+    concentration,
+    fair_paths,
+    gamma_quantile,
+    reinmax,
+)
+from nas_lightning.strategies.one_shot.selection import RandomCandidates
 
 GROUP = Group(((0, 1), (0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3", "avg_pool_3x3", "nor_conv_1x1"))
 START = Epoch(0, 3)

@@ -6,8 +6,7 @@ from torch import nn
 
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces import DartsSpace, Mlp, NasBench1Shot1, NasBench201
-from nas_lightning.strategies.oneshot.selection.candidates import RandomCandidates
-from nas_lightning.strategies.oneshot.selection.evolution import InheritedEvolution, cross_over
+from nas_lightning.strategies.one_shot.selection import InheritedEvolution, RandomCandidates, cross_over
 
 SPACES = [NasBench201(), DartsSpace(nodes=3), NasBench1Shot1(2), Mlp(layers=4)]
 

@@ -6,8 +6,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.stopping.skip_limit import SkipLimit
-from nas_lightning.strategies.oneshot.stopping.stable_ranking import StableRanking, ranking
+from nas_lightning.strategies.one_shot.stopping import SkipLimit, StableRanking, ranking
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
 

@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from nas_lightning.strategies import OneShot
-from nas_lightning.strategies.oneshot.perturbations.adversarial import Adversarial
-from nas_lightning.strategies.oneshot.perturbations.random import RandomNoise, project
-from nas_lightning.strategies.oneshot.samplers.sigmoid import Sigmoid
-from nas_lightning.strategies.oneshot.samplers.softmax import Softmax
-from nas_lightning.strategies.oneshot.values import Epoch
+from nas_lightning.strategies.one_shot.parts import Epoch
+from nas_lightning.strategies.one_shot.perturbations import Adversarial, RandomNoise, project
+from nas_lightning.strategies.one_shot.samplers import Sigmoid, Softmax
 
 LAST = Epoch(1, 2)
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from nas_lightning.errors import InputError
-from nas_lightning.spaces.cells.widening import resize, widen
+from nas_lightning.spaces.graph import resize, widen
 from nas_lightning.strategies import EdgeWeights, OneShot, Widening
-from nas_lightning.strategies.oneshot.values import Epoch
+from nas_lightning.strategies.one_shot.parts import Epoch
 from tests.strategies.conftest import build_search, quiet_trainer
 from tests.strategies.test_resume import Run, StopAfter, differing
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nas_lightning.studies.theory.alpha_order import mixtures_of_others, risk, verdicts
+from reproductions.architecture_parameters import mixtures_of_others, risk, verdicts
 
 
 def realisable(candidates, seed):

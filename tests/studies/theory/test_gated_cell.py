@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import softplus
 
 from nas_lightning.spaces.group import Group
-from nas_lightning.strategies.oneshot.convergence_rate import convergence_rate
-from nas_lightning.studies.theory.gated_cell import GatedCell, draw_gates, losses, rate
+from nas_lightning.strategies.one_shot.convergence_rate import convergence_rate
+from reproductions.pr_darts import GatedCell, draw_gates, losses, rate
 
 SIZES = {"channels": 3, "positions": 4, "inputs": 2, "seed": 1}
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.func import jacrev
 
-from nas_lightning.randomness import generator
-from nas_lightning.studies.theory.linear_kernels import deep_kernel, orthonormal, wide_kernel
+from nas_lightning.utils.randomness import generator
+from reproductions.hnas import deep_kernel, orthonormal, wide_kernel
 
 
 def by_jacobian(network, W, x):

@@ -7,15 +7,16 @@ import torch
 from torch.func import jacrev
 from torch.nn import functional as F
 
-from nas_lightning.spaces.activations.layers import ACTIVATIONS
-from nas_lightning.studies.finite_ntk import FiniteNTK
-from nas_lightning.studies.theory.ntk_bounds import (
+from nas_lightning.spaces.activations import ACTIVATIONS
+from reproductions.eigen_nas import (
+    FiniteNTK,
+    PlainNetwork,
     depth_factor,
+    descend,
     error_bound,
     finite_bounds,
     step_size,
 )
-from nas_lightning.studies.theory.plain_network import PlainNetwork, descend
 
 SIGMAS = {
     "relu": torch.relu,

@@ -9,9 +9,8 @@ from torch.nn import functional as F
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace
-from nas_lightning.studies import landscape
-from nas_lightning.studies.landscape import Landscape
-from nas_lightning.studies.theory.plane import PlaneWork, filter_direction, judge_point
+from reproductions import thesis_topology as landscape
+from reproductions.thesis_topology import Landscape, PlaneWork, filter_direction, judge_point
 
 PAIRS = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
 CELL = {"normal": PAIRS, "normal_concat": [2, 3, 4, 5], "reduce": PAIRS, "reduce_concat": [2, 3, 4, 5]}

@@ -9,7 +9,8 @@ from omegaconf import OmegaConf
 from nas_lightning.genotype import Cell
 from nas_lightning.options import config_folder
 from nas_lightning.spaces import DartsSpace
-from nas_lightning.studies.theory.linear_cells import (
+from reproductions.thesis_topology import (
+    depth,
     lipschitz,
     narrowest_gradients,
     products,
@@ -17,8 +18,8 @@ from nas_lightning.studies.theory.linear_cells import (
     variance,
     variance_bound,
     widest_gradients,
+    width,
 )
-from nas_lightning.studies.theory.topology import depth, width
 
 PUBLISHED = {  # the thesis, tables 4.2 and 7.2
     "nasnet": (Fraction(5), 2),

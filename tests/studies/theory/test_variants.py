@@ -5,9 +5,15 @@ import yaml
 
 from nas_lightning.options import config_folder
 from nas_lightning.spaces import DartsSpace
-from nas_lightning.studies import CellTopology
-from nas_lightning.studies.theory.topology import depth, width
-from nas_lightning.studies.theory.variants import KINDS, OPERATIONS, adapted, random_connections
+from reproductions.thesis_topology import (
+    KINDS,
+    OPERATIONS,
+    CellTopology,
+    adapted,
+    depth,
+    random_connections,
+    width,
+)
 
 TABLE = {  # 4.3 of the thesis, C0 to C10
     "darts_v2": (3.35, 3.37, 2.84, 2.70, 2.98, 3.19, 2.43, 3.49, 2.88, 3.31, 2.81),

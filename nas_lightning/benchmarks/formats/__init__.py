@@ -1,1 +1,0 @@
-"""How the published tables are stored."""

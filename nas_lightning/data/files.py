@@ -1,0 +1,472 @@
+"""Images in files: folders, tar archives, pickles, and how they are decoded."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random as python_random
+import signal
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
+from nas_lightning.data.loaders import Samples, TensorSamples
+from nas_lightning.data.order import SAMPLE, BatchRows
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.utils.randomness import seed_of
+from nas_lightning.utils.text import printable
+
+# The images below a folder; a link back to a folder above is not followed.
+
+ENDINGS = frozenset(
+    [".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".jp2"]
+)
+"""Of files that are images; others are left out."""
+
+
+def walk_images(root: Path) -> Iterator[tuple[str, str]]:
+    """The path of every image and the name of the folder that it is in, in natural order of the paths."""
+    from timm.utils.misc import natural_key
+
+    paths = (
+        os.path.join(folder, name)
+        for folder, names in _walk(str(root), ())
+        for name in names
+        if os.path.splitext(name)[1].lower() in ENDINGS
+    )
+    for path in sorted(paths, key=natural_key):
+        folder = os.path.dirname(path)
+        yield path, "" if folder == str(root) else printable(os.path.basename(folder))
+
+
+def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """Folders and the names of the files in them; `above` are the real paths on the way here."""
+    here = os.path.realpath(folder)
+    if here in above:
+        return
+    with os.scandir(folder) as scan:
+        entries = list(scan)
+    yield folder, [entry.name for entry in entries if entry.is_file()]
+    for entry in entries:
+        if entry.is_dir():
+            yield from _walk(entry.path, (*above, here))
+
+
+# Pickled dictionaries of arrays, the form in which CIFAR and the downsampled ImageNet are given out.
+
+# What arrays are made of; a pickle that asks for anything else is none of these files.
+ALLOWED = {
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.numeric", "_frombuffer"),
+    ("numpy.core.numeric", "_frombuffer"),
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module, name)
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """The dictionary in the file."""
+    try:
+        with open(path, "rb") as stream:
+            return dict(_Unpickler(stream, encoding="latin1").load())
+    except Exception as error:  # broken pickles raise whatever their bytes lead to
+        raise InputError(f"expected a pickled dictionary of arrays: {error}", where=path) from None
+
+
+def read_batches(paths: list[Path], image: tuple[int, int, int], labels: str) -> tuple[Tensor, Tensor]:
+    """The images (n, c, h, w) as bytes and the labels (n,) of several files, in their order."""
+    images, targets = [], []
+    for path in paths:
+        entry = read_pickle(path)
+        if "data" not in entry or labels not in entry:
+            raise InputError(
+                f"expected the entries data and {labels}", got=", ".join(sorted(entry)), where=path
+            )
+        data, target = np.asarray(entry["data"]), torch.as_tensor(entry[labels])
+        if data.dtype != np.uint8 or data.size != len(target) * int(np.prod(image)):
+            raise InputError(
+                f"expected bytes for {len(target)} images of {image}",
+                got=f"{data.dtype} {data.shape}",
+                where=path,
+            )
+        images.append(torch.from_numpy(data.copy()).view(-1, *image))
+        targets.append(target)
+    return torch.cat(images), torch.cat(targets).long()
+
+
+# The image files in a folder or a tar file, as timm reads them; one folder is one class.
+
+TRAIN_NAMES = ("train", "train.tar")
+TEST_NAMES = ("test", "test.tar", "val", "val.tar", "validation", "validation.tar")
+
+
+class ImageFile(NamedTuple):
+    """Where an image's bytes are: all of a file, or `size` bytes from `offset`, a `member` of a tar.
+
+    Args:
+        path: of the file.
+        offset: its first byte in it.
+        size: its bytes; −1: all that there are.
+        member: its name in a tar; empty: the file is no tar.
+    """
+
+    path: str
+    offset: int = 0
+    size: int = -1
+    member: str = ""
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        return printable(f"{self.path}: {self.member}" if self.member else self.path)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Image files, their labels (n,) and what the labels stand for.
+
+    Args:
+        files: one an image, in their order.
+        labels: the class of each: (n,).
+        classes: the names of classes.
+    """
+
+    files: list[ImageFile]
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def with_classes(self, classes: tuple[str, ...], where: object) -> Listing:
+        """The same files with labels that are places in `classes`."""
+        for name in self.classes:
+            if name not in classes:
+                raise InputError(
+                    f"expected a class of the training part ({near_match(name, classes)})",
+                    got=name,
+                    where=where,
+                )
+        places = torch.tensor([classes.index(name) for name in self.classes])
+        return Listing(self.files, places[self.labels], classes)
+
+
+def find_images(root: str | Path) -> Listing:
+    """Every image below a folder, or in a tar file; its class is the name of the folder it is in."""
+    root = Path(root)
+    if not root.exists():
+        raise InputError("expected a folder or a .tar file of images", got="nothing there", where=root)
+    if root.is_file() and not tarfile_readable(root):
+        raise InputError("expected a folder or an uncompressed .tar file of images", where=root)
+    try:
+        return _in_tar(root) if root.is_file() else _in_folder(root)
+    except (RuntimeError, ValueError, OSError, tarfile.TarError):  # an empty folder, an empty or broken tar
+        raise InputError(
+            "expected images in one folder per class", got="none that can be read", where=root
+        ) from None
+
+
+def _in_folder(root: Path) -> Listing:
+    from timm.utils.misc import natural_key
+
+    files = list(walk_images(root))
+    if not files:
+        raise ValueError("no images")
+    classes = sorted({name for _, name in files}, key=natural_key)
+    places = {name: place for place, name in enumerate(classes)}
+    labels = torch.tensor([places[name] for _, name in files])
+    return Listing([ImageFile(path) for path, _ in files], labels, tuple(classes))
+
+
+def _in_tar(root: Path) -> Listing:
+    from timm.data.readers import create_reader  # a second to import, which only files need
+
+    with _endings():
+        reader = create_reader("", root=str(root))
+    names = reader.class_name_to_idx
+    files = [_member(str(root), info, inner) for info, _, inner in reader.samples]
+    classes = tuple(sorted(names, key=names.__getitem__))
+    return Listing(files, torch.tensor(reader.targets.tolist()), classes)
+
+
+@contextmanager
+def _endings() -> Iterator[None]:
+    """Within, timm's readers find images of every ending that folders may have."""
+    from timm.data.readers.img_extensions import get_img_extensions, set_img_extensions
+
+    before = get_img_extensions()
+    set_img_extensions(ENDINGS)
+    try:
+        yield
+    finally:
+        set_img_extensions(before)
+
+
+def _member(path: str, info: tarfile.TarInfo, inner: tarfile.TarInfo | None) -> ImageFile:
+    """An image in a tar file, or in the tar file `inner` within it."""
+    if inner is None:
+        return ImageFile(path, info.offset_data, info.size, info.name)
+    return ImageFile(path, inner.offset_data + info.offset_data, info.size, f"{inner.name}/{info.name}")
+
+
+def find_parts(root: str | Path) -> tuple[Path, Path | None]:
+    """Where the training and the test images are; the second is None where there is one part only."""
+    root = Path(root)
+    train = [root / name for name in TRAIN_NAMES if (root / name).exists()]
+    test = [root / name for name in TEST_NAMES if (root / name).exists()]
+    if not train:
+        return root, None
+    return train[0], test[0] if test else None
+
+
+def tarfile_readable(path: Path) -> bool:
+    """Whether the file is an uncompressed tar file, in which each image has its place."""
+    try:
+        with tarfile.open(path, "r:"):
+            return path.suffix == ".tar"
+    except (tarfile.TarError, OSError):
+        return False
+
+
+# One image, whatever its file holds, as 8 bits a channel in colour; or one line that names the file.
+
+MOST_PIXELS = 89_478_485
+"""Of an image that nobody asked for: what a quarter of a gigabyte holds."""
+_ORIENTATION = 0x0112
+_SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
+_SIXTEEN_BIT_FILES = ("PNG", "PPM", "JPEG2000")  # whose grey of more than 8 bits comes as mode I
+
+
+def decode(file: ImageFile, most_pixels: int = MOST_PIXELS) -> Image.Image:
+    """The image in colour, or an `InputError` that names its file.
+
+    Grey of 16 bits and floats from 0 to 1 are scaled to 8 bits, not cut off; transparency is left out; what a
+    camera says of its own rotation (EXIF) is followed, as viewers do. Images of more than `most_pixels` are
+    refused by their header, before they are decoded.
+    """
+    try:
+        with open(file.path, "rb") as stream:
+            stream.seek(file.offset)
+            content = stream.read(file.size)
+        with _without_limit(), Image.open(io.BytesIO(content)) as image:
+            _check_size(image, most_pixels)
+            return _upright(_to_colour(image), image)
+    except InputError as error:
+        raise InputError(str(error), where=file.label) from None
+    except UnidentifiedImageError:
+        raise InputError(
+            "expected an image", got="a damaged file or another kind", where=file.label
+        ) from None
+    except Exception as error:  # decoders raise whatever the broken bytes lead them to
+        raise InputError(f"expected an image that can be read: {error}", where=file.label) from None
+
+
+@contextmanager
+def _without_limit() -> Iterator[None]:
+    """Pillow's own limit aside, which nobody can ask more than twice of."""
+    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+    try:
+        yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = limit
+
+
+def _check_size(image: Image.Image, most_pixels: int) -> None:
+    width, height = image.size
+    if width * height > most_pixels:
+        raise InputError(f"expected an image of at most {most_pixels:,} pixels", got=f"{width} × {height}")
+
+
+def _upright(colour: Image.Image, original: Image.Image) -> Image.Image:
+    """The image turned as its EXIF orientation says; as it is where that cannot be read."""
+    try:
+        orientation = original.getexif().get(_ORIENTATION, 1)
+        if orientation == 1:
+            return colour
+        colour.getexif()[_ORIENTATION] = orientation
+        return ImageOps.exif_transpose(colour)
+    except Exception:  # broken tags say nothing of the pixels
+        return colour
+
+
+def _to_colour(image: Image.Image) -> Image.Image:
+    if image.mode in _SIXTEEN_BITS or (image.mode == "I" and image.format in _SIXTEEN_BIT_FILES):
+        grey = np.asarray(image).astype(np.float64) / 65_535
+    elif image.mode == "F":
+        grey = np.asarray(image).astype(np.float64)
+    elif image.mode == "I":
+        raise InputError("expected an image of 8 or 16 bits or of floats from 0 to 1", got="32-bit integers")
+    else:
+        return image.convert("RGB")
+    if not (np.isfinite(grey).all() and grey.min() >= 0 and grey.max() <= 1):
+        raise InputError("expected floats from 0 to 1", got=f"{grey.min():.4g} to {grey.max():.4g}")
+    return Image.fromarray(np.rint(255 * grey).astype(np.uint8)).convert("RGB")
+
+
+# Images that are read from disk as they are drawn, in worker processes or not, with the same result.
+
+MEMORY_LIMIT = 2 * 1024**3  # bytes that "auto" keeps
+CHUNK = 256
+
+InMemory = bool | Literal["auto"]
+Transform = Callable[[Image.Image], Tensor]  # → (c, h, w) bytes
+Item = tuple[int, int]  # row, seed
+
+
+class FileSamples(Samples):
+    """Image files, which are turned into bytes of one shape when they are read.
+
+    Args:
+        files: where they are.
+        labels: (n,), one for each.
+        image: (channels, height, width) of what `plain` and `augmenting` return.
+        plain: image → bytes, for evaluation.
+        augmenting: the same for training, where that is random; None: `plain`.
+        workers: processes that read.
+        keep: whether `in_memory` reads them all; "auto": up to 2 GB.
+        most_pixels: of a file; larger images are refused before they are decoded.
+    """
+
+    @checked
+    def __init__(
+        self,
+        files: Sequence[ImageFile],
+        labels: Tensor,
+        image: tuple[int, int, int],
+        *,
+        plain: Transform,
+        augmenting: Transform | None = None,
+        workers: NonNegativeInt = 0,
+        keep: InMemory = False,
+        most_pixels: PositiveInt = MOST_PIXELS,
+    ) -> None:
+        self.files, self.labels, self.image, self.most_pixels = files, labels, image, most_pixels
+        self.plain, self.augmenting, self.workers, self.keep = plain, augmenting, workers, keep
+
+    def name(self, row: int) -> str:
+        return self.files[row].label
+
+    def select(self, rows: Tensor) -> FileSamples:
+        return FileSamples(
+            [self.files[row] for row in rows.tolist()],
+            self.labels[rows],
+            self.image,
+            plain=self.plain,
+            augmenting=self.augmenting,
+            workers=self.workers,
+            keep=self.keep,
+            most_pixels=self.most_pixels,
+        )
+
+    def read(self, draws: Iterable[BatchRows], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
+        draws = list(draws)
+        augmenting = self.augmenting if random else None
+        loader = DataLoader(
+            _Reader(self.files, self.plain, augmenting, self.most_pixels),
+            batch_sampler=(_items(draw) for draw in draws),
+            num_workers=self.workers,
+            collate_fn=_collate,
+            pin_memory=torch.cuda.is_available(),
+            worker_init_fn=_end_when_told,
+            generator=torch.Generator(),  # its own, or each pass would advance the global one
+        )
+        for draw, images in zip(draws, loader, strict=True):
+            if isinstance(images, InputError):
+                raise images
+            yield images, self.labels[draw.rows]
+
+    def in_memory(self) -> Samples:
+        size = len(self) * int(np.prod(self.image))
+        if not (self.keep is True or (self.keep == "auto" and size <= MEMORY_LIMIT)):
+            return self
+        images = torch.empty((len(self), *self.image), dtype=torch.uint8)
+        chunks = torch.arange(len(self)).split(CHUNK)
+        for rows, (chunk, _) in zip(chunks, self.read(map(BatchRows, chunks), random=False), strict=True):
+            images[rows] = chunk
+        return TensorSamples(images, self.labels, names=[file.label for file in self.files])
+
+
+def _end_when_told(worker: int) -> None:
+    """A worker says nothing of its end where the whole group of processes is told to: the run says it."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+
+class _Reader(Dataset[Tensor | InputError]):
+    """What workers run: an error is a result, which the main process raises with its own words."""
+
+    def __init__(
+        self, files: Sequence[ImageFile], plain: Transform, augmenting: Transform | None, most_pixels: int
+    ) -> None:
+        self.files, self.plain, self.augmenting, self.most_pixels = files, plain, augmenting, most_pixels
+
+    def __getitem__(self, item: Item) -> Tensor | InputError:
+        row, seed = item
+        try:
+            image = decode(self.files[row], self.most_pixels)
+        except InputError as error:
+            return error
+        if self.augmenting is None:
+            return self.plain(image)
+        with global_seeds(seed):
+            return self.augmenting(image)
+
+
+def _items(draw: BatchRows) -> list[Item]:
+    """Each sample with its own seed, which follows from its position in the global batch."""
+    return [(row, seed_of(SAMPLE, *draw.key, draw.first + i)) for i, row in enumerate(draw.rows.tolist())]
+
+
+def _collate(images: list[Tensor | InputError]) -> Tensor | InputError:
+    for image in images:
+        if isinstance(image, InputError):
+            return image
+    return torch.stack(images)  # type: ignore[arg-type]
+
+
+class Fit:
+    """Resize an image until it covers height × width, and cut out its centre.
+
+    Args:
+        height: of the result, in pixels.
+        width: of the result, in pixels.
+    """
+
+    def __init__(self, height: int, width: int) -> None:
+        self.size = (width, height)
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        if image.size != self.size:
+            image = ImageOps.fit(image, self.size, method=Image.Resampling.BICUBIC)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+@contextmanager
+def global_seeds(seed: int) -> Iterator[None]:
+    """The global generators that transforms draw from, seeded; afterwards they are as before."""
+    before = python_random.getstate(), np.random.get_state(), torch.get_rng_state()
+    python_random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        python_random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])

@@ -1,1 +1,0 @@
-"""Files of others: pickles, lists of images, images."""

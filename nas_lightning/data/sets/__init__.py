@@ -1,1 +1,0 @@
-"""Data sets, one file each."""

@@ -1,0 +1,279 @@
+"""Scores of many architectures, kept in a file."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from torch import nn
+
+from nas_lightning.backends import Backend, spread
+from nas_lightning.checks import PositiveInt, checked, entries
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics.base import Metric, score
+from nas_lightning.metrics.engine import Batch
+from nas_lightning.metrics.recording import Scheme, check_batch, initialise
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.utils.files import check_file, json_text, parse_json, read_text, write_whole
+from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.progress import follow, never
+from nas_lightning.utils.randomness import seed_of_name
+
+# The file of a scored pool: a line an architecture, and beside it the settings that it was made with.
+
+MetricValues = dict[str, float]
+
+
+class PoolFile:
+    """A CSV file `arch, <metrics>`, appended to line by line, and `<path>.json` with its settings.
+
+    A kill can cut no line but the last, which is dropped when the file is read.
+
+    Args:
+        path: the CSV file.
+        metrics: its columns behind `arch`.
+        settings: what the scores depend on; a file that was made with others is refused.
+    """
+
+    def __init__(self, path: Path, metrics: Sequence[str], settings: Mapping[str, Any]) -> None:
+        if not path.name:
+            raise InputError("expected the name of a file for the scores", got=str(path))
+        self.path, self.header, self.settings = path, ["arch", *metrics], dict(settings)
+        self.facts = path.with_name(f"{path.name}.json")
+
+    def check(self) -> None:
+        """Raise for a file that cannot be gone on with; nothing is written."""
+        self._parse(self._whole_lines())
+
+    def read(self) -> dict[str, MetricValues]:
+        """What an earlier call left, if it was made with these settings; otherwise the file is begun."""
+        whole = self._whole_lines()
+        found = self._parse(whole)
+        if whole:
+            os.truncate(self.path, len(whole))
+        else:
+            write_whole(self.facts, json_text(self.settings, 2) + "\n")
+            write_whole(self.path, _line(self.header))
+        return found
+
+    def _parse(self, whole: bytes) -> dict[str, MetricValues]:
+        if not whole:
+            self._check_free()
+            return {}
+        self._check_settings()
+        try:
+            header, *rows = csv.reader(StringIO(whole.decode("utf-8"), newline=""))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"expected a pool's CSV file: {error}", where=self.path) from None
+        if header != self.header:
+            raise InputError(f"expected the columns {', '.join(self.header)}", got=header, where=self.path)
+        return dict(self._scores(number, row) for number, row in enumerate(rows, 2))
+
+    def append(self, name: str, scores: MetricValues) -> None:
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            file.write(_line([name, *(scores[metric] for metric in self.header[1:])]))
+
+    def _whole_lines(self) -> bytes:
+        check_file(self.path)
+        content = self.path.read_bytes() if self.path.is_file() else b""
+        return content[: content.rfind(b"\n") + 1]
+
+    def _check_free(self) -> None:
+        """Raise where either file's place is taken by what is not ours."""
+        if self.path.exists() and not self._is_begun():
+            raise InputError("expected a pool's CSV file, or none yet", got="something else", where=self.path)
+        if self.facts.exists() and not self._are_settings():
+            raise InputError("expected the pool's settings, or none yet", got="others", where=self.facts)
+
+    def _is_begun(self) -> bool:
+        """Whether the file is empty, or has no more than a part of the header."""
+        return self.path.is_file() and _line(self.header).encode().startswith(self.path.read_bytes())
+
+    def _are_settings(self) -> bool:
+        """Whether there are some of a pool, whose lines may never have come."""
+        try:
+            found = parse_json(read_text(self.facts))
+        except (OSError, ValueError):
+            return False
+        return isinstance(found, dict) and found.keys() >= self.settings.keys()
+
+    def _check_settings(self) -> None:
+        try:
+            text = read_text(self.facts)
+        except (OSError, UnicodeDecodeError):
+            raise InputError("expected the pool's settings beside it", got="none", where=self.facts) from None
+        before = parse_json(text, "expected the pool's settings", where=self.facts)
+        for key, value in self.settings.items():
+            old = before.get(key) if isinstance(before, dict) else before
+            if old != value:
+                raise InputError(
+                    f"expected {key} {old}, as in the file's other lines", got=value, where=self.path
+                )
+
+    def _scores(self, number: int, row: Sequence[str]) -> tuple[str, MetricValues]:
+        try:
+            return row[0], {name: float(text) for name, text in zip(self.header[1:], row[1:], strict=True)}
+        except (ValueError, IndexError):
+            expected = f"expected an architecture and {len(self.header) - 1} numbers"
+            raise InputError(expected, got=",".join(row), where=f"{self.path}, line {number}") from None
+
+
+def _line(values: Sequence[Any]) -> str:
+    text = StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue()
+
+
+# Thousands of architectures scored by several processes, to a file that a second call goes on from.
+
+
+@checked
+def score_pool(
+    space: SearchSpace,
+    network: Callable[[Genotype], nn.Module],
+    genotypes: Iterable[Genotype],
+    batch: Batch,
+    metrics: Annotated[Mapping[str, Metric], entries(1)],
+    *,
+    path: str | Path | None = None,
+    workers: Processes = 1,
+    threads: PositiveInt = 1,
+    scheme: Scheme = "lecun",
+    seed: int = 0,
+    backend: Backend = "processes",
+    progress: bool = True,
+    out_of_time: Callable[[], bool] = never,
+) -> list[MetricValues]:
+    """The metrics of each genotype, in the order of the genotypes; out of time, those of the first few.
+
+    The weights of an architecture are drawn from `seed` and its notation, so its scores are the same bits in
+    whatever pool, order or number of processes it is scored; another number of threads changes the last bits.
+
+    Args:
+        space: whose notation names the architectures.
+        network: genotype → derived network; what it closes over goes to the processes.
+        genotypes: the pool; an architecture that comes twice is scored once.
+        batch: inputs and labels that all are scored on.
+        metrics: by the names that their values get.
+        path: a CSV file that each result is appended to as it comes. Where it exists, its architectures are
+            not scored again; `<path>.json` beside it has the settings, and others are refused.
+        workers: processes; 1 stays in this one. A cluster of Ray's or Dask's has its own.
+        threads: of each process.
+        scheme: how the weights are drawn, see `initialise`.
+        seed: of the weights.
+        backend: `processes` of this machine, or `ray` or `dask`, where that package is installed.
+        progress: say rate and time left.
+        out_of_time: asked after each, and no other is scored where it says so.
+    """
+    work = Work(network, batch, dict(metrics), scheme, seed, threads)
+    genotypes = list(genotypes)
+    pool = {space.notation(genotype): genotype for genotype in genotypes}
+    file = None if path is None else PoolFile(Path(path), list(metrics), _settings(space, work))
+    scores_of = {} if file is None else file.read()
+    todo = {name: genotype for name, genotype in pool.items() if name not in scores_of}
+    done = spread(work, list(todo.items()), workers=workers, backend=backend)
+    started = len(pool) - len(todo)
+    for name, scores in follow(done, "architectures", total=len(pool), done=started, shown=progress):
+        scores_of[name] = scores
+        if file is not None:
+            file.append(name, scores)
+        if out_of_time():
+            break
+    named = (space.notation(genotype) for genotype in genotypes)
+    return [scores_of[name] for name in takewhile(scores_of.__contains__, named)]
+
+
+def check_pool(
+    path: Path,
+    space: SearchSpace,
+    network: Callable[[Genotype], nn.Module],
+    batch: Batch,
+    metrics: Mapping[str, Metric],
+    seed: int,
+) -> None:
+    """Raise for a file that `score_pool` would not go on with by these settings; nothing is scored."""
+    work = Work(network, batch, dict(metrics), "lecun", seed, threads=1)
+    PoolFile(path, list(metrics), _settings(space, work)).check()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done to each architecture, in whatever process.
+
+    Args:
+        network: genotype → derived network.
+        batch: inputs and labels that all are scored on.
+        metrics: by the names that their values get.
+        scheme: how the weights are drawn.
+        seed: of the weights.
+        threads: of each process.
+    """
+
+    network: Callable[[Genotype], nn.Module]
+    batch: Batch
+    metrics: Mapping[str, Metric]
+    scheme: Scheme
+    seed: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        check_batch(*self.batch)
+
+    def __call__(self, name: str, genotype: Genotype) -> tuple[str, MetricValues]:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return name, self.score(name, genotype)
+        finally:
+            torch.set_num_threads(threads)
+
+    def score(self, name: str, genotype: Genotype) -> MetricValues:
+        """The metrics of one architecture; where shapes suffice, of a network that has nothing else."""
+        if all(metric.shapes_only for metric in self.metrics.values()):
+            try:
+                with torch.device("meta"):
+                    network = self.network(genotype).to("meta")
+                    x, labels = (part.to("meta") for part in self.batch)
+                    return score(network, (x, labels), self.metrics)
+            except Exception:  # a network that decides by values, which shapes alone do not have
+                pass
+        return score(self.build(name, genotype), self.batch, self.metrics)
+
+    def build(self, name: str, genotype: Genotype) -> nn.Module:
+        """The network with its own weights, which its name and the seed determine."""
+        seed = seed_of_name(self.seed, name)
+        torch.manual_seed(seed)  # for layers that `initialise` leaves alone
+        network = self.network(genotype)
+        initialise(network, self.scheme, torch.Generator().manual_seed(seed))
+        return network
+
+
+def _settings(space: SearchSpace, work: Work) -> dict[str, Any]:
+    """What the scores depend on, in a form that can be compared: of data and network their digests."""
+    example = space.unlimited.sample(torch.Generator().manual_seed(0))  # whatever limits a search has
+    with torch.random.fork_rng(devices=[]):
+        network = work.network(example)
+    images, labels = (part.cpu().contiguous().numpy().tobytes() for part in work.batch)
+    return {
+        "space": space.name,
+        "network": _digest(str(network).encode()),
+        "batch": _digest(images + labels),
+        "metrics": {name: repr(metric) for name, metric in work.metrics.items()},
+        "scheme": work.scheme,
+        "seed": work.seed,
+        "threads": work.threads,
+    }
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,636 @@
+"""What a forward pass records: calls of layers, features, rectifier codes, and checks of the network."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import Flag, auto
+from functools import cache
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.autograd.graph import Node
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nas_lightning.data.batches import entries_of
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.metrics.layers import BATCH_NORMS, IncompleteError, covers, mark_of, rules_of
+from nas_lightning.spaces.fixed import check_callable
+from nas_lightning.spaces.network import Network
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.tasks import MultiClass, Task
+
+# What a metric may ask to be prepared while the passes run.
+
+
+class Needs(Flag):
+    """What a metric needs prepared while the passes run.
+
+    >>> both = Needs.HESSIAN | Needs.FEATURES
+    >>> Needs.FEATURES in both, Needs.OUTPUTS in both
+    (True, False)
+    """
+
+    NOTHING = 0
+    HESSIAN = auto()  # the loss' gradient keeps its graph
+    SALIENCY = auto()  # the loss' gradients at the layers' outputs
+    RELU_CODES = auto()  # how often units agree on two samples
+    RELU_PATTERNS = auto()  # which units are active
+    OUTPUTS = auto()  # what the layers return
+    FEATURES = auto()  # what the blocks return
+    KERNEL = auto()  # the whole kernel, so that nothing of it is computed apart
+
+
+# What is said of a network that is measured: once, however many batches; or why it cannot be.
+
+TWICE = "expected operations that can be differentiated twice"
+
+
+@cache
+def say_row_by_row(network: str, reason: str) -> None:
+    """The kernel is not the sum over layers."""
+    warnings.warn(
+        f"the kernel of {network} is computed row by row, one backward pass a sample: {reason}", stacklevel=2
+    )
+
+
+@cache
+def say_silent(network: str, layer: str) -> None:
+    """No gradient comes past the last layer."""
+    warnings.warn(
+        f"the last layer of {network}, {layer!r}, is all zeros: gradients are of it alone; "
+        "`initialise(network)` draws its weights",
+        stacklevel=2,
+    )
+
+
+def explain(error: BaseException | None) -> InputError | None:
+    """Torch's error as what was expected of the network; None for any other.
+
+    >>> str(explain(RuntimeError("derivative for aten::_pdist_backward is not implemented")))
+    "expected operations that can be differentiated twice, got 'aten::_pdist_backward'"
+    """
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    if "use_reentrant=True" in text:
+        expected = "expected checkpointing with use_reentrant=False, which gradients can be asked of"
+        return InputError(expected, got=True)
+    if text.startswith("derivative for ") and text.endswith(" is not implemented"):
+        return InputError(TWICE, got=text.split()[2])
+    return None
+
+
+# What networks return, besides a tensor of logits.
+
+LOGITS = ("logits", "out", "output", "prediction", "y_hat")
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits of a network's output: itself, the entry or field of that name, or the first of a tuple.
+
+    Auxiliary heads come behind the first (torchvision's GoogLeNet), segmentations as `out`, outputs of
+    transformers as `logits`. Of several entries that are called otherwise none is taken.
+
+    >>> import torch
+    >>> logits_of({"loss": torch.ones(()), "logits": torch.zeros(2, 3)}).shape
+    torch.Size([2, 3])
+    """
+    if isinstance(output, Tensor):
+        return output
+    entries = {name: value for name, value in (entries_of(output) or {}).items() if value is not None}
+    names = [name for name in LOGITS if name in entries] or ([*entries] if len(entries) == 1 else [])
+    if names:
+        return logits_of(entries[names[0]])
+    if isinstance(output, (tuple, list)) and output:
+        return logits_of(output[0])
+    expected = f"expected logits from the network, alone, first, or named {', '.join(LOGITS)}"
+    raise InputError(expected, got=", ".join(map(str, entries)) or type(output).__name__)
+
+
+# Whether networks, batches, logits and labels are what passes ask for.
+
+
+def trained_parameters(network: nn.Module) -> list[nn.Parameter]:
+    """Those that have gradients; raise where there are none, or where the network cannot be called."""
+    check_callable(network)
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise InputError("expected a network with parameters to train", got=type(network).__name__)
+    return parameters
+
+
+def is_of_space(network: nn.Module) -> bool:
+    """Whether it is an architecture of one of our spaces, or has one within."""
+    return any(isinstance(module, (Network, Supernet)) for module in network.modules())
+
+
+def check_batch(x: Tensor, labels: Tensor) -> None:
+    """Raise unless there are at least two samples, and as many labels."""
+    if len(x) < 2 or len(labels) != len(x):
+        got = f"{tuple(x.shape)} and {tuple(labels.shape)}"
+        raise InputError("expected a batch of at least two samples, inputs (m, …) and labels (m,)", got=got)
+
+
+def check_logits(logits: Tensor, task: Task, samples: int) -> None:
+    """Raise unless there are outputs for each sample: (m, outputs), or (m, outputs, h, w) of dense tasks."""
+    shape = "(m, classes, h, w)" if task.dense else "(m, classes)"
+    if logits.dim() != (4 if task.dense else 2) or len(logits) != samples:
+        raise InputError(f"expected logits {shape} from the network", got=tuple(logits.shape))
+
+
+def labels_for(task: Task, labels: Tensor, logits: Tensor) -> Tensor:
+    """The labels as the task's loss takes them; classes in whatever form.
+
+    >>> labels_for(MultiClass(), torch.eye(3), torch.zeros(3, 3))
+    tensor([0, 1, 2])
+    """
+    given = task.targets(labels) if isinstance(task, MultiClass) else labels
+    task.check(given, logits.shape[1], "")
+    return given
+
+
+def is_constant(rows: Tensor) -> bool:
+    """Whether all samples of (m, …) have the same numbers, but for rounding.
+
+    >>> is_constant(torch.ones(2, 3)), is_constant(torch.eye(2))
+    (True, False)
+    """
+    spread = (rows - rows[0]).abs().max()
+    return bool(spread <= rows.abs().max() * 8 * torch.finfo(rows.dtype).eps)
+
+
+# What a forward pass did: every call of a layer with parameters, and a way to see its output's gradient.
+
+Listener = Callable[["Call", Tensor], None]
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a layer.
+
+    Args:
+        layer: the module.
+        name: of the module in its network.
+        input: what it was given: (m, …).
+        output: what it returned; None where outputs are not kept.
+        version: of the memory of `output`, which counts changes in place.
+        plain: one tensor in, one tensor out.
+        trained: the layer's own parameters that are trained, as they are in this call.
+        mark: of the output, where the layer has to compute it again.
+    """
+
+    layer: nn.Module
+    name: str
+    input: Tensor
+    output: Tensor | None  # kept on request
+    version: int  # of the output's memory: counts changes in place
+    plain: bool  # one tensor in, one tensor out
+    trained: Sequence[tuple[str, nn.Parameter]]
+    mark: Tensor | None
+
+    def saved_output(self) -> Tensor:
+        """What the layer returned, computed again where that was changed in place since."""
+        assert self.output is not None
+        if self.output._version == self.version:
+            return self.output
+        with torch.no_grad():
+            return self.layer(self.input)
+
+    def is_silent(self) -> bool:
+        """Whether all weights are zero, as those that some networks' last layers begin with."""
+        weights = [p for p in self.layer.parameters(recurse=False) if p.dim() > 1]
+        return self.plain and bool(weights) and not any(bool(weight.any()) for weight in weights)
+
+
+class Calls:
+    """The calls of one forward pass on the batch `x`, in its order.
+
+    Args:
+        network: whose layers are watched.
+        x: the batch: (m, …).
+        keep_outputs: whether the outputs are kept, too.
+        for_inputs: a context for backward passes in which no parameter's gradient is wanted.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        x: Tensor,
+        *,
+        keep_outputs: bool = False,
+        for_inputs: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.network, self.batch, self.keep_outputs = network, len(x), keep_outputs
+        self._for_inputs = for_inputs
+        self.all: list[Call] = []
+        # Backward passes end in these: every call lies on a way to one of them.
+        self._starts = [x] if x.requires_grad else []
+        self._listener: Listener | None = None
+
+    @property
+    def parametric_calls(self) -> list[Call]:
+        """Those of layers that have something to train."""
+        return [call for call in self.all if call.trained]
+
+    def record(self, forward: Callable[[], Tensor]) -> Tensor:
+        """Run the forward pass and note the calls of the layers that have a rule."""
+        handles = []
+        for name, module in self.network.named_modules():
+            if covers(module):
+                handles.append(module.register_forward_pre_hook(self._start, with_kwargs=True))
+                # the others' hooks may make something else of what the layer returned
+                handles.append(module.register_forward_hook(self._hook(name), prepend=True, with_kwargs=True))
+        try:
+            return forward()
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _start(self, layer: nn.Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        given = _tensors(args, kwargs)
+        if not given or given[0].requires_grad or is_functorch_wrapped_tensor(given[0]):
+            return args, kwargs
+        if not given[0].is_floating_point():  # the numbers of words: the way ends in what they look up
+            self._starts += [parameter for parameter in layer.parameters() if parameter.requires_grad]
+            return args, kwargs
+        start = given[0].detach().requires_grad_()
+        self._starts.append(start)
+        return (
+            tuple(start if value is given[0] else value for value in args),
+            {name: start if value is given[0] else value for name, value in kwargs.items()},
+        )
+
+    def _hook(self, name: str) -> Callable[[nn.Module, Args, Kwargs, Any], None]:
+        def note(layer: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> None:
+            given, trained, rules = _tensors(args, kwargs), _trained(layer), rules_of(layer)
+            if any(map(is_functorch_wrapped_tensor, given)):  # of no gradients that a hook would see
+                return
+            plain = len(given) == 1 and isinstance(output, Tensor)
+            if not plain:
+                nothing = torch.empty(0), None, 0
+                self.all.append(Call(layer, name, *nothing, plain=False, trained=trained, mark=None))
+                return
+            kept = output.detach() if self.keep_outputs and rules else None
+            mark = None if all(name in rules for name, _ in trained) else mark_of(output)
+            where = name or "the network itself"
+            seen = given[0].detach(), kept, output._version
+            call = Call(layer, where, *seen, plain=True, trained=trained, mark=mark)
+            self.all.append(call)
+            if output.requires_grad:  # the hook belongs to this value, also when it is changed in place later
+                output.register_hook(lambda gradient: self._note_gradient(call, gradient))
+
+        return note
+
+    def _note_gradient(self, call: Call, gradient: Tensor) -> None:
+        if self._listener is not None:
+            self._listener(call, gradient.detach())
+
+    @contextmanager
+    def listen(self, listener: Listener) -> Iterator[None]:
+        """Tell `listener` of the output gradients of the backward passes within."""
+        self._listener = listener
+        try:
+            yield
+        finally:
+            self._listener = None
+
+    def backward(self, logits: Tensor, cotangent: Tensor, listener: Listener) -> None:
+        """A backward pass through the activations only: no parameter's gradient is computed."""
+        with self.listen(listener), self._for_inputs():
+            torch.autograd.grad(logits, self._starts, cotangent, retain_graph=True, allow_unused=True)
+
+    def check_complete(self, logits: Tensor) -> None:
+        """Raise unless every use of a trained parameter in the graph is a call that a rule accounts for."""
+        recorded = Counter(id(parameter) for call in self.parametric_calls for _, parameter in call.trained)
+        uses = uses_of(logits)
+        for name, module in self.network.named_modules():
+            for key, parameter in module.named_parameters(recurse=False):
+                if uses[id(parameter)] > recorded[id(parameter)]:
+                    where = f"{type(module).__name__} {name!r}"
+                    raise IncompleteError(f"{key} of {where} is used outside a layer's own call")
+        for call in self.parametric_calls:
+            where = f"{type(call.layer).__name__} {call.name!r}"
+            if not call.plain:
+                raise IncompleteError(f"{where} takes or returns more than one tensor")
+            if len(call.input) != self.batch:
+                raise IncompleteError(f"{where} sees {len(call.input)} samples of {self.batch}")
+
+
+Args = tuple[Any, ...]
+Kwargs = Mapping[str, Any]
+
+
+def _tensors(args: Args, kwargs: Kwargs) -> list[Tensor]:
+    return [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+
+
+def _trained(layer: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """A layer's own parameters that are trained; what stands in for one during a call is none."""
+    own = layer.named_parameters(recurse=False)
+    return [(name, p) for name, p in own if isinstance(p, nn.Parameter) and p.requires_grad]
+
+
+def uses_of(logits: Tensor) -> Counter[int]:
+    """How often each leaf appears in the graph, by its id."""
+    parents = (parent for node in nodes_of(logits) for parent, _ in node.next_functions)
+    leaves = (getattr(parent, "variable", None) for parent in parents)  # only leaves have one
+    return Counter(id(leaf) for leaf in leaves if leaf is not None)
+
+
+def nodes_of(value: Tensor) -> Iterator[Node]:
+    """The nodes of its graph, each once."""
+    seen, stack = set(), [value.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(parent for parent, _ in node.next_functions)
+
+
+# The blocks of a network: the modules that it is a chain of, whose outputs are its features level by level.
+#
+# A block is an element of the network's outermost lists of modules (`nn.ModuleList`, and `nn.Sequential` of
+# modules that have parts themselves), or a child that stands beside such lists. Of our networks these are the
+# stem and the cells, of torchvision's or timm's ResNets the stem's layers and the residual blocks.
+
+
+def blocks(network: nn.Module) -> list[nn.Module]:
+    """The blocks in the order of registration; activations and the like, which hold nothing, are none.
+
+    >>> network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+    >>> [type(block).__name__ for block in blocks(network)]
+    ['Conv2d', 'Linear']
+    """
+    return [block for block in _parts(network) if _has(block.parameters()) or _has(block.children())]
+
+
+def _parts(module: nn.Module, *, of_list: bool = False) -> Iterator[nn.Module]:
+    for child in module.children():
+        if _is_list(child):
+            yield from _parts(child, of_list=True)
+        elif not of_list and any(map(_is_list, child.children())):
+            yield from _parts(child)
+        else:
+            yield child
+
+
+def _is_list(module: nn.Module) -> bool:
+    if isinstance(module, nn.Sequential):
+        return all(_has(part.children()) for part in module)
+    return isinstance(module, nn.ModuleList)
+
+
+def _has(items: Iterator[object]) -> bool:
+    return any(True for _ in items)
+
+
+class Features:
+    """The outputs of the blocks in one forward pass, in its order; the logits are none of them.
+
+    Args:
+        network: whose blocks are watched.
+        samples: images of the batch.
+    """
+
+    def __init__(self, network: nn.Module, samples: int) -> None:
+        self.network, self.samples = network, samples
+        self.all: list[Tensor] = []
+
+    def __enter__(self) -> Features:
+        self._handles = [block.register_forward_hook(self._note) for block in blocks(self.network)]
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _note(self, block: nn.Module, args: object, output: object) -> None:
+        if isinstance(output, Tensor) and output.dim() > 1 and len(output) == self.samples:
+            self.all.append(output)
+
+    def before(self, logits: Tensor) -> list[Tensor]:
+        """The outputs but that which is the logits."""
+        return [output for output in self.all if output is not logits]
+
+
+def spectral_entropy(features: Tensor) -> Tensor:
+    """(m, c, …) → the entropy of the normalised spectrum of the channels' covariance.
+
+    >>> spectral_entropy(torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])).exp()
+    tensor(2., dtype=torch.float64)
+    """
+    rows = features.detach().movedim(1, -1).flatten(0, -2)  # (m · positions, c)
+    rows = rows - rows.mean(dim=0)
+    values = torch.linalg.eigvalsh((rows.T @ rows).double()).clamp(min=0)
+    shares = values / values.sum()
+    return torch.special.entr(shares).sum()
+
+
+# Whether a network treats its samples apart: what the layer by layer kernel takes for granted.
+
+_PROBE = 2
+
+
+def check_independence(network: nn.Module, x: Tensor, logits: Tensor, calls: Calls) -> None:
+    """Raise unless two samples go through the layers alone as they do among the others, and so come out.
+
+    Batch norms mix samples, which is known: they have fixed statistics here. The networks of our spaces are
+    known to have no other mixing.
+    """
+    if isinstance(network, Network):
+        return
+    norms = [module for module in network.modules() if _uses_batch(module)]
+    few = x[: min(_PROBE, len(x) - 1)].detach()
+    alone = Calls(network, few)
+    with _fixed_statistics(norms), torch.enable_grad():
+        try:
+            alone.record(lambda: logits_of(network(few)))
+        except Exception as error:  # of any kind: it is somebody's network
+            raise IncompleteError(f"it does not take {len(few)} of {len(x)} samples") from error
+        if norms:
+            calls = Calls(network, x)
+            logits = calls.record(lambda: logits_of(network(x)))
+        mixed = _see_others(calls, logits, len(few))  # in here: checkpoints compute the pass anew
+    if [call.layer for call in alone.parametric_calls] != [call.layer for call in calls.parametric_calls]:
+        raise IncompleteError("other layers are called for other batches")
+    for call in alone.parametric_calls:
+        if len(call.input) != len(few):
+            where = f"{type(call.layer).__name__} {call.name!r}"
+            raise IncompleteError(f"samples are not the first axis in {where}")
+    if mixed:
+        raise IncompleteError("samples are mixed")
+
+
+def _see_others(calls: Calls, logits: Tensor, few: int) -> bool:
+    """Whether the first samples' logits depend on what a layer returned for other samples, however little."""
+    cotangent = torch.zeros_like(logits)
+    own = cotangent[:few]  # which get shares that no softmax adds up to a constant
+    own.copy_(torch.arange(own.numel()).cos().view_as(own))
+    others: list[bool] = []
+
+    def listener(call: Call, gradient: Tensor) -> None:
+        others.append(bool(call.trained) and bool(gradient[few:].any()))
+
+    calls.backward(logits, cotangent, listener)
+    return any(others)
+
+
+def _uses_batch(module: nn.Module) -> bool:
+    return isinstance(module, BATCH_NORMS) and (module.training or module.running_mean is None)
+
+
+@contextmanager
+def _fixed_statistics(norms: Sequence[Any]) -> Iterator[None]:
+    """Batch norms in evaluation mode, those that keep no statistics with mean 0 and variance 1."""
+    kept = [(norm, norm.training, norm.running_mean, norm.running_var) for norm in norms]
+    try:
+        for norm in norms:
+            norm.training = False
+            if norm.running_mean is None:
+                like = next(norm.parameters(), torch.zeros(()))
+                norm.running_mean, norm.running_var = (
+                    like.new_zeros(norm.num_features),
+                    like.new_ones(norm.num_features),
+                )
+        yield
+    finally:
+        for norm, training, mean, variance in kept:
+            norm.training, norm.running_mean, norm.running_var = training, mean, variance
+
+
+# What a network's rectified units say of the samples of a batch.
+
+Breaks = Callable[..., tuple[float, ...]]
+
+
+def _at_zero(*options: Any, **named: Any) -> tuple[float, ...]:
+    return (0.0,)
+
+
+def _range(low: float = -1.0, high: float = 1.0) -> tuple[float, ...]:
+    return (low, high)
+
+
+def _clamp(min: Any = None, max: Any = None) -> tuple[float, ...]:
+    if min != 0:  # no rectifier, but what keeps a number from being too small
+        return ()
+    return (0.0,) if max is None else (0.0, max)
+
+
+BREAKS: Mapping[str, Breaks] = {
+    **dict.fromkeys(("relu", "leaky_relu", "_prelu_kernel", "rrelu_with_noise", "elu", "celu"), _at_zero),
+    **dict.fromkeys(("gelu", "silu", "mish"), _at_zero),  # smooth, with a gate that opens at 0
+    **dict.fromkeys(("hardswish", "hardsigmoid"), lambda: (-3.0, 3.0)),
+    **dict.fromkeys(("softshrink", "hardshrink"), lambda size=0.5: (-size, size)),
+    "hardtanh": _range,  # ReLU6, too
+    "threshold": lambda threshold, value: (threshold,),
+    "clamp": _clamp,
+    "clamp_min": _clamp,
+}
+"""Where one piece of an activation ends and the next begins, by its name in PyTorch, from its options."""
+
+
+class RectifierCodes(TorchDispatchMode):
+    """Sees every rectification, as a module or as a function: its patterns, and the sum of their kernels.
+
+    Two samples agree on a unit where they lie in the same piece of its activation, `BREAKS`.
+
+    Args:
+        samples: images of the batch.
+        needs: which of patterns and kernel are computed.
+    """
+
+    def __init__(self, samples: int, needs: Needs) -> None:
+        super().__init__()
+        self.samples, self.needs = samples, needs
+        self.units = 0
+        self.kernel = torch.zeros(samples, samples, dtype=torch.float64)
+        self.patterns: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        find_breaks = BREAKS.get(name) or BREAKS.get(name.removesuffix("_"))  # in place
+        if find_breaks is not None and args[0].dim() > 1 and len(args[0]) == self.samples:
+            breaks = find_breaks(*args[1:], **(kwargs or {}))
+            above = [(args[0].detach() > point).flatten(1) for point in breaks]  # (m, units) each
+            if above:
+                self._note(above)
+        return func(*args, **(kwargs or {}))
+
+    def _note(self, above: list[Tensor]) -> None:
+        self.units += above[0].shape[1]
+        if Needs.RELU_PATTERNS in self.needs:
+            self.patterns += above
+        if Needs.RELU_CODES in self.needs:
+            # K = Σ_p c_p c_pᵀ, c_p the units in piece p: above the point where it begins, not above its end
+            everything, nothing = torch.ones_like(above[0]), torch.zeros_like(above[0])
+            for begun, ended in pairwise([everything, *above, nothing]):
+                inside = (begun & ~ended).float()
+                self.kernel += (inside @ inside.T).to(self.kernel)
+
+
+# Initialisations that training-free metrics are defined for, drawn from a generator of their own.
+
+Scheme = Literal["lecun", "kaiming", "xavier", "default"]
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def initialise(
+    network: nn.Module, scheme: Scheme = "lecun", generator: torch.Generator | None = None
+) -> None:
+    """Draw the weights of linear layers and convolutions anew; batch norms start at scale 1, shift 0.
+
+    - `lecun`: N(0, 1/fan_in), biases 0 (NASI, arXiv:2109.00817, section 3.1; thesis, section 7.6.5)
+    - `kaiming`: N(0, 2/fan_in), biases 0 (He et al. 2015, arXiv:1502.01852)
+    - `xavier`: N(0, 2/(fan_in + fan_out)), biases 0 (Glorot & Bengio 2010)
+    - `default`: PyTorch's own, U(±1/√fan_in), biases too
+
+    Parameters of other layers stay.
+    """
+    if scheme not in get_args(Scheme):
+        raise InputError(f"expected a scheme ({near_match(scheme, get_args(Scheme))})", got=scheme)
+    draw = _SCHEMES[scheme]
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, LAYERS):
+                fan_in = module.weight[0].numel()
+                fan_out = module.weight.numel() // fan_in * math.prod(module.weight.shape[2:])
+                module.weight.copy_(draw(module.weight, fan_in, fan_out, generator))
+                if module.bias is not None:
+                    module.bias.zero_()
+                    if scheme == "default":
+                        module.bias.copy_(draw(module.bias, fan_in, fan_out, generator))
+            elif isinstance(module, BATCH_NORMS):
+                module.reset_parameters()
+
+
+WeightRule = Callable[[Tensor, int, int, torch.Generator | None], Tensor]
+
+
+def _normal(variance: Callable[[int, int], float]) -> WeightRule:
+    def draw(like: Tensor, fan_in: int, fan_out: int, generator: torch.Generator | None) -> Tensor:
+        return torch.randn(like.shape, generator=generator, dtype=like.dtype) * math.sqrt(
+            variance(fan_in, fan_out)
+        )
+
+    return draw
+
+
+def _uniform(like: Tensor, fan_in: int, fan_out: int, generator: torch.Generator | None) -> Tensor:
+    return (2 * torch.rand(like.shape, generator=generator, dtype=like.dtype) - 1) / math.sqrt(fan_in)
+
+
+_SCHEMES: dict[str, WeightRule] = {
+    "lecun": _normal(lambda fan_in, fan_out: 1 / fan_in),
+    "kaiming": _normal(lambda fan_in, fan_out: 2 / fan_in),
+    "xavier": _normal(lambda fan_in, fan_out: 2 / (fan_in + fan_out)),
+    "default": _uniform,
+}

@@ -1,0 +1,499 @@
+"""Evaluation of ensembles: error, calibration, and disagreement."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, TypeVar
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from nas_lightning.data.augment import normalise
+from nas_lightning.data.base import ImageData
+from nas_lightning.data.external import OwnData
+from nas_lightning.data.loaders import EvalLoader, Samples
+from nas_lightning.data.order import evaluation_rows
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.models.ensemble import Ensemble, McDropPath, drop_paths
+from nas_lightning.objectives.inherited import Batch as Batch_inherited
+from nas_lightning.objectives.inherited import place_batches
+from nas_lightning.plots.style import COLOURS, GREY, label_axes, legend_above, tidy
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.tasks import Task
+from nas_lightning.utils.progress import follow
+from nas_lightning.utils.tables import Entry, Table
+
+# Which of several sets of architectures makes the best ensemble, judged with a supernet's weights.
+#
+#     S* = arg min_S L_val(1/n Σ_{A∈S} f_A)                  (Shu 2022, thesis, equation 5.1, algorithm 5.1)
+#
+# with f_A the class probabilities that A predicts by inherited weights. A path is normalised by the
+# statistics of the batch that it is judged on, since the norms of our supernets keep none.
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Round:
+    """A set that was tried and what it came to; the members stand by their own losses, the smallest first.
+
+    Args:
+        members: the architectures.
+        member_losses: each one's own.
+        member_accuracies: each one's own, shares of 1.
+        loss: of the averaged probabilities.
+        accuracy: of the averaged probabilities.
+        delta: δ that the sampler had; None where it has none.
+    """
+
+    members: tuple[Genotype, ...]
+    member_losses: tuple[float, ...]
+    member_accuracies: tuple[float, ...]
+    loss: float
+    accuracy: float
+    delta: float | None = None  # of SVGD-RD
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain containers, for checkpoints and JSON."""
+        return {**vars(self), "members": [member.to_dict() for member in self.members]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Round:
+        """The inverse of `to_dict`."""
+        members = tuple(Genotype.from_dict(member) for member in data["members"])
+        lists = {name: tuple(data[name]) for name in ("member_losses", "member_accuracies")}
+        return cls(**{**data, **lists, "members": members})
+
+
+def averaged_loss(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """−1/m Σ_x log(1/n Σ_A f_A(x)_y): (n, images, classes), (images,) → ().
+
+    >>> averaged_loss(torch.tensor([[[1.0, 0.0]], [[0.5, 0.5]]]), torch.tensor([0])).exp()
+    tensor(1.3333)
+    """
+    of_label = probabilities.mean(dim=0).gather(1, labels[:, None])
+    return -of_label.clamp_min(torch.finfo(of_label.dtype).tiny).log().mean()
+
+
+def forward_selection(pool: Sequence[T], size: int, loss: Callable[[Sequence[T]], float]) -> list[T]:
+    """Add what lowers the loss of the set most, `size` times, none twice (Caruana et al. 2004).
+
+    As NES-RS does with a pool of trained networks (Zaidi et al. 2021, arXiv:2006.08573, section 4.1).
+
+    >>> forward_selection([5, 1, 3], 2, lambda chosen: abs(sum(chosen) - 6))
+    [5, 1]
+    """
+    chosen: list[T] = []
+    left = list(pool)
+    for _ in range(size):
+        losses = [loss([*chosen, candidate]) for candidate in left]
+        chosen.append(left.pop(losses.index(min(losses))))
+    return chosen
+
+
+class InheritedWeights:
+    """Judges sets of architectures on fixed batches; each architecture predicts once.
+
+    Args:
+        space: the search space.
+        supernet: whose weights the architectures inherit.
+        batches: the images of this process, as many on every process.
+        average: replaces tensors by their mean over processes.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        batches: Iterable[Batch_inherited],
+        average: Callable[[Sequence[Tensor]], None] = lambda tensors: None,
+    ) -> None:
+        self.space, self.supernet, self.average = space, supernet, average
+        self.batches = list(place_batches(supernet, batches))
+        self.labels = torch.cat([y for _, y in self.batches])
+        self.predictions: dict[Genotype, Tensor] = {}
+
+    @torch.no_grad()
+    def predict(self, genotype: Genotype) -> Tensor:
+        """The class probabilities of an architecture: (images, classes)."""
+        if genotype not in self.predictions:
+            like = next(self.supernet.parameters())
+            path = {name: matrix.to(like) for name, matrix in self.space.one_hot(genotype).items()}
+            logits = [self.supernet(x, path) for x, _ in self.batches]
+            self.predictions[genotype] = torch.cat(logits).double().softmax(dim=1)
+        return self.predictions[genotype]
+
+    def scores(self, members: Sequence[Genotype]) -> tuple[float, float]:
+        """Loss and accuracy of the averaged prediction, over all processes."""
+        probabilities = torch.stack([self.predict(member) for member in members])
+        right = probabilities.mean(dim=0).argmax(dim=1) == self.labels
+        found = torch.stack([averaged_loss(probabilities, self.labels), right.double().mean()])
+        self.average([found])
+        return float(found[0]), float(found[1])
+
+    def loss(self, members: Sequence[Genotype]) -> float:
+        """Loss of the averaged prediction."""
+        return self.scores(members)[0]
+
+    def judge(self, members: Sequence[Genotype], delta: float | None = None) -> Round:
+        """What a set comes to, and each of its members."""
+        alone = {member: self.scores([member]) for member in members}
+        ordered = sorted(members, key=lambda member: alone[member][0])
+        loss, accuracy = self.scores(ordered)
+        losses, accuracies = zip(*(alone[member] for member in ordered), strict=True)
+        return Round(tuple(ordered), losses, accuracies, loss, accuracy, delta)
+
+
+# What an ensemble is worth: its error, its calibration, and how its members differ.
+#
+# Every function takes the members' class probabilities, (members, images, classes), and the labels,
+# (images,); the ensemble predicts their mean (Shu 2022, thesis, sections 5.2 and 5.4.4).
+#
+# >>> probabilities = torch.tensor([[[0.9, 0.1], [0.6, 0.4]], [[0.4, 0.6], [0.1, 0.9]]])
+# >>> labels = torch.tensor([0, 1])
+# >>> member_errors(probabilities, labels), ensemble_error(probabilities, labels)
+# (tensor([0.5000, 0.5000]), tensor(0.))
+# >>> disagreement(probabilities), oracle_error(probabilities, labels)
+# (tensor(1.), tensor(0.))
+
+Batch = tuple[Tensor, Tensor]
+BINS = 15  # of the calibration error, as in Guo et al. 2017
+
+
+def member_errors(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The share of images that each member gets wrong: (members,). Their mean is the ATE."""
+    return (probabilities.argmax(dim=-1) != labels).to(torch.get_default_dtype()).mean(dim=1)
+
+
+def ensemble_error(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The share of images that the averaged prediction gets wrong: ()."""
+    return member_errors(probabilities.mean(dim=0, keepdim=True), labels)[0]
+
+
+def oracle_error(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The share of images that every member gets wrong, a bound for choosing a member per image: ()."""
+    wrong = probabilities.argmax(dim=-1) != labels
+    return wrong.all(dim=0).to(torch.get_default_dtype()).mean()
+
+
+def disagreement(probabilities: Tensor) -> Tensor:
+    """The PPD: the share of images on which two members predict different classes, mean over pairs: ().
+
+    Fort et al. 2019 (arXiv:1912.02757), not divided by the error. A single member agrees with itself.
+    """
+    predicted = probabilities.argmax(dim=-1)  # (members, images)
+    pairs = [(a != b).to(torch.get_default_dtype()).mean() for a, b in combinations(predicted, 2)]
+    return torch.stack(pairs).mean() if pairs else torch.zeros(())
+
+
+def brier_score(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """1/m Σ_x Σ_c (p_c(x) − [c = y])² of the averaged prediction (Brier 1950), from 0 to 2: ()."""
+    mean = probabilities.mean(dim=0)
+    return (mean - F.one_hot(labels, mean.shape[1])).square().sum(dim=1).mean()
+
+
+def calibration_error(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The expected calibration error of the averaged prediction (Guo et al. 2017, arXiv:1706.04599): ().
+
+    Σ_b |B_b|/m |accuracy(B_b) − confidence(B_b)| over 15 bins of equal width.
+    """
+    mean = probabilities.mean(dim=0)
+    return multiclass_calibration_error(mean, labels, mean.shape[1], n_bins=BINS, norm="l1")
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good a prediction is.
+
+    Args:
+        error: the share of wrong predictions.
+        nll: −ln p of the true class, the mean.
+        brier: Σ_k (p_k − y_k)², the mean.
+        calibration_error: the mean distance of confidence and accuracy.
+
+    >>> Quality.of(torch.tensor([[[0.75, 0.25], [0.5, 0.5]]]), torch.tensor([0, 0])).brier
+    0.3125
+    """
+
+    error: float
+    nll: float
+    brier: float
+    calibration_error: float
+
+    @classmethod
+    def of(cls, probabilities: Tensor, labels: Tensor) -> Quality:
+        """Of the averaged prediction of some members."""
+        measures = (ensemble_error, averaged_loss, brier_score, calibration_error)
+        return cls(*(float(measure(probabilities, labels)) for measure in measures))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an ensemble is worth on some images.
+
+    Args:
+        probabilities: of the members, (members, images, classes).
+        labels: (images,).
+    """
+
+    probabilities: Tensor
+    labels: Tensor
+
+    @property
+    def members(self) -> list[Quality]:
+        """Each member alone."""
+        return [Quality.of(alone[None], self.labels) for alone in self.probabilities]
+
+    @property
+    def ensemble(self) -> Quality:
+        """All together."""
+        return Quality.of(self.probabilities, self.labels)
+
+    def numbers(self) -> Mapping[str, float]:
+        """The ensemble's numbers, and those that compare its members, by name."""
+        errors = member_errors(self.probabilities, self.labels)
+        return {
+            **vars(self.ensemble),
+            "ate": float(errors.mean()),
+            "best_member_error": float(errors.min()),
+            "ppd": float(disagreement(self.probabilities)),
+            "oracle_error": float(oracle_error(self.probabilities, self.labels)),
+        }
+
+
+def every_test_batch(data: ImageData | OwnData) -> list[Batch]:
+    """All test images of a data set, normalised, on whichever process this is."""
+    if isinstance(data, OwnData):
+        return data.every_batch("test")
+    return _batches(data, data.test, data.mean, data.std)
+
+
+def every_held_out_batch(data: ImageData | OwnData) -> list[Batch]:
+    """All training images that are held out, normalised, on whichever process this is."""
+    check_held_out(data)
+    if isinstance(data, OwnData):
+        return data.every_batch("valid")
+    loader = data.val_dataloader()
+    assert isinstance(loader, EvalLoader)
+    return _batches(data, loader.samples, data.mean, data.std)
+
+
+def check_held_out(data: ImageData | OwnData) -> None:
+    """Raise where no training images are held out."""
+    if isinstance(data, OwnData):
+        data.every_batch("valid")
+    elif not data.val_fraction:
+        raise InputError(
+            "expected held-out images to select members on, such as dataset.val_fraction=0.1",
+            got=data.val_fraction,
+            where="dataset.val_fraction",
+        )
+
+
+def pixel_batches(data: ImageData, images: int | None = None) -> list[Batch]:
+    """The first test images with values from 0 to 1, None: all."""
+    first = data.test if images is None else data.test.select(torch.arange(min(images, len(data.test))))
+    channels = data.image[0]
+    return _batches(data, first, (0.0,) * channels, (1.0,) * channels)
+
+
+def _batches(
+    data: ImageData, samples: Samples, mean: tuple[float, ...], std: tuple[float, ...]
+) -> list[Batch]:
+    draws = evaluation_rows(len(samples), data.eval_batch_size, 0, 1)
+    return [(normalise(x, mean, std), y) for x, y in samples.read(draws, random=False)]
+
+
+def check_images(ensemble: Ensemble, data: ImageData | OwnData) -> None:
+    """Raise unless the images are those that the members take."""
+    description = ensemble.descriptions[0]
+    for what in ("image", "classes", "mean", "std"):
+        if getattr(description, what) != tuple(getattr(data, what)):
+            raise InputError(
+                f"expected images as the members were trained on, with {what} {getattr(description, what)}",
+                got=getattr(data, what),
+                where="dataset",
+            )
+
+
+@torch.no_grad()
+def evaluate(ensemble: Ensemble, batches: Iterable[Batch]) -> Evaluation:
+    """Let the ensemble predict all images of (x, y) batches, as they come to its members, in eval mode."""
+    parameter = next(ensemble.parameters())
+    was_training = ensemble.training
+    ensemble.eval()
+    found = [
+        (ensemble.member_probabilities(x.to(parameter)).double().cpu(), y.cpu())
+        for x, y in follow(batches, "batches")
+    ]
+    ensemble.train(was_training)
+    if not found:
+        raise InputError("expected at least one batch", got="none")
+    probabilities, labels = zip(*found, strict=True)
+    return Evaluation(torch.cat(probabilities, dim=1), torch.cat(labels))
+
+
+# What an ensemble is worth where there are no classes: the task's metrics, of each member and together.
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The loss and the task's metrics, by name.
+
+    Args:
+        members: of each member alone.
+        together: of the mean of their predictions.
+    """
+
+    members: tuple[Mapping[str, float], ...]
+    together: Mapping[str, float]
+
+    def table(self, images: str) -> Table:
+        """Members alone and together."""
+        rows: list[list[Entry]] = [
+            [f"member {number}", *alone.values()] for number, alone in enumerate(self.members, 1)
+        ]
+        title = f"{len(rows)} members, alone and together, on the test images of {images}"
+        return Table("ensemble", title, ["", *self.together], [*rows, ["ensemble", *self.together.values()]])
+
+
+@torch.no_grad()
+def evaluate_task(ensemble: Ensemble, batches: Iterable[Batch], task: Task) -> Scores:
+    """Let the ensemble predict all images of (x, y) batches, in eval mode."""
+    parameter = next(ensemble.parameters())
+    was_training = ensemble.training
+    ensemble.eval()
+    sums: list[_Sum] = []
+    for x, y in batches:
+        outputs = ensemble.member_logits(x.to(parameter)).cpu()  # (members, b, outputs, …)
+        sums = sums or [_Sum(task, outputs.shape[2]) for _ in range(len(outputs) + 1)]
+        for sum_, z in zip(sums, [*outputs, ensemble.link.combine(outputs)], strict=True):
+            sum_.add(z, y.cpu())
+    ensemble.train(was_training)
+    if not sums:
+        raise InputError("expected at least one batch", got="none")
+    *members, together = [sum_.values() for sum_ in sums]
+    return Scores(tuple(members), together)
+
+
+class _Sum:
+    """Loss and metrics of some outputs, batch by batch."""
+
+    def __init__(self, task: Task, outputs: int) -> None:
+        self.task, self.loss, self.images = task, 0.0, 0
+        self.metrics = task.metrics(outputs)
+
+    def add(self, z: Tensor, y: Tensor) -> None:
+        self.loss += float(self.task.evaluation_loss(z, y)) * len(y)
+        self.images += len(y)
+        for metric in self.metrics.values():
+            metric.update(self.task.predictions(z), y)
+
+    def values(self) -> dict[str, float]:
+        values = {name: float(metric.compute()) for name, metric in self.metrics.items()}
+        return {"loss": self.loss / self.images, **values}
+
+
+# How the members of an ensemble differ, as pictures (Shu 2022, thesis, figure 5.4).
+
+RATE, PASSES = 0.2, 10  # of the map's stochastic predictions; thesis: each architecture ten times
+
+
+def errors(evaluation: Evaluation) -> Figure:
+    """The members' errors beside their mean and the ensemble's."""
+    alone = member_errors(evaluation.probabilities, evaluation.labels)
+    figure, axes = _axes()
+    axes.bar(range(1, len(alone) + 1), (100 * alone).tolist(), color=COLOURS[0], width=0.6)
+    for value, label, colour in (
+        (float(alone.mean()), "mean of the members", GREY),
+        (evaluation.ensemble.error, "ensemble", COLOURS[1]),
+    ):
+        axes.axhline(100 * value, color=colour, linewidth=1.4, label=f"{label} {100 * value:.2f} %")
+    axes.set_xticks(range(1, len(alone) + 1))
+    _label(axes, "member", "test error (%)")
+    return figure
+
+
+def agreement(evaluation: Evaluation) -> Figure:
+    """How many members are right about an image, and whether the ensemble then is."""
+    right = evaluation.probabilities.argmax(dim=-1) == evaluation.labels
+    together = evaluation.probabilities.mean(dim=0).argmax(dim=-1) == evaluation.labels
+    counts, members = right.sum(dim=0), len(right)
+    figure, axes = _axes()
+    for label, chosen, colour, aside in (  # side by side, for the axis is logarithmic
+        ("right", together, COLOURS[0], -0.2),
+        ("wrong", ~together, COLOURS[1], 0.2),
+    ):
+        images = torch.bincount(counts[chosen], minlength=members + 1)
+        places = [number + aside for number in range(members + 1)]
+        axes.bar(places, images.tolist(), color=colour, width=0.4, label=f"the ensemble is {label}")
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_xticks(range(members + 1))
+    _label(axes, "members that are right", "test images")
+    return figure
+
+
+def prediction_map(ensemble: Ensemble, batches: Iterable[Batch], images: int = 500) -> Figure | None:
+    """t-SNE of what the members predict for the first images: each plain, and ten times with drop path.
+
+    van der Maaten & Hinton 2008. None where no member has drop path, or the passes do not differ.
+    """
+    first = list(_up_to(batches, images))
+    groups = [_predictions(ensemble, number, first) for number in range(len(ensemble.members))]
+    points = torch.cat(groups)
+    if len(points) < 5 or len(points.unique(dim=0)) < 5:
+        return None
+    from sklearn.manifold import TSNE
+
+    perplexity = min(10.0, (len(points) - 1) / 3)
+    places = TSNE(perplexity=perplexity, init="random", random_state=0).fit_transform(points.numpy())
+    figure, axes = _axes()
+    start = 0
+    for number, group in enumerate(groups):
+        x, y = places[start : start + len(group)].T
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(x[1:], y[1:], "o", color=colour, markersize=4, alpha=0.6, label=f"member {number + 1}")
+        axes.plot(x[:1], y[:1], "*", color=colour, markersize=12, markeredgecolor="white")
+        start += len(group)
+    _label(axes, "t-SNE of predictions: ★ plain, ● with drop path", "")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return figure
+
+
+def _predictions(ensemble: Ensemble, number: int, batches: list[Batch]) -> Tensor:
+    """(1 + passes, images · classes) of a member, the plain ones first; one row without drop path."""
+    member = copy.deepcopy(ensemble.members[number])
+    found = [evaluate(Ensemble([member]), batches).probabilities]
+    if drop_paths(member):
+        found.append(evaluate(McDropPath(member, rate=RATE, passes=PASSES), batches).probabilities)
+    return torch.cat(found).flatten(1).float()
+
+
+def _up_to(batches: Iterable[Batch], images: int) -> Iterable[Batch]:
+    for x, y in batches:
+        yield x[:images], y[:images]
+        images -= len(x)
+        if images <= 0:
+            return
+
+
+def _axes() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    tidy(axes)
+    return figure, axes
+
+
+def _label(axes: Axes, x: str, y: str) -> None:
+    label_axes(axes, x, y)
+    legend_above(axes, 3)

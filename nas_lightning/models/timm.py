@@ -1,0 +1,293 @@
+"""Derived networks as models of timm."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from timm.layers import create_classifier
+from timm.models import build_model_with_cfg, register_model
+from timm.models._features import feature_take_indices
+from torch import Tensor, nn
+
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import Genotype, read_genotypes
+from nas_lightning.models.file import describe, file_of
+from nas_lightning.options import config_folder
+from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench101, NasBench201, SearchSpace
+from nas_lightning.spaces.network import Backbone, Network, channels_last, list_last
+from nas_lightning.utils.files import read_text
+
+# A derived network with the methods that timm asks of its models.
+
+_SIDE = 256  # of the image that shows where the resolution falls
+
+
+class NasModel(nn.Module):
+    """A derived network with timm's methods; its weights have the names that they have in `Network`.
+
+    Args:
+        build: (in_channels, num_classes) → the network.
+        feature_info: where the resolution falls, as `stages` finds it.
+        num_classes: 0: no classifier.
+        in_chans: channels of the images.
+        global_pool: timm's name of the pooling; empty: none.
+        drop_rate: dropout before the classifier.
+        drop_path_rate: at which operations are dropped, the same everywhere.
+
+    """
+
+    def __init__(
+        self,
+        build: Callable[..., Network],
+        feature_info: list[dict[str, Any]],
+        num_classes: int = 10,
+        in_chans: int = 3,
+        global_pool: str = "avg",
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+    ) -> None:
+        super().__init__()
+        network = build(in_channels=in_chans, num_classes=2)
+        network.set_drop_path(drop_path_rate)
+        self.backbone = network.backbone
+        self.num_features = self.head_hidden_size = self.backbone.widths[-1]
+        self.in_chans, self.feature_info, self.pool_type = in_chans, feature_info, global_pool
+        self.head_drop = nn.Dropout(drop_rate)
+        self.reset_classifier(num_classes)
+        self.to(memory_format=torch.channels_last)
+
+    def get_classifier(self) -> nn.Module:
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """A new classifier; without `global_pool` the pooling stays."""
+        self.pool_type = self.pool_type if global_pool is None else global_pool
+        self.num_classes = num_classes
+        self.global_pool, self.head = create_classifier(self.num_features, num_classes, self.pool_type)
+
+    def forward_features(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, num_features, h', w')
+        return self.backbone.final(list_last(self.backbone.cells_outputs(channels_last(x))))
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        x = self.head_drop(self.global_pool(x))
+        return x if pre_logits else self.head(x)
+
+    def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
+        return self.forward_head(self.forward_features(x))
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """The last features of each resolution; with `norm` the very last as `forward_features` has them."""
+        if output_fmt != "NCHW":
+            raise InputError("expected the format NCHW", got=output_fmt)
+        taken, last = feature_take_indices(len(self.feature_info), indices)
+        cells = [self.feature_info[index]["cell"] for index in taken]
+        stop = self.feature_info[last]["cell"] if stop_early or intermediates_only else -1
+        intermediates = []
+        for index, features in enumerate(self.backbone.cells_outputs(channels_last(x))):
+            if index in cells:
+                final = norm and index == len(self.backbone.widths) - 1
+                intermediates.append(self.backbone.final(features) if final else features)
+            if index == stop:
+                break
+        if intermediates_only:
+            return intermediates
+        return (features if stop_early else self.backbone.final(features)), intermediates
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Which parameters have a learning rate in common where it falls with depth: each cell's."""
+        cells = r"^backbone\.stages\.(\d+)" if coarse else r"^backbone\.stages\.(\d+)\.(\d+)"
+        with_the_one_before = (99999,)  # timm's sign
+        blocks = [
+            (r"^backbone\.cells\.(\d+)", None),
+            (cells, None),
+            (r"^backbone\.blocks\.(\d+)", with_the_one_before),
+            (r"^backbone\.last_norm", with_the_one_before),
+        ]
+        return {"stem": r"^backbone\.stem", "blocks": blocks}
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        if enable:
+            raise InputError("expected no gradient checkpointing, which these networks do not have")
+
+
+def stages(backbone: Backbone) -> list[dict[str, Any]]:
+    """The last cell of each resolution, as timm's `feature_info`, of a backbone on the meta device."""
+    made: list[tuple[Any, str]] = []
+
+    def watch(module: nn.Module, name: str) -> None:
+        module.register_forward_hook(lambda module, inputs, output: made.append((output, name)))
+
+    for name, module in backbone.eval().named_modules(prefix="backbone"):
+        watch(module, name)
+    stage_of = {}
+    for index, x in enumerate(backbone.cells_outputs(torch.empty(1, 3, _SIDE, _SIDE, device="meta"))):
+        outermost = next(name for output, name in reversed(made) if output is x)
+        reduction = _SIDE // x.shape[-1]
+        stage_of[reduction] = {
+            "num_chs": x.shape[1],
+            "reduction": reduction,
+            "module": outermost,
+            "cell": index,
+        }
+    return list(stage_of.values())
+
+
+# Derived networks as models of timm: importing this module registers `nas_darts`, `nas_nasbench201`, ….
+#
+# >>> import timm
+# >>> model = timm.create_model("nas_darts", genotype="darts_v2", channels=4, cells=3, num_classes=5)
+# >>> model(torch.zeros(2, 3, 32, 32)).shape
+# torch.Size([2, 5])
+# >>> stages = timm.create_model("nas_darts", genotype="darts_v2", channels=4, cells=3, features_only=True)
+# >>> [(x.shape[1], x.shape[2]) for x in stages(torch.zeros(2, 3, 32, 32))]
+# [(16, 32), (32, 16), (64, 8)]
+#
+# `genotype` is a published architecture's name, a genotype in its space's notation, or the path of a run or a
+# file. Of a trained run it brings sizes and normalisation along, and with `pretrained=True` the weights.
+
+_OWN = {"genotype", "in_channels", "num_classes", "auxiliary", "dropout", "norm"}
+"""Arguments of a space's `network` that timm has others for, or that are for training with us."""
+
+
+def _cfg(**fields: Any) -> dict[str, Any]:
+    """timm's defaults of a network for images of CIFAR's size."""
+    small = {"input_size": (3, 32, 32), "crop_pct": 1.0, "num_classes": 10}
+    return {**small, "first_conv": "backbone.stem.0", "classifier": "head", **fields}
+
+
+default_cfgs = {
+    "nas_darts": _cfg(first_conv="backbone.stem.0.0"),
+    "nas_darts_nasi": _cfg(first_conv="backbone.stem.0.0"),
+    "nas_nasbench101": _cfg(),
+    "nas_nasbench201": _cfg(),
+}
+_IMAGENET = {"input_size": (3, 224, 224), "crop_pct": 0.875, "num_classes": 1000}
+
+
+@register_model
+def nas_darts(pretrained: bool = False, **options: Any) -> nn.Module:
+    """A network of DARTS' cells; its stem `imagenet` is for large images."""
+    return _create("nas_darts", DartsSpace(), pretrained, **options)
+
+
+@register_model
+def nas_darts_nasi(pretrained: bool = False, **options: Any) -> nn.Module:
+    """A network of DARTS' cells as NASI searches them."""
+    return _create("nas_darts_nasi", DartsNasi(), pretrained, **options)
+
+
+@register_model
+def nas_nasbench101(pretrained: bool = False, **options: Any) -> nn.Module:
+    """A network of NAS-Bench-101."""
+    return _create("nas_nasbench101", NasBench101(), pretrained, **options)
+
+
+@register_model
+def nas_nasbench201(pretrained: bool = False, **options: Any) -> nn.Module:
+    """A network of NAS-Bench-201."""
+    return _create("nas_nasbench201", NasBench201(), pretrained, **options)
+
+
+def _create(
+    name: str,
+    space: SearchSpace,
+    pretrained: bool,
+    *,
+    genotype: str | Path | Genotype | None = None,
+    pretrained_cfg_overlay: dict[str, Any] | None = None,
+    **options: Any,
+) -> nn.Module:
+    if genotype is None:
+        raise InputError("expected an architecture, such as genotype=darts_v2 or a run's folder", where=name)
+    architecture, sizes, cfg = _find(genotype, space)
+    for size in inspect.signature(space.network).parameters.keys() - _OWN:
+        if size in options:
+            sizes[size] = options.pop(size)
+    if not cfg and sizes.get("stem") == "imagenet":
+        cfg = _IMAGENET
+    build = partial(space.network, architecture, **sizes)
+    with torch.device("meta"):
+        info = stages(build(in_channels=3, num_classes=2).backbone)
+    if options.get("features_only"):
+        options["num_classes"] = 0
+    return build_model_with_cfg(
+        NasModel,
+        name,
+        pretrained,
+        pretrained_cfg_overlay={**cfg, **(pretrained_cfg_overlay or {})},
+        feature_cfg={"out_indices": tuple(range(len(info))), "feature_cls": "getter"},
+        build=build,
+        feature_info=info,
+        **options,
+    )
+
+
+def _find(
+    genotype: str | Path | Genotype, space: SearchSpace
+) -> tuple[Genotype, dict[str, Any], dict[str, Any]]:
+    """The architecture, and of a trained network its sizes and timm's description of its weights."""
+    if isinstance(genotype, Genotype):
+        return genotype, {}, {}
+    text = str(genotype)
+    published = {path.stem: path for path in (config_folder() / "genotype").glob("*.yaml")}
+    del published["file"]
+    if text in published:
+        chosen = yaml.safe_load(read_text(published[text]))
+        if chosen["space"] != space.name:
+            raise InputError(f"expected an architecture of the space {space.name!r}", got=text)
+        return space.parse(chosen), {}, {}
+    if (os.path.isdir(text) and file_of(text).is_file()) or text.endswith(".safetensors"):
+        about = describe(text)
+        space.check(about.genotype)
+        sizes = {size: value for size, value in about.sizes.items() if size not in _OWN}
+        cfg = {"mean": about.mean, "std": about.std, "num_classes": len(about.classes), "crop_pct": 1.0}
+        source = {"file": str(file_of(text)), "label_names": about.classes}
+        return about.genotype, sizes, {"input_size": about.image, **cfg, **source}
+    if os.path.exists(text):
+        return read_genotypes(text)[0], {}, {}
+    if text.isidentifier():
+        raise InputError(f"expected an architecture ({near_match(text, published)}) or a path", got=text)
+    return space.parse(text), {}, {}
+
+
+# timm's own scripts with derived networks among its models.
+#
+# python -m nas_lightning.models.timm train.py --model nas_darts --model-kwargs genotype=darts_v2 …
+# torchrun --nproc-per-node 8 -m nas_lightning.models.timm train.py …
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Register the models, then run the script as `python SCRIPT …` does."""
+    script, *options = [*(sys.argv[1:] if arguments is None else arguments)] or [""]
+    if not Path(script).is_file():
+        said = "error: expected a script of timm's, such as its train.py, and what it takes"
+        sys.exit(f"{said}, got {script!r}")
+    import_module("nas_lightning.models.timm")
+    sys.argv[:] = [script, *options]
+    sys.path.insert(0, str(Path(script).absolute().parent))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except InputError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""What is best where several things count at once: fronts, their order, their hypervolume."""

@@ -1,0 +1,868 @@
+"""Tabular benchmarks: NAS-Bench-101, NAS-Bench-201, latencies, and any CSV of genotypes."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from abc import ABC, abstractmethod
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar
+
+import torch
+from pytorch_lightning.utilities.rank_zero import rank_zero_warn
+
+from nas_lightning.checks import checked
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import Genotype
+from nas_lightning.objectives import table_formats as official
+from nas_lightning.objectives.latency import LEAST, Features, LatencyModel
+from nas_lightning.objectives.table_formats import (
+    ARCH,
+    DATASET,
+    DATASETS,
+    EPOCHS,
+    HASH,
+    LENGTHS,
+    MODULE,
+    OPTIONAL,
+    READERS,
+    SECONDS,
+    SETTING,
+    Columns,
+    is_number,
+    parse_numbers,
+    parse_percentages,
+    read_settings,
+    require_columns,
+    run_convert,
+    write_parquet,
+)
+from nas_lightning.objectives.table_formats import read_official101 as read_official
+from nas_lightning.spaces.base import SearchSpace, draw_distinct
+from nas_lightning.spaces.nasbench101 import OPS as OPS_101
+from nas_lightning.spaces.nasbench101 import NasBench101
+from nas_lightning.spaces.nasbench201 import EDGES, OPS, NasBench201
+from nas_lightning.utils.files import write_whole
+
+# What every tabular benchmark answers: genotype → accuracy when trained, validation apart from test.
+
+AccuracyTable = Mapping[str, Mapping[str, float]]
+"""column → name of an architecture → accuracy"""
+
+
+class UnknownArchitectureError(InputError):
+    """A table was asked for an architecture that it lacks."""
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """What one architecture reaches, in percent, by data set; None: not in this table.
+
+    Args:
+        test: accuracy on the test images, after all epochs.
+        valid: validation accuracy after all epochs.
+        valid_12: validation accuracy after 12 epochs.
+    """
+
+    test: Mapping[str, float]
+    valid: Mapping[str, float] | None
+    valid_12: Mapping[str, float] | None  # after 12 epochs instead of all
+
+
+class TabularBenchmark(ABC):
+    """Accuracies of trained networks, in percent, by the name of an architecture.
+
+    Searches may ask for `valid_accuracy`, which never reads a test column. Whatever else reads accuracies
+    while it searches is an oracle; see `nas_lightning.objectives.tables`.
+    """
+
+    title: ClassVar[str]
+    datasets: ClassVar[tuple[str, ...]]
+    epochs: ClassVar[int]
+    """Of the whole training."""
+    lengths: ClassVar[tuple[int, ...]]
+    """The numbers of epochs after which there can be validation accuracies."""
+    spaces: ClassVar[tuple[str, ...]]
+    """The names of the spaces whose architectures the table knows."""
+    ops: ClassVar[tuple[str, ...]]
+    """The operations of those architectures."""
+    table: AccuracyTable
+    """A column of test accuracies for each data set, and `<data set>-valid` and `…-valid-<epochs>`."""
+    dataset: str
+    """What `describe` and defaults refer to."""
+    seconds: Mapping[str, float] | None = None
+    """What an evaluation takes, by the name of an architecture; None: not known."""
+    space: SearchSpace
+    """That writes its architectures."""
+    entries: str = "an architecture of the table"
+    """What can be asked for, where something else was."""
+
+    @abstractmethod
+    def key(self, genotype: Genotype) -> str:
+        """The name of an architecture in the table."""
+
+    @abstractmethod
+    def architecture(self, key: str) -> Genotype:
+        """The architecture of that name."""
+
+    def sample(self, space: SearchSpace, count: int, seed: int) -> list[Genotype]:
+        """So many architectures of the space, each another; more of the same seed begin with the same."""
+        return draw_distinct(space, count, torch.Generator().manual_seed(seed))
+
+    def query(self, genotype: Genotype) -> TableEntry:
+        test = {name: self.column(name, genotype) for name in self.datasets}
+        return TableEntry(test, self._optional(genotype, "valid"), self._optional(genotype, "valid-12"))
+
+    def _optional(self, genotype: Genotype, what: str) -> dict[str, float] | None:
+        found = {name: f"{name}-{what}" for name in self.datasets if f"{name}-{what}" in self.table}
+        return {name: self.column(column, genotype) for name, column in found.items()} or None
+
+    def valid_accuracy(
+        self, genotype: Genotype, dataset: str | None = None, *, epochs: int | None = None
+    ) -> float:
+        """Validation accuracy in percent after so many epochs, by default all, from its own column."""
+        return self.column(self.validation_column(dataset, epochs), genotype)
+
+    def validation_column(self, dataset: str | None = None, epochs: int | None = None) -> str:
+        """The name of a validation column; raises where the table has none."""
+        epochs = self.epochs if epochs is None else epochs
+        if epochs not in self.lengths:
+            *others, last = map(str, self.lengths)
+            raise InputError(f"expected {', '.join(others)} or {last} epochs", got=epochs)
+        name = f"{self._dataset(dataset)}-valid" + ("" if epochs == self.epochs else f"-{epochs}")
+        if name not in self.table:
+            raise InputError(
+                f"expected a table with the column {name!r} (made from an official file by convert)",
+                got=", ".join(self.table),
+                where="benchmark.path",
+            )
+        return name
+
+    def knows(self, genotype: Genotype) -> bool:
+        """Whether the table has the architecture."""
+        return self.key(genotype) in self.table[self.dataset]
+
+    def column(self, name: str, genotype: Genotype) -> float:
+        """The value of a column for a genotype; raises for one that the column lacks."""
+        return self._look_up(self.table[name], genotype)
+
+    def _look_up(self, values: Mapping[str, float], genotype: Genotype) -> float:
+        key = self.key(genotype)
+        if key not in values:
+            got = self.space.notation(genotype)
+            raise UnknownArchitectureError(f"expected {self.entries}", got=got, where="benchmark.path")
+        return values[key]
+
+    def seconds_of(self, genotype: Genotype) -> float | None:
+        """What an evaluation takes, where the table has it."""
+        return None if self.seconds is None else self._look_up(self.seconds, genotype)
+
+    def rank(self, genotype: Genotype, dataset: str | None = None) -> int:
+        """1 for the best test accuracy; architectures that are equal share the better rank."""
+        name = self._dataset(dataset)
+        accuracy = self.column(name, genotype)
+        return 1 + sum(other > accuracy for other in self.table[name].values())
+
+    def best(self, dataset: str | None = None) -> Genotype:
+        """The architecture with the best test accuracy."""
+        column = self.table[self._dataset(dataset)]
+        return self.architecture(max(column, key=lambda key: column[key]))
+
+    def describe(self, genotype: Genotype) -> dict[str, float]:
+        """What a finished search is told of its result: test accuracy (as a share of 1) and rank.
+
+        Nothing of an architecture that the table lacks.
+        """
+        if not self.knows(genotype):
+            return {}
+        return {
+            "true_accuracy": self.column(self.dataset, genotype) / 100,
+            "true_rank": self.rank(genotype),
+        }
+
+    def check_space(self, space: SearchSpace) -> None:
+        """Raise unless the table knows the architectures of the space."""
+        if space.name not in self.spaces:
+            expected = " or ".join(f"space={name}" for name in self.spaces)
+            raise InputError(f"expected {expected}, which the benchmark is of", got=space.name)
+        for op in space.settings.get("ops", ()):
+            if op not in self.ops:
+                raise InputError(f"expected operations of {self.title} ({near_match(op, self.ops)})", got=op)
+
+    def _dataset(self, dataset: str | None) -> str:
+        if dataset is not None:
+            self.check_dataset(dataset)
+        return dataset or self.dataset
+
+    @classmethod
+    def check_dataset(cls, dataset: str) -> None:
+        """Raise unless the benchmark has the data set."""
+        if dataset not in cls.datasets:
+            raise InputError(
+                f"expected a data set of {cls.title} ({near_match(dataset, cls.datasets)})",
+                got=dataset,
+                where="benchmark.dataset",
+            )
+
+
+# The table of NAS-Bench-201 on disk: CSV, Parquet, or the official files.
+#
+# One row an architecture, in percent: `arch`, the test accuracies after 200 epochs `cifar10`, `cifar100` and
+# `imagenet16-120`, and, where the source has them, validation accuracies after 200 epochs (`cifar10-valid`,
+# …) and after 12 (`cifar10-valid-12`, …).
+
+ARCHITECTURES = len(OPS) ** len(EDGES)
+
+
+def read(path: str | Path, *, trust: bool = False) -> AccuracyTable:
+    """The table in a file or, for NATS-Bench, a folder; raises for the first row that is wrong.
+
+    `trust` allows official files, which can run code.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError("expected a table of NAS-Bench-201", got=str(path), where="benchmark.path")
+    known = READERS.get(path.suffix)
+    return _check_columns(official.read(path, trust=trust) if known is None else known(path), path)
+
+
+def columns_of(table: AccuracyTable) -> Columns:
+    """The table as its file has it."""
+    archs = list(table[DATASETS[0]])
+    return {ARCH: archs, **{name: [values[arch] for arch in archs] for name, values in table.items()}}
+
+
+def read_validation(path: str | Path) -> tuple[AccuracyTable, dict[str, float] | None]:
+    """The columns `<data set>_valid` as those after 12 epochs, and the seconds where the file has them."""
+    path = Path(path)
+    if path.suffix not in READERS or not path.is_file():
+        expected = "expected a CSV or Parquet file of validation accuracies"
+        raise InputError(expected, got=str(path), where="benchmark.validation")
+    columns = READERS[path.suffix](path)
+    known = [name for name in DATASETS if f"{name}_valid" in columns]
+    require_columns(columns, (ARCH, *(f"{name}_valid" for name in known or DATASETS[:1])), path)
+    archs = _check_all(columns[ARCH], path)
+    table = {
+        f"{name}-valid-12": dict(
+            zip(archs, parse_percentages(columns[f"{name}_valid"], f"{name}_valid", path), strict=True)
+        )
+        for name in known
+    }
+    seconds = parse_numbers(columns, SECONDS, path) if SECONDS in columns else None
+    return table, None if seconds is None else dict(zip(archs, seconds, strict=True))
+
+
+def _check_columns(columns: Columns, path: Path) -> AccuracyTable:
+    require_columns(columns, (ARCH, *DATASETS), path)
+    archs = _check_all(columns[ARCH], path)
+    names = [*DATASETS, *(name for name in OPTIONAL if name in columns)]
+    table = {
+        name: dict(zip(archs, parse_percentages(columns[name], name, path), strict=True)) for name in names
+    }
+    return table
+
+
+def _check_all(names: Sequence[Any], path: Path) -> list[str]:
+    archs = _check_architectures(names, path)
+    if len(archs) != ARCHITECTURES:
+        raise InputError(f"expected {ARCHITECTURES} architectures", got=len(archs), where=path)
+    return archs
+
+
+def _check_architectures(archs: Sequence[Any], path: Path) -> list[str]:
+    space, known = NasBench201(), all_notations()
+    seen: dict[str, int] = {}
+    for number, arch in enumerate(archs, 1):
+        where = f"{path}, row {number}"
+        if arch not in known:
+            try:
+                space.parse(str(arch))
+            except InputError as error:
+                raise InputError(str(error), where=where) from None
+            raise InputError("expected |op~0|+|op~0|op~1|+|op~0|op~1|op~2|", got=arch, where=where)
+        if arch in seen:
+            raise InputError(
+                f"expected each architecture once: also in row {seen[arch]}", got=arch, where=where
+            )
+        seen[arch] = number
+    return list(seen)
+
+
+def all_notations() -> set[str]:
+    """The 15,625 architecture strings."""
+    pattern = "|{}~0|+|{}~0|{}~1|+|{}~0|{}~1|{}~2|"
+    return {pattern.format(*ops) for ops in product(OPS, repeat=len(EDGES))}
+
+
+# A table of one's own: a CSV or Parquet file of architectures of any space and what they came to.
+#
+#     genotype,cifar10_valid          arch,cifar10,seconds          matrix,ops,cifar10_valid
+#     "Genotype(normal=[…",92.9       |none~0|+|…,91.2,180          "[[0,1…","[""input"",…",93.8
+#
+# An architecture is in `genotype` or `arch`, in any notation that the space reads, or in `matrix` and `ops`
+# as NAS-Bench-101 has it. Every other column is a value, the larger the better: a validation accuracy if its
+# name
+# ends in `valid`, which a search may look at, and a test accuracy otherwise. `seconds` is what an evaluation
+# took. Rows of one architecture, which a space may write in several ways, are averaged.
+
+_NAMES = ("genotype", "arch")
+_MODULE = ("matrix", "ops")
+
+
+class GenotypeTable(TabularBenchmark):
+    r"""What is known of some architectures of a space; all of it is read and checked at once.
+
+    Args:
+        path: the file, `.csv` or `.parquet`.
+        space: that the architectures are of.
+        value: the column that a search maximises and that results are compared in; None: the first.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from nas_lightning.spaces import Mlp
+    >>> space = Mlp(layers=3)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "mine.csv")
+    ...     _ = path.write_text("genotype,digits_valid\nrelu|relu,91.5\nrelu|tanh,93.0\n")
+    ...     table = GenotypeTable(path, space)
+    >>> table.valid_accuracy(space.parse("relu|tanh")), space.notation(table.best())
+    (93.0, 'relu|tanh')
+    """
+
+    title = "the table"
+    epochs, lengths = 1, (1,)  # it says nothing of them
+
+    def __init__(self, path: str | Path, space: SearchSpace, value: str | None = None) -> None:
+        path = Path(path)
+        columns = _read(path)
+        self.space, self.path = space, path
+        names = _names_of(columns, space, path)
+        self.table = {
+            name: _means(names, parse_numbers(columns, name, path)) for name in _values(columns, path)
+        }
+        self.seconds = _means(names, parse_numbers(columns, SECONDS, path)) if SECONDS in columns else None
+        self.datasets = tuple(self.table)  # type: ignore[misc]
+        self.spaces = (space.name,)  # type: ignore[misc]
+        self.entries = f"an architecture of {path}"
+        self.dataset = value or self.datasets[0]
+        if self.dataset not in self.table:
+            expected = f"expected a column of the table ({near_match(self.dataset, self.datasets)})"
+            raise InputError(expected, got=value, where="benchmark.value")
+
+    def key(self, genotype: Genotype) -> str:
+        return self.space.notation(genotype)
+
+    def architecture(self, key: str) -> Genotype:
+        return self.space.parse(key)
+
+    def sample(self, space: SearchSpace, count: int, seed: int) -> list[Genotype]:
+        """Of the table's own, shuffled."""
+        names = list(self.table[self.dataset])
+        if count > len(names):
+            raise InputError(
+                f"expected at most the table's {len(names)} architectures", got=count, where=self.path
+            )
+        order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).tolist()
+        return [self.architecture(names[index]) for index in order[:count]]
+
+    def query(self, genotype: Genotype) -> TableEntry:
+        known = {name: self.column(name, genotype) for name in self.datasets}
+        valid = {name: value for name, value in known.items() if name.endswith("valid")}
+        return TableEntry({name: known[name] for name in known if name not in valid}, valid or None, None)
+
+    def validation_column(self, dataset: str | None = None, epochs: int | None = None) -> str:
+        name = dataset or self.dataset
+        if not name.endswith("valid") or name not in self.table:
+            expected = "expected a column of validation accuracies, whose name ends in valid"
+            raise InputError(expected, got=name, where="benchmark.value")
+        return name
+
+    def describe(self, genotype: Genotype) -> dict[str, float]:
+        """The value and its rank; nothing of an architecture that the table has not."""
+        if not self.knows(genotype):
+            return {}
+        return {
+            f"table/{self.dataset}": self.column(self.dataset, genotype),
+            "table/rank": self.rank(genotype, self.dataset),
+        }
+
+    def _dataset(self, dataset: str | None) -> str:
+        return dataset or self.dataset
+
+
+def _read(path: Path) -> Columns:
+    if path.suffix not in READERS or not path.is_file():
+        raise InputError("expected a table, .csv or .parquet", got=str(path), where="benchmark.path")
+    return READERS[path.suffix](path)
+
+
+def _names_of(columns: Columns, space: SearchSpace, path: Path) -> list[str]:
+    """Each row's architecture as the space writes it."""
+    names = []
+    for number, text in enumerate(_notations(columns, path), 1):
+        try:
+            names.append(space.notation(space.parse(text)))
+        except InputError as error:
+            raise InputError(str(error), where=f"{path}, row {number}") from None
+    if not names:
+        raise InputError("expected at least one architecture", got="none", where=path)
+    return names
+
+
+def _notations(columns: Columns, path: Path) -> Sequence[str | Mapping[str, Any]]:
+    for name in _NAMES:
+        if name in columns:
+            return [str(text) for text in columns[name]]
+    if not all(name in columns for name in _MODULE):
+        expected = "expected a column genotype or arch, or columns matrix and ops"
+        raise InputError(expected, got=", ".join(columns), where=path)
+    pairs = zip(columns["matrix"], columns["ops"], strict=True)
+    return [f'{{"matrix": {matrix}, "ops": {ops}}}' for matrix, ops in pairs]
+
+
+def _values(columns: Columns, path: Path) -> list[str]:
+    """The columns that are values: that have a number."""
+    others = [name for name in columns if name not in (*_NAMES, *_MODULE, SECONDS)]
+    found = [name for name in others if any(map(is_number, columns[name]))]
+    if not found:
+        raise InputError("expected a column of numbers", got=", ".join(columns), where=path)
+    return found
+
+
+def _means(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    found = defaultdict(list)
+    for name, value in zip(names, values, strict=True):
+        found[name].append(value)
+    return {name: fmean(values) for name, values in found.items()}
+
+
+# NAS-Bench-101 (Ying et al. 2019, arXiv:1902.09635) as a table: genotype → accuracy of the trained network.
+#
+# The official file is turned into a small table once, without TensorFlow:
+#
+#     python -m nas_lightning.objectives.tables convert nasbench_only108.tfrecord TARGET.parquet
+
+COMMAND = "python -m nas_lightning.objectives.tables convert"
+
+
+class TabularNasBench101(TabularBenchmark):
+    r"""CIFAR-10 accuracies after 108 epochs, means over three runs; after 4, 12 and 36 from the full file.
+
+    Args:
+        path: a table `.parquet` or `.csv` that `convert` made.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> module = {"matrix": [[0, 1, 0], [0, 0, 1], [0, 0, 0]], "ops": ["input", OPS_101[0], "output"]}
+    >>> genotype = NasBench101().parse(module)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "part.csv")
+    ...     row = f'{NasBench101().hash(genotype)},"{NasBench101().notation(genotype)}",92.5'
+    ...     _ = path.write_text(f"{HASH},{MODULE},{DATASET}\n{row}\n")
+    ...     table = TabularNasBench101(path)
+    >>> table.column("cifar10", genotype)
+    92.5
+    """
+
+    title = "NAS-Bench-101"
+    datasets = (DATASET,)
+    epochs, lengths = EPOCHS, LENGTHS
+    spaces = ("nasbench101", "nasbench1shot1")
+    ops = OPS_101
+    space: NasBench101
+
+    @checked
+    def __init__(self, path: str | Path) -> None:
+        path = Path(path)
+        columns = _read_nasbench101(path)
+        require_columns(columns, (HASH, MODULE, DATASET), path)
+        self.modules = dict(zip(columns[HASH], columns[MODULE], strict=True))
+        if len(self.modules) != len(columns[HASH]) or not self.modules:
+            raise InputError(
+                "expected each module once, and at least one", got=len(columns[HASH]), where=path
+            )
+        names = [name for name in columns if str(name).startswith(DATASET)]
+        values = {name: parse_percentages(columns[name], name, path) for name in names}
+        self.table = {name: dict(zip(columns[HASH], value, strict=True)) for name, value in values.items()}
+        self.space, self.dataset = NasBench101(), DATASET
+        self.entries = f"a module of the table's {len(self.modules):,}"
+
+    def key(self, genotype: Genotype) -> str:
+        return self.space.hash(genotype)
+
+    def architecture(self, key: str) -> Genotype:
+        return self.space.parse(self.modules[key])
+
+
+def _read_nasbench101(path: Path) -> Columns:
+    if path.suffix not in READERS:
+        expected = (
+            f"expected a table .parquet or .csv; of an official file: {COMMAND} FILE.tfrecord TABLE.parquet"
+        )
+        raise InputError(expected, got=path.name, where="benchmark.path")
+    if not path.is_file():
+        raise InputError("expected a table of NAS-Bench-101", got=str(path), where="benchmark.path")
+    return READERS[path.suffix](path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command `convert`."""
+    run_convert(
+        "nas_lightning.objectives.tables",
+        "nasbench_only108.tfrecord or nasbench_full.tfrecord",
+        _convert,
+        arguments,
+        {"--partial": "accept a file with fewer modules or runs than the benchmark has"},
+    )
+
+
+def _convert(options: Namespace) -> str:
+    columns = read_official(options.source, partial=options.partial)
+    write_parquet(columns, options.target)
+    return f"{len(columns[HASH]):,} modules, {', '.join(columns)}"
+
+
+# NAS-Bench-201 (Dong & Yang 2020, arXiv:2001.00326) as a table: genotype → accuracy of the trained network.
+#
+# The official files are turned into a small table once:
+#
+#     python -m nas_lightning.objectives.tables convert SOURCE TARGET.parquet
+
+
+class TabularNasBench201(TabularBenchmark):
+    r"""The accuracies of all 15,625 architectures, after 200 epochs or after 12.
+
+    Args:
+        path: a table `.csv` or `.parquet`, or an official file or folder of NAS-Bench-201 or NATS-Bench.
+        dataset: cifar10, cifar100 or imagenet16-120; what `describe` and defaults refer to.
+        validation: a file `arch, <dataset>_valid, seconds` of validation accuracies after 12 epochs and their
+            cost, where the table has none.
+        trust: read official files, too, which are pickles and can run code: those of their authors.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from nas_lightning.objectives.tables import all_notations
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "mine.csv")
+    ...     rows = [f"{name},{number / 200},50,30" for number, name in enumerate(sorted(all_notations()))]
+    ...     _ = path.write_text("\n".join(["arch,cifar10,cifar100,imagenet16-120", *rows]))
+    ...     table = TabularNasBench201(path)
+    >>> table.rank(table.best()), table.column("cifar10", table.best())
+    (1, 78.12)
+    """
+
+    title = "NAS-Bench-201"
+    datasets = DATASETS
+    epochs, lengths = 200, (12, 200)
+    spaces = ("nasbench201",)
+    ops = OPS
+
+    @checked
+    def __init__(
+        self,
+        path: str | Path,
+        dataset: str = "cifar10",
+        trust: bool = False,
+        validation: str | Path | None = None,
+    ) -> None:
+        self.check_dataset(dataset)
+        self.space, self.dataset = NasBench201(), dataset
+        self.table = read(path, trust=trust)
+        if validation is not None:
+            columns, self.seconds = read_validation(validation)
+            self.table = {**self.table, **columns}
+
+    def key(self, genotype: Genotype) -> str:
+        return self.space.notation(genotype)
+
+    def architecture(self, key: str) -> Genotype:
+        return self.space.parse(key)
+
+
+_FLAGS = {"--trust": "read an official file, which is a pickle and can run code: one of its authors'"}
+
+
+def main_nasbench201(arguments: Sequence[str] | None = None) -> None:
+    """The command `convert`."""
+    source = "NATS-tss-… (folder or .pbz2), NAS-Bench-201-….pth or .csv"
+    run_convert("nas_lightning.objectives.tables", source, _convert_nasbench201, arguments, _FLAGS)
+
+
+def _convert_nasbench201(options: Namespace) -> str:
+    table = read(options.source, trust=options.trust)
+    write_parquet(columns_of(table), options.target)
+    return f"{len(table[DATASETS[0]]):,} architectures, {', '.join(table)}"
+
+
+# A table of latencies: a column `arch` or `genotype`, and one of milliseconds for every device.
+#
+# arch,raspi4,pixel3
+# |skip_connect~0|+|…,12.9,5.1
+
+MOST_MS = 10**9  # eleven days for an image; sums over a table stay far from the largest float
+_NAMES_LATENCY_TABLE = ("arch", "genotype")
+
+
+class LatencyTable:
+    """What devices took for architectures of a space; all of it is read and checked at once.
+
+    Args:
+        path: the file, `.csv` or `.parquet`.
+        space: that the architectures are of.
+        gaps: whether devices may lack architectures; nothing or a number below 0 stands there then.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> LatencyTable("phone.txt", NasBench201())
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected a table of latencies, .csv or .parquet, got 'phone.txt'
+    """
+
+    def __init__(self, path: str | Path, space: SearchSpace, *, gaps: bool = False) -> None:
+        path = Path(path)
+        if path.suffix not in READERS or not path.is_file():
+            raise InputError("expected a table of latencies, .csv or .parquet", got=str(path))
+        columns = dict(READERS[path.suffix](path))
+        named = [name for name in _NAMES_LATENCY_TABLE if name in columns]
+        if not named:
+            raise InputError("expected a column arch or genotype", got=", ".join(columns), where=path)
+        self.names = _notations_latency_table(columns.pop(named[0]), space, path)
+        self.devices = {
+            device: _milliseconds(dict(zip(self.names, values, strict=True)), device, path, gaps)
+            for device, values in columns.items()
+        }
+
+    def choose(self, devices: Sequence[str]) -> dict[str, dict[str, float]]:
+        """The columns of some devices: device → architecture → milliseconds."""
+        for device in devices:
+            if device not in self.devices:
+                expected = f"expected a device of the table ({near_match(device, [*self.devices])})"
+                raise InputError(expected, got=device)
+        return {device: self.devices[device] for device in devices}
+
+
+def _notations_latency_table(texts: Sequence[str], space: SearchSpace, path: Path) -> list[str]:
+    names = []
+    for number, text in enumerate(texts, 1):
+        try:
+            names.append(space.notation(space.parse(text)))
+        except InputError as error:
+            raise InputError(str(error), where=f"{path}, row {number}") from None
+    first: dict[str, int] = {}
+    for row, name in enumerate(names, 1):
+        if first.setdefault(name, row) != row:
+            where = f"{path}, row {row}"
+            raise InputError("expected distinct architectures", got=f"that of row {first[name]}", where=where)
+    if not names:
+        raise InputError("expected distinct architectures, at least one", got=0, where=path)
+    return names
+
+
+def _milliseconds(values: Mapping[str, str | float], device: str, path: Path, gaps: bool) -> dict[str, float]:
+    numbers = {}
+    for row, (name, value) in enumerate(values.items(), 1):
+        try:
+            ms = float(value)
+        except (TypeError, ValueError):
+            ms = -math.inf if value == "" else math.nan
+        if gaps and ms < 0:
+            continue
+        if not 0 < ms <= MOST_MS:
+            expected = f"expected {device} as milliseconds above 0 and of at most {MOST_MS:,}"
+            raise InputError(expected, got=value, where=f"{path}, row {row}")
+        numbers[name] = ms
+    return numbers
+
+
+# A device: latencies that were measured there, and what they say of a space's other networks.
+
+_OF_TRAINING = ("auxiliary", "dropout")  # which no inference has
+MOST = 300
+"""Networks that others are foretold from and limits begin with: more would add little, and take long."""
+
+
+class Device:
+    """genotype → milliseconds: as measured; else as foretold, with a standard deviation on top.
+
+    Args:
+        name: a table of latencies; `table.csv:phone` is its column `phone`, which one of a single column
+            does not need.
+        space: of the networks.
+        network: what the settings of the file have to agree with, where it names any.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> Device("phone.csv", NasBench201())
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected a table of latencies, .csv or .parquet, got 'phone.csv'
+    """
+
+    def __init__(self, name: str, space: SearchSpace, network: dict[str, str] | None = None) -> None:
+        path, column = _path_and_column(name)
+        table = LatencyTable(path, space, gaps=True)
+        if not table.devices:
+            raise InputError("expected a column of milliseconds", got="none", where=path)
+        if column is None and len(table.devices) > 1:
+            expected = f"expected one of its devices, {path}:{', '.join(table.devices)}"
+            raise InputError(expected, got="none", where="limits.device")
+        column = next(iter(table.devices)) if column is None else column
+        self.measured = table.choose([column])[column]
+        if len(self.measured) < LEAST:
+            raise InputError(
+                f"expected {LEAST} measured networks or more", got=len(self.measured), where=path
+            )
+        _check_settings(Path(path), network or {})
+        self.space = space
+        order = torch.randperm(len(self.measured), generator=torch.Generator().manual_seed(0))
+        names = list(self.measured)
+        chosen = [names[index] for index in order[:MOST].tolist()]
+        known = {space.parse(text): self.measured[text] for text in chosen}
+        self.model = LatencyModel(Features(space), known)
+
+    def __call__(self, genotype: Genotype) -> float:
+        measured = self.measured.get(self.space.notation(genotype))
+        if measured is not None:
+            return measured
+        (latency,) = self.model.predict([genotype])
+        return latency.ms + latency.error
+
+    def fastest(self, limit: float) -> list[Genotype]:
+        """What was measured within so many milliseconds, at most `MOST`, the fastest first."""
+        within = [name for name, ms in self.measured.items() if ms <= limit]
+        return [self.space.parse(name) for name in sorted(within, key=self.measured.__getitem__)[:MOST]]
+
+
+def _path_and_column(name: str) -> tuple[str, str | None]:
+    """The file, and the column behind its ending where one is named; folders may have colons, too.
+
+    >>> _path_and_column("tables/12:30/phones.csv:pixel:3"), _path_and_column("phone.csv")
+    (('tables/12:30/phones.csv', 'pixel:3'), ('phone.csv', None))
+    """
+    found = re.fullmatch(r"(.*?\.(?:csv|parquet))(?::(.*))?", name, re.DOTALL)
+    return (found[1], found[2]) if found else (name, None)
+
+
+def _check_settings(path: Path, network: dict[str, str]) -> None:
+    """Raise for a file that was measured with networks of other sizes."""
+    settings = read_settings(path)
+    for name, value in network.items():
+        if settings.get(name, value) != value:
+            expected = f"expected {name}={settings[name]}, with which {path} was measured"
+            raise InputError(expected, got=value, where="limits.device")
+
+
+def device_settings(space: SearchSpace, data: SearchData, sizes: Mapping[str, Any]) -> dict[str, str]:
+    """What a latency depends on besides genotype and machine: the network's sizes, the images and classes."""
+    shape = {"image": "x".join(map(str, data.image)), "classes": data.num_classes}
+    of_network = {f"network.{name}": value for name, value in sizes.items() if name not in _OF_TRAINING}
+    return {name: str(value) for name, value in {"space": space.name, **shape, **of_network}.items()}
+
+
+def write_device(path: Path, name: str, measured: Mapping[str, float], settings: Mapping[str, str]) -> Path:
+    """The file of a device: settings above, then a row for each architecture."""
+    text = StringIO()
+    text.writelines(f"{SETTING} {setting}: {value}\n" for setting, value in settings.items())
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([("genotype", name), *((notation, f"{ms:.6g}") for notation, ms in measured.items())])
+    return write_whole(path, text.getvalue())
+
+
+# What a search maximises where a table answers instead of a training run.
+#
+# A search may look at validation accuracies. One that looks at test accuracies is an oracle: it shows what a
+# perfect judge would find and is no result of a search, so its objective says so in its name, which is what
+# metrics and reports show.
+
+
+@dataclass(frozen=True)
+class ValidationAccuracy:
+    """The validation accuracy after all epochs or fewer, in percent; reads no test accuracy.
+
+    Args:
+        benchmark: the table.
+        epochs: after how many; None: all.
+    """
+
+    benchmark: TabularBenchmark
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        self.benchmark.validation_column(epochs=self.epochs)  # raises where there is none
+
+    @property
+    def name(self) -> str:
+        whole = self.epochs in (None, self.benchmark.epochs)
+        return "valid_accuracy" if whole else f"valid_accuracy_{self.epochs}_epochs"
+
+    def __call__(self, genotype: Genotype) -> float:
+        return self.benchmark.valid_accuracy(genotype, epochs=self.epochs)
+
+    def seconds(self, genotype: Genotype) -> float | None:
+        """Of the training, where the table knows them."""
+        return self.benchmark.seconds_of(genotype)
+
+
+@dataclass(frozen=True)
+class OracleAccuracy:
+    """The final test accuracy, in percent, which no search could know.
+
+    Args:
+        benchmark: the table.
+        name: under which searches show it.
+    """
+
+    benchmark: TabularBenchmark
+    name: str = "oracle_test_accuracy"
+
+    def __call__(self, genotype: Genotype) -> float:
+        return self.benchmark.column(self.benchmark.dataset, genotype)
+
+    def seconds(self, genotype: Genotype) -> float | None:
+        """Of the training, where the table knows them."""
+        return self.benchmark.seconds_of(genotype)
+
+
+class PartialTable:
+    """An objective of a table that lacks some architectures: they are worth what a diverged training is, 0.
+
+    Args:
+        objective: what the table says of the others.
+    """
+
+    def __init__(self, objective: ValidationAccuracy | OracleAccuracy) -> None:
+        self.objective, self.name = objective, objective.name
+        self._has_said = False
+
+    def __call__(self, genotype: Genotype) -> float:
+        try:
+            return self.objective(genotype)
+        except UnknownArchitectureError as error:
+            if not self._has_said:
+                rank_zero_warn(f"{error}: it counts as 0 %, as whatever else the table lacks")
+            self._has_said = True
+            return 0.0
+
+    def seconds(self, genotype: Genotype) -> float | None:
+        """Of the training, where the table knows them; 0 of what it lacks."""
+        try:
+            return self.objective.seconds(genotype)
+        except UnknownArchitectureError:
+            return 0.0
+
+
+def table_accuracy(benchmark: TabularBenchmark) -> ValidationAccuracy | OracleAccuracy:
+    """What a search reads of the table: 12 epochs' validation accuracy, else all epochs'.
+
+    A table that has test accuracies only makes the search an oracle, by whose name its numbers are shown.
+    """
+    known = benchmark.query(benchmark.best())
+    for epochs, column in ((12, known.valid_12), (benchmark.epochs, known.valid)):
+        if column is not None and benchmark.dataset in column:
+            return ValidationAccuracy(benchmark, epochs)
+    return OracleAccuracy(benchmark)

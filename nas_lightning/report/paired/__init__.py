@@ -1,1 +1,0 @@
-"""Ways of searching against one of them, seed by seed: differences, tests, ranks over data sets."""

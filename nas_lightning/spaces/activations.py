@@ -1,0 +1,380 @@
+"""Spaces of activation functions: perceptrons and two-layer networks (Zhu et al. 2022, arXiv:2209.07238)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.checks import Cells, Channels, ImageSide, PositiveInt, at_least, below, checked
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.genotype import MOST_NODES, Cell, Edge, Genotype
+from nas_lightning.spaces.base import SearchSpace, best
+from nas_lightning.spaces.graph import Mixtures, weighted_sum
+from nas_lightning.spaces.group import Group
+from nas_lightning.spaces.network import Backbone, Network
+from nas_lightning.spaces.operations import NONE, SKIP
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.utils.files import parse_json
+from nas_lightning.utils.randomness import choose
+
+# Activation functions that are searched (Zhu et al. 2022, arXiv:2209.07238, table 1), and layers of them.
+
+SLOPE = 0.01  # η of LeakyReLU, max(ηx, x)
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "leaky_relu": lambda x: F.leaky_relu(x, SLOPE),
+    "sigmoid": lambda x: torch.sigmoid(x) - 0.5,
+    "tanh": torch.tanh,
+    "swish": F.silu,
+}
+ACTIVATION, SKIPS = "activation", "skip"  # the groups
+SKIP_OPS = (NONE, SKIP)
+
+Parametrisation = Literal["standard", "ntk"]
+"""`standard`: W ~ N(0, 1/fan-in). `ntk`: W ~ N(0, 1), with x/√d for x and √(2/m) σ for σ."""
+
+
+class Layer(nn.Module):
+    """f ↦ c Σ_k w_k σ_k(W f) + α f, with c = √(2/m) or 1.
+
+    Args:
+        row: of the layer's activation in its group; its skip is the one before in that of skips.
+        linear: W.
+        names: the activations; one where the network is derived.
+        skip: whether f is added; None: as a mixture weighs it.
+        scale: c.
+
+    """
+
+    def __init__(
+        self, row: int, linear: nn.Linear, names: Sequence[str], skip: bool | None, scale: float
+    ) -> None:
+        super().__init__()
+        self.row, self.linear, self.names, self.skip, self.scale = row, linear, tuple(names), skip, scale
+
+    def forward(self, f: Tensor, mixtures: Mixtures | None) -> Tensor:  # (b, d) → (b, m)
+        z = self.linear(f)
+        if mixtures is None:
+            g = ACTIVATIONS[self.names[0]](z)
+        else:
+            g = weighted_sum(
+                mixtures[ACTIVATION], self.row, lambda column: ACTIVATIONS[self.names[column]](z), z
+            )
+        return self._add_skip(self.scale * g, f, mixtures)
+
+    def _add_skip(self, g: Tensor, f: Tensor, mixtures: Mixtures | None) -> Tensor:
+        if self.skip is not None:
+            return g + f if self.skip else g
+        assert mixtures is not None, "a supernet weighs what it computes"
+        mixture, row, column = mixtures[SKIPS], self.row - 1, SKIP_OPS.index(SKIP)
+        if not mixture.active[row][column]:
+            return g
+        return g + f if mixture.weights is None else torch.addcmul(g, f, mixture.weights[row][column])
+
+
+class LayeredBackbone(Backbone):
+    """f_0 = x, f_l = σ_l(W_l f_{l−1}) + α_{l−1} f_{l−1} for l < L (equation 1); the head is the last layer.
+
+    Images are averaged to `side` × `side` pixels, which changes nothing where they are as large, and made one
+    vector. The candidates have no parameters: all paths share every W_l.
+
+    Args:
+        activations: the candidates of each layer; one where the network is derived.
+        skips: whether a connection goes round each layer after the first; None: as a mixture weighs it.
+        in_channels: channels of the images.
+        width: m.
+        side: pixels of the images' sides.
+        parametrisation: see `Parametrisation`.
+
+    """
+
+    head_bias = False
+
+    def __init__(
+        self,
+        activations: Sequence[Sequence[str]],
+        skips: Sequence[bool | None],
+        in_channels: int,
+        width: int,
+        side: int,
+        parametrisation: Parametrisation = "standard",
+    ) -> None:
+        super().__init__()
+        if width < 1 or side < 1 or in_channels < 1:
+            got = f"width={width}, side={side}, in_channels={in_channels}"
+            raise InputError("expected sizes of at least 1", got=got)
+        if parametrisation not in get_args(Parametrisation):
+            expected = (
+                f"expected a parametrisation ({near_match(parametrisation, get_args(Parametrisation))})"
+            )
+            raise InputError(expected, got=parametrisation)
+        self.side, self.ntk = side, parametrisation == "ntk"
+        sizes = [in_channels * side**2, *[width] * (len(activations) - 1)]
+        scale = math.sqrt(2 / width) if self.ntk else 1.0
+        self.layers = nn.ModuleList(
+            Layer(row, self.draw_weights(nn.Linear(size, width, bias=False)), names, skip, scale)
+            for row, (size, names, skip) in enumerate(zip(sizes, activations, [False, *skips], strict=True))
+        )
+        self.widths = [width] * len(activations)
+        self.auxiliary_at = 0
+
+    def draw_weights(self, linear: nn.Linear) -> nn.Linear:
+        """The layer, its weights at the scale of the parametrisation; the head's as well."""
+        nn.init.normal_(linear.weight, std=1.0 if self.ntk else linear.in_features**-0.5)
+        return linear
+
+    def vectors(self, x: Tensor) -> Tensor:
+        """The images as vectors, (b, c, h, w) → (b, d)."""
+        return F.adaptive_avg_pool2d(x, self.side).flatten(1)
+
+    def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
+        """f_1, …, f_{L−1} as maps of one pixel: (b, m, 1, 1)."""
+        f = self.vectors(x)
+        if self.ntk:
+            f = f / math.sqrt(f.shape[1])
+        for index, layer in enumerate(self.layers):
+            f = self.run(layer, f, None if mixtures is None else mixtures[index])
+            yield f[:, :, None, None]
+
+    @property
+    def decisions(self) -> tuple[list[str], list[bool]]:
+        """The activation of each layer and whether a connection goes round it, of a derived network."""
+        layers: list[Layer] = list(self.layers)  # type: ignore[arg-type]
+        return [layer.names[0] for layer in layers], [bool(layer.skip) for layer in layers[1:]]
+
+
+# What spaces of activation functions have in common: genotypes, networks and notations.
+
+CELL = "layers"
+_EXPECTED = 'expected layers such as "relu|tanh+skip" or JSON {"activations": […], "skips": [0, 1, …]}'
+
+
+class ActivationSpace(SearchSpace):
+    """An activation for each of the layers before the last, and whether to go round those after the first.
+
+    Args:
+        layers: L, the last layer included.
+        activations: the candidates.
+        skips: whether connections round layers are searched.
+
+    """
+
+    shown_by_cells = frozenset({"layers", "activations"})
+    repeated = False
+
+    @checked
+    def __init__(self, layers: Cells, activations: Sequence[str], skips: bool) -> None:
+        for name in activations:
+            if name not in ACTIVATIONS:
+                expected = f"expected an activation ({near_match(name, ACTIVATIONS)})"
+                raise InputError(expected, got=name, where="space.activations")
+        if len(activations) < 2:
+            raise InputError("expected two or more activations", got=list(activations), where="space")
+        self.layers, self.activations = layers, tuple(activations)
+        self.rows = tuple((layer,) for layer in range(1, layers))
+        self.skip_rows = self.rows[1:] if skips else ()
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        found = {ACTIVATION: Group(self.rows, self.activations)}
+        return {**found, SKIPS: Group(self.skip_rows, SKIP_OPS)} if self.skip_rows else found
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return (CELL,)
+
+    @checked
+    def supernet(  # type: ignore[override]
+        self,
+        *,
+        in_channels: Channels,
+        num_classes: PositiveInt,
+        width: Channels = 256,
+        side: ImageSide = 8,
+    ) -> Supernet:
+        """`side` is that of the images, which others are averaged to."""
+        candidates = [self.activations] * len(self.rows)
+        skips = [None if self.skip_rows else False] * (len(self.rows) - 1)
+        backbone = LayeredBackbone(candidates, skips, in_channels, width, side)
+        supernet = Supernet(backbone, num_classes)
+        backbone.draw_weights(supernet.head)
+        return supernet
+
+    @checked
+    def network(  # type: ignore[override]
+        self,
+        genotype: Genotype,
+        *,
+        in_channels: Channels,
+        num_classes: PositiveInt,
+        width: Channels = 256,
+        side: ImageSide = 8,
+        parametrisation: Parametrisation = "standard",
+    ) -> Network:
+        """`parametrisation="ntk"` has the scale at which kernels have a limit (`metrics/infinite_ntk.py`)."""
+        activations, skips = self.decisions(genotype)
+        candidates = [[name] for name in activations]
+        backbone = LayeredBackbone(candidates, skips, in_channels, width, side, parametrisation)
+        network = Network(backbone, num_classes)
+        backbone.draw_weights(network.head)
+        return network
+
+    def decisions(self, genotype: Genotype) -> tuple[list[str], list[bool]]:
+        """The activation of each layer, and whether a connection goes round each after the first."""
+        self.check(genotype)
+        edges = genotype[CELL].edges
+        activations = [edge.op for edge in edges if edge.op != SKIP]
+        kept = {edge.target for edge in edges if edge.op == SKIP}
+        return activations, [layer in kept for (layer,) in self.rows[1:]]
+
+    def of(self, activations: Sequence[str], skips: Sequence[bool]) -> Genotype:
+        """The genotype of these decisions, the inverse of `decisions`."""
+        if len(activations) != len(self.rows) or len(skips) != len(self.rows) - 1:
+            got = f"{len(activations)} and {len(skips)}"
+            raise InputError(f"expected {len(self.rows)} activations, one skip less", got=got)
+        edges = [Edge(name, layer, layer + 1) for layer, name in enumerate(activations)]
+        edges += [Edge(SKIP, layer, layer + 1) for layer, kept in enumerate(skips, 1) if kept]
+        genotype = self.genotype_of({CELL: Cell(edges, inputs=1, output=[len(self.rows)])})
+        self.check(genotype)
+        return genotype
+
+    def check(self, genotype: Genotype) -> None:
+        super().check(genotype)
+        cell = genotype[CELL]
+        allowed = {layer for (layer,) in self.skip_rows}
+        for (layer,) in self.rows:
+            ops = [edge.op for edge in cell.into(layer) if edge.op != SKIP]
+            if len(ops) != 1 or ops[0] not in self.activations:
+                expected = f"expected one of {', '.join(self.activations)} in layer {layer}"
+                raise InputError(expected, got=", ".join(ops) or "none")
+        skips = [edge.target for edge in cell.edges if edge.op == SKIP]
+        if len(set(skips)) < len(skips) or not set(skips) <= allowed:
+            raise InputError(f"expected skips round layers of {sorted(allowed) or 'none'}", got=skips)
+        straight = all(edge.target == edge.source + 1 for edge in cell.edges)
+        if not straight or (cell.inputs, cell.output) != (1, (len(self.rows),)):
+            raise InputError(f"expected a chain of {len(self.rows)} layers", got=cell)
+
+    def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
+        activations, skips = self.decisions(genotype)
+        chosen = {ACTIVATION: activations, SKIPS: [SKIP_OPS[kept] for kept in skips]}
+        weights = {}
+        for name, group in self.groups.items():
+            weights[name] = torch.zeros(group.shape)
+            for row, op in enumerate(chosen[name]):
+                weights[name][row, group.column(op)] = 1.0
+        return weights
+
+    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+        """The activation with the largest score; a skip is kept where its score is the larger one."""
+        self.check_scores(scores)
+        found = {
+            name: [best(dict(zip(group.ops, row, strict=True)))[0] for row in scores[name].tolist()]
+            for name, group in self.groups.items()
+        }
+        skips = found.get(SKIPS, [SKIP_OPS[0]] * (len(self.rows) - 1))
+        return self.of(found[ACTIVATION], [op == SKIP for op in skips])
+
+    def sample(self, generator: torch.Generator) -> Genotype:
+        activations = [choose(self.activations, generator) for _ in self.rows]
+        free = [choose((False, True), generator) for _ in self.skip_rows]
+        return self.of(activations, free or [False] * (len(self.rows) - 1))
+
+    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+        """One layer with another activation, or one skip more or less."""
+        activations, skips = self.decisions(genotype)
+        others = [(i, op) for i, old in enumerate(activations) for op in self.activations if op != old]
+        found = [self.of([*activations[:i], op, *activations[i + 1 :]], skips) for i, op in others]
+        for i in range(len(self.skip_rows)):
+            found.append(self.of(activations, [*skips[:i], not skips[i], *skips[i + 1 :]]))
+        return found
+
+    def notation(self, genotype: Genotype) -> str:
+        """`relu|tanh+skip|…`: the activation of each layer, and whether a connection goes round it."""
+        activations, skips = self.decisions(genotype)
+        pairs = zip(activations, chain([False], skips), strict=True)
+        return "|".join(f"{name}+skip" if kept else name for name, kept in pairs)
+
+    def parse(self, text: str | Mapping[str, Any]) -> Genotype:
+        """`relu|tanh+skip|…`, JSON {"activations", "skips"}, or our own JSON."""
+        if isinstance(text, str) and not text.lstrip().startswith("{"):
+            tokens = [token.strip().partition("+") for token in text.split("|")]
+            if tokens[0][1] or any(
+                rest not in ("", "skip") or bool(rest) != bool(plus) for _, plus, rest in tokens
+            ):
+                raise InputError(_EXPECTED, got=text)
+            return self.of([name for name, _, _ in tokens], [bool(plus) for _, plus, _ in tokens[1:]])
+        data = parse_json(text, _EXPECTED) if isinstance(text, str) else text
+        if not isinstance(data, Mapping):
+            raise InputError(_EXPECTED, got=data)
+        if "activations" in data:
+            names, skips = data["activations"], data.get("skips", [])
+            if not (isinstance(names, list) and isinstance(skips, list)) or not set(map(str, skips)) <= {
+                "0",
+                "1",
+            }:
+                raise InputError(_EXPECTED, got=data)
+            return self.of([str(name) for name in names], [skip == 1 for skip in skips])
+        return self.genotype_from_dict(data)
+
+
+# Activation and skip search in a fully connected network (Zhu et al. 2022, arXiv:2209.07238, section 3.1).
+#
+#     f_1 = σ_1(W_1 x),   f_l = σ_l(W_l f_{l−1}) + α_{l−1} f_{l−1},   f_L = ⟨W_L, f_{L−1}⟩        (equation 1)
+#
+# Decisions are the L − 1 activations and the L − 2 connections α. The paper draws all W_l from N(0, 1/m), for
+# inputs of norm 1; here the first layer has N(0, 1/d), for inputs of norm √d, so that its outputs do not
+# shrink with the width, which would make every activation linear.
+
+
+class Mlp(ActivationSpace):
+    """Activations, (L − 1) × 5, and skips, (L − 2) × 2: without and with the connection.
+
+    Args:
+        layers: L.
+        activations: the candidates.
+
+    >>> space = Mlp(layers=4)
+    >>> {name: group.shape for name, group in space.groups.items()}
+    {'activation': (3, 5), 'skip': (2, 2)}
+    >>> space.notation(space.parse("relu|tanh+skip|swish"))
+    'relu|tanh+skip|swish'
+    """
+
+    name: ClassVar[str] = "mlp"
+
+    @checked
+    def __init__(
+        self,
+        layers: Annotated[int, at_least(3), below(MOST_NODES)] = 10,
+        activations: Sequence[str] = tuple(ACTIVATIONS),
+    ) -> None:
+        super().__init__(layers, activations, skips=True)
+
+
+# Activation search in a network of two layers (Roberts et al. 2022, section 3).
+#
+#     f(x) = vᵀ Σ_i α_i σ_i(W x),   α on the simplex
+#
+# which GAEA (`strategy=gaea`) searches; `study=two_layer` asks when the order of α is that of the candidates.
+
+
+class TwoLayer(ActivationSpace):
+    """One decision, among h activations.
+
+    Args:
+        activations: the candidates' names.
+
+    >>> TwoLayer(("relu", "tanh")).groups["activation"].shape
+    (1, 2)
+    """
+
+    name: ClassVar[str] = "two_layer"
+
+    def __init__(self, activations: Sequence[str] = tuple(ACTIVATIONS)) -> None:
+        super().__init__(2, activations, skips=False)

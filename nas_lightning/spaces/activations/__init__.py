@@ -1,1 +1,0 @@
-"""Spaces of activation functions and skip connections, without convolutions."""

@@ -1,1 +1,0 @@
-"""What cells of every space are made of: graphs with weighted edges, weighted choices, drop path."""

@@ -1,1 +1,0 @@
-"""Spaces of two cells with two inputs, as in DARTS."""

@@ -1,1 +1,0 @@
-"""Spaces of which only the networks within limits are left: whatever searches them stays within."""

@@ -1,0 +1,269 @@
+"""NAS-Bench-1Shot1 (Zela et al. 2020, arXiv:2001.10422): sub-spaces of NAS-Bench-101 with a supernet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import combinations
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas_lightning.checks import Cells, Channels, PositiveInt, checked
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.spaces.graph import (
+    Candidates,
+    Mixture,
+    Mixtures,
+    concatenate,
+    weigh_candidates,
+    weighted_sum,
+)
+from nas_lightning.spaces.group import Group
+from nas_lightning.spaces.nasbench101 import (
+    OPS,
+    STACKS,
+    Module,
+    ModuleSpace,
+    from_cell,
+    read_module,
+    vertex_op,
+)
+from nas_lightning.spaces.network import Backbone
+from nas_lightning.spaces.operations import SEARCH_NORM, Norm, conv_norm, conv_norm_relu
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.utils.randomness import choose
+
+# The supernet of NAS-Bench-1Shot1 (Zela et al. 2020, arXiv:2001.10422, section 3.2 and figure 1).
+#
+# Every block has the channels of its cell, and the cell returns its projected input and all blocks side by
+# side: one that is not chosen leaves zeros. A derived network divides its channels among the chosen blocks
+# instead, as NAS-Bench-101 does, so that it is none of the supernet's paths and inherits no weights.
+
+OPERATIONS, OUTPUT = "op", "output"
+
+
+class ChoiceCell(Candidates):
+    """x_j = Σ_o w_jo · o(v_j0 P_j x_0 + Σ_i v_ji x_i), and v_0 P x_0, v_1 x_1, … side by side for the output.
+
+    Args:
+        parents: the group that weighs the parents of each block; None where all earlier ones are taken.
+        ops: the candidates of each block.
+        c_in: channels of the input.
+        channels: of every block.
+        norm: the batch norms.
+
+    """
+
+    def __init__(
+        self, parents: Sequence[str | None], ops: Sequence[str], c_in: int, channels: int, norm: Norm
+    ) -> None:
+        super().__init__()
+        self.parents = list(parents)
+        self.projections = nn.ModuleList(
+            conv_norm_relu(c_in, channels, 1, norm(channels)) for _ in (*parents, OUTPUT)
+        )
+        self.ops = nn.ModuleList(
+            nn.ModuleList(vertex_op(name, channels, norm) for name in ops) for _ in parents
+        )
+
+    def forward(self, x: Tensor, mixtures: Mixtures) -> Tensor:
+        blocks: list[Tensor] = []
+        for index, group in enumerate(self.parents):
+            read = self._read(x, blocks, None if group is None else mixtures[group])
+            blocks.append(self._compute(index, read, mixtures[OPERATIONS]))
+        returned = weigh_candidates(mixtures[OUTPUT], 0, lambda column: self._node(x, blocks, column))
+        zeros = torch.zeros_like(blocks[0])
+        return concatenate([returned.get(column, zeros) for column in range(len(blocks) + 1)])
+
+    def operations(self) -> list[nn.Module]:
+        return [op for ops in self.ops for op in ops]  # type: ignore[attr-defined]
+
+    def _node(self, x: Tensor, blocks: Sequence[Tensor], column: int) -> Tensor:
+        """What can be read after `blocks`: the input, projected for the reader, or one of them."""
+        return blocks[column - 1] if column else self.projections[len(blocks)](x)
+
+    def _read(self, x: Tensor, blocks: Sequence[Tensor], mixture: Mixture | None) -> Tensor:
+        if mixture is None:
+            return reduce(torch.add, (self._node(x, blocks, column) for column in range(len(blocks) + 1)))
+        return weighted_sum(mixture, 0, lambda column: self._node(x, blocks, column), blocks[0])
+
+    def _compute(self, index: int, read: Tensor, mixture: Mixture) -> Tensor:
+        ops = self.ops[index]
+        return weighted_sum(mixture, index, lambda column: ops[column](read), read)  # type: ignore[index]
+
+
+class ChoiceBackbone(Backbone):
+    """A 3×3 stem, three stacks of cells with max pooling between, and a 1×1 convolution at the end.
+
+    Args:
+        parents: of each block the group that chooses what it reads; None: there is no choice.
+        ops: the candidates of a block.
+        norm: of the network.
+        in_channels: of the images.
+        channels: of the first stack; they double from stack to stack.
+        cells: of a stack.
+    """
+
+    def __init__(
+        self,
+        parents: Sequence[str | None],
+        ops: Sequence[str],
+        norm: Norm,
+        in_channels: int,
+        channels: int,
+        cells: int,
+    ) -> None:
+        super().__init__()
+        if cells < 1 or channels < 1:
+            raise InputError(
+                "expected at least 1 cell and 1 channel", got=f"cells={cells}, channels={channels}"
+            )
+        self.stem = conv_norm_relu(in_channels, channels, 3, norm.outside_cells(channels))
+        self.per_stack, self.cells = cells, nn.ModuleList()
+        side_by_side, width = len(parents) + 1, channels
+        self.widths = []
+        for index in range(STACKS * cells):
+            channels *= 2 if index and index % cells == 0 else 1
+            self.cells.append(ChoiceCell(parents, ops, width, channels, norm))
+            width = side_by_side * channels
+            self.widths.append(width)
+        self.last = conv_norm(width, channels, 1, 1, norm)
+        self.widths[-1] = channels
+        self.auxiliary_at = 2 * cells - 1
+
+    def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
+        assert mixtures is not None, "a supernet weighs what it computes"
+        x = self.stem(x)
+        for index, cell in enumerate(self.cells):
+            if index and index % self.per_stack == 0:
+                x = F.max_pool2d(x, 2, ceil_mode=True)
+            x = self.run(cell, x, mixtures[index])
+            yield x if index < len(self.cells) - 1 else self.last(F.relu(x))
+
+
+# The spaces of NAS-Bench-1Shot1 (Zela et al. 2020, arXiv:2001.10422, section 3), within NAS-Bench-101.
+#
+# A block chooses its operation, and a fixed number of parents among the input and the blocks before it. Every
+# choice is a module of NAS-Bench-101, so that genotypes name that space, train there and are looked up in its
+# table. A block that nobody reads stays in the genotype, and leaves its network and its hash.
+
+PARENTS = {1: (1, 2, 2, 2, 2), 2: (1, 1, 2, 2, 3), 3: (1, 1, 1, 2, 2, 2)}  # of the blocks, then of the output
+
+
+class NasBench1Shot1(ModuleSpace):
+    """One of the three spaces: a group of operations, and one of parents for whoever has a choice of them.
+
+    Args:
+        variant: 1, 2 or 3.
+        ops: the candidates of every block, by default the benchmark's: names, dotted names of a user's own.
+
+    >>> space = NasBench1Shot1(1)
+    >>> [(name, group.shape, group.draw) for name, group in space.groups.items()]
+    [('op', (4, 3), 1), ('parents_3', (1, 3), 2), ('parents_4', (1, 4), 2), ('output', (1, 5), 2)]
+    """
+
+    name: ClassVar[str] = "nasbench1shot1"
+
+    @checked
+    def __init__(self, variant: Literal[1, 2, 3], ops: Sequence[str] = OPS) -> None:
+        super().__init__(ops)
+        self.variant, self.parents = variant, PARENTS[variant]
+        self.blocks = range(1, len(self.parents))
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        found = {OPERATIONS: Group(tuple((block,) for block in self.blocks), self.ops)}
+        for vertex, name in self._parent_groups().items():
+            candidates = tuple(map(str, range(vertex)))
+            found[name] = Group(((vertex,),), candidates, draw=self.parents[vertex - 1])
+        return found
+
+    def _parent_groups(self) -> dict[int, str]:
+        """The group of each vertex that has a choice of parents."""
+        free = [vertex for vertex, parents in enumerate(self.parents, 1) if parents < vertex]
+        return {v: OUTPUT if v == self.blocks.stop else f"parents_{v}" for v in free}
+
+    @checked
+    def supernet(  # type: ignore[override]
+        self,
+        *,
+        in_channels: Channels,
+        num_classes: PositiveInt,
+        channels: Channels = 8,
+        cells: Cells = 1,
+    ) -> Supernet:
+        """`channels` are those of a block in the first stack, `cells` are counted per stack."""
+        groups = self._parent_groups()
+        parents = [groups.get(block) for block in self.blocks]
+        return Supernet(
+            ChoiceBackbone(parents, self.ops, SEARCH_NORM, in_channels, channels, cells), num_classes
+        )
+
+    def check(self, genotype: Genotype) -> None:
+        super().check(genotype)
+        matrix = from_cell(genotype["cell"], self.ops).matrix
+        parents = tuple(sum(row[vertex] for row in matrix) for vertex in range(1, len(matrix)))
+        if parents != self.parents:
+            expected = f"expected blocks and output with {', '.join(map(str, self.parents))} parents"
+            raise InputError(expected, got=", ".join(map(str, parents)))
+
+    def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
+        """1 for the operation of each block and for all its parents."""
+        self.check(genotype)
+        module = from_cell(genotype["cell"], self.ops)
+        weights = {name: torch.zeros(group.shape) for name, group in self.groups.items()}
+        for row, op in enumerate(module.ops):
+            weights[OPERATIONS][row, self.ops.index(op)] = 1.0
+        for vertex, name in self._parent_groups().items():
+            weights[name][0] = torch.tensor([float(row[vertex]) for row in module.matrix[:vertex]])
+        return weights
+
+    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+        """The operation with the largest score, and as many parents with the largest as the vertex has."""
+        self.check_scores(scores)
+        ops = [self.ops[row.index(max(row))] for row in scores[OPERATIONS].tolist()]
+        parents: list[Sequence[int]] = [range(count) for count in self.parents]  # where there is no choice
+        for vertex, name in self._parent_groups().items():
+            row = scores[name][0].tolist()
+            order = sorted(range(vertex), key=lambda column: -row[column])
+            parents[vertex - 1] = order[: self.parents[vertex - 1]]
+        return self._join(ops, parents)
+
+    def sample(self, generator: torch.Generator) -> Genotype:
+        ops = [choose(self.ops, generator) for _ in self.blocks]
+        return self._join(
+            ops, [choose(combinations(range(v), n), generator) for v, n in enumerate(self.parents, 1)]
+        )
+
+    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+        """One block with another operation, or one parent instead of another."""
+        self.check(genotype)
+        module = from_cell(genotype["cell"], self.ops)
+        parents = [[i for i in range(v) if module.matrix[i][v]] for v in range(1, len(module.matrix))]
+        neighbours = []
+        for block, old in enumerate(module.ops):
+            others = [[*module.ops[:block], op, *module.ops[block + 1 :]] for op in self.ops if op != old]
+            neighbours += [self._join(ops, parents) for ops in others]
+        for place, kept in enumerate(parents):
+            for other in combinations(range(place + 1), len(kept)):
+                if len({*other, *kept}) == len(kept) + 1:
+                    neighbours.append(
+                        self._join(module.ops, [*parents[:place], other, *parents[place + 1 :]])
+                    )
+        return neighbours
+
+    def parse(self, text: str | Mapping[str, Any]) -> Genotype:
+        """The notations of NAS-Bench-101, with every block of the space."""
+        genotype = self.genotype(read_module(text, self.ops))
+        self.check(genotype)
+        return genotype
+
+    def _join(self, ops: Sequence[str], parents: Sequence[Sequence[int]]) -> Genotype:
+        """The genotype in which vertex v ≥ 1 reads `parents[v − 1]`."""
+        size = len(parents) + 1
+        rows = [[int(v > 0 and source in parents[v - 1]) for v in range(size)] for source in range(size)]
+        return self.genotype(Module(tuple(map(tuple, rows)), tuple(ops)))

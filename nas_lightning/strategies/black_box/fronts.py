@@ -1,0 +1,120 @@
+"""Searches without a supernet in which several things count: what was looked at, and its front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from nas_lightning.checks import checked
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.objectives.fronts import ACCURACY, RANKING, Candidate, Front, Objectives
+from nas_lightning.objectives.rankings import MetricsChoice, log_ranks, metrics_of
+from nas_lightning.objectives.tables import TabularBenchmark
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.strategies.black_box.base import BlackBox
+
+
+class FrontSearch(BlackBox):
+    """Base of the strategies that end in a front where there are objectives, and in the best one else.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        objectives: what counts, where it is several things.
+        metrics: of the ranking. None: what the space says, or `default`: `COMBINED`; `top`: `AT_THE_TOP`.
+        **black_box: see `BlackBox`.
+    """
+
+    ranks_candidates: ClassVar[bool] = False
+    """Whether the ranking says what is evaluated."""
+
+    @checked
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        objectives: Objectives | None = None,
+        *,
+        metrics: MetricsChoice | None = None,
+        **black_box: Any,
+    ) -> None:
+        super().__init__(space, network, data, benchmark, **black_box)
+        self.objectives, self.costs = objectives, dict[str, Mapping[str, float]]()
+        self.ranked = metrics_of(space, metrics, "default")
+        self.metrics = self.ranked if self.objective is None or self.ranks_candidates else {}
+        if objectives is None:
+            return
+        names = objectives.names
+        is_ranked = RANKING in names or (ACCURACY in names and self.ranks_candidates)
+        ranked = self.ranked if is_ranked else {}
+        self.metrics = {**objectives.metrics, **ranked}
+        if metrics is not None and not ranked:
+            raise InputError(f"expected {RANKING}, which strategy.metrics are for", where="objectives")
+        if (ACCURACY in objectives.names) != (self.objective is not None):
+            expected = f"expected {ACCURACY} and an evaluation (strategy.evaluation) together, or neither"
+            raise InputError(expected, got=", ".join(objectives.names), where="objectives")
+
+    def look_at(self, genotype: Genotype) -> dict[str, float]:
+        """Score, evaluate and count an architecture, whatever its worth needs; what there is to log of it."""
+        values = {}
+        if self.metrics:
+            self.score([genotype])
+        if self.objective is not None:
+            values = {f"candidate/{self.objective.name}": self.evaluate(genotype) / 100}
+        self.count(genotype)
+        return values
+
+    def count(self, genotype: Genotype) -> None:
+        """What its network costs, where that is an objective."""
+        objectives, notation = self.objectives, self.space.notation(genotype)
+        if objectives is not None and objectives.of_costs and notation not in self.costs:
+            self.costs[notation] = self._do_first(lambda: dict(objectives.costs(genotype)))
+
+    def seen(self) -> list[str]:
+        """The notations of all that the objectives are known of."""
+        assert self.objectives is not None
+        parts: list[Mapping[str, Any]] = [self.scored] if self.metrics else []
+        parts += [self.evaluated] if self.objective is not None else []
+        parts += [self.costs] if self.objectives.of_costs else []
+        return [name for name in parts[0] if all(name in part for part in parts)]
+
+    def candidates(self, notations: list[str]) -> list[Candidate]:
+        """What is known of these."""
+        return [
+            Candidate(self.costs.get(name, {}), self.scored.get(name, {}), self.evaluated.get(name))
+            for name in notations
+        ]
+
+    def ranking(self) -> dict[str, float]:
+        values = log_ranks(list(self.scored.values()), self.ranked)
+        return dict(zip(self.scored, values, strict=True))
+
+    def front(self) -> Front | None:
+        seen = self.seen() if self.objectives is not None else []
+        if self.objectives is None or not seen:
+            return None
+        genotypes = [self.space.parse(name) for name in seen]
+        return self.objectives.summary(genotypes, self.candidates(seen), self.ranked)
+
+    def derive(self) -> list[Genotype]:
+        """The front, where several things count."""
+        front = self.front()
+        return super().derive() if front is None else list(front.genotypes)
+
+    def _progress(self) -> dict[str, float]:
+        counted = {} if self.objectives is None or self.metrics else {"scored": len(self.costs)}
+        return {**super()._progress(), **counted}
+
+    def memory(self) -> dict[str, Any]:
+        return {**super().memory(), "costs": {name: dict(costs) for name, costs in self.costs.items()}}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        super().remember(memory)
+        self.costs = dict(memory.get("costs", {}))  # files of 0.1 have none

@@ -1,0 +1,612 @@
+"""Searches in a pool: random, ranked by metrics, greedy, RoBoT, and a predictor."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nas_lightning.backends import Backend, check_backend
+from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, above, at_most, checked
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Cell, Genotype
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.pool import MetricValues, score_pool
+from nas_lightning.objectives.counts import count_parameters
+from nas_lightning.objectives.fronts import ACCURACY, RANKING, Candidate, Front, Objectives
+from nas_lightning.objectives.rankings import MetricsChoice, log_ranks, metrics_of
+from nas_lightning.objectives.short_training import AccuracyObjective, Evaluator
+from nas_lightning.objectives.tables import TabularBenchmark, table_accuracy
+from nas_lightning.spaces.base import SearchSpace, draw_distinct
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.strategies.base import Strategy
+from nas_lightning.strategies.black_box.base import BlackBox, suggest
+from nas_lightning.strategies.black_box.fronts import FrontSearch
+from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.progress import never
+from nas_lightning.utils.randomness import choose, seed_of_name
+
+# An architecture drawn uniformly: what any search must beat, and what costs nothing.
+
+IMAGES = 32
+"""That architectures are scored on, where scores are objectives."""
+
+
+class RandomSearch(Strategy):
+    """`count` distinct architectures, drawn uniformly; nothing is trained.
+
+    Where several things count, all of them are scored and counted, and the front is the result. An accuracy
+    is the benchmark's.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that has accuracies.
+        objectives: what counts, where it is several things.
+        count: how many; None: 1, or 100 where there are objectives.
+        workers: processes that score.
+        backend: whose processes, see `nas_lightning.backends.spread`.
+        seed: of the draws.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> len(RandomSearch(NasBench201(), count=3).derive())
+    3
+    """
+
+    @checked
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory | None = None,
+        data: SearchData | None = None,
+        benchmark: TabularBenchmark | None = None,
+        objectives: Objectives | None = None,
+        *,
+        count: PositiveInt | None = None,
+        workers: Processes = 1,
+        backend: Backend = "processes",
+        seed: Seed = 0,
+    ) -> None:
+        super().__init__(space, seed)
+        usual = 1 if objectives is None else 100
+        self.architectures = draw_distinct(space, usual if count is None else count, self.generator)
+        self.network, self.data, self.objectives, self.seed = network, data, objectives, seed
+        check_backend(backend, "strategy.backend")
+        self.workers, self.backend = workers, backend
+        self.accuracy = _accuracy(objectives, benchmark)
+        self._is_over: Callable[[], bool] = never  # until a trainer may limit the time
+
+    def derive(self) -> list[Genotype]:
+        front = self.front()
+        return self.architectures if front is None else list(front.genotypes)
+
+    def front(self) -> Front | None:
+        if self.objectives is None:
+            return None
+        known = self._candidates
+        return self.objectives.summary(self.architectures[: len(known)], known, self._ranked)
+
+    @property
+    def _ranked(self) -> Mapping[str, Metric]:
+        return metrics_of(self.space, None, "default")
+
+    @cached_property
+    def _candidates(self) -> list[Candidate]:
+        objectives, genotypes, costs = self.objectives, self.architectures, []
+        assert objectives is not None
+        metrics = {**objectives.metrics, **(self._ranked if RANKING in objectives.names else {})}
+        scores = self._score(metrics) if metrics else [{} for _ in genotypes]
+        for genotype, _ in zip(genotypes, scores, strict=False):
+            costs.append(objectives.costs(genotype))
+            if self._is_over():
+                break
+        found = [None if self.accuracy is None else self.accuracy(genotype) for genotype in genotypes]
+        return [Candidate(*known) for known in zip(costs, scores, found, strict=False)]  # as far as time went
+
+    def _score(self, metrics: Mapping[str, Metric]) -> list[MetricValues]:
+        assert self.network is not None
+        assert self.data is not None
+        batch = self.data.train.plain_images(IMAGES, self.seed)
+        options: dict[str, Any] = {"workers": self.workers, "backend": self.backend, "seed": self.seed}
+        options["out_of_time"] = self._is_over
+        return score_pool(self.space, self.network, self.architectures, batch, metrics, **options)
+
+    def setup(self, stage: str) -> None:
+        self._is_over = self.out_of_time
+        if self.trainer.world_size > 1:
+            raise InputError(
+                "expected one process, for a search that trains nothing",
+                got=self.trainer.world_size,
+                where="trainer.devices",
+            )
+
+    def training_step(self, *args: Any) -> None:
+        """Nothing; Lightning fits no module without one."""
+
+    def configure_optimizers(self) -> None:
+        return None
+
+
+def _accuracy(objectives: Objectives | None, benchmark: TabularBenchmark | None) -> AccuracyObjective | None:
+    if objectives is None or ACCURACY not in objectives.names:
+        return None
+    if benchmark is None:
+        expected = "expected a benchmark that has accuracies: benchmark=nasbench201 benchmark.path=…"
+        raise InputError(expected, got="none", where="objectives")
+    return table_accuracy(benchmark)
+
+
+# Search in a pool of random architectures: score them all, evaluate the most promising ones.
+
+_REPEATS = 20_000  # in a row: that many, and nothing new is left to be found
+
+
+class PoolSearch(BlackBox):
+    """Base of the strategies with a pool; every round evaluates one of its architectures.
+
+    Without an evaluation a round lets the pool grow, and that is all.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        pool_size: distinct architectures, drawn uniformly, that the first round scores; at most the space's.
+        pool_per_round: how many join them in every later round.
+        keep: the share of the pool that is scored: its networks with the most parameters.
+        **black_box: see `BlackBox`.
+    """
+
+    @checked
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        *,
+        pool_size: PositiveInt = 100,
+        pool_per_round: NonNegativeInt = 0,
+        keep: Annotated[float, above(0), at_most(1)] = 1.0,
+        **black_box: Any,
+    ) -> None:
+        super().__init__(space, network, data, benchmark, **black_box)
+        self.pool_size, self.pool_per_round, self.keep = pool_size, pool_per_round, keep
+        self.sizes: dict[Genotype, int] = {}  # parameters; none are counted where all are scored
+        self.drawn: dict[Genotype, None] = {}
+        self.exhausted = False
+        self.promising: list[str] = []  # what the last choice was the first of
+        self.draws = torch.Generator().manual_seed(self.seed)
+
+    def play(self, number: int) -> Mapping[str, float]:
+        self.examine(self.largest(self.draw(self.pool_size + number * self.pool_per_round)))
+        if self.objective is None:
+            return {}
+        value = self.evaluate(self.choose(number))
+        return {f"candidate/{self.objective.name}": value / 100}
+
+    def examine(self, genotypes: Sequence[Genotype]) -> None:
+        """Look at what the pool has."""
+        self.score(genotypes)
+
+    def draw(self, count: int) -> list[Genotype]:
+        """The first `count` architectures of the pool, by the seed; a small space has fewer."""
+        repeats = 0  # in a row
+        while len(self.drawn) < count and not self.exhausted:
+            genotype = self.space.sample(self.draws)
+            repeats = repeats + 1 if genotype in self.drawn else 0
+            self.exhausted = repeats > _REPEATS
+            self.drawn[genotype] = None
+        return list(self.drawn)[:count]
+
+    def largest(self, drawn: list[Genotype]) -> list[Genotype]:
+        """The share with the most parameters that is kept, in that order; all as they came where all are."""
+        if self.keep == 1:
+            return drawn
+        new = [genotype for genotype in drawn if genotype not in self.sizes]
+        if new:
+            self.sizes.update(zip(new, self.spend("scoring", lambda: self._count(new)), strict=True))
+        order = sorted(drawn, key=lambda genotype: -self.sizes[genotype])
+        return order[: math.ceil(self.keep * len(drawn))]
+
+    def _count(self, genotypes: list[Genotype]) -> list[int]:
+        with torch.random.fork_rng(devices=[]):
+            return [count_parameters(self.network(genotype)) for genotype in genotypes]
+
+    def choose(self, number: int) -> Genotype:
+        """The architecture that a round evaluates: the best by its scores that was not evaluated yet."""
+        return self.first_new(self.ranking())
+
+    def first_new(self, values: Mapping[str, float]) -> Genotype:
+        """The largest value of those not evaluated, and not −∞; the largest of all where none is left."""
+        worth = {notation: value for notation, value in values.items() if value > -torch.inf}
+        if not worth:
+            raise InputError(
+                "expected an architecture with finite scores in the pool: a larger one, or other metrics",
+                got=f"none of {len(values)}",
+                where="strategy.pool_size",
+            )
+        new = [notation for notation in worth if notation not in self.evaluated]
+        self.promising = sorted(new or worth, key=lambda notation: -worth[notation])
+        return self.space.parse(self.promising[0])
+
+    def expected(self, count: int) -> list[Genotype]:
+        """The next best by what the round has chosen by."""
+        return [self.space.parse(notation) for notation in self.promising[1 : 1 + count]]
+
+
+# Random search over training-free metrics: the best of many architectures by what they score untrained.
+#
+# As NASWOT does with its metric (Mellor et al. 2021, arXiv:2006.04647, algorithm 1). Without another choice
+# it ranks by six metrics at once, see `nas_lightning.objectives.rankings`.
+#
+# Where several things count, the front of the pool is the result. With an accuracy among them every round
+# evaluates one of the architectures that nothing else is better than, with the ranking in the accuracy's
+# place.
+
+
+class MetricSearch(FrontSearch, PoolSearch):
+    """With an evaluation, every round evaluates the next best of the pool, and the best of those is it.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        objectives: what counts, where it is several things.
+        pool_size: architectures of the first round.
+        pool_per_round: how many join them in every later round.
+        **pool: see `FrontSearch`, `PoolSearch` and `BlackBox`. The metrics are what the pool is ranked by.
+
+    >>> import pytorch_lightning as pl
+    >>> from nas_lightning.metrics import Params
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> data = SearchData(Digits(subset=64))
+    >>> search = MetricSearch(space, network, data, metrics={"params": Params()}, pool_size=5)
+    >>> off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    >>> pl.Trainer(max_steps=2, accelerator="cpu", **dict.fromkeys(off, False)).fit(search, data)
+    >>> best, ranking = space.notation(search.derive()[0]), search.ranking()
+    >>> len(ranking), ranking[best] == max(ranking.values())
+    (25, True)
+    """
+
+    ranks_candidates = True
+
+    @checked
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        objectives: Objectives | None = None,
+        *,
+        pool_size: PositiveInt = 20,
+        pool_per_round: NonNegativeInt = 20,
+        **pool: Any,
+    ) -> None:
+        sizes: dict[str, Any] = {"pool_size": pool_size, "pool_per_round": pool_per_round}
+        super().__init__(space, network, data, benchmark, objectives, **sizes, **pool)
+
+    def examine(self, genotypes: Sequence[Genotype]) -> None:
+        if self.metrics:
+            super().examine(genotypes)
+        for genotype in genotypes:
+            self.count(genotype)
+
+    def choose(self, number: int) -> Genotype:
+        if self.objectives is None:
+            return super().choose(number)
+        ranking = self.ranking()
+        names = [name for name in ranking if name not in self.evaluated] or list(ranking)
+        known = zip(names, self.candidates(names), strict=True)
+        promising = [one._replace(accuracy=ranking[name]) for name, one in known]
+        best = self.objectives.front(promising, self.ranked).tolist() or range(len(names))
+        generator = torch.Generator().manual_seed(seed_of_name(self.seed, f"evaluation {number}"))
+        return self.space.parse(names[choose(best, generator)])
+
+
+# Greedy search: the architectures that rank best untrained are evaluated one by one.
+
+
+class Greedy(PoolSearch):
+    """Every round evaluates the next best of the pool, and the best of those is it.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        metrics: what the pool is ranked by; several by the sum of their log-ranks. None: what the
+            space says, or `top`: `AT_THE_TOP`; `default`: `COMBINED`.
+        evaluation: `training`, a short one, or `table`.
+        **pool: see `PoolSearch` and `BlackBox`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> search = Greedy(space, network, SearchData(Digits()), pool_size=20, epochs=1)
+    >>> search.pool_size, search.objective.name
+    (20, 'valid_accuracy')
+    """
+
+    @checked
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        *,
+        metrics: MetricsChoice | None = None,
+        evaluation: Evaluator = "training",
+        **pool: Any,
+    ) -> None:
+        super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
+        if self.objective is None:
+            raise InputError(
+                "expected an evaluation, training or table, of what ranks best",
+                got="none",
+                where="strategy.evaluation",
+            )
+        self.metrics = metrics_of(space, metrics, "top")
+
+
+# RoBoT: weights of training-free metrics, then greedy search (He et al. 2024, arXiv:2403.07591).
+#
+#     s_w(A) = Σ_m w_m log(rank_m(A) / n)
+#
+# The first rounds look for weights w: each evaluates the best of the pool by s_w that was not evaluated yet.
+# The later rounds evaluate the next best by the weights whose round found the best architecture. The paper
+# adds
+# up the metrics' normalised values, with weights in [−1, 1] from Bayesian optimisation. Here ranks are added,
+# and weights are by default random and not negative: no metric is of use upside down, and a dozen evaluations
+# are too few to learn signs from.
+
+Weights = dict[str, float]
+
+
+class Robot(Greedy):
+    """Half of the rounds explore weights, the others exploit the best.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        metrics: that are weighed; `to_weigh` or None: zen and synflow, `top`: those of `AT_THE_TOP`,
+            `default`: those of `COMBINED`.
+        explore: rounds that look for weights; the first of them has equal ones.
+        proposals: `random`, uniform where the weights add up to 1; `bayesian`, by a Gaussian process.
+        signed: weights from −1 to 1 instead.
+        **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> search = Robot(space, network, SearchData(Digits()), pool_size=20, explore=3, proposals="bayesian")
+    >>> search.explore, search.objective.name
+    (3, 'valid_accuracy')
+    """
+
+    @checked
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        *,
+        metrics: MetricsChoice | None = None,
+        explore: NonNegativeInt = 5,
+        proposals: Literal["random", "bayesian"] = "random",
+        signed: bool = False,
+        **pool: Any,
+    ) -> None:
+        chosen = "to_weigh" if metrics is None else metrics
+        super().__init__(space, network, data, benchmark, metrics=chosen, **pool)
+        self.explore, self.proposals, self.signed = explore, proposals, signed
+        self.tried: list[tuple[Weights, str]] = []  # weights, and the notation of what they chose
+
+    def choose(self, number: int) -> Genotype:
+        weights = self._weights(number) if number < self.explore else self._best_weights()
+        values = log_ranks(list(self.scored.values()), self.metrics, weights)
+        genotype = self.first_new(dict(zip(self.scored, values, strict=True)))
+        if number < self.explore:
+            self.tried.append((weights, self.space.notation(genotype)))
+        return genotype
+
+    def _weights(self, number: int) -> Weights:
+        if number == 0:
+            return dict.fromkeys(self.metrics, 1.0)
+        seed = seed_of_name(self.seed, f"weights {number}")
+        low = -1.0 if self.signed else 0.0
+        if self.proposals == "bayesian" and number > 1:
+            return suggest(self._observations(), dict.fromkeys(self.metrics, (low, 1.0)), seed)
+        return random_weights(list(self.metrics), seed, signed=self.signed)
+
+    def _best_weights(self) -> Weights:
+        """Those of the best round; equal ones where no round looked for any."""
+        if not self._observations():
+            return self._weights(0)
+        return max(self._observations(), key=lambda pair: pair[1])[0]
+
+    def _observations(self) -> list[tuple[Weights, float]]:
+        """Weights and the value of what they chose, but for one that came too late."""
+        return [(weights, self.evaluated[name]) for weights, name in self.tried if name in self.evaluated]
+
+    def memory(self) -> dict[str, Any]:
+        return {"tried": [[dict(weights), notation] for weights, notation in self.tried]}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        self.tried = [(weights, notation) for weights, notation in memory["tried"]]
+
+
+def random_weights(names: list[str], seed: int, *, signed: bool = False) -> Weights:
+    """Uniform on the simplex, whose entries are ≥ 0 and add up to 1; signed: uniform in the cube [−1, 1].
+
+    >>> sum(random_weights(["a", "b", "c"], seed=0).values())
+    1.0
+    """
+    draws = torch.rand(len(names), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    if signed:
+        return dict(zip(names, (2 * draws - 1).tolist(), strict=True))
+    draws = -draws.clamp_min(1e-300).log()  # exponential variables, divided by their sum
+    return dict(zip(names, (draws / draws.sum()).tolist(), strict=True))
+
+
+# What can be counted in a genotype's graph (GRAF, Kadlecová et al. 2024, arXiv:2404.16551).
+
+Best = Callable[..., int]
+"""`max` or `min`."""
+
+
+def graph_counts(genotype: Genotype) -> dict[str, float]:
+    """Of each cell and operation its edges and the most and fewest on a path; of each node its degrees.
+
+    A path leads from an input to an output. What is not there is not listed, and counts as 0.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> cell = "|skip_connect~0|+|none~0|nor_conv_3x3~1|+|none~0|skip_connect~1|nor_conv_3x3~2|"
+    >>> counts = graph_counts(NasBench201().parse(cell))
+    >>> counts["cell/edges/nor_conv_3x3"], counts["cell/most/nor_conv_3x3"], counts["cell/most/all"]
+    (2, 2, 3)
+    """
+    found: Counter[str] = Counter()
+    for name, cell in genotype:
+        found.update({f"{name}/{key}": value for key, value in _of_cell(cell).items()})
+    return dict(found)
+
+
+def _of_cell(cell: Cell) -> dict[str, int]:
+    edges = [edge for edge in cell.edges if edge.op != "none"]
+    counts: Counter[str] = Counter(f"edges/{edge.op}" for edge in edges)
+    counts.update(f"out/{edge.source}" for edge in edges)
+    counts.update(f"in/{edge.target}" for edge in edges)
+    for op in (*sorted({edge.op for edge in edges}), "all"):
+        steps = [(edge.source, edge.target, int(op in (edge.op, "all"))) for edge in edges]
+        for kind, best in (("most", max), ("least", min)):
+            ends = _path_sums(cell, steps, best)
+            if ends:
+                counts[f"{kind}/{op}"] = best(ends)
+    return dict(counts)
+
+
+def _path_sums(cell: Cell, steps: list[tuple[int, int, int]], best: Best) -> list[int]:
+    """The best sum over the paths from any input to each output that one leads to."""
+    sums = dict.fromkeys(range(cell.inputs), 0)
+    for source, target, length in sorted(steps, key=lambda step: step[1]):
+        if source in sums:
+            longer = sums[source] + length
+            sums[target] = best(sums.get(target, longer), longer)
+    return [sums[node] for node in cell.output if node in sums]
+
+
+# A surrogate that learns accuracies from what a pool already has: ranks of metrics, counts of the graph.
+#
+# As BANANAS (White et al. 2021, arXiv:1910.11858) searches with an ensemble and expected improvement, with
+# the
+# features of GRAF (Kadlecová et al. 2024, arXiv:2404.16551) and training-free metrics, and a random forest
+# (Breiman 2001), which needs no tuning. The first rounds evaluate the best of the default ranking.
+
+Array = NDArray[np.float64]
+
+
+class Predictor(Greedy):
+    """Every round after the first ones evaluates where a forest expects the most improvement.
+
+    Args:
+        space: the search space.
+        network: genotype → derived network.
+        data: where the images come from.
+        benchmark: the table that `evaluation="table"` reads.
+        metrics: whose ranks the forest sees; None: what the space says, or `top`; `default`: `COMBINED`.
+        starts: rounds before the forest has its say.
+        trees: of the forest.
+        **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
+
+    >>> from nas_lightning.data import Digits, SearchData
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
+    >>> network = lambda genotype: space.network(genotype, **sizes)
+    >>> search = Predictor(space, network, SearchData(Digits()), pool_size=20, starts=3, trees=50)
+    >>> search.starts, search.objective.name
+    (3, 'valid_accuracy')
+    """
+
+    @checked
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark | None = None,
+        *,
+        metrics: MetricsChoice | None = None,
+        starts: PositiveInt = 5,
+        trees: PositiveInt = 100,
+        **pool: Any,
+    ) -> None:
+        super().__init__(space, network, data, benchmark, metrics=metrics, **pool)
+        self.starts, self.trees = starts, trees
+
+    def choose(self, number: int) -> Genotype:
+        ranking = self.ranking()
+        if number < self.starts:
+            return self.first_new(ranking)
+        sound = {name: value for name, value in ranking.items() if value > -np.inf}
+        features = self._features(list(sound))
+        rows = dict(zip(sound, features, strict=True))
+        seen = [name for name in self.evaluated if name in rows]
+        values = np.array([self.evaluated[name] for name in seen])
+        seed = seed_of_name(self.seed, f"forest {number}") % 2**32
+        mean, deviation = forest(np.stack([rows[name] for name in seen]), values, features, self.trees, seed)
+        gain = expected_improvement(mean, deviation, float(values.max()))
+        # where the forest expects nothing, the ranking decides
+        order = sorted(zip(gain.tolist(), sound.values(), sound, strict=True))
+        return self.first_new({name: float(place) for place, (_, _, name) in enumerate(order)})
+
+    def _features(self, names: list[str]) -> Array:
+        """(architectures, features): their log-ranks by each metric and by all, and their graphs' counts."""
+        pool = [self.scored[name] for name in names]
+        columns = [log_ranks(pool, {name: metric}) for name, metric in self.metrics.items()]
+        columns.append(log_ranks(pool, self.metrics))
+        counts = [graph_counts(self.space.parse(name)) for name in names]
+        keys = sorted({key for count in counts for key in count})
+        graph = [[count.get(key, 0.0) for key in keys] for count in counts]
+        return np.hstack([np.array(columns).T, np.array(graph)])
+
+
+def forest(x: Array, y: Array, pool: Array, trees: int, seed: int) -> tuple[Array, Array]:
+    """Mean and deviation over the trees of what each expects of the pool, (n,) both, learnt from x and y."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    model = RandomForestRegressor(trees, random_state=seed, max_features=0.5).fit(x, y)
+    found = np.stack([tree.predict(pool) for tree in model.estimators_])  # (trees, n)
+    return found.mean(axis=0), found.std(axis=0)
+
+
+def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
+    """E max(0, v − best), v normal: (μ − b) Φ(z) + σ φ(z), z = (μ − b)/σ (Jones et al. 1998).
+
+    >>> expected_improvement(np.array([1.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.0]), best=1.0).round(3)
+    array([0.   , 0.399, 2.   ])
+    """
+    from scipy.stats import norm
+
+    gain = mean - best
+    z = np.divide(gain, deviation, out=np.zeros_like(gain), where=deviation > 0)
+    return np.where(deviation > 0, gain * norm.cdf(z) + deviation * norm.pdf(z), gain.clip(min=0))

@@ -1,0 +1,501 @@
+"""Derivations of a genotype from a trained supernet."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, Share, checked
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics.activations import Naswot
+from nas_lightning.metrics.base import Metric
+from nas_lightning.objectives.inherited import Batch, judge_weights, place_batches
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group, without_none
+from nas_lightning.spaces.operations import NONE
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.base import Strategy
+from nas_lightning.strategies.supernet import WeightSharing
+from nas_lightning.tasks import task_of
+from nas_lightning.training.gradients import constant
+from nas_lightning.training.optimizers import SGD
+
+# What a derivation is: the end of a search with a supernet → genotypes, not by the strategy's own scores.
+
+Matrices = dict[str, Tensor]
+"""One matrix of (edges, ops) per group."""
+
+
+class Derivation(ABC):
+    """A way from a trained supernet to genotypes."""
+
+    def check(self, strategy: Strategy) -> None:
+        """Raise unless the strategy trains a supernet that can be perturbed."""
+        if not isinstance(strategy, WeightSharing):
+            raise InputError(
+                "expected a strategy that trains a supernet", got=type(strategy).__name__, where="derivation"
+            )
+        if not all(group.on_edges for group in strategy.space.groups.values()):
+            raise InputError(
+                "expected a space that chooses operations on edges",
+                got=strategy.space.name,
+                where="derivation",
+            )
+
+    @abstractmethod
+    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+        """The genotypes, the best first."""
+
+
+def equal_weights(space: SearchSpace) -> Matrices:
+    """Every operation of a row with the same share."""
+    return {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in space.groups.items()}
+
+
+def weights_at_the_end(strategy: WeightSharing) -> Matrices:
+    """The strategy's scores, and no relaxed weights, which may be one sample; equal where it has none."""
+    scores = strategy.scores()
+    return {name: scores.get(name, equal).clone() for name, equal in equal_weights(strategy.space).items()}
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """1 for the smallest value and more for larger ones, the same for equal ones.
+
+    >>> ranks([0.5, -3.0, 0.5])
+    [2.0, 1.0, 2.0]
+    """
+    return [1.0 + sum(other < value for other in values) for value in values]
+
+
+# Discretisation by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
+#
+# The weight of an operation says little about what it does for the supernet, so operations are judged by
+# what their removal costs (section 4): edge by edge, in random order, the operation without which validation
+# accuracy falls most is kept and the edge becomes discrete; then, node by node, the edges without which it
+# falls most, and the node's others go. It starts from the strategy's scores, as weights; a strategy without
+# starts from equal ones.
+
+
+class Perturbation(Derivation):
+    """Derives a genotype from the supernet of any strategy with weights.
+
+    Args:
+        valid_batches: batches that every perturbed supernet is judged on.
+        tune_batches: batches that the supernet trains on after each decision.
+        tune_lr: learning rate of that training.
+        seed: of the order of the edges.
+
+    >>> from nas_lightning.data import Fake
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import Darts
+    >>> space, data = NasBench201(), SearchData(Fake(train_size=32))
+    >>> search = Darts(space, space.supernet(in_channels=3, num_classes=4, channels=2, cells=1))
+    >>> [genotype] = Perturbation(valid_batches=1, tune_batches=0)(search, data)
+    >>> space.check(genotype)
+    """
+
+    @checked
+    def __init__(
+        self,
+        valid_batches: PositiveInt = 2,
+        tune_batches: NonNegativeInt = 2,
+        tune_lr: PositiveFloat = 0.001,
+        seed: Seed = 0,
+    ) -> None:
+        self.valid_batches, self.tune_batches = valid_batches, tune_batches
+        self.tune_lr, self.seed = tune_lr, seed
+
+    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+        """The selected genotype; the strategy's supernet is trained a little on the way."""
+        weights = weights_at_the_end(strategy)
+        tuning = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
+        train = list(place_batches(strategy.supernet, tuning))
+        valid = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
+        discretisation = Discretisation(
+            strategy.space, strategy.supernet, weights, train, valid, self.tune_lr
+        )
+        return [discretisation.run(torch.Generator().manual_seed(self.seed))]
+
+
+class Discretisation:
+    """The decisions of one genotype, on weights of (edges, ops) that become discrete row by row.
+
+    Args:
+        space: the search space.
+        supernet: the trained one; it is tuned on.
+        weights: (edges, ops) per group, which rows are replaced in.
+        train: batches that the supernet is tuned on.
+        valid: batches that candidates are judged on.
+        lr: learning rate of the tuning.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        weights: Matrices,
+        train: Sequence[Batch],
+        valid: Sequence[Batch],
+        lr: float,
+    ) -> None:
+        self.space, self.supernet, self.weights = space, supernet, weights
+        self.train, self.valid = train, valid
+        self.optimizer = SGD(supernet.parameters(), lr=lr, momentum=0.9)
+
+    def run(self, generator: torch.Generator) -> Genotype:
+        rows = [(name, row) for name, group in self.space.groups.items() for row in range(group.shape[0])]
+        for index in torch.randperm(len(rows), generator=generator).tolist():
+            name, row = rows[index]
+            self.keep_one(name, row)
+            self.tune()
+        groups = self.space.groups.items()
+        nodes = [(name, node) for name, group in groups for node in sorted({t for _, t in group.edges})]
+        scores = {name: torch.zeros_like(matrix) for name, matrix in self.weights.items()}
+        for index in torch.randperm(len(nodes), generator=generator).tolist():
+            name, node = nodes[index]
+            if self.keep_edges(name, node, scores):
+                self.tune()
+        return self.space.discretise(scores)
+
+    def keep_one(self, name: str, row: int) -> int:
+        """Make a row one-hot at the operation whose removal costs most; returns its column."""
+        names = self.space.groups[name].candidates[row]
+        columns = [column for column, op in enumerate(names) if op != NONE]
+        worth = [self.worth_without(name, row, column) for column in columns]
+        column = columns[worth.index(min(worth))]
+        self.weights[name][row] = 0.0
+        self.weights[name][row, column] = 1.0
+        return column
+
+    def keep_edges(self, name: str, node: int, scores: Matrices) -> bool:
+        """Score the discrete edges into a node, remove those that it does not keep; whether there are any."""
+        rows = [row for row, (_, target) in enumerate(self.space.groups[name].edges) if target == node]
+        left = [self.worth_without(name, row, slice(None)) for row in rows]
+        for row, rank in zip(rows, ranks([-worth for worth in left]), strict=True):
+            scores[name][row] = rank * self.weights[name][row]
+        kept = self.space.one_hot(self.space.unlimited.discretise(scores))[name][rows]
+        self.weights[name][rows] *= kept.to(self.weights[name])
+        return int(kept.sum()) < len(rows)
+
+    def worth_without(self, name: str, row: int, column: int | slice) -> float:
+        """What the supernet is worth with a part of a row at zero."""
+        without = {key: matrix.clone() for key, matrix in self.weights.items()}
+        without[name][row, column] = 0.0
+        return self.worth(without)
+
+    def worth(self, weights: Matrices) -> float:
+        """Validation accuracy."""
+        return judge_weights(self.supernet, weights, self.valid).accuracy
+
+    def tune(self) -> None:
+        """Let the supernet's weights follow the decision."""
+        for x, y in self.train:
+            self.optimizer.zero_grad()
+            task_of(self.supernet).loss(self.supernet(x, self.weights), y).backward()
+            self.optimizer.step()
+
+
+# Pruning by gradients: the operation goes whose removal raises the validation loss least.
+#
+# To first order, setting the weight w_o of an operation to zero changes the loss by
+#
+#     L(w − w_o e_o) − L(w) ≈ −w_o ∂L/∂w_o                       (Molchanov et al. 2017, arXiv:1611.06440)
+#
+# so one backward pass judges all operations. The supernet is pruned in rounds, one operation from each edge
+# in each, as TE-NAS does with metrics (Chen et al. 2021, arXiv:2102.11535, algorithm 1), because with every
+# removal the rest is worth something else; a row keeps the sum of its weights. In the end each edge has one
+# operation, and edges are ranked by the same difference.
+
+
+class Pruning(Derivation):
+    """Derives a genotype by removing from every edge, round by round, what the loss misses least.
+
+    Args:
+        valid_batches: batches that the loss is the mean of.
+
+    >>> from nas_lightning.data import Fake
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import Darts
+    >>> space, data = NasBench201(), SearchData(Fake(train_size=32))
+    >>> search = Darts(space, space.supernet(in_channels=3, num_classes=4, channels=2, cells=1))
+    >>> [genotype] = Pruning(valid_batches=1)(search, data)
+    >>> space.check(genotype)
+    """
+
+    @checked
+    def __init__(self, valid_batches: PositiveInt = 4) -> None:
+        self.valid_batches = valid_batches
+
+    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+        batches = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
+        return [prune(strategy.space, strategy.supernet, weights_at_the_end(strategy), batches)]
+
+
+def prune(space: SearchSpace, supernet: Supernet, weights: Matrices, batches: Sequence[Batch]) -> Genotype:
+    """The genotype that is left of weights of (edges, ops)."""
+    weights = {name: start(w, space.groups[name]) for name, w in weights.items()}
+    while any(bool(((w > 0).sum(dim=1) > 1).any()) for w in weights.values()):
+        raises = raised_loss(supernet, weights, batches)
+        weights = {name: without_least(w, raises[name]) for name, w in weights.items()}
+    raises = raised_loss(supernet, weights, batches)
+    scores = {name: ranked_rows(w, raises[name]) for name, w in weights.items()}
+    return space.discretise(scores)
+
+
+def start(weights: Tensor, group: Group) -> Tensor:
+    """The weights without the zero operation, equal where nothing else has any: (edges, ops)."""
+    real = without_none(weights, group)
+    empty = real.sum(dim=1, keepdim=True) == 0
+    return normalise_rows(real.where(~empty, without_none(torch.ones_like(weights), group)), weights)
+
+
+def raised_loss(supernet: Supernet, weights: Matrices, batches: Sequence[Batch]) -> Matrices:
+    """−w ∂L/∂w: what the loss is to rise by without each operation, (edges, ops) per group."""
+    moving = {name: matrix.detach().clone().requires_grad_() for name, matrix in weights.items()}
+    active = {name: matrix > 0 for name, matrix in weights.items()}
+    names, leaves = list(moving), list(moving.values())
+    total = {name: torch.zeros_like(matrix) for name, matrix in weights.items()}
+    with constant(supernet.parameters()):
+        for x, y in batches:
+            loss = task_of(supernet).loss(supernet(x, moving, active), y) / len(batches)
+            slopes = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+            for name, slope in zip(names, slopes, strict=True):
+                total[name] -= weights[name] * slope
+    return total
+
+
+def without_least(weights: Tensor, raises: Tensor) -> Tensor:
+    """Each row without the operation that raises the loss least, unless it is the last: (edges, ops)."""
+    least = raises.where(weights > 0, torch.inf).argmin(dim=1, keepdim=True)
+    more = (weights > 0).sum(dim=1, keepdim=True) > 1
+    kept = torch.where(more, weights.scatter(1, least, 0.0), weights)
+    return normalise_rows(kept, weights)
+
+
+def normalise_rows(kept: Tensor, before: Tensor) -> Tensor:
+    """The rows that are kept with the sums that they had: (edges, ops)."""
+    total = kept.sum(dim=1, keepdim=True)
+    share = before.sum(dim=1, keepdim=True) / total.where(total > 0, 1.0)
+    return kept * share
+
+
+def ranked_rows(weights: Tensor, raises: Tensor) -> Tensor:
+    """One-hot rows, the larger the more the loss rises without them: (edges, ops)."""
+    rank = torch.tensor(ranks(raises.sum(dim=1).tolist()), dtype=weights.dtype)
+    return rank[:, None] * (weights > 0)
+
+
+# Shapley values of operations (Shapley-NAS, Xiao et al. 2022, arXiv:2206.09811).
+#
+# Operations of a supernet are players who earn its validation accuracy V together. What one of N is worth is
+# its contribution, averaged over the orders π in which they may join,
+#
+#     φ_o = 1/N! Σ_π [V(π before o, with o) − V(π before o)],
+#
+# here over as many random orders as are asked for. An order is gone through from all operations on, each
+# leaving in turn; once little of the accuracy is left, those who remain have contributed nothing. The paper
+# moves α by these values in every epoch; here they decide at the end, and α is the strategy's.
+
+Player = tuple[str, int, int]
+"""A group, a row and a column."""
+
+
+class Shapley(Derivation):
+    """Derives a genotype by the Shapley values of all operations.
+
+    Args:
+        orders: random orders that contributions are averaged over; each judges every operation once.
+        truncation: share of the whole supernet's accuracy below which an order ends.
+        valid_batches: batches that accuracies are of.
+        seed: of the orders.
+
+    >>> from nas_lightning.data import Fake
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import Darts
+    >>> space, data = NasBench201(), SearchData(Fake(train_size=32))
+    >>> search = Darts(space, space.supernet(in_channels=3, num_classes=4, channels=2, cells=1))
+    >>> [genotype] = Shapley(orders=1, valid_batches=1)(search, data)
+    >>> space.check(genotype)
+    """
+
+    @checked
+    def __init__(
+        self,
+        orders: PositiveInt = 10,
+        truncation: Share = 0.5,
+        valid_batches: PositiveInt = 1,
+        seed: Seed = 0,
+    ) -> None:
+        self.orders, self.truncation = orders, truncation
+        self.valid_batches, self.seed = valid_batches, seed
+
+    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+        supernet, weights, space = strategy.supernet, weights_at_the_end(strategy), strategy.space
+        batches = list(place_batches(supernet, data.valid_batches(self.valid_batches)))
+        players, generator = all_players(space), torch.Generator().manual_seed(self.seed)
+
+        def accuracy(present: Sequence[int]) -> float:
+            return judge_weights(
+                supernet, coalition(weights, [players[i] for i in present]), batches
+            ).accuracy
+
+        orders = (torch.randperm(len(players), generator=generator).tolist() for _ in range(self.orders))
+        values = shapley_values(len(players), accuracy, orders, self.truncation)
+        scores = {name: torch.zeros(group.shape) for name, group in space.groups.items()}
+        for (name, row, column), rank in zip(players, ranks(values), strict=True):
+            scores[name][row, column] = rank
+        return [space.discretise(scores)]
+
+
+def shapley_values(
+    players: int,
+    worth: Callable[[Sequence[int]], float],
+    orders: Iterable[Sequence[int]],
+    truncation: float = 0.0,
+) -> list[float]:
+    """φ of each player, over the orders in which they leave.
+
+    >>> shapley_values(2, lambda present: float(len(present) == 2), [[0, 1], [1, 0]])  # a glove each
+    [0.5, 0.5]
+    """
+    whole = worth(range(players))
+    values, count = [0.0] * players, 0
+    for order in orders:
+        count += 1
+        before = whole
+        for left, player in enumerate(order, 1):
+            if before < truncation * whole:
+                break
+            after = worth(sorted(order[left:]))
+            values[player] += before - after
+            before = after
+    return [value / count for value in values]
+
+
+def all_players(space: SearchSpace) -> list[Player]:
+    """Every operation of every row that computes something."""
+    return [
+        (name, row, column)
+        for name, group in space.groups.items()
+        for row, names in enumerate(group.candidates)
+        for column, op in enumerate(names)
+        if op != NONE
+    ]
+
+
+def coalition(weights: Matrices, present: Iterable[Player]) -> Matrices:
+    """The weights of these operations, all others at zero."""
+    found = {name: torch.zeros_like(matrix) for name, matrix in weights.items()}
+    for name, row, column in present:
+        found[name][row, column] = weights[name][row, column]
+    return found
+
+
+# Zero-Cost-PT: what operations are worth before any training (Xiang et al. 2023, arXiv:2106.06799).
+#
+# As DARTS-PT does, edge by edge and then node by node, it keeps the operation without which the supernet is
+# worth least,
+#
+#     arg min_o S(A − o),
+#
+# but what a supernet is worth is what a training-free metric S says of it, on one batch. It begins with an
+# untrained supernet whose operations have equal weights, in several random orders of the edges; the genotype
+# whose path has the best S is the result.
+
+NASWOT = Naswot()
+
+
+class ZeroCost(Derivation):
+    """Derives a genotype by a training-free metric of the supernet without each operation.
+
+    Args:
+        metric: S.
+        untrained: begin with a supernet as it is before training, and with equal weights, as the paper does;
+            else with the trained one and the strategy's scores.
+        orders: of the edges, of which the one with the best genotype counts; the paper has 10.
+        seed: of the orders, and of the untrained supernet.
+
+    >>> from nas_lightning.data import Fake
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.strategies import Darts
+    >>> space, data = NasBench201(), SearchData(Fake(train_size=32))
+    >>> search = Darts(space, space.supernet(in_channels=3, num_classes=4, channels=2, cells=1))
+    >>> [genotype] = ZeroCost(orders=1)(search, data)
+    >>> space.check(genotype)
+    """
+
+    @checked
+    def __init__(
+        self, metric: Metric = NASWOT, untrained: bool = True, orders: PositiveInt = 1, seed: int = 0
+    ) -> None:
+        self.metric, self.untrained, self.orders, self.seed = metric, untrained, orders, seed
+
+    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+        supernet, weights = strategy.supernet, weights_at_the_end(strategy)
+        if self.untrained:
+            supernet, weights = initialise_weights(supernet, self.seed), equal_weights(strategy.space)
+        (batch,) = place_batches(supernet, data.train_batches(1))
+        found: list[tuple[float, Genotype]] = []
+        for order in range(self.orders):
+            start = {name: matrix.clone() for name, matrix in weights.items()}
+            decisions = MetricDiscretisation(strategy.space, supernet, start, batch, self.metric)
+            genotype = decisions.run(torch.Generator().manual_seed(1_000_003 * self.seed + order))
+            found.append((decisions.worth(strategy.space.one_hot(genotype)), genotype))
+        return [max(found, key=lambda item: item[0])[1]]
+
+
+class MetricDiscretisation(Discretisation):
+    """Decisions by what a metric says of the supernet, which is not trained on the way.
+
+    Args:
+        space: the search space.
+        supernet: as it is judged.
+        weights: (edges, ops) per group, which rows are replaced in.
+        batch: that the metric is computed on.
+        metric: what the supernet is worth.
+    """
+
+    def __init__(
+        self, space: SearchSpace, supernet: Supernet, weights: Matrices, batch: Batch, metric: Metric
+    ) -> None:
+        super().__init__(space, supernet, weights, [], [batch], lr=0.0)
+        self.metric = metric
+
+    def worth(self, weights: Matrices) -> float:
+        network, (batch,) = WeighedSupernet(self.supernet, weights), self.valid
+        return self.metric.orient(float(self.metric(network, batch)))
+
+
+class WeighedSupernet(nn.Module):
+    """A supernet with its architecture weights: a network, as metrics know them.
+
+    Args:
+        supernet: whose parameters these are.
+        weights: (edges, ops) per group.
+    """
+
+    def __init__(self, supernet: Supernet, weights: Matrices) -> None:
+        super().__init__()
+        self.supernet, self.task = supernet, task_of(supernet)
+        parameter = next(supernet.parameters())
+        self.weights = {name: matrix.to(parameter) for name, matrix in weights.items()}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.supernet(x, self.weights)
+
+
+def initialise_weights(supernet: Supernet, seed: int) -> Supernet:
+    """A copy of the supernet as it may be before training."""
+    fresh = deepcopy(supernet)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for module in fresh.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)):
+                module.reset_parameters()
+    return fresh

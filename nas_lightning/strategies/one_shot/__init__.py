@@ -1,0 +1,1 @@
+"""One-shot search: a supernet whose weights all architectures share."""

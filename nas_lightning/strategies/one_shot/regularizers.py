@@ -1,0 +1,443 @@
+"""Regularizers: terms of the architecture's loss and of the weights' loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, at_least, at_most, checked
+from nas_lightning.errors import InputError
+from nas_lightning.objectives.inherited import Batch
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import Group
+from nas_lightning.spaces.operations import NONE, SKIP, find_operation, has_parameters
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.one_shot.parts import (
+    Arch,
+    Epoch,
+    Groups,
+    Parts,
+    Regulariser,
+    RelaxedWeights,
+    TrainedSupernet,
+    WeightRegulariser,
+)
+from nas_lightning.strategies.one_shot.samplers import Dirichlet, concentration
+from nas_lightning.tasks import task_of
+from nas_lightning.training.gradients import Gradients, constant, gradients
+
+# DrNAS' distance from the flat distribution (Chen et al. 2021, arXiv:2006.10355, section 2.3).
+#
+#     λ Σ_edges KL(Dir(c) ‖ Dir(1)),
+#     KL = ln Γ(Σ c) − Σ ln Γ(c) − ln Γ(K) + Σ (c − 1)(ψ(c) − ψ(Σ c))
+#
+# keeps the concentrations c of K operations near those of the uniform distribution over the simplex.
+
+
+@checked
+@dataclass(frozen=True)
+class Anchor(Regulariser):
+    """λ KL from the flat Dirichlet distribution, summed over the edges of all groups.
+
+    Args:
+        weight: λ.
+
+    >>> from nas_lightning.spaces.group import Group
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> flat = {"cell": torch.zeros(1, 2)}  # elu(0) + 1 = 1 is the flat distribution's concentration
+    >>> bool(Anchor().term(flat, {}, Epoch(0, of=2), {"cell": group}).abs() < 1e-6)
+    True
+    """
+
+    weight: NonNegativeFloat = 1e-3
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        if not isinstance(parts.sampler, Dirichlet):
+            expected = "expected the sampler dirichlet, because the anchor is a Dirichlet distribution"
+            raise InputError(expected, got=type(parts.sampler).__name__, where="sampler")
+
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        distances = [kl_from_flat(concentration(arch[name])).sum() for name in groups]
+        return self.weight * torch.stack(distances).sum()
+
+
+def kl_from_flat(c: Tensor) -> Tensor:
+    """KL(Dir(c) ‖ Dir(1)) of each row: (edges, ops) → (edges,)."""
+    total = c.sum(dim=-1)
+    spread = ((c - 1) * (torch.digamma(c) - torch.digamma(total)[..., None])).sum(dim=-1)
+    return torch.lgamma(total) - torch.lgamma(c).sum(dim=-1) - math.lgamma(c.shape[-1]) + spread
+
+
+# β-DARTS' regularisation (Ye et al. 2022, arXiv:2203.01665).
+#
+#     L_Beta = (1/E) Σ_edges ln Σ_o exp(α_o)                                                  (equation 14)
+#
+# a smooth maximum of each row, whose gradient is the row's softmax: it decays the weights β = softmax(α) that
+# are large instead of the parameters. Its weight λ grows linearly from 0 to 50 (section 4.1).
+
+
+@checked
+@dataclass(frozen=True)
+class BetaDecay(Regulariser):
+    """λ L_Beta over the rows of all groups.
+
+    Args:
+        weight_start: λ in the first epoch.
+        weight_end: and in the last.
+
+    >>> from nas_lightning.spaces.group import Group
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> arch = {"cell": torch.zeros(1, 2)}
+    >>> BetaDecay().term(arch, {}, Epoch(1, of=2), {"cell": group}) / 50  # ln 2
+    tensor(0.6931)
+    """
+
+    weight_start: NonNegativeFloat = 0.0
+    weight_end: NonNegativeFloat = 50.0
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        if not parts.sampler.softmax:
+            name = type(parts.sampler).__name__
+            reason = "because beta decay acts on the logits of a softmax"
+            raise InputError(f"expected a sampler with a softmax, {reason}", got=name, where="sampler")
+
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        return epoch.between(self.weight_start, self.weight_end) * beta_loss([arch[name] for name in groups])
+
+    def metrics(
+        self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
+    ) -> Mapping[str, float | Tensor]:
+        return {"lambda_beta": epoch.between(self.weight_start, self.weight_end)}
+
+
+def beta_loss(alphas: list[Tensor]) -> Tensor:
+    """L_Beta of all rows together: (edges, ops) each → scalar."""
+    return torch.cat([alpha.logsumexp(dim=-1) for alpha in alphas]).mean()
+
+
+# Λ-DARTS' alignment of layers (Movahedi et al. 2023, arXiv:2210.07998).
+#
+# Cells share architecture weights w, but those near the output have the say in what they become. With
+# g_l = ∂L_train/∂w^(l), the gradient for the weights as cell l of n uses them, and u_l = g_l/‖g_l‖,
+#
+#     Λ = 2/(n(n−1)) Σ_{l<m} u_lᵀ u_m
+#
+# is how far the cells agree, and the supernet's weights θ descend L_train − λ Λ. Its gradient takes second
+# derivatives along d_l = ∂Λ/∂g_l = 2/(n(n−1)) (I − u_l u_lᵀ) Σ_m u_m / ‖g_l‖, which are a central difference:
+#
+#   ∇_θ Λ = Σ_l ∇²_{θ w^(l)} L_train d_l ≈ (∇_θ L_train(w + ε d) − ∇_θ L_train(w − ε d)) / (2ε), ε = ε₀/‖d‖.
+#
+# λ grows linearly from 0. Each group of decisions that several cells share has a Λ of its own; the public
+# code leaves the two reduction cells of DARTS out.
+
+CellWeights = list[dict[str, Tensor]]
+"""Weights for each cell, or what is added to them."""
+
+
+@checked
+@dataclass(frozen=True)
+class LayerAlignment(WeightRegulariser):
+    """−λ Λ, at three more passes a step.
+
+    Args:
+        weight_start: λ in the first epoch.
+        weight_end: and in the last.
+        scale: ε₀, the length of the central difference, as in the public code; a longer one crosses the
+            kinks of rectifiers, whose jumps it then takes for curvature.
+
+    >>> LayerAlignment().metrics({}, Epoch(1, of=3), {})
+    {'lambda_alignment': 0.0625}
+    """
+
+    weight_start: NonNegativeFloat = 0.0
+    weight_end: NonNegativeFloat = 0.125
+    scale: PositiveFloat = 1e-4
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        if not space.repeated:
+            reason = "because the layers of this one decide by themselves"
+            raise InputError(
+                f"expected a space whose cells share decisions, {reason}", got=space.name, where="space"
+            )
+
+    def check_supernet(self, supernet: Supernet) -> None:
+        cells = len(supernet.backbone.widths)
+        if cells < 2:
+            expected = "expected two or more cells, whose gradients are to agree"
+            raise InputError(expected, got=cells, where="supernet.cells")
+
+    def gradients(
+        self, search: TrainedSupernet, batch: Batch, relaxed: RelaxedWeights, epoch: Epoch
+    ) -> Gradients | None:
+        weight = epoch.between(self.weight_start, self.weight_end)
+        if weight == 0:
+            return None
+        with torch.autocast(batch[0].device.type, enabled=False):  # of small differences
+            cells = [
+                {name: w.detach().clone().requires_grad_() for name, w in relaxed.weights.items()}
+                for _ in search.supernet.backbone.widths
+            ]
+            towards = directions(self._slopes(search, batch, cells, relaxed))
+            length = torch.stack([d.square().sum() for cell in towards for d in cell.values()]).sum().sqrt()
+            if length == 0:  # all cells agree
+                return None
+            epsilon = float(self.scale / length)
+            above, below = (
+                gradients(
+                    loss(search.supernet, batch, move_cells(cells, towards, e), relaxed), search.weight_list
+                )
+                for e in (epsilon, -epsilon)
+            )
+        factor = -weight / (2 * epsilon)
+        return [
+            None if a is None or b is None else factor * (a - b) for a, b in zip(above, below, strict=True)
+        ]
+
+    def _slopes(
+        self, search: TrainedSupernet, batch: Batch, cells: CellWeights, relaxed: RelaxedWeights
+    ) -> CellWeights:
+        """g_l of each cell, zero where the loss does not reach it."""
+        flat = [w for cell in cells for w in cell.values()]
+        with constant(search.weight_list):
+            found = gradients(loss(search.supernet, batch, cells, relaxed), flat)
+        slopes = iter(torch.zeros_like(w) if g is None else g for w, g in zip(flat, found, strict=True))
+        return [{name: next(slopes) for name in cell} for cell in cells]
+
+    def metrics(self, probabilities: object, epoch: Epoch, groups: Groups) -> dict[str, float | Tensor]:
+        return {"lambda_alignment": epoch.between(self.weight_start, self.weight_end)}
+
+
+def loss(supernet: Supernet, batch: Batch, cells: CellWeights, relaxed: RelaxedWeights) -> Tensor:
+    """L_train with weights of its own for each cell, for what the step computes."""
+    active = relaxed.active or {name: w != 0 for name, w in relaxed.weights.items()}
+    return task_of(supernet).loss(supernet.by_cell(batch[0], cells, active), batch[1])
+
+
+def move_cells(cells: CellWeights, towards: CellWeights, epsilon: float) -> CellWeights:
+    """w + ε d."""
+    return [
+        {name: w.detach() + epsilon * d[name] for name, w in cell.items()}
+        for cell, d in zip(cells, towards, strict=True)
+    ]
+
+
+def directions(slopes: CellWeights) -> CellWeights:
+    """d_l of each cell and group, which are zero where fewer than two cells use the group."""
+    by_group = {name: alignment_slopes([cell[name] for cell in slopes]) for name in slopes[0]}
+    return [{name: found[index] for name, found in by_group.items()} for index in range(len(slopes))]
+
+
+def alignment(slopes: Sequence[Tensor]) -> Tensor:
+    """Λ of the gradients of the cells that use a group, those that are not zero."""
+    unit = torch.stack([(g / g.norm()).flatten() for g in slopes if bool(g.any())])  # (n, edges · ops)
+    n = len(unit)
+    return (unit.sum(dim=0).square().sum() - n) / (n * (n - 1))
+
+
+def alignment_slopes(slopes: Sequence[Tensor]) -> list[Tensor]:
+    """∂Λ/∂g_l of each cell."""
+    norms = [g.norm() for g in slopes]
+    used = [bool(norm > 0) for norm in norms]
+    n = sum(used)
+    if n < 2:
+        return [torch.zeros_like(g) for g in slopes]
+    units = [
+        g / norm if use else torch.zeros_like(g) for g, norm, use in zip(slopes, norms, used, strict=True)
+    ]
+    total = torch.stack(units).sum(dim=0)
+    return [
+        2 / (n * (n - 1)) * (total - (u * total).sum() * u) / norm if use else torch.zeros_like(u)
+        for u, norm, use in zip(units, norms, used, strict=True)
+    ]
+
+
+# PR-DARTS' path-depth regularisation (Zhou et al. 2020, arXiv:2006.16537, section 4.2).
+#
+# With P the probability that an operation has weight (theorem 3),
+#
+#     −λ₃ L_path, L_path = Π_l P(l, l+1),   P(l, l+1) = Σ over parameterised operations between l and l+1 of P
+#
+# makes deep cells likelier (equation 8). `L_path` starts at the last input node: in a DARTS cell the output
+# of
+# the previous cell (section 5), in a NAS-Bench-201 cell its only input, so that the path is 0→1→2→3 there,
+# the longest that the cell has.
+
+
+@checked
+@dataclass(frozen=True)
+class PathDepth(Regulariser):
+    """−λ₃ L_path, averaged over the cells of the space.
+
+    Args:
+        lambda_path: λ₃.
+        path_sum: sum P over the parameterised operations as equation 8 is written, which exceeds 1;
+            by default it is their mean; the authors' code has that of those that the step computes.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> probabilities = {"cell": torch.tensor([[0.9, 0.2]])}
+    >>> PathDepth(lambda_path=1.0).term({}, probabilities, Epoch(0, of=2), {"cell": group})
+    tensor(-0.2000)
+    """
+
+    lambda_path: NonNegativeFloat = 0.005
+    path_sum: bool = False
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        if not all(group.on_edges and has_deep_path(group) for group in space.groups.values()):
+            expected = "expected a space with learned operations on the edges from each node to the next"
+            raise InputError(expected, got=space.name, where="space")
+
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        depths = [path_depth(p, groups[name], self.path_sum) for name, p in probabilities.items()]
+        return torch.stack([-self.lambda_path * depth for depth in depths]).mean()
+
+    def metrics(
+        self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
+    ) -> Mapping[str, float | Tensor]:
+        return {
+            f"L_path/{name}": path_depth(probability, groups[name], self.path_sum).detach()
+            for name, probability in probabilities.items()
+        }
+
+
+def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> Tensor:
+    """L_path of a cell: how likely learned operations join all neighbouring nodes."""
+    learned = group.where(has_parameters).to(probability)[path(group)]
+    neighbours = (probability[path(group)] * learned).sum(dim=1)  # (path edges,)
+    if not literal_sum:
+        neighbours = neighbours / learned.sum(dim=1).clamp_min(1)
+    return neighbours.prod()
+
+
+def path(group: Group) -> list[int]:
+    """The rows of the edges l → l+1, from the last input node on."""
+    first = min(target for _, target in group.edges) - 1
+    return [
+        row for row, (source, target) in enumerate(group.edges) if source >= first and target == source + 1
+    ]
+
+
+def has_deep_path(group: Group) -> bool:
+    """Whether L_path can be more than zero."""
+    return bool(group.where(has_parameters)[path(group)].any(dim=1).all())
+
+
+# PR-DARTS' group-structured sparsity (Zhou et al. 2020, arXiv:2006.16537, sections 4.1 and 4.2).
+#
+# With P the probability that an operation has weight (theorem 3), ζ one over the number of edges and r the
+# number of operations,
+#
+#     λ₁ L_skip + λ₂ L_nonskip,   L_skip = ζ Σ_edges P(skip),   L_nonskip = ζ/(r−1) Σ_edges Σ_{other ops} P
+#
+# makes skips costlier than other operations.
+
+
+@checked
+@dataclass(frozen=True)
+class Sparsity(Regulariser):
+    """λ₁ L_skip + λ₂ L_nonskip, averaged over the cells of the space.
+
+    Args:
+        lambda_skip: λ₁.
+        lambda_nonskip: λ₂.
+        pooling_group: take the pooling operations out of L_nonskip, as a third group with λ₂, as in the
+            authors' code.
+        threshold: penalise a group only for what its probability exceeds this by; the authors' code has 0.2.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
+    >>> zero, probabilities = Sparsity(0.0, 0.0), {"cell": torch.tensor([[0.9, 0.2]])}
+    >>> zero.term({}, probabilities, Epoch(0, of=2), {"cell": group})
+    tensor(0.)
+    """
+
+    lambda_skip: NonNegativeFloat = 0.01
+    lambda_nonskip: NonNegativeFloat = 0.005
+    pooling_group: bool = False
+    threshold: Annotated[float, at_least(0), at_most(1)] = 0.0
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        check_skips(space)
+
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        return torch.stack([self._of_cell(p, groups[name]) for name, p in probabilities.items()]).mean()
+
+    def _of_cell(self, probability: Tensor, group: Group) -> Tensor:
+        sparsity = group_sparsity(probability, group, self.pooling_group)
+        above = {part: torch.relu(value - self.threshold) for part, value in sparsity.items()}
+        others = sum((value for part, value in above.items() if part != "skip"), probability.new_zeros(()))
+        return self.lambda_skip * above["skip"] + self.lambda_nonskip * others
+
+    def metrics(
+        self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
+    ) -> Mapping[str, float | Tensor]:
+        return {
+            f"L_{part}/{name}": value.detach()
+            for name, probability in probabilities.items()
+            for part, value in group_sparsity(probability, groups[name], self.pooling_group).items()
+        }
+
+
+def check_skips(space: SearchSpace) -> None:
+    """Raise unless every decision is for an operation on an edge, a skip or another."""
+    groups = space.groups.values()
+    if not all(group.on_edges and SKIP in group.ops and len(group.ops) > 1 for group in groups):
+        raise InputError(
+            "expected a space that chooses skips and other operations on edges", got=space.name, where="space"
+        )
+
+
+def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = False) -> dict[str, Tensor]:
+    """L_skip and L_nonskip of a cell, found by the operations' names: (edges, ops) → scalars.
+
+    With `pooling_group`, pooling operations leave L_nonskip for an average of their own.
+    """
+    parts = {"skip": [op for op in group.ops if op == SKIP]}
+    others = [op for op in group.ops if pooling_group and op not in (NONE, SKIP)]
+    pooling = [op for op in others if find_operation(op).kind == "pooling"]
+    if pooling:
+        parts["pooling"] = pooling
+    parts["nonskip"] = [op for op in group.ops if op != SKIP and op not in pooling]
+    places = {part: group.where(ops.__contains__) for part, ops in parts.items()}
+    return {part: mean_where(probability, place) for part, place in places.items()}
+
+
+def mean_where(probability: Tensor, place: Tensor) -> Tensor:
+    """The mean over some operations, 0 where there are none: a scalar."""
+    if not bool(place.any()):
+        return probability.new_zeros(())
+    return probability[place.to(probability.device)].mean()
+
+
+# FairDARTS' zero-one loss (Chu et al. 2020, arXiv:1911.12126).
+#
+#     L_01 = −(1/N) Σ_i (w_i − 0.5)²                                                        (equation 6)
+#
+# pulls weights to zero or one, so that little changes when the genotype is derived.
+
+
+@checked
+@dataclass(frozen=True)
+class ZeroOne(Regulariser):
+    """λ L_01 of all weights together.
+
+    Args:
+        weight: λ.
+
+    >>> ZeroOne(weight=1.0).term({}, {"cell": torch.tensor([[0.0, 1.0]])}, Epoch(0, of=2), {})
+    tensor(-0.2500)
+    """
+
+    weight: NonNegativeFloat = 10.0
+
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        return self.weight * zero_one_loss(torch.cat([p.flatten() for p in probabilities.values()]))
+
+
+def zero_one_loss(weights: Tensor) -> Tensor:
+    """L_01 = −mean (w − 0.5)²."""
+    return -(weights - 0.5).square().mean()

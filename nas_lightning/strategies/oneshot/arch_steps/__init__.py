@@ -1,1 +1,0 @@
-"""How a step moves the architecture parameters, and what descends their gradients."""

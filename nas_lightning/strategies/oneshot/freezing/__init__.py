@@ -1,1 +1,0 @@
-"""Rules by which the weights of single operations stop to learn."""

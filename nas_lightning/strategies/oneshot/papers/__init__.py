@@ -1,1 +1,0 @@
-"""Papers, as compositions with a name: each takes the arguments that its paper speaks of."""

@@ -1,1 +1,0 @@
-"""Weights near those of the architecture, at which the supernet is trained."""

@@ -1,1 +1,0 @@
-"""Terms beside the loss that an architecture step descends."""

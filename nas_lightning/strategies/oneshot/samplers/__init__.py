@@ -1,1 +1,0 @@
-"""How architecture parameters become the weights of operations: each a file, a formula and its settings."""

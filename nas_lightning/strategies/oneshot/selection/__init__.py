@@ -1,1 +1,0 @@
-"""How a trained supernet is searched for an architecture."""

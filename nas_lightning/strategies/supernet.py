@@ -1,0 +1,304 @@
+"""Strategies that train a supernet: its weights and their steps."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from inspect import signature
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.core.optimizer import LightningOptimizer
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+from typing_extensions import Self
+
+from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, Share, checked
+from nas_lightning.data.search import read_sides
+from nas_lightning.errors import InputError
+from nas_lightning.objectives.inherited import Batch
+from nas_lightning.signatures import check_options
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies.base import Strategy, check_trainer
+from nas_lightning.strategies.one_shot.parts import RelaxedWeights, SearchBatch
+from nas_lightning.strategies.one_shot.relaxations import entropy
+from nas_lightning.tasks import task_of
+from nas_lightning.training.epoch_means import EpochMeans
+from nas_lightning.training.gradients import Gradients, accumulate, gradients
+from nas_lightning.training.optimizers import build_optimizer, build_scheduler
+from nas_lightning.training.retrain import prepare_compiler
+from nas_lightning.training.run_length import epochs_of
+
+# Limits in searches by gradients: an expected cost whose multiplier rises until the limit is kept.
+#
+#     max_{λ ≥ 0} min_β  L(β) + Σ_k λ_k (E_β c_k / limit_k − 1)
+#     λ_k ← max(0, λ_k + ρ (c_k(A_β) / limit_k − 1))
+#
+# as LightNAS ascends on the multiplier of a latency (Luo et al. 2022, arXiv:2208.14446). A_β is the
+# architecture that β stands for: what is to be within the limit is that, and not an expectation.
+
+RATE = 0.02
+"""ρ: a limit that is exceeded by half weighs as much as the loss after a hundred steps."""
+
+
+class LimitPressure(nn.Module):
+    """The multipliers λ of a space's limits, which are part of a checkpoint.
+
+    Args:
+        space: whose limits they are; without any there is nothing to weigh.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> from nas_lightning.spaces.constrained import Bounds
+    >>> from nas_lightning.spaces.constrained import limit_space
+    >>> space = NasBench201()
+    >>> bounds = Bounds(space, {"convs": 2.0}, lambda g: {"convs": sum("conv" in op for op in g.ops)})
+    >>> pressure = LimitPressure(limit_space(space, bounds))
+    >>> pressure.ascend({"cell": torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0]]).repeat(6, 1)})  # 6 of 2
+    >>> pressure.multipliers
+    tensor([0.0400])
+    """
+
+    multipliers: Tensor
+
+    def __init__(self, space: SearchSpace) -> None:
+        super().__init__()
+        self.space = space
+        self.register_buffer("multipliers", torch.zeros(len(space.limited)), persistent=bool(space.limited))
+
+    def term(self, probabilities: Mapping[str, Tensor]) -> Tensor:
+        """Σ λ_k (E c_k / limit_k − 1)."""
+        if not self.space.limited:
+            return torch.zeros((), device=self.multipliers.device)
+        excess = torch.stack([*self.space.expected_excess(probabilities).values()])
+        return (self.multipliers * excess).sum()
+
+    @torch.no_grad()
+    def ascend(self, scores: Mapping[str, Tensor]) -> None:
+        """A step of λ, by what the scores stand for."""
+        if self.space.limited:
+            excess = [*self.space.derived_excess(scores).values()]
+            self.multipliers += RATE * torch.tensor(excess).to(self.multipliers)
+            self.multipliers.clamp_min_(0.0)
+
+    def metrics(self, scores: Mapping[str, Tensor]) -> dict[str, float | Tensor]:
+        """What there is to log: how far what the scores stand for is over each limit, and λ."""
+        if not self.space.limited:
+            return {}
+        excess = self.space.derived_excess(scores)
+        weights = zip(excess, self.multipliers, strict=True)
+        return {f"limits/{name}_excess": value for name, value in excess.items()} | {
+            f"limits/{name}_multiplier": weight for name, weight in weights
+        }
+
+
+# Training a supernet's weights: what every strategy with shared weights has in common.
+
+
+class WeightSharing(Strategy):
+    """Base of the strategies with a supernet: SGD on its weights, with the architecture weights of `relax`.
+
+    A batch is {"train": (x, y), "valid": (x, y)}, as `nas_lightning.data.SearchData` or Lightning's
+    `CombinedLoader` gives it; here only the first is used. Lightning's step count is that of the weights.
+
+    Args:
+        space: the search space.
+        supernet: its supernet.
+        lr: learning rate of the first epoch; it falls along a cosine.
+        lr_min: what it falls to.
+        momentum: of the SGD.
+        weight_decay: of the weights.
+        clip: largest norm of their gradient.
+        accumulate_grad_batches: batches that make one step together, as one large batch would.
+        compile: let `torch.compile` translate the supernet's cells, which takes minutes at the start; on a
+            CPU it gained between nothing and a seventh of a step, and seldom pays.
+        checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
+        seed: of everything that the strategy draws.
+    """
+
+    compilable: bool = True
+    """False where every step computes other operations, which would be translated anew each time."""
+
+    needs_steps = True
+
+    @checked
+    def __init__(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        *,
+        lr: PositiveFloat = 0.025,
+        lr_min: NonNegativeFloat = 0.001,
+        momentum: Share = 0.9,
+        weight_decay: NonNegativeFloat = 3e-4,
+        clip: PositiveFloat = 5.0,
+        accumulate_grad_batches: PositiveInt = 1,
+        compile: bool = False,
+        checkpoint_cells: bool = False,
+        seed: Seed = 0,
+    ) -> None:
+        super().__init__(space, seed)
+        if compile and not self.compilable:
+            reason = f"{type(self).__name__} computes other operations in every step"
+            raise InputError(f"expected compile=false, because {reason}", got=True, where="strategy.compile")
+        self.automatic_optimization = False
+        self.supernet = supernet
+        classes = supernet.head.out_features
+        self.train_scores, self.valid_scores = (EpochMeans(classes, task=task_of(supernet)) for _ in range(2))
+        self.epoch_scores = {"train": self.train_scores, "valid": self.valid_scores}
+        self.weight_list = list(supernet.parameters())
+        self.lr, self.lr_min, self.momentum = lr, lr_min, momentum
+        self.weight_decay, self.clip = weight_decay, clip
+        self.accumulate_grad_batches = accumulate_grad_batches
+        self.waiting: list[SearchBatch] = []
+        self.last_loss: Tensor | None = None  # of a batch that the weights were trained on
+        self._epochs: int | None = None  # as the current epoch knows it
+        supernet.backbone.checkpointed = checkpoint_cells
+        if compile:
+            prepare_compiler("strategy.compile")
+            supernet.backbone.compile_cells()
+
+    @classmethod
+    def from_space(cls, space: SearchSpace, *, in_channels: int, num_classes: int, **settings: Any) -> Self:
+        """A search in this space, with a supernet of its own.
+
+        Args:
+            space: the search space.
+            in_channels: of the images.
+            num_classes: of the data set.
+            **settings: sizes of the supernet, such as `channels` and `cells`, and options of the strategy.
+
+        >>> from nas_lightning.spaces import NasBench201
+        >>> from nas_lightning.strategies import Darts
+        >>> Darts.from_space(NasBench201(), in_channels=1, num_classes=10, channels=4, cells=1, lr=0.1).lr
+        0.1
+        """
+        known = {*signature(space.supernet).parameters}
+        sizes = {name: value for name, value in settings.items() if name in known}
+        options = {name: value for name, value in settings.items() if name not in known}
+        check_options(cls, options, also=known)
+        supernet = space.supernet(in_channels=in_channels, num_classes=num_classes, **sizes)
+        return cls(space, supernet, **options)
+
+    @abstractmethod
+    def relax(self) -> RelaxedWeights:
+        """The architecture weights of one step."""
+
+    def epoch_metrics(self) -> Mapping[str, float | Tensor]:
+        """What a strategy has to say at the end of an epoch."""
+        return {}
+
+    def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor | None:
+        """The loss of the last batch that the weights were trained on, for callbacks."""
+        self.waiting.append(read_sides(batch, self.weight_list[0].dtype, task_of(self.supernet).targets))
+        if len(self.waiting) == self.accumulate_grad_batches or self.trainer.is_last_batch:
+            batches, self.waiting = self.waiting, []
+            self.step(batches)
+        return self.last_loss
+
+    def step(self, batches: Sequence[SearchBatch]) -> None:
+        """One step on batches that count as one."""
+        self.weight_step(batches)
+
+    def weight_step(self, batches: Sequence[SearchBatch]) -> None:
+        """Clip and descend the gradient of L_train(w, β) for w."""
+        for batch in batches:
+            with torch.no_grad():
+                paths = [self.perturb(relaxed, batch) for relaxed in self.paths()]
+            for relaxed in paths:
+                accumulate(self.weight_list, self.weight_gradients(batch, relaxed), 1 / len(batches))
+        self.descend()
+
+    def weight_gradients(self, batch: SearchBatch, relaxed: RelaxedWeights) -> Gradients:
+        """∇_w of what a step of the weights descends, for one path and batch."""
+        return gradients(self.loss("train", batch["train"], relaxed), self.weight_list)
+
+    def paths(self) -> list[RelaxedWeights]:
+        """What one step of the weights trains; the gradients of several add up."""
+        return [self.relax()]
+
+    def perturb(self, relaxed: RelaxedWeights, batch: SearchBatch) -> RelaxedWeights:
+        """The weights that the supernet is trained at on a batch."""
+        return relaxed
+
+    def descend(self) -> None:
+        """One step of the weights' optimiser on the gradients that came together."""
+        clip_grad_norm_(self.weight_list, self.clip)
+        optimizer = self.stepper(0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def stepper(self, index: int) -> LightningOptimizer:
+        """The optimiser of the weights (0) or of the architecture (1)."""
+        found = self.optimizers()
+        return found[index] if isinstance(found, list) else found
+
+    def cross_entropy(self, batch: Batch, relaxed: RelaxedWeights) -> tuple[Tensor, Tensor]:
+        """The task's loss and the logits of a batch."""
+        logits = self.supernet(batch[0], relaxed.weights, relaxed.active)
+        return task_of(self.supernet).loss(logits, batch[1]), logits
+
+    def loss(self, side: str, batch: Batch, relaxed: RelaxedWeights) -> Tensor:
+        """The loss of a batch, counted with its accuracy for its side of the epoch."""
+        loss, logits = self.cross_entropy(batch, relaxed)
+        if side == "train":
+            self.last_loss = loss.detach()
+        self.epoch_scores[side].update(loss.detach() * len(logits), logits.detach(), batch[1], len(logits))
+        return loss
+
+    def configure_callbacks(self) -> list[pl.Callback]:
+        check_trainer(self.trainer)
+        return super().configure_callbacks()
+
+    def configure_optimizers(self) -> list[Optimizer]:
+        self._epochs = None
+        weights = build_optimizer(
+            self.weight_list, "momentum", lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
+        )
+        self.schedule = build_scheduler(weights, "cosine", epochs=self.epochs, lr_min=self.lr_min)
+        return [weights]
+
+    @property
+    def epochs(self) -> int:
+        """The length of the run, which schedules follow."""
+        return self._epochs or epochs_of(self.trainer, self.accumulate_grad_batches)
+
+    # Not `on_train_epoch_start`: a restart after some batches of an epoch, or after all, does not call it.
+
+    def on_train_start(self) -> None:
+        self.waiting = []
+        self.enter_epoch()
+
+    def on_train_batch_start(self, batch: SearchBatch, batch_idx: int) -> None:
+        if batch_idx == 0:
+            for scores in self.epoch_scores.values():
+                scores.reset()
+            self.enter_epoch()
+
+    def enter_epoch(self) -> None:
+        """Set what follows from the number of the epoch."""
+        self._epochs = epochs_of(self.trainer, self.accumulate_grad_batches)
+        self.schedule.follow(self.epochs)
+        self.schedule.step(self.current_epoch)
+
+    def on_train_epoch_end(self) -> None:
+        for side, scores in self.epoch_scores.items():
+            scores.log(self, side)
+        loss = self.train_scores.loss.compute()
+        if not torch.isfinite(loss):
+            expected = f"expected a finite loss in epoch {self.current_epoch}: lower the learning rate"
+            raise InputError(expected, got=float(loss), where="strategy.lr")
+        self.log_dict(dict(self.epoch_metrics()))
+        for name, weights in self.scores().items():
+            self.log(f"entropy/{name}", entropy(weights).mean())
+            self.log_dict(self._each_weight(name, weights))
+
+    def _each_weight(self, name: str, weights: Tensor) -> dict[str, Tensor]:
+        group = self.space.groups[name]
+        return {
+            f"weights/{name}/{'_'.join(map(str, place))}/{op}": weight
+            for place, names, row in zip(group.rows, group.candidates, weights, strict=True)
+            for op, weight in zip(names, row, strict=True)
+        }

@@ -1,1 +1,0 @@
-"""Theorems and quantities that only studies look at."""

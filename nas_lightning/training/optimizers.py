@@ -1,0 +1,297 @@
+"""Optimizers, learning-rate schedules, and averages of weights."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from torch import nn, optim
+from torch.optim import Optimizer
+
+from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Share, checked
+from nas_lightning.data import ImageData, OwnData
+from nas_lightning.errors import InputError, near_match
+
+if TYPE_CHECKING:
+    from timm.utils import ModelEmaV3
+
+
+# torch's optimisers, which import torch's compiler no sooner than something is compiled.
+#
+# torch marks their methods as not to be compiled, and imports its compiler for the mark: a second, almost as
+# much as torch itself. As long as the compiler is not loaded nothing can be compiled, and what stands behind
+# the mark is called. Options, steps and states are torch's.
+
+
+class EagerOptimizer(optim.Optimizer):
+    """An optimiser that needs no compiler: first of the bases of a class, or the base of one with a step.
+
+    >>> optimizer = SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
+    >>> optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
+    >>> optimizer.step()
+    >>> optimizer.param_groups[0]["params"][0].tolist()
+    [0.5]
+    """
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        with torch.set_grad_enabled(self.defaults["differentiable"]):
+            return inspect.unwrap(super().step.__func__)(self, closure)  # type: ignore[attr-defined]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        call_unmarked(super().add_param_group, param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        call_unmarked(super().zero_grad, set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        return call_unmarked(super().state_dict)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        call_unmarked(super().load_state_dict, state_dict)
+
+
+def call_unmarked(method: Callable[..., Any], *args: Any) -> Any:
+    """What the method does; as long as there is no compiler, what stands behind its marks."""
+    if "torch._dynamo" in sys.modules:
+        return method(*args)
+    return inspect.unwrap(method.__func__)(method.__self__, *args)  # type: ignore[attr-defined]
+
+
+class SGD(EagerOptimizer, optim.SGD):
+    """torch.optim.SGD."""
+
+
+class Adam(EagerOptimizer, optim.Adam):
+    """torch.optim.Adam."""
+
+
+class AdamW(EagerOptimizer, optim.AdamW):
+    """torch.optim.AdamW."""
+
+
+# Optimisers, learning-rate schedules, running averages; a schedule is stepped once an epoch.
+#
+# Optimisers have timm's names. timm itself, a second to import, builds those that torch does not have.
+#
+# >>> import torch
+# >>> optimizer = build_optimizer([torch.nn.Parameter(torch.zeros(3))], "momentum", lr=0.025,
+# weight_decay=3e-4) >>> scheduler = build_scheduler(optimizer, "cosine", epochs=50, lr_min=0.001)
+# >>> scheduler.step(25)  # the learning rate of epoch 25, the 26th
+# >>> round(optimizer.param_groups[0]["lr"], 6)
+# 0.013
+#
+# Schedules are not torch's: they are told the epoch. With automatic optimisation a module passes it in
+# `lr_scheduler_step`, with manual optimisation in `on_train_epoch_end`, both times as
+# `scheduler.step(self.current_epoch + 1)`: the rate that is set is the next epoch's. Lightning puts their
+# state into its checkpoints.
+
+log = logging.getLogger(__name__)
+Schedule = Literal["cosine", "linear"]
+
+_TORCHS: Mapping[str, Callable[..., Optimizer]] = {
+    "sgd": partial(SGD, nesterov=True),
+    "momentum": SGD,
+    "adam": Adam,
+    "adamw": AdamW,
+}
+_WITH_MOMENTUM = ("sgd", "momentum")
+
+
+def parameter_groups(
+    network: nn.Module, weight_decay: float, *, decay_norms: bool = True
+) -> list[nn.Parameter] | list[dict[str, Any]]:
+    """The parameters of a network for `build_optimizer`, in groups by what decays.
+
+    The papers' recipes decay all parameters alike: one group. Without `decay_norms`, norms, biases and what
+    else has a single dimension are a group of their own that does not (arXiv:1812.01187, section 3.1).
+
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8))
+    >>> groups = parameter_groups(network, 0.05, decay_norms=False)
+    >>> [(group["weight_decay"], [tuple(p.shape) for p in group["params"]]) for group in groups]
+    [(0.0, [(8,), (8,), (8,)]), (0.05, [(8, 3, 1, 1)])]
+    """
+    if decay_norms:
+        return list(network.parameters())
+    from timm.optim import param_groups_weight_decay
+
+    return param_groups_weight_decay(network, weight_decay)
+
+
+def lr_of_batch(lr: float, images: int, reference: int) -> float:
+    """The rate of steps of so many images; `lr` is meant for `reference` (arXiv:1706.02677, section 2.1).
+
+    >>> lr_of_batch(0.1, 512, reference=256)
+    0.2
+    """
+    # η = η_ref · B / B_ref
+    return lr * images / reference
+
+
+def scale_lr(trainer: pl.Trainer, lr: float, reference: int | None) -> float:
+    """The rate of the images that a step of this trainer has; None: as it is."""
+    if reference is None:
+        return lr
+    data: Any = trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
+    if not isinstance(data, (ImageData, OwnData)):
+        expected = "expected images as an ImageData with lr_batch, or as OwnData"
+        raise InputError(expected, got=type(data).__name__, where="fit")
+    images = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
+    scaled = lr_of_batch(lr, images, reference)
+    if trainer.is_global_zero:
+        log.info(f"learning rate {lr:g} × {images}/{reference} = {scaled:.4g} ({images} images a step)")
+    return scaled
+
+
+@checked
+def build_optimizer(
+    params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+    opt: str,
+    *,
+    lr: PositiveFloat,
+    weight_decay: NonNegativeFloat = 0.0,
+    momentum: Share = 0.9,
+    **options: Any,
+) -> Optimizer:
+    """The optimiser that timm calls `opt`, over one group of parameters that all decay alike or over several.
+
+    Args:
+        params: the parameters, in the order in which checkpoints keep the optimiser's state, or groups.
+        opt: `momentum` (SGD with momentum), `sgd` (with Nesterov's), `adam`, `adamw`, `lamb`, …
+        lr: the learning rate.
+        weight_decay: as the optimiser understands it: added to the gradient (SGD, Adam) or decoupled (AdamW);
+            groups with one of their own keep it.
+        momentum: for optimisers that have one; the others do not look at it.
+        options: what else the optimiser takes, such as `betas` and `eps`.
+
+    """
+    if opt in _TORCHS:
+        if opt in _WITH_MOMENTUM:
+            options["momentum"] = momentum
+        return _TORCHS[opt](params, lr=lr, weight_decay=weight_decay, **options)
+    from timm.optim import create_optimizer_v2, list_optimizers
+
+    known = [str(name) for name in list_optimizers()]
+    if opt not in known:
+        raise InputError(f"expected an optimiser of timm ({near_match(opt, known)})", got=opt)
+    # a list, because timm would exempt a module's biases and norms from weight decay, which the papers do not
+    listed: list[Any] = list(params)
+    return create_optimizer_v2(
+        listed, opt=opt, lr=lr, weight_decay=weight_decay, momentum=momentum, **options
+    )
+
+
+@checked
+def build_scheduler(
+    optimizer: Optimizer,
+    schedule: Schedule,
+    *,
+    epochs: PositiveInt,
+    lr_min: NonNegativeFloat = 0.0,
+    warmup_epochs: NonNegativeInt = 0,
+    warmup_lr: NonNegativeFloat | None = None,
+) -> Scheduler:
+    """The learning rate η(e) of epoch e = 0, …, E − 1, from the optimiser's η₀ to η_min without restarts.
+
+    With W epochs of warm-up from η_w and t = (e − W) / (E − W), the share of the way behind epoch e:
+
+        η(e) = η_w + (η₀ − η_w) e / W                  e < W
+        η(e) = η_min + (η₀ − η_min) (1 + cos πt) / 2   cosine (arXiv:1608.03983, equation 5)
+        η(e) = η_min + (η₀ − η_min) (1 − t)            linear
+
+    Args:
+        optimizer: holds η₀; each of its groups keeps its own.
+        schedule: `cosine` or `linear`.
+        epochs: E, the warm-up's included.
+        lr_min: η_min, which would be the rate of epoch E.
+        warmup_epochs: W.
+        warmup_lr: η_w; None: η₀ / (W + 1) of the first group, which makes the W + 1 first rates equal steps.
+
+    """
+    if warmup_epochs >= epochs:
+        raise InputError(f"expected fewer warm-up epochs than the {epochs} of the run", got=warmup_epochs)
+    lr = optimizer.param_groups[0]["lr"]
+    if warmup_lr is None:
+        warmup_lr = lr / (warmup_epochs + 1)
+    for name, rate in (("lr_min", lr_min), ("warmup_lr", warmup_lr)):
+        if rate > lr:
+            raise InputError(f"expected {name} of at most the learning rate {lr}", got=rate)
+    return Scheduler(optimizer, schedule, epochs, lr_min, warmup_epochs, warmup_lr)
+
+
+class Scheduler:
+    """Sets the learning rate of each epoch that it is told of; see `build_scheduler`.
+
+    Args:
+        optimizer: whose groups' rates are set.
+        schedule: `cosine` or `linear`.
+        epochs: E.
+        lr_min: η_min.
+        warmup_epochs: W.
+        warmup_lr: η_w.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedule: Schedule,
+        epochs: int,
+        lr_min: float,
+        warmup_epochs: int,
+        warmup_lr: float,
+    ) -> None:
+        self.optimizer, self.schedule = optimizer, schedule
+        base = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
+        self._settings: dict[str, Any] = {  # by timm's names, which the schedules of earlier checkpoints have
+            "base_values": base,
+            "t_initial": epochs - warmup_epochs,
+            "lr_min": lr_min,
+            "warmup_t": warmup_epochs,
+            "warmup_lr_init": warmup_lr,
+        }
+        self._set([warmup_lr] * len(base) if warmup_epochs else base)
+
+    def step(self, epoch: int) -> None:
+        """Set the rates of that epoch."""
+        self._set([self._rate(epoch, lr) for lr in self._settings["base_values"]])
+
+    def follow(self, epochs: int) -> None:
+        """End with a run of so many epochs."""
+        warmup = self._settings["warmup_t"]
+        if warmup >= epochs:
+            raise InputError(f"expected fewer warm-up epochs than the {epochs} of the run", got=warmup)
+        self._settings["t_initial"] = epochs - warmup
+
+    def _rate(self, epoch: int, lr: float) -> float:
+        _, length, lr_min, warmup, warmup_lr = self._settings.values()
+        if epoch < warmup:
+            return warmup_lr + epoch * ((lr - warmup_lr) / warmup)
+        t = min(epoch - warmup, length)
+        share = (1 + math.cos(math.pi * t / length)) / 2 if self.schedule == "cosine" else 1 - t / length
+        return lr_min + (lr - lr_min) * share
+
+    def _set(self, rates: Iterable[float]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the rates follow from."""
+        return dict(self._settings)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self._settings = {name: state[name] for name in self._settings}
+
+
+def build_average(network: nn.Module, decay: float) -> ModelEmaV3:
+    """A copy that follows: w̄ ← d w̄ + (1 − d) w after each step, batch-norm statistics too."""
+    from timm.utils import ModelEmaV3
+
+    average = ModelEmaV3(network, decay=decay).requires_grad_(False)  # or DDP would wait for its gradients
+    return average.train()  # Lightning warns of modules in eval mode; it switches all before an evaluation

@@ -1,0 +1,315 @@
+"""Read and write files atomically, and lock the folder that a process writes to."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import math
+import os
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nas_lightning.errors import InputError, disk_error
+
+# Files that are complete or not there, whenever the process is killed; JSON that any reader takes.
+
+PARTIAL = ".partial"
+"""The ending of what is not complete; whoever has a folder to himself may remove what ends so."""
+MOST_BYTES = 2**30
+"""Of a file that is read as a whole: any text of ours is far below, and memory above."""
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A path beside `path` to write to, which takes its place at the end; after an error the old one stays.
+
+    Nobody can have put a link there before: its name is drawn.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder) / "new" / "numbers.txt") as partial:
+    ...         _ = partial.write_text("1 2 3")
+    ...     [file.name for file in (Path(folder) / "new").iterdir()]
+    ['numbers.txt']
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        yield partial
+        synchronise(partial)
+        os.replace(partial, path)
+        synchronise(path.parent)
+    except BaseException as error:  # Ctrl-C, too
+        with suppress(OSError):  # that of the disk itself says more
+            _remove(partial)
+        if refusal := disk_error(error):  # which seldom says of what file
+            raise OSError(refusal.errno, refusal.strerror, str(path)) from error
+        raise
+
+
+def _remove(partial: Path) -> None:
+    """Or a half file would keep a full disk full."""
+    shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Raise an `OSError` unless a file or folder can be made at that place: tried in the nearest folder."""
+    if "\0" in str(path):
+        raise ValueError("a null character in its name")
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if path.exists() and not path.is_dir():
+        there = path.absolute().parent
+    with TemporaryDirectory(dir=there, prefix=f"{path.name}.", suffix=PARTIAL):
+        pass
+
+
+def synchronise(path: Path) -> None:
+    """Have the system write what it keeps of a file or folder, where its file system can."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a text; of a path in it whose bytes are no UTF-8 they are written out."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+    return path
+
+
+def json_text(content: Any, indent: int | None = None) -> str:
+    """The JSON of plain values; a number that is not finite is null, as JSON has none, and a warning says so.
+
+    >>> json_text({"loss": float("nan"), "errors": (0.5, float("inf"))})
+    '{"loss": null, "errors": [0.5, null]}'
+    """
+    lost: list[str] = []
+    plain = _without_infinities(content, "", lost)
+    if lost:
+        _log.warning("not finite, and null in the file: %s", ", ".join(lost[:5]) + ", …" * (len(lost) > 5))
+    return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _without_infinities(value: Any, where: str, lost: list[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_infinities(v, f"{where}.{key}".lstrip("."), lost) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_infinities(entry, where, lost) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        lost.append(f"{where} {value}".lstrip())
+        return None
+    return value
+
+
+def read_records(path: Path) -> dict[str, Any]:
+    """What a study has written of its parts, by their names; nothing where there is no file."""
+    if not path.is_file():
+        return {}
+    try:
+        records = parse_json(read_text(path), where=path)
+    except UnicodeDecodeError:
+        raise InputError("expected JSON in UTF-8", where=path) from None
+    if not isinstance(records, dict):
+        raise InputError("expected names and what is known of each", got=records, where=path)
+    return records
+
+
+def parse_json(text: str, expected: str = "expected JSON", where: object = None) -> Any:
+    """What the JSON `text` says; whatever is wrong with it is an `InputError`."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise InputError(f"{expected}: nested too deeply", where=where) from None
+    except ValueError as error:  # bad JSON, or a number of thousands of digits
+        raise InputError(f"{expected}: {error}", where=where) from None
+
+
+def check_contents(folder: str | Path) -> None:
+    """Raise for a link in the folder that leads out of it: what is written there would land elsewhere.
+
+    And for what is neither file nor folder, such as a pipe, which whoever reads or writes it waits for.
+    """
+    inside = Path(folder).resolve()
+    for place, names, files in os.walk(inside):
+        for path in (Path(place, name) for name in (*names, *files)):
+            if path.is_symlink() and not _leads_into(path, inside):
+                raise InputError("expected a folder without links to elsewhere", got=str(path))
+        for path in (Path(place, name) for name in files):
+            if _is_special(path):
+                raise InputError("expected a folder without pipes and devices", got=str(path))
+
+
+def _leads_into(link: Path, folder: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # a loop
+        return False
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something that is neither a file nor a folder."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def check_file(path: Path) -> None:
+    """Raise for what there is no end of reading: a pipe nobody writes to, a device, a file of gigabytes."""
+    if _is_special(path):
+        raise InputError("expected a file, and no pipe or device", where=path)
+    if path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
+        raise InputError(f"expected a file of at most {MOST_BYTES:,} bytes", got=f"{size:,}", where=path)
+
+
+def read_text(path: Path, errors: str = "strict") -> str:
+    """The text of a file in UTF-8, whoever has put it there.
+
+    >>> read_text(Path("/dev/zero"))
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected a file, and no pipe or device (in /dev/zero)
+    """
+    check_file(path)
+    return path.read_text(encoding="utf-8", errors=errors)
+
+
+# A lock on a folder that a process writes to: seen through when that process is dead.
+
+try:
+    import fcntl
+except ImportError:  # a system without them
+    fcntl = None  # type: ignore[assignment]
+
+FILE_NAME = ".lock"
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep others out of `folder`; raises an `InputError` where one is in it.
+
+    The system gives the lock back when its holder ends, however it ends. File systems without locks, such as
+    some that are shared by machines, are said: there nobody is kept out.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, hold(Path(folder)):
+    ...     with hold(Path(folder)):
+    ...         pass
+    Traceback (most recent call last):
+    ...
+    nas_lightning.errors.InputError: expected a place that process ... has ceased to write (in ...)
+    """
+    with _hold(folder / FILE_NAME):
+        yield
+
+
+@contextmanager
+def hold_file(path: Path) -> Iterator[None]:
+    """Keep others from writing the file of that name, and take away what a killed one has not completed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _hold(path.with_name(f".{path.name}{FILE_NAME}")):
+        for partial in path.parent.glob(f"{escape(path.name)}.*{PARTIAL}"):
+            partial.rmdir() if partial.is_dir() else partial.unlink()
+        yield
+
+
+@contextmanager
+def turn(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Wait until nobody else is in a folder that several share for moments, and keep them out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + seconds
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(hold(folder))
+                break
+            except InputError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        yield
+
+
+@contextmanager
+def _hold(file: Path) -> Iterator[None]:
+    with _open_locked(file) as descriptor:
+        if descriptor is not None:
+            _sign(descriptor, file)
+        yield
+
+
+def _sign(descriptor: int, file: Path) -> None:
+    """Write who holds the lock."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+    except OSError as error:  # such as of a full disk, which does not say of what file
+        raise OSError(error.errno, error.strerror, str(_place(file))) from None
+
+
+@contextmanager
+def _open_locked(file: Path) -> Iterator[int | None]:
+    """The descriptor of the lock's file, which goes with the lock; None where there are no locks."""
+    if fcntl is None:
+        print(f"note: this system has no locks; let only one process write to {file.parent}", flush=True)
+        yield None
+        return
+    descriptor = _take(file)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            with contextlib.suppress(OSError):  # the folder has been withdrawn, or cannot be written any more
+                file.unlink()
+            os.close(descriptor)
+
+
+def _take(file: Path) -> int | None:
+    while True:
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise InputError(f"expected a folder that can be locked: {error.strerror}", where=file) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 200).decode(errors="replace")
+            os.close(descriptor)
+            raise InputError(
+                f"expected a place that {holder} has ceased to write", where=_place(file)
+            ) from None
+        except OSError as error:
+            os.close(descriptor)
+            print(f"note: no lock in {file.parent} ({error.strerror}); let only one process write there")
+            return None
+        if _is_still(file, descriptor):  # or its last holder has taken it away meanwhile
+            return descriptor
+        os.close(descriptor)
+
+
+def _place(lock: Path) -> Path:
+    """What a lock's file keeps others from."""
+    name = lock.name.removesuffix(FILE_NAME).removeprefix(".")
+    return lock.with_name(name) if name else lock.parent
+
+
+def _is_still(file: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(file), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

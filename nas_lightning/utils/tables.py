@@ -1,0 +1,164 @@
+"""Tables that a study ends in: numbers with their standard errors, as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import NamedTuple
+
+from nas_lightning.utils.text import format_error, format_number
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error.
+
+    Args:
+        value: the number.
+        error: its standard error.
+
+    >>> Estimate(0.5, error=0.1).value
+    0.5
+    """
+
+    value: float
+    error: float
+
+
+Entry = str | int | float | Estimate | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a header.
+
+    Args:
+        name: of its files.
+        title: what it shows, in one line.
+        columns: the header.
+        rows: one cell a column; None stays empty.
+        note: how it is to be read, where that is not plain.
+        long: it is written, and on the screen there is only its path.
+
+    >>> table = Table("t", "What was found", ("cell", "ρ"), [["a", Estimate(0.5, 0.02)], ["b", None]])
+    >>> print(table.markdown())
+    **What was found**
+    <BLANKLINE>
+    | cell | ρ             |
+    |------|---------------|
+    | a    | 0.500 ± 0.020 |
+    | b    |               |
+    >>> print(table.csv(), end="")
+    cell,ρ,ρ s.e.
+    a,0.5,0.02
+    b,,
+    """
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Entry]]
+    note: str = ""
+    long: bool = False
+
+    def markdown(self) -> str:
+        """The title, the table with aligned columns, the note."""
+        body = align([list(self.columns), *([format_cell(cell) for cell in row] for row in self.rows)])
+        title = f"**{self.title}**" if self.title else ""
+        return "\n\n".join(filter(None, [title, body, self.note]))
+
+    def csv(self) -> str:
+        """All digits; a column of estimates is followed by one of their standard errors.
+
+        Texts that a spreadsheet would compute begin with an apostrophe, its mark of a text.
+        """
+        estimated = [any(isinstance(row[i], Estimate) for row in self.rows) for i in range(len(self.columns))]
+        text = StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        pairs = zip(self.columns, estimated, strict=True)
+        header = ([column, f"{column} s.e."] if e else [column] for column, e in pairs)
+        writer.writerow([inert(name) for names in header for name in names])
+        for row in self.rows:
+            values: list[str | int | float | None] = []
+            for cell, estimate in zip(row, estimated, strict=True):
+                parts = cell if isinstance(cell, Estimate) else (inert(cell), None)
+                values += parts if estimate else parts[:1]
+            writer.writerow(values)
+        return text.getvalue()
+
+    def latex(self) -> str:
+        """A tabular between rules of the package booktabs."""
+        lines = [" & ".join(map(_escape_latex, self.columns)) + r" \\"]
+        lines += [" & ".join(_escape_latex(format_cell(cell)) for cell in row) + r" \\" for row in self.rows]
+        start = [rf"% {self.title}", rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\toprule"]
+        return "\n".join([*start, lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""])
+
+
+def format_cell(cell: Entry) -> str:
+    """A cell as a reader gets it.
+
+    >>> format_cell(Estimate(0.61234, 0.0211)), format_cell(1234), format_cell(0.000123456), format_cell(None)
+    ('0.612 ± 0.021', '1,234', '0.0001235', '')
+    """
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Estimate):
+        return format_error(cell.value, cell.error)
+    return format_number(cell)
+
+
+def inert(cell: str | float | None) -> str | float | None:
+    """A cell that no spreadsheet takes for a formula; a text that is a number stays one.
+
+    >>> inert("=1+1"), inert("-0.5"), inert("@me"), inert("- a")
+    ("'=1+1", '-0.5', "'@me", "'- a")
+    """
+    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULAS):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+_FORMULAS = tuple("=+-@＝＋－＠")  # wide ones, too, which some spreadsheets take for these
+
+
+def align(rows: Sequence[Sequence[str]]) -> str:
+    r"""A Markdown table with aligned columns; the first row is its header.
+
+    >>> print(align([["a", "b"], ["x|y", "2"]]))
+    | a    | b |
+    |------|---|
+    | x\|y | 2 |
+    """
+    rows = [[" ".join(text.replace("|", r"\|").split()) for text in row] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)
+
+
+_LATEX = {
+    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"±": r"$\pm$", "ρ": r"$\rho$", "τ": r"$\tau$", "κ": r"$\kappa$", "μ": r"$\mu$", "ν": r"$\nu$"},
+    **{
+        "√": r"$\surd$",
+        "−": "$-$",
+        "∞": r"$\infty$",
+        "λ": r"$\lambda$",
+        "×": r"$\times$",
+        "|": r"\textbar{}",
+    },
+}
+
+
+def _escape_latex(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in text)

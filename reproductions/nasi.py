@@ -1,0 +1,656 @@
+"""NASI (Shu et al. 2022, arXiv:2109.00817; thesis, chapter 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count, islice
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from nas_lightning.backends import Backend, check_backend
+from nas_lightning.checks import (
+    DISTINCT,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    at_least,
+    at_most,
+    checked,
+    entries,
+)
+from nas_lightning.data import SearchData
+from nas_lightning.data.batches import Batch
+from nas_lightning.genotype import Genotype
+from nas_lightning.metrics import GradNorm, NTKTrace
+from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.gradients import SampleGradNorm
+from nas_lightning.metrics.pool import PoolFile
+from nas_lightning.objectives.tables import TabularBenchmark
+from nas_lightning.plots.style import COLOURS, GREY, INK, tidy
+from nas_lightning.runs.facts import Findings
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies import Nasi as Nasi_strategies
+from nas_lightning.strategies.nasi import Computed, Inputs, Labels, Nasi, replace_batch
+from nas_lightning.studies import figures
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.figures import against, heat_map
+from nas_lightning.studies.scoring import MAIN as MAIN_POOL
+from nas_lightning.studies.scoring import (
+    Pool,
+    Scorer,
+    Setting,
+    Statistic,
+    Values,
+    batch_sizes,
+    draw_genotypes,
+    draw_known,
+    estimate,
+    kendall,
+    mean_estimate,
+    pearson,
+    spearman,
+)
+from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.progress import follow
+from nas_lightning.utils.randomness import generator
+from nas_lightning.utils.tables import Entry, Estimate, Table
+
+# NASI's samples once, its step for any ν and μ afterwards (Shu et al. 2022, arXiv:2109.00817, section 4.1).
+#
+# All samples are taken at α₀ = 0, so neither the architectures A_t nor ∇t(A_t) depend on ν, μ or T:
+#
+#     Δ* = ξ/T Σ_t G_t / max(‖G_1‖, …, ‖G_t‖),   G_t = (1 − μ [t(A_t) > ν_t]) ∇t(A_t)   (thesis, 6.13)
+#     ν_t = ν, or ν_t = t⁻¹ (ν + Σ_{s<t} t(A_s))                                                  (6.14, 6.15)
+
+
+class TraceSamples(NamedTuple):
+    """What the architectures A_1, …, A_T came to.
+
+    Args:
+        traces: t(A_t), (T,).
+        slopes: ∇_α t(A_t), (T, decisions), the groups one behind the other.
+    """
+
+    traces: Tensor
+    slopes: Tensor
+
+    def first(self, steps: int) -> TraceSamples:
+        """Those that a search of so many steps has.
+
+        >>> TraceSamples(torch.arange(3.0), torch.zeros(3, 2)).first(2).traces
+        tensor([0., 1.])
+        """
+        return TraceSamples(self.traces[:steps], self.slopes[:steps])
+
+
+def trace_step(samples: TraceSamples, mu: float, nu: float, *, adaptive: bool = False) -> Tensor:
+    """Δ* with ξ = 1, (decisions,).
+
+    >>> samples = TraceSamples(torch.tensor([1.0, 9.0]), torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    >>> trace_step(samples, mu=2.0, nu=5.0)  # of the second t is too large: the step leads away from it
+    tensor([ 0.5000, -0.5000])
+    """
+    traces, slopes = samples
+    numbers = torch.arange(1, len(traces) + 1, dtype=traces.dtype)
+    before = traces.cumsum(0) - traces
+    nus = (nu + before) / numbers if adaptive else torch.full_like(traces, nu)
+    G = torch.where(traces > nus, 1 - mu, 1.0)[:, None] * slopes
+    largest = G.norm(dim=1).cummax(0).values.clamp_min(torch.finfo(G.dtype).tiny)
+    return (G / largest[:, None]).mean(dim=0)
+
+
+def draw_samples(
+    strategy: Nasi, data: SearchData, path: Path, *, steps: int, batch_size: int, settings: Mapping[str, Any]
+) -> TraceSamples:
+    """The samples of a search, on a fresh mini-batch each; what the file has of them is not drawn again."""
+    sizes = [parameter.numel() for parameter in strategy.arch_list]
+    columns = ["trace", *(f"slope {number}" for number in range(sum(sizes)))]
+    file = PoolFile(path, columns, {**settings, "batch": batch_size, "seed": strategy.seed})
+    rows = file.read()
+    batches = _batches(strategy, data, batch_size)
+    for step, batch in enumerate(islice(batches, steps)):
+        if str(step) in rows:  # its random numbers are used up, so that the next are the next
+            strategy.sample(dict(strategy.arch))
+            continue
+        slopes, t, _ = strategy.trace_slopes(*batch)
+        values = [float(t), *torch.cat([slope.flatten() for slope in slopes]).tolist()]
+        rows[str(step)] = dict(zip(columns, values, strict=True))
+        file.append(str(step), rows[str(step)])
+    found = torch.tensor([[rows[str(step)][name] for name in columns] for step in range(steps)])
+    return TraceSamples(found[:, 0].double(), found[:, 1:].double())
+
+
+def _batches(strategy: Nasi, data: SearchData, batch_size: int) -> Iterator[Batch]:
+    kinds = strategy.labels, strategy.inputs, data.num_classes
+    for epoch in count():
+        random = generator(strategy.seed, epoch)
+        for batch in data.train.shuffled_pass(epoch, batch_size, strategy.seed):
+            yield replace_batch(batch, *kinds, random)
+
+
+# t(A) against accuracies: in bins, and conditioned on t ≤ ν (Y. Shu's thesis, 2022, fig. 6.3, table 6.5).
+
+TRACE: Mapping[str, Metric] = {"norm": GradNorm(per_layer=False)}
+"""‖b⁻¹ Σ ∇L‖, whose square is t."""
+
+SHARES = (0.25, 0.5, 0.75, 0.9, 1.0)
+_BINS = "As many cells in each bin; the mean of accuracies ± its standard error, their deviation, the best"
+_CONDITIONED = "ν is a quantile of t; the correlation is of those cells alone whose t is not above it"
+
+
+class Bin(NamedTuple):
+    """Cells of a similar t.
+
+    Args:
+        t: their mean.
+        values: their accuracies.
+        mean: of these.
+
+    >>> Bin(1.0, np.array([90.0, 92.0]), mean_estimate([90.0, 92.0])).best
+    92.0
+    """
+
+    t: float
+    values: Values
+    mean: Estimate
+
+    @property
+    def deviation(self) -> float:
+        """Of the accuracies, 0 for a single one."""
+        return float(self.values.std(ddof=1)) if len(self.values) > 1 else 0.0
+
+    @property
+    def best(self) -> float:
+        """The largest of them."""
+        return float(self.values.max())
+
+
+def bins_of(
+    norms: Values, accuracy: Values, *, bins: int, what: str, resamples: int, seed: int
+) -> tuple[list[Table], dict[str, Figure]]:
+    """Two tables and a figure; cells that no input reaches, whose norm is −∞, have t = 0."""
+    t = np.clip(norms, 0, None) ** 2
+    found = [
+        Bin(float(t[part].mean()), accuracy[part], mean_estimate(accuracy[part]))
+        for part in np.array_split(np.argsort(t, kind="stable"), bins)
+    ]
+    rows: list[list[Entry]] = [
+        [number, len(one.values), one.t, one.mean, one.deviation, one.best]
+        for number, one in enumerate(found, 1)
+    ]
+    columns = ["bin", "cells", "mean t", "accuracy", "deviation", "best"]
+    binned = Table("bins", f"Accuracy (%) by bins of t(A): {what}", columns, rows, _BINS)
+    conditioned = [conditioned_row(t, accuracy, share, resamples, seed) for share in SHARES]
+    columns = ["cells with the smallest t", "cells", "ν", "Spearman", "Kendall"]
+    title = f"t(A) against accuracy, conditioned on t ≤ ν: {what}"
+    return [binned, Table("conditioned", title, columns, conditioned, _CONDITIONED)], {
+        "bins": _picture(found)
+    }
+
+
+def conditioned_row(t: Values, accuracy: Values, share: float, resamples: int, seed: int) -> list[Entry]:
+    """A share of the cells, and the correlations of those that have the smallest t.
+
+    >>> t, accuracy = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 0.0])
+    >>> conditioned_row(t, accuracy, 0.75, resamples=20, seed=0)[:3]
+    ['75%', 3, 3.25]
+    """
+    nu = float(np.quantile(t, share))
+    kept = t <= nu
+    found = [
+        estimate(s, t[kept], accuracy[kept], resamples=resamples, seed=seed) for s in (spearman, kendall)
+    ]
+    return [f"{share:.0%}", int(kept.sum()), nu, *found]
+
+
+def _picture(bins: Sequence[Bin]) -> Figure:
+    t, means = np.array([one.t for one in bins]), [one.mean.value for one in bins]
+    figure = Figure(figsize=(3.6, 2.6), layout="constrained")
+    axes = figure.subplots()
+    style: dict[str, Any] = {"color": COLOURS[0], "marker": "o", "markersize": 4, "capsize": 2}
+    axes.errorbar(t, means, yerr=[one.deviation / 2 for one in bins], label="mean ± ½ deviation", **style)
+    axes.plot(t, [one.best for one in bins], color=GREY, marker="^", markersize=4, label="best")
+    if (t > 0).all():
+        axes.set_xscale("log")
+    axes.set_xlabel("mean t(A) of a bin", fontsize=8, color=INK)
+    axes.set_ylabel("accuracy (%)", fontsize=8, color=INK)
+    axes.legend(frameon=False, fontsize=7, labelcolor=INK)
+    tidy(axes)
+    return figure
+
+
+# What searches by NASI end in over ν, μ, budgets and settings, as tables and figures.
+
+MAIN = "main"
+_GRID = "ν is a quantile of the t sampled by a search; means over searches ± their standard errors"
+_BUDGETS = "ν at a quantile of t, at their mean (equation 6.14), at the running mean (6.15); μ = {mu:g}"
+_SETTINGS = "ν at the {nu:.0%} quantile of the t sampled, μ = {mu:g}"
+_EMPTY = "Empty where a search ended in an architecture that the table lacks"
+
+
+class Rule(NamedTuple):
+    """The constraint of a search.
+
+    Args:
+        nu: a quantile of the t that were sampled.
+        mu: weight of the penalty.
+    """
+
+    nu: float
+    mu: float
+
+
+class Found(NamedTuple):
+    """Samples, and what looks up what they lead to.
+
+    Args:
+        space: that was searched.
+        benchmark: with the accuracies.
+        samples: of each setting's searches.
+        random: the mean accuracy of random cells, by data set.
+    """
+
+    space: SearchSpace
+    benchmark: TabularBenchmark
+    samples: Mapping[str, Sequence[TraceSamples]]
+    random: Mapping[str, float]
+
+    def genotype(self, step: torch.Tensor) -> Genotype:
+        """The mode of p_{α*}, α* = Δ*."""
+        groups = self.space.groups
+        parts = step.split([prod(group.shape) for group in groups.values()])
+        pairs = zip(groups.items(), parts, strict=True)
+        return self.space.discretise({name: p.view(group.shape).softmax(-1) for (name, group), p in pairs})
+
+    def accuracies(
+        self, samples: Sequence[TraceSamples], rule: Rule, kind: str = "quantile"
+    ) -> list[Estimate | None]:
+        """Of each data set, the mean over searches; None where the table lacks what one of them ended in."""
+        ends = [self.genotype(step_of(one, rule, kind)) for one in samples]
+        if not all(map(self.benchmark.knows, ends)):
+            return [None] * len(self.random)
+        return [mean_estimate([self.benchmark.column(name, end) for end in ends]) for name in self.random]
+
+
+def step_of(samples: TraceSamples, rule: Rule, kind: str = "quantile") -> torch.Tensor:
+    """Δ* with ν by the rule (`quantile`), by equation 6.14 (`mean`) or by 6.15 (`adaptive`)."""
+    mean = float(samples.traces.mean())
+    nu = float(samples.traces.quantile(rule.nu)) if kind == "quantile" else mean
+    return trace_step(samples, rule.mu, nu, adaptive=kind == "adaptive")
+
+
+def grid_table(found: Found, nus: Sequence[float], mus: Sequence[float], what: str) -> tuple[Table, Figure]:
+    """Accuracies over ν and μ."""
+    main, place = found.samples[MAIN], list(found.random).index(found.benchmark.dataset)
+    cells = [[found.accuracies(main, Rule(nu, mu))[place] for mu in mus] for nu in nus]
+    rows: list[list[Entry]] = []
+    for nu, line in zip(nus, cells, strict=True):
+        rows.append([f"{nu:.0%}", mean_estimate([float(one.traces.quantile(nu)) for one in main]), *line])
+    columns = ["quantile", "ν", *(f"μ = {mu:g}" for mu in mus)]
+    table = Table("grid", f"Accuracy over ν and μ: {what}", columns, rows, _note(_GRID, rows))
+    values = np.array([[np.nan if cell is None else cell.value for cell in line] for line in cells])
+    names = [[f"{nu:.0%}" for nu in nus], [f"{mu:g}" for mu in mus]]
+    return table, heat_map(values, *names, row="ν, quantile of t", column="μ", label="accuracy (%)")
+
+
+def budget_tables(found: Found, budgets: Sequence[int], rule: Rule, what: str) -> tuple[Table, Figure]:
+    """Accuracies over the number of samples, for three ways to ν."""
+    main, place = found.samples[MAIN], list(found.random).index(found.benchmark.dataset)
+    names = {"quantile": f"ν at {rule.nu:.0%}", "mean": "ν by 6.14", "adaptive": "ν by 6.15"}
+    curves: dict[str, dict[str, Estimate | None]] = {name: {} for name in names.values()}
+    for budget in budgets:
+        some = [one.first(budget) for one in main]
+        for kind, name in names.items():
+            curves[name][str(budget)] = found.accuracies(some, rule, kind)[place]
+    rows: list[list[Entry]] = [
+        [budget, *(curve[str(budget)] for curve in curves.values())] for budget in budgets
+    ]
+    random = found.random[found.benchmark.dataset]
+    note = _note(f"{_BUDGETS.format(mu=rule.mu)}. Random cells have {random:.2f} in the mean", rows)
+    table = Table("budgets", f"Accuracy over T: {what}", ["T", *names.values()], rows, note)
+    return table, figures.lines({"T": curves}, "accuracy (%)", "samples")
+
+
+def settings_table(found: Found, rule: Rule, what: str) -> Table:
+    """Accuracies of what searches end in, by setting, beside random cells'."""
+    rows: list[list[Entry]] = []
+    for name, samples in found.samples.items():
+        rows.append([name, *found.accuracies(samples, rule)])
+    rows.append(["random cells", *found.random.values()])
+    note = _note(_SETTINGS.format(nu=rule.nu, mu=rule.mu), rows)
+    return Table("settings", f"Accuracy by setting: {what}", ["setting", *found.random], rows, note)
+
+
+def _note(text: str, rows: Sequence[Sequence[Entry]]) -> str:
+    """The note of a table, and why cells of it are empty."""
+    return f"{text}. {_EMPTY}" if any(None in row for row in rows) else text
+
+
+# What NASI's search depends on (Shu et al. 2022, arXiv:2109.00817; Y. Shu's thesis, 2022, section 6.6).
+#
+# Figure 6.3 and the conditioned row of table 6.5: t(A) against accuracies. Figures 6.2, 6.4 and 6.6 and
+# tables
+# 6.4, 6.6 and 6.8: searches over budgets, ν and μ, widths, batch sizes, random labels and inputs. ν is a
+# quantile of the t that a search has sampled, so that it means the same at every width and batch size.
+
+Quantile = Annotated[float, at_least(0), at_most(1)]
+
+
+class SearchSetting(NamedTuple):
+    """What samples are drawn in.
+
+    Args:
+        sizes: of the supernet, where they are not its own.
+        batch_size: images of a step.
+        labels: true or random.
+        inputs: true or Gaussian.
+    """
+
+    sizes: dict[str, int]
+    batch_size: int
+    labels: Labels = "true"
+    inputs: Inputs = "true"
+
+
+@checked
+class NasiAblation(Study):
+    """NASI's trace against accuracies, and what becomes of its search when one thing varies.
+
+    A search's samples serve for all ν, μ and budgets, which are computed from them exactly.
+
+    Args:
+        cells: random architectures whose t stands against accuracies.
+        bins: of as many architectures each.
+        steps: T, of each search.
+        searches: of each setting, with other weights, samples and order of images; 0: cells are binned, and
+            that is all, which needs no supernet.
+        nus: ν as quantiles of the t that were sampled; 1 is a search without constraint.
+        mus: μ.
+        nu, mu: where they do not vary.
+        budgets: of steps; those above T are left out.
+        channels: widths of the supernet beside its own.
+        batch_sizes: beside that of the data set.
+        agnostic: whether to search with random labels, and with Gaussian inputs.
+        computed: as of `Nasi`.
+        resamples: of the bootstrap.
+        workers: processes that score the cells.
+        backend: whose processes, see `nas_lightning.backends.spread`.
+        seed: of cells and searches.
+
+    >>> study = NasiAblation(steps=4, channels=[2], batch_sizes=[], agnostic=False)
+    >>> list(study.settings(16))
+    ['main', '2 channels']
+    """
+
+    def __init__(
+        self,
+        *,
+        cells: Annotated[int, at_least(4)] = 300,
+        bins: Annotated[int, at_least(2)] = 10,
+        steps: PositiveInt = 100,
+        searches: NonNegativeInt = 5,
+        nus: Annotated[Sequence[Quantile], entries(1), DISTINCT] = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0),
+        mus: Annotated[Sequence[NonNegativeFloat], entries(1), DISTINCT] = (0.5, 1.0, 2.0, 4.0, 8.0),
+        nu: Quantile = 0.5,
+        mu: NonNegativeFloat = 1.0,
+        budgets: Annotated[Sequence[PositiveInt], DISTINCT] = (1, 2, 5, 10, 20, 50, 100, 200, 500),
+        channels: Annotated[Sequence[PositiveInt], DISTINCT] = (2, 4, 16),
+        batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], DISTINCT] = (8, 16, 64),
+        agnostic: bool = True,
+        computed: Computed = "sampled",
+        resamples: PositiveInt = 200,
+        workers: Processes = 1,
+        backend: Backend = "processes",
+        seed: Seed = 0,
+    ) -> None:
+        self.cells, self.bins, self.steps, self.searches = cells, bins, steps, searches
+        self.nus, self.mus, self.rule = sorted(nus), sorted(mus), Rule(nu, mu)
+        self.budgets = sorted({b for b in budgets if b < steps} | {steps})
+        self.channels, self.batch_sizes, self.agnostic = list(channels), list(batch_sizes), agnostic
+        self.computed, self.resamples, self.seed = computed, resamples, seed
+        self.scorer = Scorer(TRACE, workers, backend)
+
+    def settings(self, batch_size: int) -> dict[str, SearchSetting]:
+        """By name, the main one first."""
+        found = {"main": SearchSetting({}, batch_size)}
+        for channels in self.channels:
+            found[f"{channels} channels"] = SearchSetting({"channels": channels}, batch_size)
+        for size in self.batch_sizes:
+            found[f"batches of {size}"] = SearchSetting({}, size)
+        if self.agnostic:
+            found["random labels"] = SearchSetting({}, batch_size, labels="random")
+            found["gaussian inputs"] = SearchSetting({}, batch_size, inputs="gaussian")
+        return found
+
+    def run(
+        self,
+        space: SearchSpace,
+        network: Callable[..., nn.Module],
+        supernet: Callable[..., Supernet],
+        data: SearchData,
+        benchmark: TabularBenchmark,
+        folder: Path,
+    ) -> Findings:
+        """Score cells, draw the samples that are not in files yet, and look accuracies up."""
+        if self.searches:
+            with torch.device("meta"):
+                supernet()  # raises in a space without one, before anything is scored
+        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
+        pool = self.scorer.pool(space, genotypes, folder)
+        norms = pool.score_main(Setting(network, data.train_batches(1)[0]))["norm"]
+        what = f"{self.cells:,} cells scored on {data.name}"
+        options = {"bins": self.bins, "resamples": self.resamples, "seed": self.seed}
+        tables, figures = bins_of(norms, accuracies[benchmark.dataset], what=what, **options)
+        if not self.searches:
+            return Findings(tables, figures)
+
+        settings = self.settings(data.batch_size)
+        cases = [(name, seed) for name in settings for seed in range(self.seed, self.seed + self.searches)]
+        samples: dict[str, list[TraceSamples]] = {name: [] for name in settings}
+        for name, seed in follow(cases, "searches"):
+            path = folder / "samples" / f"{name.replace(' ', '_')}_{seed}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            samples[name].append(self._search(settings[name], space, supernet, data, path, seed))
+        found = Found(space, benchmark, samples, {k: float(v.mean()) for k, v in accuracies.items()})
+        what = f"{self.searches} searches of {space.name} on {data.name}"
+        grid, picture = grid_table(found, self.nus, self.mus, what)
+        budget, lines = budget_tables(found, self.budgets, self.rule, what)
+        tables += [grid, budget, settings_table(found, self.rule, what)]
+        return Findings(tables, {**figures, "grid": picture, "budgets": lines})
+
+    def _search(
+        self,
+        setting: SearchSetting,
+        space: SearchSpace,
+        supernet: Callable[..., Supernet],
+        data: SearchData,
+        path: Path,
+        seed: int,
+    ) -> TraceSamples:
+        options: dict[str, Any] = {"labels": setting.labels, "inputs": setting.inputs, "seed": seed}
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            net = supernet(**setting.sizes)
+            strategy = Nasi(space, net, data, nu=1.0, computed=self.computed, **options)
+        facts = {**setting._asdict(), "parameters": sum(p.numel() for p in strategy.theta)}
+        sizes = {"steps": self.steps, "batch_size": setting.batch_size}
+        return draw_samples(strategy, data, path, settings=facts, **sizes)
+
+
+# The kernel's trace norm against what NASI puts in its place (Y. Shu's thesis, 2022, table 6.7).
+#
+# ‖Θ₀‖_tr = Σ_x ‖∇_θ f(x)‖²_F  ≈  Σ_x ‖∇_θ L_x‖² (6.6)  ≈  ‖b⁻¹ Σ_{x ≤ b} ∇_θ L_x‖² (6.7)
+
+_EXACT = {"exact": NTKTrace(output="all"), "sum": SampleGradNorm()}
+_BATCH = {"norm": GradNorm(per_layer=False)}
+_NOTE = (
+    "± the bootstrap's standard error. The exact trace is that of all outputs; rows of the kernel are what "
+    "flows through each image's activations"
+)
+
+
+@checked
+class TraceApproximation(Study):
+    """The trace norm of random architectures' kernels, and its approximations by gradients of the loss.
+
+    Args:
+        spaces: whose architectures are drawn, by name.
+        sizes: of the networks.
+        architectures: of each space.
+        batch_sizes: b of the mini-batches; the trace is of as many images as the data set's batch has.
+        resamples: of the bootstrap.
+        workers: processes that score.
+        backend: whose processes, see `nas_lightning.backends.spread`.
+        seed: of the architectures.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> study = TraceApproximation(spaces={"NB201": NasBench201()}, batch_sizes=[8, 4])
+    >>> study.batch_sizes, list(study.wants())
+    ([4, 8], ['data', 'folder'])
+    """
+
+    def __init__(
+        self,
+        *,
+        spaces: Annotated[Mapping[str, SearchSpace], entries(1)],
+        sizes: Mapping[str, int] = MappingProxyType({"channels": 8, "cells": 1}),
+        architectures: Annotated[int, at_least(4)] = 60,
+        batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], entries(1), DISTINCT] = (
+            *(4, 8, 16, 32),
+            *(64, 128),
+        ),
+        resamples: PositiveInt = 200,
+        workers: Processes = 1,
+        backend: Backend = "processes",
+        seed: Seed = 0,
+    ) -> None:
+        self.spaces, self.sizes = dict(spaces), dict(sizes)
+        self.architectures, self.batch_sizes = architectures, sorted(batch_sizes)
+        self.resamples, self.workers, self.seed = resamples, workers, seed
+        check_backend(backend, "study.backend")
+        self.backend = backend
+
+    def run(self, data: SearchData, folder: Path) -> Findings:
+        """Score each space's architectures, and correlate the approximations with the trace."""
+        traces = {name: self._traces(name, space, data, folder) for name, space in self.spaces.items()}
+        kinds: dict[str, Statistic] = {"pearson": pearson, "spearman": spearman}
+        what = f"{self.architectures} architectures, {data.batch_size} images of {data.name}"
+        tables = [self._table(name, statistic, traces, what) for name, statistic in kinds.items()]
+        points = {
+            f"{name}, {kind}": (of["exact"], of[kind])
+            for name, of in traces.items()
+            for kind in (f"b = {self.batch_sizes[-1]}", "sum")
+        }
+        figure = against(points, "trace of the kernel", "approximation")
+        return Findings(tables, {"approximations": figure})
+
+    def _traces(self, name: str, space: SearchSpace, data: SearchData, folder: Path) -> dict[str, Values]:
+        """The trace and its approximations, (architectures,) each."""
+        sizes: dict[str, Any] = {"in_channels": data.image[0], "num_classes": data.num_classes, **self.sizes}
+        genotypes = draw_genotypes(space, self.architectures, self.seed)
+        main = Setting(partial(space.network, **sizes), data.train_batches(1)[0])
+        varied = batch_sizes(main, data, self.batch_sizes)
+        files, by = folder / "scores" / name, (self.workers, self.backend)
+        exact = Pool(space, genotypes, _EXACT, files / "trace", *by)
+        parts = Pool(space, genotypes, _BATCH, files / "batches", *by)
+        norms = exact.score_main(main)
+        scores = parts.score({MAIN_POOL: main, **varied.settings})
+        batches = {f"b = {size}": _squares(scores[pool]["norm"]) for size, pool in varied.pools.items()}
+        wanted = {f"b = {size}": batches[f"b = {size}"] for size in self.batch_sizes}
+        return {"exact": _squares(norms["exact"]), **wanted, "sum": _squares(norms["sum"])}
+
+    def _table(
+        self, name: str, statistic: Statistic, traces: Mapping[str, Mapping[str, Values]], what: str
+    ) -> Table:
+        columns = [f"b = {size}" for size in self.batch_sizes] + ["sum"]
+        rows: list[list[Entry]] = []
+        for space, of in traces.items():
+            options = {"resamples": self.resamples, "seed": self.seed}
+            rows.append([space, *(estimate(statistic, of["exact"], of[kind], **options) for kind in columns)])
+        title = f"The kernel's trace against its approximations, {name.capitalize()}: {what}"
+        return Table(name, title, ["space", *columns], rows, _NOTE)
+
+
+def _squares(norms: Values) -> Values:
+    """Of norms; an architecture that no input reaches, whose norm is −∞, has trace 0."""
+    return np.clip(norms, 0, None) ** 2
+
+
+# t(A) of random paths at initialisation, of whose size NASI's ν is (Shu et al. 2022, arXiv:2109.00817).
+#
+#     ν = N⁻¹ Σ_i t(A_i) over random architectures                                          (thesis, 6.14)
+#
+# is a mean of numbers with a long tail; beside it stand the median and what the largest makes of it.
+
+_NOTE_PATH_TRACES = (
+    "Mean ± standard error over draws of weights, each of as many paths; a path has a fresh mini-batch. "
+    "Last: the mean of all draws' paths but the largest of all"
+)
+_COLUMNS = ("mean", "median", "largest", "share above ν")
+
+
+@checked
+class PathTraces(Study):
+    """What t(A) is in a space, and how often it is above a ν.
+
+    Args:
+        paths: of a draw of weights.
+        draws: of weights.
+        nu: ν.
+        seed: of all that is drawn.
+
+    >>> PathTraces(paths=3).draws
+    5
+    """
+
+    def __init__(
+        self,
+        *,
+        paths: PositiveInt = 12,
+        draws: PositiveInt = 5,
+        nu: PositiveFloat = 100.0,
+        seed: Seed = 0,
+    ) -> None:
+        self.paths, self.draws, self.nu, self.seed = paths, draws, nu, seed
+
+    def run(
+        self, space: SearchSpace, supernet: Callable[[], Supernet], data: SearchData, folder: Path
+    ) -> Findings:
+        """Draw weights and paths; those of an earlier run are not drawn again."""
+        numbers = follow(range(self.draws), "draws of weights")
+        found = [self._traces(space, supernet(), data, folder, number).numpy() for number in numbers]
+        each = [
+            [float(t.mean()), float(np.median(t)), float(t.max()), float((t > self.nu).mean())] for t in found
+        ]
+        rest = np.sort(np.concatenate(found))[:-1]
+        row: list[Entry] = [space.name, *(mean_estimate(values) for values in zip(*each, strict=True))]
+        row.append(float(rest.mean()) if len(rest) else None)
+        what = (
+            f"{self.draws} times {self.paths} paths, {data.batch_size} images of {data.name}, ν = {self.nu:g}"
+        )
+        columns = ["space", *_COLUMNS, "mean without the largest"]
+        table = Table("traces", f"t(A) at initialisation: {what}", columns, [row], _NOTE_PATH_TRACES)
+        return Findings([table])
+
+    def _traces(
+        self, space: SearchSpace, net: Supernet, data: SearchData, folder: Path, number: int
+    ) -> Tensor:
+        strategy = Nasi_strategies(space, net, data, nu=self.nu, computed="sampled", seed=self.seed + number)
+        path = folder / "samples" / f"{number}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        settings = {"space": space.name, "parameters": sum(p.numel() for p in net.parameters())}
+        samples = draw_samples(
+            strategy, data, path, steps=self.paths, batch_size=data.batch_size, settings=settings
+        )
+        return samples.traces

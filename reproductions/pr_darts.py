@@ -1,0 +1,343 @@
+"""PR-DARTS (Zhou et al. 2020, arXiv:2006.16537)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
+from nas_lightning.data import SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import Cell, Genotype
+from nas_lightning.runs.facts import Findings
+from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.spaces.operations import SKIP
+from nas_lightning.studies.base import Study
+from nas_lightning.studies.figures import against, overlay
+from nas_lightning.studies.scoring import Values, estimate, mean_estimate, spearman
+from nas_lightning.tasks import task_of
+from nas_lightning.utils.progress import follow
+from nas_lightning.utils.randomness import generator, seed_of
+from nas_lightning.utils.tables import Entry, Table
+from reproductions.thesis_topology import Case, Curve, train_cases
+
+# The cell of PR-DARTS' theorems as a module (Zhou et al. 2020, arXiv:2006.16537, equations 3 to 6).
+#
+#     X⁽⁰⁾ = conv(X),    conv(X) = σ(W ∗ X) / √m,    σ = softplus,    W ~ N(0, 1)
+#     X⁽ˡ⁾ = Σ_{s<l} g_skip⁽ˢˡ⁾ X⁽ˢ⁾ + g_conv⁽ˢˡ⁾ conv_s⁽ˡ⁾(X⁽ˢ⁾)
+#     u = Σ_s ⟨W_s, X⁽ˢ⁾⟩,    F = 1/(2n) Σ_i (u_i − y_i)²,    trained by gradient descent
+#
+# Images are sequences of p positions. The shallow cell B of theorem 4 has two branches, nodes 0 … h/2 − 1 and
+# h/2 … h − 1, each fed by X alone; its gates are those of the deep cell A where it has the edge, and its λ is
+# that of theorem 1 over its edges: Σ_{s ≥ h/2} (g_conv⁽ˢ ʰ⁻¹⁾)² Π_{h/2 ≤ t < s} (g_skip⁽ᵗˢ⁾)².
+
+
+class Gates(NamedTuple):
+    """Of the edges s → l at [s, l], above the diagonal: (h, h) each.
+
+    Args:
+        skip: g_skip.
+        conv: g_conv.
+    """
+
+    skip: Tensor
+    conv: Tensor
+
+    def shallow(self) -> Gates:
+        """Those of cell B: no edge leads from the first branch to the second."""
+        kept = torch.ones_like(self.skip)
+        half = len(kept) // 2
+        kept[:half, half:] = 0
+        return Gates(self.skip * kept, self.conv * kept)
+
+
+def draw_gates(nodes: int, generator: torch.Generator) -> Gates:
+    """Uniform in (0, 1), independent."""
+    both = torch.rand(2, nodes, nodes, dtype=torch.float64, generator=generator).triu(diagonal=1)
+    return Gates(*both)
+
+
+def rate(gates: Gates, first: int = 0) -> float:
+    """Σ_s (g_conv⁽ˢ ʰ⁻¹⁾)² Π_{t<s} (g_skip⁽ᵗˢ⁾)² of theorem 1, over the nodes from `first` on."""
+    last = len(gates.skip) - 1
+    ends = range(first, last)
+    return float(sum(gates.conv[s, last] ** 2 * gates.skip[first:s, s].square().prod() for s in ends))
+
+
+class GatedCell:
+    """The network of equation 5 with fixed gates, whose weights are trained.
+
+    Args:
+        gates: of its edges.
+        channels: m.
+        positions: p.
+        inputs: channels of the images.
+        seed: of the weights; cells with the same sizes and seed begin alike.
+        branches: 2: the second half of the nodes begins from X again.
+
+    >>> gates = draw_gates(4, torch.Generator().manual_seed(0))
+    >>> cell = GatedCell(gates, channels=8, positions=6, inputs=2, seed=0)
+    >>> cell(torch.ones(3, 2, 6, dtype=torch.float64)).shape
+    torch.Size([3])
+    """
+
+    def __init__(
+        self, gates: Gates, *, channels: int, positions: int, inputs: int, seed: int, branches: int = 1
+    ) -> None:
+        random = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, dtype=torch.float64, generator=random).requires_grad_()
+
+        h = self.nodes = len(gates.skip)
+        self.gates, self.starts = gates, {0, h // 2} if branches == 2 else {0}
+        self.stems = [normal(channels, inputs, 3) for _ in range(2)]
+        self.convs = {(s, l): normal(channels, channels, 3) for l in range(h) for s in range(l)}  # noqa: E741
+        self.outputs = [normal(channels, positions) for _ in range(h)]
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """All that is trained."""
+        return [*self.stems, *self.convs.values(), *self.outputs]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """u: (n, inputs, p) → (n,)."""
+        nodes: list[Tensor] = []
+        for l in range(self.nodes):  # noqa: E741, as in the paper
+            if l in self.starts:
+                nodes.append(_conv(self.stems[min(l, 1)], x))
+                continue
+            first = max(start for start in self.starts if start <= l)
+            node = torch.zeros_like(nodes[0])
+            for s in range(first, l):
+                node = node + self.gates.skip[s, l] * nodes[s]
+                node = node + self.gates.conv[s, l] * _conv(self.convs[s, l], nodes[s])
+            nodes.append(node)
+        parts = [torch.einsum("mp,nmp->n", W, node) for W, node in zip(self.outputs, nodes, strict=True)]
+        return torch.stack(parts).sum(dim=0)
+
+
+def _conv(W: Tensor, x: Tensor) -> Tensor:
+    return F.softplus(F.conv1d(x, W, padding=1)) / len(W) ** 0.5
+
+
+def losses(cell: GatedCell, x: Tensor, y: Tensor, *, steps: int, eta: float) -> list[float]:
+    """F before each step of gradient descent and after the last (equation 6)."""
+    found = []
+    for step in range(steps + 1):
+        loss = 0.5 * (cell(x) - y).square().mean()
+        found.append(float(loss.detach()))
+        if step < steps:
+            gradients = torch.autograd.grad(loss, cell.weights, allow_unused=True)
+            with torch.no_grad():
+                for W, gradient in zip(cell.weights, gradients, strict=True):
+                    if gradient is not None:
+                        W -= eta * gradient
+    return found
+
+
+# Whether skip connections speed up training (PR-DARTS, Zhou et al. 2020, arXiv:2006.16537, figure 2).
+
+FILE = "curves.csv"
+_NOTE = (
+    "Means over the draws ± their standard errors; `less than` is the loss of the row above less this one's, "
+    "draw by draw, averaged over the epochs: above 0 the skips were faster"
+)
+
+
+@checked
+class SkipConvergence(Study):
+    """Cells of convolutions, a share of them replaced by skips at random, trained alike.
+
+    Args:
+        shares: of the operations that are skips.
+        operation: of the others.
+        draws: random cells for each share; the skips of a larger share include those of a smaller one.
+        lr: learning rate of the first epoch.
+        epochs: of each training.
+        seed: of cells, weights and order.
+
+    >>> study = SkipConvergence(shares=[0.0, 0.5], draws=1)
+    >>> from nas_lightning.spaces import DartsSpace
+    >>> [genotype.ops.count("skip_connect") for genotype in study.cells(DartsSpace(), 0).values()]
+    [0, 8]
+    """
+
+    def __init__(
+        self,
+        *,
+        shares: Annotated[Sequence[Annotated[float, at_least(0)]], entries(2), DISTINCT] = (
+            0.0,
+            0.375,
+            0.625,
+        ),
+        operation: str = "sep_conv_3x3",
+        draws: PositiveInt = 3,
+        lr: PositiveFloat = 0.025,
+        epochs: PositiveInt = 10,
+        seed: Seed = 0,
+    ) -> None:
+        if max(shares) > 1:
+            raise InputError("expected shares up to 1", got=list(shares), where="study.shares")
+        self.shares, self.operation, self.draws = sorted(shares), operation, draws
+        self.lr, self.epochs, self.seed = lr, epochs, seed
+
+    def cells(self, space: SearchSpace, draw: int) -> dict[float, Genotype]:
+        """Of one topology that is drawn, a genotype a share."""
+        random = generator(self.seed, draw)
+        topology = space.sample(random)
+        order = torch.randperm(len(topology.ops), generator=random).tolist()
+        rank = {place: number for number, place in enumerate(order)}
+
+        def replaced(share: float) -> Genotype:
+            most, place, cells = round(share * len(order)), iter(range(len(order))), {}
+            for name, cell in topology:
+                ops = [SKIP if rank[next(place)] < most else self.operation for _ in cell.edges]
+                edges = [(op, e.source, e.target) for op, e in zip(ops, cell.edges, strict=True)]
+                cells[name] = Cell(edges, cell.inputs, cell.output)
+            genotype = space.genotype_of(cells)
+            space.check(genotype)
+            return genotype
+
+        return {share: replaced(share) for share in self.shares}
+
+    def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
+        """Train what is not in the file yet; loss curves, and how far they are apart."""
+        cases = {
+            (draw, share): Case(f"draw {draw}, {share:.1%} skips", genotype, self.lr)
+            for draw in range(self.draws)
+            for share, genotype in self.cells(space, draw).items()
+        }
+        all_cases, options = list(cases.values()), {"epochs": self.epochs, "seed": self.seed}
+        found = train_cases(all_cases, network, data, folder / FILE, **options)
+        curves = {
+            share: [found[cases[draw, share].name] for draw in range(self.draws)] for share in self.shares
+        }
+        what = f"{self.draws} draws in {space.name}, {self.epochs} epochs on {data.name}"
+        return Findings(
+            [_table(curves, what, task_of(data).score)], {"losses": overlay(_panels(curves), "loss", "epoch")}
+        )
+
+
+def _table(curves: Mapping[float, Sequence[Curve]], what: str, score: str) -> Table:
+    rows: list[list[Entry]] = []
+    before: Values | None = None
+    for share, some in curves.items():
+        losses = np.array([curve.train_loss.mean() for curve in some])
+        gain = None if before is None else mean_estimate(before - losses)
+        ends = [mean_estimate([getattr(c, kind)[-1] for c in some]) for kind in ("train_loss", "score")]
+        rows.append([f"{share:.1%}", *ends, mean_estimate(losses), gain])
+        before = losses
+    columns = ["skips", "last training loss", f"last {score}", "training loss", "less than"]
+    return Table("skips", f"Skips and the speed of convergence: {what}", columns, rows, _NOTE)
+
+
+def _panels(curves: Mapping[float, Sequence[Curve]]) -> dict[str, dict[str, Values]]:
+    kinds = {"training loss": "train_loss", "loss of other images": "loss"}
+    return {
+        title: {
+            f"{s:.1%} skips": np.mean([getattr(c, kind) for c in some], axis=0) for s, some in curves.items()
+        }
+        for title, kind in kinds.items()
+    }
+
+
+# PR-DARTS' theorems 1, 2 and 4 on the cell that they are about (Zhou et al. 2020, arXiv:2006.16537).
+
+_NOTE_GATES = (
+    "Shares of the draws, ± the standard error. Speed is the slope of −log F over the steps, fitted by a "
+    "line; the theorems bound it from below, for wide enough cells and small enough steps"
+)
+RAISED = {"skip": "a skip into the second node", "conv": "a convolution into the last node"}
+
+
+@checked
+class GateTheorems(Study):
+    """Random gates: does a larger λ train faster, does a larger gate lower the loss, does a shallow cell win?
+
+    Args:
+        draws: of gates and weights.
+        nodes: h, of a cell; an even number, for the shallow cell has two halves.
+        channels: m, of a node.
+        positions: p, of an image.
+        images: n, of norm 1, with labels of N(0, 1).
+        steps: of gradient descent.
+        eta: η, its step size.
+        raise_by: ε, by which a gate is raised.
+        seed: of all that is drawn.
+
+    >>> findings = GateTheorems(draws=3, channels=4, positions=4, images=3, steps=5).run()
+    >>> [table.name for table in findings.tables]
+    ['theorems']
+    """
+
+    def __init__(
+        self,
+        *,
+        draws: Annotated[int, at_least(3)] = 40,
+        nodes: Annotated[int, at_least(4)] = 4,
+        channels: PositiveInt = 64,
+        positions: PositiveInt = 8,
+        images: Annotated[int, at_least(2)] = 8,
+        steps: PositiveInt = 100,
+        eta: PositiveFloat = 0.01,
+        raise_by: PositiveFloat = 0.2,
+        seed: Seed = 0,
+    ) -> None:
+        if nodes % 2:
+            raise InputError("expected an even number of nodes", got=nodes, where="study.nodes")
+        self.draws, self.nodes, self.steps, self.eta = draws, nodes, steps, eta
+        self.raise_by, self.seed = raise_by, seed
+        self.sizes = {"channels": channels, "positions": positions, "inputs": 2}
+        random = generator(seed)
+        x = torch.randn(images, 2, positions, dtype=torch.float64, generator=random)
+        self.x = x / x.flatten(1).norm(dim=1)[:, None, None]
+        self.y = torch.randn(images, dtype=torch.float64, generator=random)
+
+    def run(self) -> Findings:
+        """Train every drawn cell, its shallow form, and itself with a gate raised."""
+        rows = [self._draw(number) for number in follow(range(self.draws), "draws")]
+        rates, speeds, shallow_rates, shallow_speeds, *smaller = map(np.array, zip(*rows, strict=True))
+        found: list[list[Entry]] = [
+            ["1", "ρ of λ and speed", estimate(spearman, rates, speeds, seed=self.seed)]
+        ]
+        for place, what in zip(smaller, RAISED.values(), strict=True):
+            found.append(["2", f"{what} raised: a smaller loss", mean_estimate(place)])
+        found.append(["4", "λ of the shallow cell is larger", mean_estimate(shallow_rates > rates)])
+        found.append(["4", "the shallow cell is faster", mean_estimate(shallow_speeds > speeds)])
+        what = f"{self.draws} cells of {self.nodes} nodes, {self.steps} steps of η = {self.eta:g}"
+        table = Table(
+            "theorems", f"PR-DARTS' theorems: {what}", ["theorem", "what", "found"], found, _NOTE_GATES
+        )
+        figure = against({"theorem 1": (rates, speeds)}, "λ", "speed of convergence")
+        return Findings([table], {"rates": figure})
+
+    def _draw(self, number: int) -> list[float]:
+        """λ and speed of a cell and of its shallow form; whether a raised gate makes the loss smaller."""
+        gates = draw_gates(self.nodes, generator(self.seed, number))
+        shallow = gates.shallow()
+        deep_losses = self._train(gates, number)
+        half = self.nodes // 2
+        numbers = [rate(gates), _speed(deep_losses), rate(shallow, half)]
+        numbers.append(_speed(self._train(shallow, number, branches=2)))
+        last = self.nodes - 1
+        for kind, place in {"skip": (0, 1), "conv": (last - 1, last)}.items():
+            raised = getattr(gates, kind).clone()
+            raised[place] += self.raise_by
+            numbers.append(self._train(gates._replace(**{kind: raised}), number)[-1] < deep_losses[-1])
+        return numbers
+
+    def _train(self, gates: Gates, number: int, branches: int = 1) -> list[float]:
+        cell = GatedCell(gates, **self.sizes, seed=seed_of(self.seed, number), branches=branches)
+        return losses(cell, self.x, self.y, steps=self.steps, eta=self.eta)
+
+
+def _speed(found: Sequence[float]) -> float:
+    return -float(np.polyfit(np.arange(len(found)), np.log(found), 1)[0])
