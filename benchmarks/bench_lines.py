@@ -124,7 +124,7 @@ LINES = (
         "1 process, 2 threads",
         1.2,
     ),
-    quicker("one image: torch / optimise=True", "inference", "frozen", "torch", 1.4),
+    quicker("one image: torch / optimize=True", "inference", "frozen", "torch", 1.4),
     quicker('one image: torch / runtime="onnx"', "inference", "ONNX Runtime", "torch", 3.3),
     costs('runtime="onnx" / bare session', "inference", "ONNX Runtime", "bare session", 1.1),
     costs(

@@ -29,7 +29,7 @@ from nas_lightning.spaces.operations import has_parameters
 
 SETS = ("s1", "s2", "s3", "s4")
 SEARCHES = (
-    *("darts", "darts stop=skips", "darts arch_step=second_order", "darts regulariser=[path]"),
+    *("darts", "darts stop=skips", "darts arch_step=second_order", "darts regularizer=[path]"),
     *("pr_darts", "fair_darts", "drnas", "beta_darts", "darts_minus", "sdarts", "lambda_darts", "oles"),
     *("gdas", "pc_darts", "gaea", "darts derivation=perturbation", "darts derivation=pruning"),
 )

@@ -1,14 +1,14 @@
-"""What an ensemble that NESBS finds is worth, end to end: search, training, evaluation, defence.
+"""What an ensemble that NESBS finds is worth, end to end: search, training, evaluation, defense.
 
     python -m benchmarks.ensemble [--seed 0] [--data ../shared/data --images 5000]
 
 Runs `search.py strategy=nesbs`, `train.py ensemble=all`, the baseline `ensemble=deep` on its first
-architecture, and `analyze.py study=defence` on the first, as a user would type them: on the embedded digits,
+architecture, and `analyze.py study=defense` on the first, as a user would type them: on the embedded digits,
 or on the first images of CIFAR-10 where --data has them. Prints the errors, and last the ensemble's against
-its best member's (target: below), and for each attack the defence accuracy against the attack accuracy
+its best member's (target: below), and for each attack the defense accuracy against the attack accuracy
 (target: above). Of the digits' 359 test images a handful are wrong: there only the attacks say something.
 Members are trained without dropped paths and cutout, which networks this small do not overfit enough for:
-with them members of CIFAR-10 were alike in what they had not learnt, and averaging gained nothing.
+with them members of CIFAR-10 were alike in what they had not learned, and averaging gained nothing.
 --run keeps the runs in a folder, where a second call goes on with those that there are.
 """
 
@@ -65,20 +65,20 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     for name, run in (("NESBS", trained), ("deep ensemble of its first architecture", deep)):
         print(f"\n{name}\n{(run / 'tables' / 'ensemble.md').read_text(encoding='utf-8')}", flush=True)
         print((run / "tables" / "members.md").read_text(encoding="utf-8"), flush=True)
-    defence = folder / f"defence_{options.epsilon:g}"
+    defense = folder / f"defense_{options.epsilon:g}"
     strength = [f"study.settings.{attack}.epsilon={options.epsilon}" for attack in ("fgsm", "pgd")]
-    attacks = ("study=defence", f"study.ensemble={trained}", f"study.images={options.attacked}", *strength)
-    call("analyze", defence, *data, *attacks)
-    print((defence / "tables" / "defence.md").read_text(encoding="utf-8"))
-    report(numbers(trained), numbers(defence))
+    attacks = ("study=defense", f"study.ensemble={trained}", f"study.images={options.attacked}", *strength)
+    call("analyze", defense, *data, *attacks)
+    print((defense / "tables" / "defense.md").read_text(encoding="utf-8"))
+    report(numbers(trained), numbers(defense))
 
 
 def report(tested: dict[str, float], attacked: dict[str, float]) -> None:
     error, best = tested["test_error"], tested["best_member_error"]
     print(f"ensemble error minus its best member's: {error - best:+.4f} (target < 0)")
     for attack in ("fgsm", "pgd", "cw"):
-        alone, together = (attacked[f"{attack}/{side}_accuracy"] for side in ("attack", "defence"))
-        print(f"{attack}: defence {together:.3f}, attack {alone:.3f}: {together - alone:+.3f} (target > 0)")
+        alone, together = (attacked[f"{attack}/{side}_accuracy"] for side in ("attack", "defense"))
+        print(f"{attack}: defense {together:.3f}, attack {alone:.3f}: {together - alone:+.3f} (target > 0)")
 
 
 def numbers(run: Path) -> dict[str, float]:

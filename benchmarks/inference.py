@@ -1,4 +1,4 @@
-"""Images through a derived network: by torch, frozen as `load(optimise=True)` has it, and by ONNX Runtime.
+"""Images through a derived network: by torch, frozen as `load(optimize=True)` has it, and by ONNX Runtime.
 
     python -m benchmarks.inference [--rounds 20] [--batch 1]
 

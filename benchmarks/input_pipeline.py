@@ -2,7 +2,7 @@
 
     python -m benchmarks.input_pipeline
 
-Both crop with 4 pixels of padding, mirror, normalise and erase a square of 16 of 32×32 colour images, on one
+Both crop with 4 pixels of padding, mirror, normalize and erase a square of 16 of 32×32 color images, on one
 thread. CPU time, the two interleaved, medians; the last line is the ratio.
 """
 

@@ -5,7 +5,7 @@
 The folder holds `cifar10/train.tar` and the table `nasbench201/test_accuracy.csv` of accuracies after 200
 epochs. A search sees neither test images nor the table; the table only says, once the search has
 ended, what its genotype is worth. Every run is one line of `--results`, which a second call goes on from.
-A strategy may come with parts of its own, in quotes: `"gdas partial=edges regulariser=[beta]"`.
+A strategy may come with parts of its own, in quotes: `"gdas partial=edges regularizer=[beta]"`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ EPOCHS = {  # of the papers and of NAS-Bench-201's own runs; --scale makes them 
 OUR_COMBINATIONS = (  # that no paper has
     "gdas partial=edges",
     "drnas perturbation=random",
-    "darts sampler=reinmax regulariser=[beta]",
+    "darts sampler=reinmax regularizer=[beta]",
     "pr_darts auxiliary=skip",
-    "gaea perturbation=random regulariser=[path]",
+    "gaea perturbation=random regularizer=[path]",
 )
 LEARNS_NO_SCORES = ("random", "random_ws", "spos", "fair_nas")
 
@@ -95,7 +95,7 @@ def parse() -> argparse.Namespace:
         "--set",
         nargs="*",
         default=[],
-        help="further settings, such as strategy.regulariser.sparsity.threshold=0.2",
+        help="further settings, such as strategy.regularizer.sparsity.threshold=0.2",
     )
     parser.add_argument("--results", type=Path, default=Path("outputs/nasbench201_search.jsonl"))
     return parser.parse_args()

@@ -1,9 +1,9 @@
-"""What NASI's result on NAS-Bench-201 hangs on: samples, ν and μ, width, batch, initialisation, batch norm.
+"""What NASI's result on NAS-Bench-201 hangs on: samples, ν and μ, width, batch, initialization, batch norm.
 
     python -m benchmarks.nasi_gap --data ../shared/data [--steps 96] [--short 48]
 
 One thing differs from the main search at a time: 8 channels, five cells a stage, 8 CIFAR-10 images a step,
-LeCun's initialisation, one sampled path, norms without parameters, one behind pooling too. Each search's
+LeCun's initialization, one sampled path, norms without parameters, one behind pooling too. Each search's
 samples are drawn once and kept below --results, from where a second call goes on; ν, μ and T come afterwards.
 The main searches have T = --steps, the others --short. ν and μ are chosen on the first half of the seeds and
 judged on the second. A search sees training images; the table says what its cell is worth.
@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from nas_lightning.data import Cifar10, SearchData
-from nas_lightning.metrics.recording import initialise
+from nas_lightning.metrics.recording import initialize
 from nas_lightning.objectives.tables import TabularNasBench201
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Nasi
@@ -47,7 +47,7 @@ class Case:
     Args:
         sizes: of the supernet.
         batch: images of a step.
-        scheme: of the initialisation.
+        scheme: of the initialization.
         change: of the supernet's modules, before weights are drawn.
         options: of the strategy.
     """
@@ -74,7 +74,7 @@ MAIN = "main"
 CASES = {
     MAIN: Case(),
     "norms as in the table's networks": Case(change=norm_as_trained),
-    "PyTorch's initialisation": Case(scheme="default"),
+    "PyTorch's initialization": Case(scheme="default"),
     "batches of 32": Case(batch=32),
     "16 channels": Case(sizes={"channels": 16}),
     "kaiming": Case(scheme="kaiming"),
@@ -105,7 +105,7 @@ def main() -> None:
     table = TabularNasBench201(options.data / "nasbench201" / "test_accuracy.csv")
     found = Found(NasBench201(), table, samples, dict.fromkeys(table.datasets, 0.0))
     tables = budgets(found, options), choices(found, half), cases(found, options, half)
-    for one in (*tables, initialisations(found, options)):
+    for one in (*tables, initializations(found, options)):
         print(one.markdown(), end="\n\n", flush=True)
 
 
@@ -127,7 +127,7 @@ def draw(name: str, seed: int, options: argparse.Namespace) -> TraceSamples:
     if case.change is not None:
         case.change(net)
     strategy = Nasi(space, net, data, nu=1.0, seed=seed, **{"computed": "sampled", **case.options})
-    initialise(net, case.scheme, torch.Generator().manual_seed(seed))
+    initialize(net, case.scheme, torch.Generator().manual_seed(seed))
     path = options.results / f"{name.replace(' ', '_')}_{seed}.csv"
     return draw_samples(strategy, data, path, steps=steps, batch_size=case.batch, settings={"case": name})
 
@@ -155,7 +155,7 @@ def choices(found: Found, half: int) -> Table:
     return Table("choices", f"ν and μ, chosen on {half} searches and judged on others", columns, rows)
 
 
-def initialisations(found: Found, options: argparse.Namespace) -> Table:
+def initializations(found: Found, options: argparse.Namespace) -> Table:
     """As many samples from one draw of weights or from several, whose steps are averaged."""
     rows: list[list[Entry]] = []
     for draws in (2**power for power in range(options.seeds.bit_length())):
@@ -172,7 +172,7 @@ def initialisations(found: Found, options: argparse.Namespace) -> Table:
         ]
         rows.append([draws, len(searches), *accuracies])
     title = f"Draws of weights that {options.steps} samples are from: ν at the median, μ = 1"
-    return Table("initialisations", title, ["draws", "searches", *found.random], rows)
+    return Table("initializations", title, ["draws", "searches", *found.random], rows)
 
 
 def cases(found: Found, options: argparse.Namespace, half: int) -> Table:

@@ -22,7 +22,7 @@ from benchmarks.reference import ntk as reference
 from benchmarks.reference.derived_network import PlainNetwork
 from benchmarks.timing import medians, report
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.recording import initialise
+from nas_lightning.metrics.recording import initialize
 from nas_lightning.spaces import NasBench201, Network
 
 Work = Callable[[], object]
@@ -59,7 +59,7 @@ def subject(cells: int, *, channels: int = 16, images: int = 64) -> tuple[Networ
     sizes = {"channels": channels, "cells": cells}
     network = space.network(space.parse(text), in_channels=3, num_classes=10, **sizes)
     generator = torch.Generator().manual_seed(0)
-    initialise(network, generator=generator)
+    initialize(network, generator=generator)
     x = torch.randn(images, 3, 32, 32, generator=generator)
     return network, x, torch.randint(10, (images,), generator=generator)
 

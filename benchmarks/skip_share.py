@@ -28,7 +28,7 @@ from nas_lightning.spaces.operations import SKIP
 from nas_lightning.strategies import Darts, OneShot, PRDarts
 
 OPS = ("none", SKIP, "sep_conv_3x3")
-SHORT = {"tau_start": 1.0}  # at the paper's 10 the regularisers have no gradient, see docs/measurements.md
+SHORT = {"tau_start": 1.0}  # at the paper's 10 the regularizers have no gradient, see docs/measurements.md
 VARIANTS = {
     "DARTS": (Darts, {}),
     "gates, sparsity only": (PRDarts, {**SHORT, "lambda_path": 0.0}),
@@ -100,13 +100,13 @@ def run(variant: str, seed: int, options: argparse.Namespace) -> list[float]:
 def draw(curves: dict[str, list[list[float]]]) -> Figure:
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()
-    colours = ("#222222", "#E69F00", "#56B4E9", "#009E73")
-    for (variant, runs), colour in zip(curves.items(), colours, strict=True):
+    colors = ("#222222", "#E69F00", "#56B4E9", "#009E73")
+    for (variant, runs), color in zip(curves.items(), colors, strict=True):
         epochs = range(1, len(runs[0]) + 1)
         mean = [statistics.mean(values) for values in zip(*runs, strict=True)]
-        axes.plot(epochs, mean, color=colour, label=variant, linewidth=2)
+        axes.plot(epochs, mean, color=color, label=variant, linewidth=2)
         for run in runs:
-            axes.plot(epochs, run, color=colour, linewidth=0.6, alpha=0.35)
+            axes.plot(epochs, run, color=color, linewidth=0.6, alpha=0.35)
     axes.set(
         xlabel="epoch", ylabel="share of skip connections", ylim=(0, 1.1), yticks=[0, 0.25, 0.5, 0.75, 1]
     )

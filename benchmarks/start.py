@@ -24,7 +24,7 @@ STOP, STOP_AFTER = (
 )
 COMMANDS = {
     "import torch": ("import torch", ()),
-    "torch and its first optimiser": (
+    "torch and its first optimizer": (
         "import torch; torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1)",
         (),
     ),

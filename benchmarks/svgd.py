@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from nas_lightning.plots import save
-from nas_lightning.plots.style import GREY, INK, tidy
+from nas_lightning.plots.style import GRAY, INK, tidy
 from nas_lightning.runs.facts import mean_with_deviation
 from nas_lightning.strategies.nesbs.svgd import GaussianMixture, svgd_rd
 
@@ -76,7 +76,7 @@ def draw(target: GaussianMixture, found: dict[float, Tensor]) -> Figure:
     x, y = torch.meshgrid(axis - 0.5, axis + 0.5, indexing="xy")
     density = target.log_density(torch.stack([x, y], dim=2).view(-1, 2)).exp().view(x.shape)
     for axes, (delta, particles) in zip(panels.flat, found.items(), strict=True):
-        axes.contour(x, y, density, levels=8, colors=GREY, linewidths=0.7)
+        axes.contour(x, y, density, levels=8, colors=GRAY, linewidths=0.7)
         axes.scatter(*particles.T, s=18, color=BLUE, edgecolor="white", linewidth=0.5, zorder=3)
         axes.set_title(f"δ = {delta:g}".replace("-", "−"), fontsize=10, color=INK)
         axes.set_aspect("equal")

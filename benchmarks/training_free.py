@@ -2,7 +2,7 @@
 
     python -m benchmarks.training_free --data ../shared/data [--pool FILE.csv] [--seeds 5]
 
-The expensive part is done once: the metrics of random cells at initialisation, on a batch of 64 real CIFAR-10
+The expensive part is done once: the metrics of random cells at initialization, on a batch of 64 real CIFAR-10
 images, 16 channels and 5 cells a stage. It goes on where it was stopped; a file with columns `arch` and the
 metrics' names, such as a study's, is taken as it is. Every search then has a pool of its own, drawn from the
 file, and evaluates candidates by the table: validation accuracy after 12 epochs where it has it, or else the

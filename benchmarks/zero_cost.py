@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.reference.derived_network import PlainNetwork
 from benchmarks.reference.zero_cost import one_by_one
 from benchmarks.timing import medians, report
-from nas_lightning.metrics import Fisher, GradNorm, Grasp, Jacov, Metric, Snip, Synflow, initialise, score
+from nas_lightning.metrics import Fisher, GradNorm, Grasp, Jacov, Metric, Snip, Synflow, initialize, score
 from nas_lightning.spaces import NasBench201, Network
 
 METRICS: dict[str, Metric] = {
@@ -63,7 +63,7 @@ def subject(cell: str, cells: int) -> tuple[Network, Tensor, Tensor]:
     """A network of the cell, and a batch."""
     space, generator = NasBench201(), torch.Generator().manual_seed(0)
     network = space.network(space.parse(cell), in_channels=3, num_classes=10, cells=cells)
-    initialise(network, generator=generator)
+    initialize(network, generator=generator)
     x = torch.randn(64, 3, 32, 32, generator=generator)
     return network, x, torch.randint(10, (64,), generator=generator)
 

@@ -26,7 +26,7 @@ from tests.report.browser import CHROMIUM, Browser
 PICTURES = Path(__file__).parent / "images" / "gallery"
 GALLERY = Path(__file__).parent / "gallery.yaml"
 PAGE = Path(__file__).parent / "gallery.md"
-WIDTH, HEIGHT, COLOURS = 900, 1250, 64  # pixels
+WIDTH, HEIGHT, COLORS = 900, 1250, 64  # pixels
 INTRODUCTION = """# Gallery
 
 What the suite draws, each picture below the commands that draw it. All of them take seconds to minutes on
@@ -74,10 +74,10 @@ def run(exhibit: Exhibit, folder: Path) -> Path:
 
 
 def shrink(picture: Image.Image, path: Path) -> None:
-    """A picture of a size for a page, in few colours."""
+    """A picture of a size for a page, in few colors."""
     picture = picture.convert("RGB")
     picture.thumbnail((WIDTH, HEIGHT * 2))
-    picture.quantize(COLOURS).save(path, optimize=True)
+    picture.quantize(COLORS).save(path, optimize=True)
 
 
 def draw_page(page: Path, path: Path, profile: str, folder: str) -> None:

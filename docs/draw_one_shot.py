@@ -46,9 +46,9 @@ def weights(panel: str, name: str) -> torch.Tensor:
         matrix = {"cell": relaxed.weights["cell"].detach().clone()}
         if search.parts.perturbation is not None:
             noise = {"cell": uniform_noise(matrix["cell"], search.generator)}
-            towards = {"cell": -END.expand(6, 5)}  # the slope of a loss that likes what leads
+            toward = {"cell": -END.expand(6, 5)}  # the slope of a loss that likes what leads
             matrix = search.parts.perturbation.apply(
-                matrix, noise, search.epoch, search.parts.sampler, lambda w, slope=towards: slope
+                matrix, noise, search.epoch, search.parts.sampler, lambda w, slope=toward: slope
             )
         shown.append(matrix["cell"][0])
     return torch.stack(shown)
@@ -60,10 +60,10 @@ def draw(axes: Axes, panel: str, name: str) -> None:
     for number, (op, line) in enumerate(zip(SPACE.group.ops, weights(panel, name).T.tolist(), strict=True)):
         if dots:
             sizes = [7 * weight for weight in line]
-            axes.scatter(range(STEPS), [-number] * STEPS, s=sizes, color=kind(op).colour, linewidths=0)
+            axes.scatter(range(STEPS), [-number] * STEPS, s=sizes, color=kind(op).color, linewidths=0)
         else:
             dash = "--" if op == "nor_conv_1x1" else "-"
-            axes.plot(range(STEPS), line, color=kind(op).colour, label=op, linewidth=1.0, linestyle=dash)
+            axes.plot(range(STEPS), line, color=kind(op).color, label=op, linewidth=1.0, linestyle=dash)
     axes.set_title(f"{panel}={name}", fontsize=8)
     axes.set_xlim(0, STEPS - 1)
     tidy(axes)

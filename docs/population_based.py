@@ -28,7 +28,7 @@ SIZES = {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
 
 
 class Member(Checkpoint):
-    """What its population decides reaches the optimiser; what it has come to is reported after each epoch.
+    """What its population decides reaches the optimizer; what it has come to is reported after each epoch.
 
     Args:
         weight_decay: of the weights, in place of the checkpoint's.

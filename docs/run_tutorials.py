@@ -20,7 +20,7 @@ TUTORIALS = Path(__file__).parent / "tutorials"
 MOST_BYTES = 300_000  # of a notebook with what it said
 MOST_SECONDS = 900  # of a cell
 PNG, WIDTH = "image/png", 900  # pixels
-COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 REWRITTEN = re.compile(r"^[^\n]*\r(?!\n)", re.MULTILINE)  # what a line had before
 BAR = re.compile(r"^[^\n]*\d%\|[^\n]*?(WARNING|\n|\Z)", re.MULTILINE)  # of progress
 Notebook = dict[str, Any]
@@ -39,7 +39,7 @@ def execute(text: str, folder: str) -> Notebook:
 
 
 def clean(notebook: Notebook, folder: str) -> Notebook:
-    """Without times, colours and places of this machine."""
+    """Without times, colors and places of this machine."""
     for number, cell in enumerate(notebook["cells"], 1):
         cell["metadata"], cell["id"] = {}, f"cell-{number}"
         for output in cell.get("outputs", []):
@@ -57,7 +57,7 @@ def clean(notebook: Notebook, folder: str) -> Notebook:
 
 
 def shrink(png: str) -> str:
-    """A picture of a size for a page, in few colours: base64."""
+    """A picture of a size for a page, in few colors: base64."""
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     picture.thumbnail((WIDTH, 4 * WIDTH))
     content = io.BytesIO()
@@ -66,7 +66,7 @@ def shrink(png: str) -> str:
 
 
 def _without_places(text: str, folder: str) -> str:
-    text = REWRITTEN.sub("", COLOURS.sub("", text).replace("\r\n", "\n"))
+    text = REWRITTEN.sub("", COLORS.sub("", text).replace("\r\n", "\n"))
     text = BAR.sub(lambda bar: bar[1].strip(), text)
     for place in (os.path.realpath(folder), folder):
         text = text.replace(f"{place}/", "").replace(place, ".")

@@ -19,7 +19,7 @@ class OptunaSweeper(Sweeper):
         sampler: tpe, gp, nsga2 or random.
         n_trials: jobs in all, of all machines that have joined; those that fail count.
         n_jobs: how many are launched together.
-        objectives: what is optimised, of a run's metrics and its params, macs and seconds; None: `objective`.
+        objectives: what is optimized, of a run's metrics and its params, macs and seconds; None: `objective`.
         directions: maximize or minimize, one an objective; None: what their names say.
         seed: of the sampler.
         params: what is varied, as configurations have it.

@@ -37,10 +37,10 @@ class FlagParser(argparse.ArgumentParser):
 
     Args: those of argparse's.
 
-    >>> FlagParser(prog="nas-table").parse_args(["--colour"])
+    >>> FlagParser(prog="nas-table").parse_args(["--color"])
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected what `nas-table --help` says: unrecognized arguments: --colour
+    nas_lightning.errors.InputError: expected what `nas-table --help` says: unrecognized arguments: --color
     """
 
     def parse_args(  # type: ignore[override]  # no other namespace is asked for

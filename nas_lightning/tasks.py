@@ -134,7 +134,7 @@ class Task(ABC):
     link: ClassVar[Link] = IDENTITY
     """From outputs to predictions."""
     score: str
-    """The metric that searches and trainings maximise."""
+    """The metric that searches and trainings maximize."""
 
     @abstractmethod
     def targets(self, y: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """What training minimises, the mean over the batch."""
+        """What training minimizes, the mean over the batch."""
 
     @abstractmethod
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
@@ -220,7 +220,7 @@ class MultiClass(Task):
     Args:
         class_weights: what each class counts in the loss of training; None: as much as any other.
         label_smoothing: share of the target that is spread evenly over the classes, in training.
-        score: what searches and trainings maximise.
+        score: what searches and trainings maximize.
 
     >>> task = MultiClass(class_weights=(1.0, 9.0))
     >>> float(task.loss(torch.zeros(2, 2), torch.tensor([0, 1])) / torch.tensor(2.0).log())
@@ -301,7 +301,7 @@ class Binary(Task):
 
     Args:
         positive_weight: what an image of the class 1 counts in the loss of training, one of class 0 being 1.
-        score: what searches and trainings maximise: `accuracy` or `auroc`.
+        score: what searches and trainings maximize: `accuracy` or `auroc`.
 
     >>> task = Binary()
     >>> task.predictions(torch.zeros(2, 1)), task.targets(torch.tensor([[True], [False]]))
@@ -349,7 +349,7 @@ class MultiLabel(Task):
 
     Args:
         threshold: the probability from which a label counts as said.
-        score: what searches and trainings maximise: `f1` or `accuracy`.
+        score: what searches and trainings maximize: `f1` or `accuracy`.
 
     >>> import torch
     >>> MultiLabel().count(torch.tensor([[1.0, 0.0, 1.0]]))
@@ -394,7 +394,7 @@ class Regression(Task):
     """The mean squared error; the share of variance that is explained, and the mean absolute error.
 
     Args:
-        score: what searches and trainings maximise.
+        score: what searches and trainings maximize.
 
     >>> task = Regression()
     >>> z, y = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[1.0], [2.0], [6.0]])
@@ -486,7 +486,7 @@ class Segmentation(Task):
     Args:
         class_weights: what a pixel of each class counts in the loss of training; None: as much as any other.
         ignore: the label of pixels that count nowhere; None: all count.
-        score: what searches and trainings maximise: `iou` or `accuracy`.
+        score: what searches and trainings maximize: `iou` or `accuracy`.
 
     >>> import torch
     >>> Segmentation().targets(torch.ones(2, 1, 8, 8)).shape
@@ -522,7 +522,7 @@ class Segmentation(Task):
         labels = self._counting(y).unique()
         if int(labels[-1]) == 255 and 2 * len(labels) < 255:
             expected = (
-                "expected labels 0, 1, …: divide masks by 255, or task.ignore=255 where nothing is labelled"
+                "expected labels 0, 1, …: divide masks by 255, or task.ignore=255 where nothing is labeled"
             )
             raise InputError(expected, got=[*labels[:3].tolist()], where="a batch")
         return int(labels[-1]) + 1
@@ -555,18 +555,18 @@ class Segmentation(Task):
 # A task of one's own: any loss, any metrics of torchmetrics.
 
 
-class OwnTask(Task):
+class CustomTask(Task):
     """A loss of outputs (b, outputs) and targets, and metrics of the same.
 
     Args:
         loss: (outputs, targets) → the mean over the batch.
         metrics: by name, or a collection; each is copied wherever one is needed.
-        score: which of them searches and trainings maximise.
+        score: which of them searches and trainings maximize.
         targets: what loaders give → what loss and metrics take; None: numbers (b, outputs) as floats.
 
     >>> import torch
     >>> from torchmetrics import PearsonCorrCoef
-    >>> task = OwnTask(loss=torch.nn.HuberLoss(), metrics={"pearson": PearsonCorrCoef()}, score="pearson")
+    >>> task = CustomTask(loss=torch.nn.HuberLoss(), metrics={"pearson": PearsonCorrCoef()}, score="pearson")
     >>> task.targets(torch.tensor([1, 2])).shape
     torch.Size([2, 1])
     """

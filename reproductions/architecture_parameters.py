@@ -95,14 +95,14 @@ def mixtures_of_others(outputs: Tensor, alpha: Tensor) -> Tensor:
 
 # When the largest α is the best activation (Roberts et al. 2022, theorem 1 and condition 6).
 #
-# Two-layer networks f(x) = vᵀ Σ_i α_i σ_i(W x) that label their own inputs, so that the data are realisable:
+# Two-layer networks f(x) = vᵀ Σ_i α_i σ_i(W x) that label their own inputs, so that the data are realizable:
 # W, v, α and x are drawn, and every pair of candidates is judged by its loss with the shared weights. Then α
 # and W
 # are also *found* from such labels, by GAEA's exponentiated gradient and Adam, which fit them only nearly: on
 # all samples, and bilevel as in the paper, the weights on one half and α on the other.
 
 _NOTE = (
-    "Condition 6 is met by every pair of two candidates, and is sufficient on realisable data: all pairs "
+    "Condition 6 is met by every pair of two candidates, and is sufficient on realizable data: all pairs "
     "that meet it must be ordered as α is. Found models leave an error, a share of the labels' variance"
 )
 _SUMMARY = ["α and W", "h", "models", "pairs", "condition 6", "of these ordered", "others"]
@@ -221,7 +221,7 @@ class TwoLayerOrder(Study):
 
     def judge_found(
         self, model: Model, x: Tensor, generator: torch.Generator
-    ) -> tuple[ModelJudgement, ModelJudgement]:
+    ) -> tuple[ModelJudgment, ModelJudgment]:
         """What finding α and W from the labels gives on all samples, and bilevel, from the same start."""
         W = torch.randn(model.W.shape, dtype=torch.float64, generator=generator)
         v = torch.randn(model.v.shape, dtype=torch.float64, generator=generator) / len(model.v) ** 0.5
@@ -250,7 +250,7 @@ def _loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
     return 0.5 * (model.labels(x) - y).square().mean()
 
 
-class ModelJudgement(NamedTuple):
+class ModelJudgment(NamedTuple):
     """What was found of one model.
 
     Args:
@@ -264,14 +264,14 @@ class ModelJudgement(NamedTuple):
     error: float
 
 
-def _judge(model: Model, x: Tensor, y: Tensor) -> ModelJudgement:
+def _judge(model: Model, x: Tensor, y: Tensor) -> ModelJudgment:
     outputs = model.outputs(x)
     tau = kendall_tau(model.alpha.tolist(), risk(outputs, y).tolist())
     error = float((model.alpha @ outputs - y).square().mean() / y.var())
-    return ModelJudgement(verdicts(outputs, model.alpha, y), tau, error)
+    return ModelJudgment(verdicts(outputs, model.alpha, y), tau, error)
 
 
-def _summary(judged: Sequence[ModelJudgement]) -> list[Entry]:
+def _summary(judged: Sequence[ModelJudgment]) -> list[Entry]:
     every = [verdict for one in judged for verdict in one.verdicts]
     met = [verdict for verdict in every if verdict.condition]
     others = [verdict for verdict in every if not verdict.condition]

@@ -29,7 +29,7 @@ from nas_lightning.checks import (
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.infinite import expectation, infinite_ntk, moments, slope
-from nas_lightning.plots.curves import COLOURS, draw_activations
+from nas_lightning.plots.curves import COLORS, draw_activations
 from nas_lightning.plots.style import INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces import Mlp, SearchSpace, Supernet
@@ -160,11 +160,11 @@ def first_coefficient(name: str) -> float:
     return float(expectation(lambda x: slope(sigma, x), torch.ones(1, 1, dtype=torch.float64))[1])
 
 
-# Perceptrons in the parametrisation of the neural tangent kernel (Jacot et al. 2018), and their training.
+# Perceptrons in the parametrization of the neural tangent kernel (Jacot et al. 2018), and their training.
 #
 #     h⁽¹⁾ = W⁽¹⁾ x / √n₀,    h⁽ˡ⁾ = W⁽ˡ⁾ σ(h⁽ˡ⁻¹⁾) / √k,    f(x) = h⁽ᴸ⁾,    W ~ N(0, 1)
 #
-# With f₀ subtracted, gradient descent on ½‖f − y‖² moves the linearised network by its kernel Θ₀ alone:
+# With f₀ subtracted, gradient descent on ½‖f − y‖² moves the linearized network by its kernel Θ₀ alone:
 #
 #     f_t = (1 − (1 − ηΘ₀)ᵗ) y
 
@@ -210,12 +210,12 @@ class WideMlp:
 
 
 class Trained(NamedTuple):
-    """Gradient descent, and that of the linearised network.
+    """Gradient descent, and that of the linearized network.
 
     Args:
         kernel: Θ₀, (m, m).
         outputs: f_t − f₀ before each step and after the last, (steps + 1, m).
-        linear: the same of the linearised network.
+        linear: the same of the linearized network.
     """
 
     kernel: Tensor
@@ -368,7 +368,7 @@ def _figure(depths: Sequence[int], lines: dict[tuple[str, bool], list[float]]) -
         tidy(axes)
         for (name, skips), values in lines.items():
             if skips == skip:
-                axes.semilogy(depths, values, marker="o", markersize=3, color=COLOURS[name], label=name)
+                axes.semilogy(depths, values, marker="o", markersize=3, color=COLORS[name], label=name)
         title = "a skip round each layer" if skip else "no skips"
         axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
         axes.set_xlabel("depth L", fontsize=8, color=INK)
@@ -466,7 +466,7 @@ _ORDER = "Over all rows of the errors, ± the bootstrap's standard error"
 
 
 class Images(NamedTuple):
-    """Inputs on a sphere, and the side of a hyperplane through its centre.
+    """Inputs on a sphere, and the side of a hyperplane through its center.
 
     Args:
         x: of norm 1, (n, d).

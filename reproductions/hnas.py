@@ -779,7 +779,7 @@ BOUNDS = {"proposition 6.1": mean_bound, "corollary 7.2": power_bound}
 ACTIVATIONS = ("relu", "leaky_relu", "tanh")
 """Of slopes up to 1, and |σ(x)| ≤ |x|."""
 _TRAINING = (
-    "Over draws, ± the standard error: the largest ‖f_t − f_lin‖ between the network and the linearised one, "
+    "Over draws, ± the standard error: the largest ‖f_t − f_lin‖ between the network and the linearized one, "
     "and the share of steps in which each bound is above the loss of either"
 )
 _DATA = (
@@ -852,7 +852,7 @@ class ThesisBounds(Study):
         columns = [
             "width",
             "apart",
-            *(f"{name} {whose} (%)" for whose in ("holds", "holds, linearised") for name in BOUNDS),
+            *(f"{name} {whose} (%)" for whose in ("holds", "holds, linearized") for name in BOUNDS),
         ]
         title = f"Training of perceptrons, {self.steps} steps of {RATE:g}/λ_max: {len(self.x)} images"
         return Table("training", title, columns, rows, _TRAINING), self._figure(drawn[0])
@@ -876,7 +876,7 @@ class ThesisBounds(Study):
         return {name: bound(trained.kernel, eta, t) for name, bound in BOUNDS.items()}
 
     def _figure(self, trained: Trained) -> Figure:
-        losses = {"network": trained.outputs, "linearised": trained.linear}
+        losses = {"network": trained.outputs, "linearized": trained.linear}
         curves = {name: (f - self.y).square().mean(dim=1) for name, f in losses.items()} | self._bounds(
             trained
         )

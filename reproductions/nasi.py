@@ -36,7 +36,7 @@ from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.gradients import SampleGradNorm
 from nas_lightning.metrics.pool import PoolFile
 from nas_lightning.objectives.tables import TabularBenchmark
-from nas_lightning.plots.style import COLOURS, GREY, INK, tidy
+from nas_lightning.plots.style import COLORS, GRAY, INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
@@ -218,9 +218,9 @@ def _picture(bins: Sequence[Bin]) -> Figure:
     t, means = np.array([one.t for one in bins]), [one.mean.value for one in bins]
     figure = Figure(figsize=(3.6, 2.6), layout="constrained")
     axes = figure.subplots()
-    style: dict[str, Any] = {"color": COLOURS[0], "marker": "o", "markersize": 4, "capsize": 2}
+    style: dict[str, Any] = {"color": COLORS[0], "marker": "o", "markersize": 4, "capsize": 2}
     axes.errorbar(t, means, yerr=[one.deviation / 2 for one in bins], label="mean ± ½ deviation", **style)
-    axes.plot(t, [one.best for one in bins], color=GREY, marker="^", markersize=4, label="best")
+    axes.plot(t, [one.best for one in bins], color=GRAY, marker="^", markersize=4, label="best")
     if (t > 0).all():
         axes.set_xscale("log")
     axes.set_xlabel("mean t(A) of a bin", fontsize=8, color=INK)
@@ -271,7 +271,7 @@ class Found(NamedTuple):
         groups = self.space.groups
         parts = step.split([prod(group.shape) for group in groups.values()])
         pairs = zip(groups.items(), parts, strict=True)
-        return self.space.discretise({name: p.view(group.shape).softmax(-1) for (name, group), p in pairs})
+        return self.space.discretize({name: p.view(group.shape).softmax(-1) for (name, group), p in pairs})
 
     def accuracies(
         self, samples: Sequence[TraceSamples], rule: Rule, kind: str = "quantile"
@@ -587,7 +587,7 @@ def _squares(norms: Values) -> Values:
     return np.clip(norms, 0, None) ** 2
 
 
-# t(A) of random paths at initialisation, of whose size NASI's ν is (Shu et al. 2022, arXiv:2109.00817).
+# t(A) of random paths at initialization, of whose size NASI's ν is (Shu et al. 2022, arXiv:2109.00817).
 #
 #     ν = N⁻¹ Σ_i t(A_i) over random architectures                                          (thesis, 6.14)
 #
@@ -640,7 +640,7 @@ class PathTraces(Study):
             f"{self.draws} times {self.paths} paths, {data.batch_size} images of {data.name}, ν = {self.nu:g}"
         )
         columns = ["space", *_COLUMNS, "mean without the largest"]
-        table = Table("traces", f"t(A) at initialisation: {what}", columns, [row], _NOTE_PATH_TRACES)
+        table = Table("traces", f"t(A) at initialization: {what}", columns, [row], _NOTE_PATH_TRACES)
         return Findings([table])
 
     def _traces(

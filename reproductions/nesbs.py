@@ -42,7 +42,7 @@ from nas_lightning.models.evaluation import (
     evaluate,
     every_test_batch,
 )
-from nas_lightning.plots.style import COLOURS, INK, tidy
+from nas_lightning.plots.style import COLORS, INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.spaces.supernet import Supernet
@@ -186,7 +186,7 @@ POST, BEST = "post-training", "best-response"
 KINDS = (POST, BEST)
 _SINGLE = (
     "Test errors (%) with inherited weights; best: of all that were judged, on the same test images, which "
-    "favours it; ρ: of probability and −loss, random architectures. Mean ± standard error over trials"
+    "favors it; ρ: of probability and −loss, random architectures. Mean ± standard error over trials"
 )
 _SETS = "Test errors (%), mean ± standard error over trials; difference: of the same trial's supernets"
 Records = Sequence[Mapping[str, Any]]
@@ -357,7 +357,7 @@ def describe_posterior(strategy: Nesbs, judges: SetJudges, pool: int, seed: int)
     space, generator = strategy.space, torch.Generator().manual_seed(seed)
     uniform, sampled = draw_distinct(space, pool, generator), posterior_draws(strategy, pool, generator)
     logits = logits_of(strategy)
-    probable = space.discretise(strategy.distribution.mode(logits))
+    probable = space.discretize(strategy.distribution.mode(logits))
     errors = {one: judges.evaluate([one])["error"] for one in [probable, *uniform, *sampled]}
     likely = [float(strategy.distribution.log_probability(logits, space.one_hot(one))) for one in uniform]
     losses = [judges.evaluate([one])["nll"] for one in uniform]
@@ -727,7 +727,7 @@ def _figure(pairs: dict[int, tuple[Values, Values]], x_label: str, y_label: str)
     ):
         tidy(axes)
         alpha = min(1.0, 60 / len(x) + 0.2)
-        axes.plot(x, y, "o", color=COLOURS[0], markersize=3, alpha=alpha, markeredgewidth=0)
+        axes.plot(x, y, "o", color=COLORS[0], markersize=3, alpha=alpha, markeredgewidth=0)
         axes.locator_params(nbins=5)
         rho = spearman(x, y)
         text = f"n = {size}" if isnan(rho) else f"n = {size}  ρ {rho:.2f}"
@@ -767,7 +767,7 @@ FILE_ENSEMBLE_SEARCH = "trials.json"
 SINGLE = "best single"
 _NOTE = (
     "Test errors (%) with inherited weights, mean ± standard error over trials. The single one is picked on "
-    "the test images, which favours it"
+    "the test images, which favors it"
 )
 
 

@@ -148,7 +148,7 @@ def _with(cells: Description, change: Any) -> dict[str, Any]:
     return {**cells, **{kind: [(op, int(source)) for op, source in pairs] for kind, pairs in changed.items()}}
 
 
-# Plain trainings that are watched: SGD without regularisation (Y. Shu's thesis, 2022, A.1.3 and A.1.4).
+# Plain trainings that are watched: SGD without regularization (Y. Shu's thesis, 2022, A.1.3 and A.1.4).
 #
 # Momentum 0.9, weight decay 3e-4, a cosine from the learning rate to 0; no augmentation, no clipping.
 
@@ -771,7 +771,7 @@ Curves = dict[tuple[str, float], Values]
 
 @checked
 class CellVariants(Study):
-    """Cells and their variants, trained alike at several learning rates without regularisation.
+    """Cells and their variants, trained alike at several learning rates without regularization.
 
     Args:
         cells: published cells of DARTS' notation, by name.
@@ -862,7 +862,7 @@ def _known(value: float) -> float | None:
 
 KINDS_LANDSCAPE = PlanePoint._fields
 _NOTE_LANDSCAPE = (
-    "log₁₀ of loss and √variance: at the centre, and the mean over a plane, of planes ± the standard error, "
+    "log₁₀ of loss and √variance: at the center, and the mean over a plane, of planes ± the standard error, "
     "where it is a number. Both are of images that no training saw"
 )
 _VERDICT_LANDSCAPE = (
@@ -878,11 +878,11 @@ class Landscape(Study):
     Args:
         cells: published cells of DARTS' notation, by name.
         connections: variants of each with random connections.
-        points: on each side of the plane; an odd number, so that one is the centre.
+        points: on each side of the plane; an odd number, so that one is the center.
         extent: of the plane: α and β reach from −extent to extent.
         planes: pairs of directions; pictures are of the first.
         images: that loss and variance are of.
-        lr, epochs: of the training without regularisation, on the weights' side.
+        lr, epochs: of the training without regularization, on the weights' side.
         workers: processes.
         backend: whose, see `nas_lightning.backends.spread`.
         seed: of variants, weights, order and directions.
@@ -1013,15 +1013,15 @@ def _cells(variants: Sequence[Variant], grids: Mapping[str, Values], what: str) 
     for variant in variants:
         values = grids[variant.name]
         middle = values.shape[1] // 2
-        centre, means = values[0, middle, middle], _over_planes(values)
+        center, means = values[0, middle, middle], _over_planes(values)
         found = [
             entry
             for k in range(len(KINDS_LANDSCAPE))
-            for entry in (float(np.log10(centre[k])), mean_estimate(means[:, k]))
+            for entry in (float(np.log10(center[k])), mean_estimate(means[:, k]))
         ]
         rows.append([variant.name, *variant.shape, *found])
-    columns = ["cell", "normal width", "normal depth", "loss at the centre", "loss"]
-    columns += ["√Var[∇f] at the centre", "√Var[∇f]"]
+    columns = ["cell", "normal width", "normal depth", "loss at the center", "loss"]
+    columns += ["√Var[∇f] at the center", "√Var[∇f]"]
     return Table(
         "cells", f"Loss and gradient variance around trained weights: {what}", columns, rows, _NOTE_LANDSCAPE
     )

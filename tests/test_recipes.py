@@ -68,7 +68,7 @@ def test_settings_are_the_papers(name):
 
 
 @pytest.mark.parametrize("name", [name for name in PAPERS if name.startswith("topology")])
-def test_curves_are_compared_without_regularisation(name):
+def test_curves_are_compared_without_regularization(name):
     """Shu 2022, appendix A.1.4: it is for the errors of section 4.4 only."""
     config = recipe(name, *settings_in_the_header(name))
     assert not config.network.auxiliary
@@ -76,7 +76,7 @@ def test_curves_are_compared_without_regularisation(name):
 
 
 def test_cells_of_nasbench201_are_trained_as_the_benchmark_does():
-    """arXiv:2001.00326, table 1: N = 5, 16 channels, Nesterov's momentum, no regularisation."""
+    """arXiv:2001.00326, table 1: N = 5, 16 channels, Nesterov's momentum, no regularization."""
     config = recipe("nesbs_nasbench201", "genotype=nasbench201_best")
     retrain, network, data = config.retrain, config.network, config.dataset
     assert (network.channels, network.cells) == (16, 5)

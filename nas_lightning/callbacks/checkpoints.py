@@ -308,15 +308,15 @@ def _rewind(trainer: pl.Trainer, rows: dict[str, dict[str, float]]) -> None:
 # Loaders that go on at their place, also where somebody has asked for them too early.
 
 
-class LoaderPlace(pl.Callback):
+class DataLoaderState(pl.Callback):
     """Hands loaders the place that a checkpoint holds, where Lightning could not.
 
     Lightning gives a loader its state when it makes it, which is after the loops have theirs. A module that
     asks for `trainer.estimated_stepping_batches` in `configure_optimizers` has it made before: the loader
     then starts its epoch over, in silence. When training starts, a state that still waits is handed over.
 
-    >>> trainer = pl.Trainer(callbacks=[LoaderPlace()], accelerator="cpu", logger=False)
-    >>> any(isinstance(callback, LoaderPlace) for callback in trainer.callbacks)
+    >>> trainer = pl.Trainer(callbacks=[DataLoaderState()], accelerator="cpu", logger=False)
+    >>> any(isinstance(callback, DataLoaderState) for callback in trainer.callbacks)
     True
     """
 

@@ -13,7 +13,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import nn
 
 from nas_lightning.checks import NonNegativeFloat, PositiveInt, above, at_most, checked
-from nas_lightning.data import ImageData, OwnData
+from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.errors import DivergenceError, InputError, near_match
 from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.objectives.memory import Memory, free_memory, optimizer_copies, training_memory
@@ -119,7 +119,7 @@ _MB, _GB = 1024**2, 1024**3
 class MemoryGuard(pl.Callback):
     """Estimates what a training step of `Retrain` keeps, and refuses a batch that cannot fit.
 
-    The estimate is a lower bound: what autograd keeps, weights, optimiser and running average, without what
+    The estimate is a lower bound: what autograd keeps, weights, optimizer and running average, without what
     libraries and the display need.
 
     >>> from nas_lightning.spaces import NasBench201
@@ -132,7 +132,7 @@ class MemoryGuard(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
-        if not (isinstance(pl_module, Retrain) and isinstance(data, (ImageData, OwnData))):
+        if not (isinstance(pl_module, Retrain) and isinstance(data, (ImageData, ExternalData))):
             return
         device = trainer.strategy.root_device
         free = free_memory(device)
@@ -167,7 +167,7 @@ def check_fits(memory_of_batch: Any, batch: int, free: int | None, device: str) 
         of = "" if free is None else f" of {_gb(free)} free on {device}"
         _say(
             f"memory: at least {_gb(memory.total)}{of} for {batch} images a step "
-            f"({_gb(memory.activations)} activations, {_gb(memory.weights)} weights and optimiser)"
+            f"({_gb(memory.activations)} activations, {_gb(memory.weights)} weights and optimizer)"
         )
         return
     parts = next((k for k in range(2, batch + 1) if memory_of_batch(batch // k).total <= free), None)

@@ -20,7 +20,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics.engine import Batch
 from nas_lightning.metrics.kernel import Kernel, Output
 from nas_lightning.metrics.ntk import ntk
-from nas_lightning.metrics.recording import Scheme, initialise
+from nas_lightning.metrics.recording import Scheme, initialize
 from nas_lightning.objectives.inherited import judge_genotype, kendall_tau, log_likelihood, place_batches
 from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, history_line, read_history
 from nas_lightning.spaces.group import Group, without_none
@@ -139,7 +139,7 @@ class NTKMonitor(pl.Callback):
             return pl_module if self.attribute is None else attrgetter(self.attribute)(pl_module)
         with torch.random.fork_rng(devices=[]):  # layers draw their first weights from the global generator
             network = self.network(pl_module.derive()[0]).to(pl_module.device)
-        initialise(network, self.scheme, torch.Generator().manual_seed(self.seed))
+        initialize(network, self.scheme, torch.Generator().manual_seed(self.seed))
         return network
 
     def state_dict(self) -> dict[str, Any]:

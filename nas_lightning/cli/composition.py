@@ -142,7 +142,7 @@ def _groups_of(composer: Composer, words: list[str], asked: Set[str]) -> set[str
 
 
 def _takes_list(composer: Composer, words: list[str], group: str) -> bool:
-    """Whether the group is one such as that of regularisers, of which Hydra names no choice."""
+    """Whether the group is one such as that of regularizers, of which Hydra names no choice."""
     try:
         composer.compose([*words, f"{group}=[]"])
     except FAILURES:

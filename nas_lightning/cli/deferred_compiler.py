@@ -1,6 +1,6 @@
 """Lightning without torch's compiler, until something is compiled: a second that no step needs.
 
-Lightning imports the compiler for two names: the class of compiled modules, by which it recognises them, and
+Lightning imports the compiler for two names: the class of compiled modules, by which it recognizes them, and
 a mark for functions that are not to be compiled. As long as the compiler is not loaded nothing is compiled,
 so that no object is of that class and the mark says nothing; afterwards both are torch's.
 """

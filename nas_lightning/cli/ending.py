@@ -35,7 +35,7 @@ def announce(what: str, cfg: DictConfig) -> None:
 def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> None:
     """Write the report and print the end of the run, with what to type next by what it is for."""
     from nas_lightning.report.page import (
-        tell_sources,
+        link_sources,
         write_report,  # and with it matplotlib, which no step needs
     )
 
@@ -44,7 +44,7 @@ def show_run(job: JobContext, facts: RunFacts, following: Mapping[str, str]) -> 
         run.path, facts.seconds, {**following, REPEAT: command_to_repeat(job.command, facts)}
     )
     if job.cfg.resume is None:  # what a stranger's record names is not written to
-        tell_sources(run.path)
+        link_sources(run.path)
     first = "the first architecture" if facts.knee is None else "the knee"
     of_first = f" ({first})" if len(genotypes) > 1 else ""
     size = f"{facts.params:,} parameters, {facts.macs:,} multiply-adds{of_first}"

@@ -25,7 +25,7 @@ from nas_lightning.jobs.next_commands import command_to_repeat, uses_of_ensemble
 from nas_lightning.models.ensemble_plans import Member, Plan
 from nas_lightning.models.evaluation import check_held_out
 from nas_lightning.options import groups
-from nas_lightning.report.page import refresh_all, tell_sources, write_report
+from nas_lightning.report.page import link_sources, refresh_all, write_report
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.record import Record
@@ -68,7 +68,7 @@ def _show(job: JobContext, end: Conclusion) -> None:
     further = {**following, REPEAT: command_to_repeat(job.command, end.facts)}
     report = write_report(run, end.facts.seconds, further, end.findings)
     if job.cfg.resume is None:
-        tell_sources(run)
+        link_sources(run)
     refresh_all(run.glob("member_*"))
     lines += [f"ensemble  {short_path(run / FOLDER)}", f"report    {short_path(report)}"]
     print("\n".join([*lines, *next_lines(following)]), flush=True)

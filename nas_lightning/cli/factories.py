@@ -22,7 +22,7 @@ from pytorch_lightning.strategies import Strategy as TrainerStrategy
 from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.cli.targets import check_value
 from nas_lightning.cli.trainer_settings import check_effect
-from nas_lightning.data import ImageData, OwnData, SearchData
+from nas_lightning.data import ExternalData, ImageData, SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.jobs.limits import limit_parts
@@ -31,7 +31,7 @@ from nas_lightning.metrics.base import Metric
 from nas_lightning.objectives.fronts import NAMES as OBJECTIVES
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.spaces import SearchSpace
-from nas_lightning.spaces.fixed import GivenNetwork
+from nas_lightning.spaces.fixed import FixedNetwork
 from nas_lightning.spaces.registry import find_option
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.tasks import MULTI_CLASS, MultiClass, is_usual
@@ -69,7 +69,7 @@ def build_trainer(
     loggers = [_build_logger(item) for item in (cfg.logger or {}).values() if item is not None]
     trainer = build(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
-        raise InputError("expected GPUs, which synchronised batch norms need", where="trainer.sync_batchnorm")
+        raise InputError("expected GPUs, which synchronized batch norms need", where="trainer.sync_batchnorm")
     if trainer.num_nodes > 1 and not _can_meet(trainer.strategy):
         expected = "expected MASTER_ADDR in the environment, where the machines meet, or a scheduler's job"
         raise InputError(expected, got=trainer.num_nodes, where="trainer.num_nodes")
@@ -129,7 +129,7 @@ def _check_owners(cfg: DictConfig) -> None:
             raise InputError(f"expected {owner}.{own}={value} instead", where=f"trainer.{name}")
 
 
-def build_data(cfg: DictConfig) -> ImageData | OwnData:
+def build_data(cfg: DictConfig) -> ImageData | ExternalData:
     """The data set; what is not ours, such as any `LightningDataModule`, with the run's seed."""
     data: Any = build(cfg.dataset)
     task: Any = build(cfg.task) if "task" in cfg else MULTI_CLASS
@@ -139,7 +139,7 @@ def build_data(cfg: DictConfig) -> ImageData | OwnData:
             raise InputError(expected, got=task.name, where="task")
         return data
     with refuse_in_a_line("dataset"):
-        data = data if isinstance(data, OwnData) else OwnData(data, seed=cfg.seed)
+        data = data if isinstance(data, ExternalData) else ExternalData(data, seed=cfg.seed)
     data.task = None if is_usual(task) else task
     return data
 
@@ -193,7 +193,7 @@ def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
     if not isinstance(stored, dict) or not parts <= set(stored):
         raise InputError("expected a checkpoint of a run", got="another file", where=path)
     if isinstance(module, Strategy):
-        module.take_form(stored)
+        module.resize_to_checkpoint(stored)
     if _shapes(stored["state_dict"]) != _shapes(module.state_dict()):
         raise InputError("expected a checkpoint of this network", got="one of another", where=path)
     return str(path)
@@ -223,7 +223,7 @@ def own_modules(cfg: DictConfig) -> list[str]:
 
 def network_sizes(space: SearchSpace, folders: tuple[Path, ...]) -> dict[str, Any]:
     """The sizes of a space's networks, as its yaml has them; what somebody has made has its own."""
-    if isinstance(space, GivenNetwork):
+    if isinstance(space, FixedNetwork):
         return {}
     option = compose(f"space/{find_option(space.name, folders)}")
     sizes: Any = OmegaConf.to_container(option.network, resolve=True)

@@ -1,7 +1,7 @@
 """What a trained network, or an ensemble, says of images: a CSV file of all, and a page.
 
 nas-predict RUN IMAGES [--out FOLDER] [--masks FOLDER] [--batch 64] [--device cpu] [--runtime torch|onnx]
-            [--optimise]
+            [--optimize]
 
 Folders that are named like classes say what is right; then the page has the confusion matrix, precision and
 recall of each class, how far confidence can be trusted, and the most confident mistakes. A network of
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=64, help="images at a time")
     parser.add_argument("--device", default="cpu", help="where the network computes, such as cuda")
     parser.add_argument("--runtime", choices=("torch", "onnx"), default="torch", help="what computes it")
-    parser.add_argument("--optimise", action="store_true", help="fold norms and freeze weights, on a CPU")
+    parser.add_argument("--optimize", action="store_true", help="fold norms and freeze weights, on a CPU")
     add_own_parts(parser)
     options = parser.parse_args(arguments)
     if not 1 <= options.batch <= MOST_BATCH:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_contents(folder)
         options.out = folder / FOLDER / options.images.resolve().name
     own: dict[str, Any] = own_parts(options)
-    how = {name: getattr(options, name) for name in ("masks", "batch", "device", "runtime", "optimise")}
+    how = {name: getattr(options, name) for name in ("masks", "batch", "device", "runtime", "optimize")}
     for line in _summary(predict(run, options.images, options.out, **how, **own)):
         print(line)
 

@@ -13,12 +13,12 @@ CLASSES = {"ActivationSearch", "Darts", "FairDarts", "Gaea", "Gdas", "PCDarts", 
 MOVED = {
     **{f"strategy.{name}": f"strategy.sampler.{name}" for name in ("tau_start", "tau_end", "active_ops")},
     **{
-        f"strategy.{name}": f"strategy.regulariser.sparsity.{name}"
+        f"strategy.{name}": f"strategy.regularizer.sparsity.{name}"
         for name in ("lambda_skip", "lambda_nonskip", "pooling_group", "threshold")
     },
-    **{f"strategy.{name}": f"strategy.regulariser.path.{name}" for name in ("lambda_path", "path_sum")},
+    **{f"strategy.{name}": f"strategy.regularizer.path.{name}" for name in ("lambda_path", "path_sum")},
     **{f"strategy.{name}": f"strategy.selection.{name}" for name in ("candidates", "valid_batches")},
-    "strategy.zero_one": "strategy.regulariser.zero_one.weight",
+    "strategy.zero_one": "strategy.regularizer.zero_one.weight",
 }
 CHOSEN = {
     "strategy.order=1": [],
@@ -31,7 +31,7 @@ OF_ADAM = {
     "strategy.arch_weight_decay": "strategy.arch_optimizer.weight_decay",
 }
 RATES = (3e-4, 0.1)
-"""Defaults of `strategy.arch_lr` that are now null, the rate of the optimiser."""
+"""Defaults of `strategy.arch_lr` that are now null, the rate of the optimizer."""
 ADDED = {"Nesbs": {"svgd_variance": "candidates"}}
 """Settings that came with another default than what was before, by class."""
 

@@ -16,7 +16,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.study import named_parts, write_findings
 from nas_lightning.options import groups
-from nas_lightning.report.page import tell_sources, write_report
+from nas_lightning.report.page import link_sources, write_report
 from nas_lightning.runs.facts import Findings, RunFacts
 from nas_lightning.studies.base import Study
 from nas_lightning.utils.text import short_path
@@ -38,7 +38,7 @@ def run_study(job: JobContext) -> RunFacts:
     facts = write_findings(findings, parts, name, time.monotonic() - start, job.words)
     report = write_report(parts.folder, findings=findings)
     if cfg.resume is None:
-        tell_sources(parts.folder)
+        link_sources(parts.folder)
     _show(findings, [*(parts.folder / file for file in facts.files), report])
     return facts
 

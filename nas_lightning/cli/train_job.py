@@ -22,7 +22,7 @@ from nas_lightning.cli.factories import (
 )
 from nas_lightning.cli.job_context import JobContext
 from nas_lightning.cli.refusals import refuse_in_a_line
-from nas_lightning.data import ImageData, OwnData
+from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import FILE_NAME as GENOTYPE
 from nas_lightning.genotype import Genotype, read_genotypes
@@ -34,7 +34,7 @@ from nas_lightning.options import option_file
 from nas_lightning.runs.facts import RunFacts, read_facts
 from nas_lightning.runs.trackers import published
 from nas_lightning.spaces import SearchSpace, make_space
-from nas_lightning.spaces.fixed import GivenNetwork
+from nas_lightning.spaces.fixed import FixedNetwork
 from nas_lightning.utils.text import short_path
 
 _NAMED = ("space", "data", "folder", "seed")
@@ -59,7 +59,7 @@ def run_training(
         trainer = build_trainer(cfg, parts, [stopwatch], _NAMED)
     which = (
         f"{space.notation(genotype)} of {space.name}"
-        if isinstance(space, GivenNetwork)
+        if isinstance(space, FixedNetwork)
         else f"a network of {space.name}"
     )
     what = f"Training {which} on {data.name}: {training.size}"
@@ -73,7 +73,7 @@ def run_training(
     return facts
 
 
-def _origin(cfg: DictConfig, training: Training, data: ImageData | OwnData) -> str:
+def _origin(cfg: DictConfig, training: Training, data: ImageData | ExternalData) -> str:
     if cfg.init is None:
         return ""
     classifier = f" with a new classifier of {data.num_classes} classes" if training.new_classifier else ""
@@ -102,7 +102,7 @@ def configured_architecture(
         expected = "expected one architecture (a sweep takes each by itself)"
         raise InputError(expected, got=" and ".join(named), where="the command line")
     if sources["network"] is not None:
-        given: GivenNetwork = build(cfg.network)
+        given: FixedNetwork = build(cfg.network)
         return given.genotype, given, {}
     own: Any = OmegaConf.to_container(cfg.network, resolve=True)
     if cfg.init is not None:

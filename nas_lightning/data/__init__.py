@@ -12,20 +12,20 @@ from nas_lightning.data.datasets import (
     ImageNet16,
     TinyImageNet,
 )
-from nas_lightning.data.external import OwnData
+from nas_lightning.data.external import ExternalData
 from nas_lightning.data.search import SearchData
 
 __all__ = [
     "Cifar10",
     "Cifar100",
     "Digits",
+    "ExternalData",
     "Fake",
     "FashionMnist",
     "ImageData",
     "ImageFolder",
     "ImageNet",
     "ImageNet16",
-    "OwnData",
     "SearchData",
     "TinyImageNet",
 ]

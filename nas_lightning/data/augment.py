@@ -76,7 +76,7 @@ def _operations() -> Mapping[str, Operation]:
     }
 
 
-# Crop, flip, RandAugment, cutout, normalisation of whole batches: pure functions of tensors on any device.
+# Crop, flip, RandAugment, cutout, normalization of whole batches: pure functions of tensors on any device.
 #
 # The random numbers are an argument: (batch, 5 or more) integers from `Augment.parameters`, which draws
 # them for the global batch, so that the share of a process does not depend on how many processes there are.
@@ -104,20 +104,20 @@ class Augment:
     rand_augment: Magnitude = 0
 
     def parameters(self, count: int, height: int, width: int, random: torch.Generator) -> Tensor:
-        """(count, 5): crop offset y, x; mirrored or not; centre y, x of the erased square; RandAugment's."""
+        """(count, 5): crop offset y, x; mirrored or not; center y, x of the erased square; RandAugment's."""
         shift = 2 * self.crop_padding + 1
         highs = (shift, shift, 2, height, width)
         columns = [torch.randint(high, (count,), generator=random) for high in highs]
         return torch.stack([*columns, *(draw(count, random) if self.rand_augment else [])], dim=1)
 
     def __call__(self, x: Tensor, parameters: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-        """(b, c, h, w) bytes → normalised floats of the same shape."""
+        """(b, c, h, w) bytes → normalized floats of the same shape."""
         if self.crop_padding or self.flip:
             mirrored = parameters[:, 2] if self.flip else torch.zeros_like(parameters[:, 2])
             x = crop_and_mirror(x, parameters[:, :2], mirrored, self.crop_padding)
         if self.rand_augment:
             x = rand_augment(x, parameters[:, 5:], self.rand_augment)
-        x = normalise(x, mean, std)
+        x = normalize(x, mean, std)
         return erase(x, parameters[:, 3:5], self.cutout) if self.cutout else x
 
 
@@ -135,13 +135,13 @@ def crop_and_mirror(x: Tensor, offsets: Tensor, mirrored: Tensor, padding: int) 
     return pixels.view_as(x)
 
 
-def erase(x: Tensor, centres: Tensor, side: int) -> Tensor:
+def erase(x: Tensor, centers: Tensor, side: int) -> Tensor:
     """Cutout (DeVries & Taylor 2017, arXiv:1708.04552): zero in a square, clipped at the image's borders.
 
-    In a normalised image zero is the mean, whatever the channel.
+    In a normalized image zero is the mean, whatever the channel.
     """
     height, width = x.shape[-2:]
-    top, left = (centres - side // 2).unbind(1)
+    top, left = (centers - side // 2).unbind(1)
 
     def inside(first: Tensor, length: int) -> Tensor:  # (b, length)
         position = torch.arange(length, device=x.device) - first[:, None]
@@ -151,7 +151,7 @@ def erase(x: Tensor, centres: Tensor, side: int) -> Tensor:
     return x * (~square).to(x.dtype)  # faster than a masked fill
 
 
-def normalise(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Bytes → (x / 255 − mean) / std, channel by channel."""
     shape = (1, -1, 1, 1)
     scale = torch.tensor([1 / (255 * s) for s in std], device=x.device).view(shape)

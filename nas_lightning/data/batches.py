@@ -17,7 +17,7 @@ from nas_lightning.errors import InputError, near_match
 # Samples that become a batch: pictures as numbers, labels by their names, and all of one shape.
 
 _WHERE = "the samples of a batch"
-_COLOURED = ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV")
+_COLORED = ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV")
 """Modes of PIL whose numbers are no red, green and blue."""
 
 
@@ -30,7 +30,7 @@ def as_tensor(value: Any, what: str) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if is_picture(value):
-        return _pixels(value.convert("RGB") if what == "inputs" and value.mode in _COLOURED else value)
+        return _pixels(value.convert("RGB") if what == "inputs" and value.mode in _COLORED else value)
     if isinstance(value, (list, tuple)) and value and all(map(_has_shape, value)):
         return stack(value, what)
     try:
@@ -192,12 +192,12 @@ def as_floats(x: Tensor) -> Tensor:
 
 
 def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> None:
-    """Raise unless these are labelled images (b, c, h, w), of as many channels as `image` has."""
+    """Raise unless these are labeled images (b, c, h, w), of as many channels as `image` has."""
     shape = tuple(x.shape)
     if x.dim() != 4:
         fix = {
             2: "",
-            3: "; unsqueeze(1) makes grey images of (b, h, w), unsqueeze(2) of series (b, c, t)"
+            3: "; unsqueeze(1) makes gray images of (b, h, w), unsqueeze(2) of series (b, c, t)"
             "; single samples come from an IterableDataset",
         }
         raise InputError(

@@ -64,7 +64,7 @@ def fetch(download: Callable[[], object], name: str) -> None:
         raise InputError(f"expected to download {name}: {error}") from None
 
 
-# Handwritten digits (Alpaydin & Kaynak 1998), as scikit-learn carries them: 1,797 grey images of 8×8.
+# Handwritten digits (Alpaydin & Kaynak 1998), as scikit-learn carries them: 1,797 gray images of 8×8.
 
 
 class Digits(SmallImages):
@@ -164,9 +164,9 @@ class Fake(SmallImages):
     def load(self) -> Contents:
         random = generator(CONTENT, 1)
         total = sum(self.sizes)
-        centres = torch.randn(self.size, *self.shape, generator=random)
+        centers = torch.randn(self.size, *self.shape, generator=random)
         labels = torch.arange(total) % self.size
-        images = centres[labels] + self.noise * torch.randn(total, *self.shape, generator=random)
+        images = centers[labels] + self.noise * torch.randn(total, *self.shape, generator=random)
         everything = TensorSamples((128 + 32 * images).clamp(0, 255).to(torch.uint8), labels)
         train = everything.select(torch.arange(self.sizes[0]))
         test = everything.select(torch.arange(self.sizes[0], total))
@@ -174,7 +174,7 @@ class Fake(SmallImages):
         return Contents(train, test, tuple(f"class_{i}" for i in range(self.size)), mean, std)
 
 
-# Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747): 60,000 + 10,000 grey images of 28×28.
+# Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747): 60,000 + 10,000 gray images of 28×28.
 
 MEAN, STD = (0.2860,), (0.3530,)
 CLASSES = (
@@ -316,7 +316,7 @@ MEAN_IMAGE_FOLDER, STD_IMAGE_FOLDER = (0.485, 0.456, 0.406), (0.229, 0.224, 0.22
 
 
 class ImageFolder(SmallImages):
-    """Images in `root`, read in colour.
+    """Images in `root`, read in color.
 
     A root with train/ and test/ (or val/), as folders or .tar files, has its parts; of any other, a share of
     every class is held out, the same whatever the seed.
@@ -515,17 +515,17 @@ class Cifar100(Cifar):
 class ImageNet(ImageData):
     """Images that stay on disk.
 
-    Training takes random crops of random size, mirrored or not, with changed colours or RandAugment;
-    evaluation the centre. All are timm's transforms.
+    Training takes random crops of random size, mirrored or not, with changed colors or RandAugment;
+    evaluation the center. All are timm's transforms.
 
     Args:
         root: has train and val (or test), as class folders or as .tar files of them.
         image_size: height and width of the crops.
         color_jitter: by which share brightness, contrast and saturation change at most; 0: not at all.
-        rand_augment: magnitude of RandAugment's operations, in place of changed colours; 0: none.
+        rand_augment: magnitude of RandAugment's operations, in place of changed colors; 0: none.
         num_workers: processes that read images.
         batch_size: images of a step of one process.
-        augment: whether training takes random crops, or the centre, too.
+        augment: whether training takes random crops, or the center, too.
         cutout: side of the square that is cut out of training images, whatever `augment` says.
         **image_data: see `ImageData`.
 
@@ -572,7 +572,7 @@ class ImageNet(ImageData):
         size = self.image_size
         plain = create_transform(
             size, use_prefetcher=True
-        )  # bytes, not normalised: that is done for whole batches
+        )  # bytes, not normalized: that is done for whole batches
         augmenting = None
         if self.random_crops:
             augmenting = create_transform(

@@ -409,11 +409,11 @@ def _is_batched(dataset: Any, reader: Reader) -> bool:
 # A user's own data as this package's parts ask for it, with facts from arguments or from the first batch.
 
 
-class OwnData(pl.LightningDataModule):
+class ExternalData(pl.LightningDataModule):
     """Any `LightningDataModule`, loaders, data sets or arrays, for searches and trainings.
 
     Batches may be tuples, of which the first two count, dicts, named tuples or data classes. Bytes become
-    floats from 0 to 1, other numbers floats as they are; nothing is normalised or augmented.
+    floats from 0 to 1, other numbers floats as they are; nothing is normalized or augmented.
 
     Args:
         data: a data module; or the training part: a loader, a data set, a pair of arrays, or a dict or
@@ -432,7 +432,7 @@ class OwnData(pl.LightningDataModule):
         task: what the targets mean, one of `nas_lightning.tasks`; None: classes.
 
     >>> import torch
-    >>> data = OwnData((torch.zeros(100, 5, 8, 8, dtype=torch.uint8), torch.arange(100) % 3))
+    >>> data = ExternalData((torch.zeros(100, 5, 8, 8, dtype=torch.uint8), torch.arange(100) % 3))
     >>> data.image, data.num_classes
     ((5, 8, 8), 3)
     """
@@ -464,7 +464,7 @@ class OwnData(pl.LightningDataModule):
         if isinstance(data, pl.LightningDataModule):
             if valid is not None or test is not None or balanced:
                 expected = "expected a data module alone, which has its parts"
-                raise InputError(expected, got=type(data).__name__, where="OwnData")
+                raise InputError(expected, got=type(data).__name__, where="ExternalData")
             self.source: DataSource = SourceModule(data, read, sides, owner=self)
         else:
             self.source = SourceParts(

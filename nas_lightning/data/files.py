@@ -245,19 +245,19 @@ def tarfile_readable(path: Path) -> bool:
         return False
 
 
-# One image, whatever its file holds, as 8 bits a channel in colour; or one line that names the file.
+# One image, whatever its file holds, as 8 bits a channel in color; or one line that names the file.
 
 MOST_PIXELS = 89_478_485
 """Of an image that nobody asked for: what a quarter of a gigabyte holds."""
 _ORIENTATION = 0x0112
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
-_SIXTEEN_BIT_FILES = ("PNG", "PPM", "JPEG2000")  # whose grey of more than 8 bits comes as mode I
+_SIXTEEN_BIT_FILES = ("PNG", "PPM", "JPEG2000")  # whose gray of more than 8 bits comes as mode I
 
 
 def decode(file: ImageFile, most_pixels: int = MOST_PIXELS) -> Image.Image:
-    """The image in colour, or an `InputError` that names its file.
+    """The image in color, or an `InputError` that names its file.
 
-    Grey of 16 bits and floats from 0 to 1 are scaled to 8 bits, not cut off; transparency is left out; what a
+    Gray of 16 bits and floats from 0 to 1 are scaled to 8 bits, not cut off; transparency is left out; what a
     camera says of its own rotation (EXIF) is followed, as viewers do. Images of more than `most_pixels` are
     refused by their header, before they are decoded.
     """
@@ -267,7 +267,7 @@ def decode(file: ImageFile, most_pixels: int = MOST_PIXELS) -> Image.Image:
             content = stream.read(file.size)
         with _without_limit(), Image.open(io.BytesIO(content)) as image:
             _check_size(image, most_pixels)
-            return _upright(_to_colour(image), image)
+            return _upright(_to_color(image), image)
     except InputError as error:
         raise InputError(str(error), where=file.label) from None
     except UnidentifiedImageError:
@@ -294,30 +294,30 @@ def _check_size(image: Image.Image, most_pixels: int) -> None:
         raise InputError(f"expected an image of at most {most_pixels:,} pixels", got=f"{width} × {height}")
 
 
-def _upright(colour: Image.Image, original: Image.Image) -> Image.Image:
+def _upright(color: Image.Image, original: Image.Image) -> Image.Image:
     """The image turned as its EXIF orientation says; as it is where that cannot be read."""
     try:
         orientation = original.getexif().get(_ORIENTATION, 1)
         if orientation == 1:
-            return colour
-        colour.getexif()[_ORIENTATION] = orientation
-        return ImageOps.exif_transpose(colour)
+            return color
+        color.getexif()[_ORIENTATION] = orientation
+        return ImageOps.exif_transpose(color)
     except Exception:  # broken tags say nothing of the pixels
-        return colour
+        return color
 
 
-def _to_colour(image: Image.Image) -> Image.Image:
+def _to_color(image: Image.Image) -> Image.Image:
     if image.mode in _SIXTEEN_BITS or (image.mode == "I" and image.format in _SIXTEEN_BIT_FILES):
-        grey = np.asarray(image).astype(np.float64) / 65_535
+        gray = np.asarray(image).astype(np.float64) / 65_535
     elif image.mode == "F":
-        grey = np.asarray(image).astype(np.float64)
+        gray = np.asarray(image).astype(np.float64)
     elif image.mode == "I":
         raise InputError("expected an image of 8 or 16 bits or of floats from 0 to 1", got="32-bit integers")
     else:
         return image.convert("RGB")
-    if not (np.isfinite(grey).all() and grey.min() >= 0 and grey.max() <= 1):
-        raise InputError("expected floats from 0 to 1", got=f"{grey.min():.4g} to {grey.max():.4g}")
-    return Image.fromarray(np.rint(255 * grey).astype(np.uint8)).convert("RGB")
+    if not (np.isfinite(gray).all() and gray.min() >= 0 and gray.max() <= 1):
+        raise InputError("expected floats from 0 to 1", got=f"{gray.min():.4g} to {gray.max():.4g}")
+    return Image.fromarray(np.rint(255 * gray).astype(np.uint8)).convert("RGB")
 
 
 # Images that are read from disk as they are drawn, in worker processes or not, with the same result.
@@ -441,7 +441,7 @@ def _collate(images: list[Tensor | InputError]) -> Tensor | InputError:
 
 
 class Fit:
-    """Resize an image until it covers height × width, and cut out its centre.
+    """Resize an image until it covers height × width, and cut out its center.
 
     Args:
         height: of the result, in pixels.

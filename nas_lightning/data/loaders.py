@@ -9,14 +9,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from nas_lightning.data.augment import Augment, normalise
+from nas_lightning.data.augment import Augment, normalize
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.order import AUGMENT, PLAIN, BatchRows, evaluation_rows, rank_and_world, training_rows
 from nas_lightning.data.streams import Stream
 from nas_lightning.errors import InputError
 from nas_lightning.utils.randomness import generator, seed_of
 
-# Labelled images that draws are read from; `files.py` has the ones that stay on disk.
+# Labeled images that draws are read from; `files.py` has the ones that stay on disk.
 
 
 class Samples(ABC):
@@ -104,7 +104,7 @@ class EvalLoader:
     def __iter__(self) -> Iterator[Batch]:
         draws = evaluation_rows(len(self.samples), self.batch_size, *rank_and_world())
         for x, y in self.samples.read(draws, random=False):
-            yield normalise(x, self.mean, self.std), y
+            yield normalize(x, self.mean, self.std), y
 
 
 class SharedBatches:
@@ -200,7 +200,7 @@ class TrainBatches:
         read = self.samples.read(draws, random=self.augment is not None)
         for draw, (x, y) in zip(draws, read, strict=True):
             if self.augment is None:
-                yield normalise(x, self.mean, self.std), y
+                yield normalize(x, self.mean, self.std), y
                 continue
             random = generator(AUGMENT, *draw.key)
             parameters = self.augment.parameters(draw.total, x.shape[2], x.shape[3], random)
@@ -236,7 +236,7 @@ class TrainBatches:
 
     def _read(self, draws: Iterable[BatchRows]) -> Iterator[Batch]:
         for x, y in self.samples.read(list(draws), random=False):
-            yield normalise(x, self.mean, self.std), y
+            yield normalize(x, self.mean, self.std), y
 
 
 class PairedBatches:

@@ -13,7 +13,7 @@ from torch import Tensor
 from nas_lightning.checks import PositiveInt, above, at_most, checked
 from nas_lightning.data.base import ImageData
 from nas_lightning.data.batches import Batch, check_images, is_read, read_batch
-from nas_lightning.data.external import OwnData
+from nas_lightning.data.external import ExternalData
 from nas_lightning.data.labels import class_labels
 from nas_lightning.data.loaders import EpochLoader
 from nas_lightning.errors import InputError
@@ -60,7 +60,7 @@ class SearchData(pl.LightningDataModule):
             orders. Where data come with a validation part of their own nothing is divided.
         augment_valid: treat the validation side like training images, as published code does.
         batch_size: images of a step of one process; None: the data set's.
-        **own: what `OwnData` is told of data that are not ours, such as `num_classes`, `inputs` and `sides`.
+        **own: what `ExternalData` is told of data that are not ours, such as `num_classes`, `inputs` and `sides`.
 
     >>> from nas_lightning.data import Digits
     >>> search = SearchData(Digits(batch_size=32), train_fraction=0.7)
@@ -92,7 +92,7 @@ class SearchData(pl.LightningDataModule):
 
     @batch_size.setter
     def batch_size(self, size: int) -> None:
-        if isinstance(self.data, OwnData) and size != self.data.batch_size:
+        if isinstance(self.data, ExternalData) and size != self.data.batch_size:
             self.data.batch_size = size  # raises where it could not be obeyed
         self._batch_size, self._sides, self._valid_count = size, None, None
 
@@ -181,11 +181,11 @@ class SearchData(pl.LightningDataModule):
 
 
 def as_data(data: Any, valid: Any = None, test: Any = None, **own: Any) -> Any:
-    """Our data set as it is; what is not ours as `OwnData`, which is told the rest."""
+    """Our data set as it is; what is not ours as `ExternalData`, which is told the rest."""
     if isinstance(data, SearchData):
         raise InputError("expected data, and no SearchData around a SearchData", got=type(data).__name__)
-    if not isinstance(data, (ImageData, OwnData)):
-        return OwnData(data, valid, test, **own)
+    if not isinstance(data, (ImageData, ExternalData)):
+        return ExternalData(data, valid, test, **own)
     extra = [name for name, value in {"valid": valid, "test": test, **own}.items() if value is not None]
     if extra:
         expected = "expected a data set alone, which says all else itself"

@@ -1,6 +1,6 @@
 """Jobs: a search, a training, an ensemble, a study. Each takes its parts and needs no command line.
 
-They are for those who call them from code of their own: a notebook, an optimiser of settings, a cluster's
+They are for those who call them from code of their own: a notebook, an optimizer of settings, a cluster's
 scheduler. Each writes its folder as the scripts do and returns the facts of the run.
 """
 

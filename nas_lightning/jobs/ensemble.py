@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from nas_lightning.data import ImageData, OwnData
+from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.errors import DivergenceError
 from nas_lightning.jobs.ensemble_findings import ensemble_findings
 from nas_lightning.models.ensemble import Ensemble
@@ -57,7 +57,7 @@ class Conclusion(NamedTuple):
 def ensemble(
     plan: Plan,
     train_member: TrainMember,
-    data: ImageData | OwnData,
+    data: ImageData | ExternalData,
     folder: str | Path,
     *,
     seed: int = 0,
@@ -114,7 +114,7 @@ def _has_diverged(run: Path) -> bool:
 def conclude(
     plan: Plan,
     runs: Sequence[Path],
-    data: ImageData | OwnData,
+    data: ImageData | ExternalData,
     folder: Path,
     seed: int,
     device: str | torch.device,
@@ -163,7 +163,10 @@ def _training_seconds(runs: Iterable[Path]) -> float:
 
 
 def _judge(
-    together: Ensemble, batches: Sequence[Batch], selection: MemberSelection | None, data: ImageData | OwnData
+    together: Ensemble,
+    batches: Sequence[Batch],
+    selection: MemberSelection | None,
+    data: ImageData | ExternalData,
 ) -> tuple[Findings, dict[str, float]]:
     """What the ensemble is worth on these batches, by its task."""
     task = task_of(data)

@@ -72,7 +72,7 @@ def uses_of_ensemble(
     """What is done with a trained ensemble of so many networks."""
     path = short_path(run)
     load = f"ensemble = Ensemble.load({_arguments(command, run, own)})"
-    attack = [*_program("analyze", command), "study=defence", f"study.ensemble={hydra_value(path)}"]
+    attack = [*_program("analyze", command), "study=defense", f"study.ensemble={hydra_value(path)}"]
     attacked = members > 1 and not _has_another_task(command)
     more = {"Attack it": shlex.join([*attack, *images])} if attacked else {}
     return {IN_PYTHON: f"from nas_lightning.models import Ensemble; {load}", **more}

@@ -4,7 +4,7 @@ space       the `SearchSpace`
 supernet    a supernet of the space, for the images' channels and classes; a study gets the function
 () → supernet, whose keywords change the sizes
 network     genotype → its network; keywords change the sizes
-data        the images: `SearchData` in searches and studies, `ImageData` or `OwnData` in trainings
+data        the images: `SearchData` in searches and studies, `ImageData` or `ExternalData` in trainings
 benchmark   the tabular benchmark, None where there is none
 objectives  what counts in a search for a front, None where one thing does
 retrain     network → the LightningModule that trains it
@@ -25,7 +25,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from nas_lightning.data import ImageData, OwnData, SearchData
+from nas_lightning.data import ExternalData, ImageData, SearchData
 from nas_lightning.jobs.arguments import arguments
 from nas_lightning.objectives.fronts import Objectives
 from nas_lightning.objectives.tables import TabularBenchmark
@@ -39,7 +39,7 @@ NAMES = (
 )
 
 
-Data = TypeVar("Data", SearchData, ImageData | OwnData)
+Data = TypeVar("Data", SearchData, ImageData | ExternalData)
 
 
 @dataclass(frozen=True)

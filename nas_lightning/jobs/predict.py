@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nas_lightning.data import ImageData, OwnData
+from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.data.files import decode
 from nas_lightning.data.loaders import Samples
 from nas_lightning.data.order import BatchRows
@@ -123,7 +123,7 @@ def write_masks(
     return Outcome(found, findings, latency, csv, page)
 
 
-def describe_test(run: Path, data: ImageData | OwnData, probabilities: Tensor, truth: Tensor) -> Outcome:
+def describe_test(run: Path, data: ImageData | ExternalData, probabilities: Tensor, truth: Tensor) -> Outcome:
     """What a training's test came to, image by image, in `predictions/test` of its run.
 
     Args:
@@ -142,7 +142,7 @@ def describe_test(run: Path, data: ImageData | OwnData, probabilities: Tensor, t
 
 
 def picture_of(samples: Samples, row: int) -> Image.Image:
-    """An image as it was evaluated: in colour where there are three channels, else the first one in grey."""
+    """An image as it was evaluated: in color where there are three channels, else the first one in gray."""
     ((pixels, _),) = samples.read([BatchRows(torch.tensor([row]))], random=False)
     array = np.ascontiguousarray(pixels[0].permute(1, 2, 0).numpy())
     return Image.fromarray(array if array.shape[-1] == 3 else array[..., 0])

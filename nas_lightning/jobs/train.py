@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from nas_lightning.callbacks import OutputRecorder
-from nas_lightning.data import ImageData, OwnData
+from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.measurements import check_steps, last_metrics, stopwatch_of
@@ -23,7 +23,7 @@ from nas_lightning.models.file import (
     Description,
     describe,
     description,
-    materialise,
+    materialize,
     take_weights_over,
     write,
 )
@@ -54,7 +54,7 @@ class Training(NamedTuple):
 
 def train(
     genotype: Genotype,
-    parts: Parts[ImageData | OwnData],
+    parts: Parts[ImageData | ExternalData],
     trainer: pl.Trainer | None = None,
     *,
     init: str | Path | None = None,
@@ -89,12 +89,12 @@ def train(
 
 
 def prepare_training(
-    genotype: Genotype, parts: Parts[ImageData | OwnData], init: str | Path | None = None
+    genotype: Genotype, parts: Parts[ImageData | ExternalData], init: str | Path | None = None
 ) -> Training:
     """Build all, and raise for what does not fit together; the network's weights may be a trained one's."""
     space, data = parts.space, parts.data
     network = parts.network(genotype)
-    materialise(network, data.image)
+    materialize(network, data.image)
     described = description(
         space, genotype, parts.network_sizes, data.image, data.classes, data.mean, data.std
     )
@@ -120,7 +120,7 @@ def start_from(init: str | Path, network: nn.Module, described: Description) -> 
 
 def fit(
     training: Training,
-    parts: Parts[ImageData | OwnData],
+    parts: Parts[ImageData | ExternalData],
     trainer: pl.Trainer | None = None,
     checkpoint: str | Path | None = None,
     words: Sequence[str] = (),

@@ -35,7 +35,7 @@ from nas_lightning.metrics.ntk import (
     Vkdnw,
     ntk,
 )
-from nas_lightning.metrics.recording import initialise
+from nas_lightning.metrics.recording import initialize
 
 __all__ = [
     "Convolutions",
@@ -68,7 +68,7 @@ __all__ = [
     "Vkdnw",
     "Zen",
     "Zico",
-    "initialise",
+    "initialize",
     "ntk",
     "score",
 ]

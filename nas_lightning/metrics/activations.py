@@ -88,7 +88,7 @@ class Swap(Metric):
 
     A unit of several pieces (ReLU6) has a pattern for each point where one begins, see `passes.rectifiers`.
 
-    The paper multiplies by a Gaussian of the parameters whose centre and width follow from the accuracies of
+    The paper multiplies by a Gaussian of the parameters whose center and width follow from the accuracies of
     trained networks; without those, rank by `params` as well.
 
     Args:
@@ -189,7 +189,7 @@ class Zen(Metric):
     """log E‖f(x) − f(x + αε)‖₁ + Σ_l ½ log mean_c σ²_lc, x, ε ~ N(0, 1) (Lin et al. 2021).
 
     f is the last feature map of the network with N(0, 1) weights: its own weights, each layer's divided by
-    their root mean square, so that a Gaussian initialisation of any scale is one. σ² are the variances that
+    their root mean square, so that a Gaussian initialization of any scale is one. σ² are the variances that
     batch norms divide by, which the sum puts back; nearly all of the score is in it. A batch norm whose input
     is constant, because no operation leads there, takes no part.
 

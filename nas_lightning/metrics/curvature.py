@@ -31,7 +31,7 @@ from nas_lightning.metrics.recording import TWICE, nodes_of
 #     ∂g_γ/∂d = x̂,   ∂g_γ/∂x = p(d),   ∂g_β/∂d = 1
 
 
-def normalise(
+def normalize(
     input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
@@ -110,8 +110,8 @@ class _Gradient(torch.autograd.Function):
             of_d, *sums_of_v = _projection(v, x, weight, mean, inverse, ctx.eps)
             of_x, of_weight = _of_inputs(v, d, x, weight, mean, inverse, sums_of_v, sums)
         if of_scale is not None:
-            normalised = (x - _of_channels(mean, x)) * _of_channels(inverse, x)
-            along_d = normalised * _of_channels(of_scale, x)
+            normalized = (x - _of_channels(mean, x)) * _of_channels(inverse, x)
+            along_d = normalized * _of_channels(of_scale, x)
             along_x = _projection(d, x, of_scale, mean, inverse, ctx.eps)[0]
             of_d, of_x = _sum(of_d, along_d), _sum(of_x, along_x)
         if of_shift is not None:
@@ -335,7 +335,7 @@ class TwiceDifferentiable(TorchFunctionMode):
         self.asking = self._convolutions.asking
 
         self._ours: dict[Any, Callable[..., Tensor]] = {
-            F.batch_norm: normalise,
+            F.batch_norm: normalize,
             F.conv2d: self._convolutions,
             F.hardsigmoid: hard_sigmoid,
         }

@@ -21,7 +21,7 @@ from nas_lightning.metrics.kernel import rowwise_kernel
 from nas_lightning.metrics.layers import BATCH_NORMS, CONVOLUTIONS
 from nas_lightning.metrics.recording import LAYERS, Needs, logits_of
 
-# Metrics from the gradient of the loss at initialisation (thesis of Shu, equations 7.2 and 7.3).
+# Metrics from the gradient of the loss at initialization (thesis of Shu, equations 7.2 and 7.3).
 #
 # The sums over samples are inside the norms and products, so all follow from the gradient g = ∇_θ of the
 # batch's mean loss. Splitting the batch would change them.

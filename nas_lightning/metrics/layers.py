@@ -99,12 +99,12 @@ def _conv2d_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
 
 
 def _norm_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
-    # G_i = Σ_t B_it ⊙ x̂_it, x̂ the normalised input
+    # G_i = Σ_t B_it ⊙ x̂_it, x̂ the normalized input
     assert isinstance(layer, BATCH_NORMS)
     batch = layer.training or layer.running_mean is None
     statistics = (None, None) if batch else (layer.running_mean, layer.running_var)
-    normalised = F.batch_norm(x, *statistics, training=batch, eps=layer.eps)
-    yield (dz * normalised).flatten(2).sum(dim=2) if dz.dim() > 2 else dz * normalised
+    normalized = F.batch_norm(x, *statistics, training=batch, eps=layer.eps)
+    yield (dz * normalized).flatten(2).sum(dim=2) if dz.dim() > 2 else dz * normalized
 
 
 def _norm_bias(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:

@@ -16,7 +16,7 @@ from nas_lightning.metrics.kernel import Kernel, Output
 from nas_lightning.metrics.recording import Needs
 from nas_lightning.tasks import check_classes
 
-# Metrics from the empirical neural tangent kernel at initialisation, all from one kernel.
+# Metrics from the empirical neural tangent kernel at initialization, all from one kernel.
 #
 # `coupled` and `output` are explained in `nas_lightning.metrics.kernel`.
 

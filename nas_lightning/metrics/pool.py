@@ -21,7 +21,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.engine import Batch
-from nas_lightning.metrics.recording import Scheme, check_batch, initialise
+from nas_lightning.metrics.recording import Scheme, check_batch, initialize
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.utils.files import check_file, json_text, parse_json, read_text, write_whole
 from nas_lightning.utils.machine import Processes
@@ -168,7 +168,7 @@ def score_pool(
             not scored again; `<path>.json` beside it has the settings, and others are refused.
         workers: processes; 1 stays in this one. A cluster of Ray's or Dask's has its own.
         threads: of each process.
-        scheme: how the weights are drawn, see `initialise`.
+        scheme: how the weights are drawn, see `initialize`.
         seed: of the weights.
         backend: `processes` of this machine, or `ray` or `dask`, where that package is installed.
         progress: say rate and time left.
@@ -252,9 +252,9 @@ class Work:
     def build(self, name: str, genotype: Genotype) -> nn.Module:
         """The network with its own weights, which its name and the seed determine."""
         seed = seed_of_name(self.seed, name)
-        torch.manual_seed(seed)  # for layers that `initialise` leaves alone
+        torch.manual_seed(seed)  # for layers that `initialize` leaves alone
         network = self.network(genotype)
-        initialise(network, self.scheme, torch.Generator().manual_seed(seed))
+        initialize(network, self.scheme, torch.Generator().manual_seed(seed))
         return network
 
 

@@ -66,7 +66,7 @@ def say_silent(network: str, layer: str) -> None:
     """No gradient comes past the last layer."""
     warnings.warn(
         f"the last layer of {network}, {layer!r}, is all zeros: gradients are of it alone; "
-        "`initialise(network)` draws its weights",
+        "`initialize(network)` draws its weights",
         stacklevel=2,
     )
 
@@ -421,7 +421,7 @@ class Features:
 
 
 def spectral_entropy(features: Tensor) -> Tensor:
-    """(m, c, …) → the entropy of the normalised spectrum of the channels' covariance.
+    """(m, c, …) → the entropy of the normalized spectrum of the channels' covariance.
 
     >>> spectral_entropy(torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])).exp()
     tensor(2., dtype=torch.float64)
@@ -576,14 +576,14 @@ class RectifierCodes(TorchDispatchMode):
                 self.kernel += (inside @ inside.T).to(self.kernel)
 
 
-# Initialisations that training-free metrics are defined for, drawn from a generator of their own.
+# Initializations that training-free metrics are defined for, drawn from a generator of their own.
 
 Scheme = Literal["lecun", "kaiming", "xavier", "default"]
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def initialise(
+def initialize(
     network: nn.Module, scheme: Scheme = "lecun", generator: torch.Generator | None = None
 ) -> None:
     """Draw the weights of linear layers and convolutions anew; batch norms start at scale 1, shift 0.

@@ -20,7 +20,7 @@ from nas_lightning.utils.progress import follow
 # Small changes to images that a network then misclassifies.
 #
 # The attacks of Shu 2022 (thesis, sections 5.3.6 and 5.4.3) in its settings. A network here takes pixels,
-# values from 0 to 1, and normalises them itself, as `Ensemble.load(…, with_normalisation=True)` does; so
+# values from 0 to 1, and normalizes them itself, as `Ensemble.load(…, with_normalization=True)` does; so
 # bounds and distances are those of pixels. An attack is called with a network, images and labels.
 
 Network = Callable[[Tensor], Tensor]
@@ -228,22 +228,22 @@ class Rounds(NamedTuple):
 
     attack: Tensor
     """Of the member that was attacked, on what was made for it."""
-    defence: Tensor
+    defense: Tensor
     """Of all members together, on the same images."""
 
 
-def defence(members: Sequence[nn.Module], batches: Iterable[Batch], attack: Attack) -> Rounds:
+def defense(members: Sequence[nn.Module], batches: Iterable[Batch], attack: Attack) -> Rounds:
     """Attack one member in turn, defend with all; images in [0, 1]."""
     batches = list(batches)
-    rounds = [defence_round(members, number, batches, attack) for number in range(len(members))]
+    rounds = [defense_round(members, number, batches, attack) for number in range(len(members))]
     attacked, defended = zip(*rounds, strict=True)
     return Rounds(torch.tensor(attacked), torch.tensor(defended))
 
 
-def defence_round(
+def defense_round(
     members: Sequence[nn.Module], number: int, batches: Iterable[Batch], attack: Attack
 ) -> tuple[float, float]:
-    """Attack accuracy of member `number`, and defence accuracy of all, in eval mode."""
+    """Attack accuracy of member `number`, and defense accuracy of all, in eval mode."""
     if len(members) < 2:
         raise InputError("expected an ensemble of at least two networks", got=len(members))
     parameter = next(members[0].parameters())

@@ -27,7 +27,7 @@ from nas_lightning.utils.files import json_text, parse_json, read_text, write_wh
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1
-_OF_LOADING = ("with_normalisation", "runtime", "optimise")  # options of a network and not of its description
+_OF_LOADING = ("with_normalization", "runtime", "optimize")  # options of a network and not of its description
 Passes = Annotated[int, at_least(1), at_most(10_000)]  # far above any published number; a file may say it
 _EXPECTED = f"expected a folder with an {FILE_NAME}, such as outputs/train/<run>/ensemble"
 
@@ -115,7 +115,7 @@ class Ensemble(nn.Module):
     def load(cls, folder: str | Path, **options: Any) -> Ensemble:
         """What `save` wrote, ready to be used: in eval mode, on the CPU.
 
-        The members take images normalised as `descriptions` say; `with_normalisation` puts that
+        The members take images normalized as `descriptions` say; `with_normalization` puts that
         before each, for images with values from 0 to 1. `options` are those of `nas_lightning.load`.
         """
         folder = Path(folder)

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from nas_lightning.data.augment import normalise
+from nas_lightning.data.augment import normalize
 from nas_lightning.data.base import ImageData
-from nas_lightning.data.external import OwnData
+from nas_lightning.data.external import ExternalData
 from nas_lightning.data.loaders import EvalLoader, Samples
 from nas_lightning.data.order import evaluation_rows
 from nas_lightning.errors import InputError
@@ -25,7 +25,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.models.ensemble import Ensemble, McDropPath, drop_paths
 from nas_lightning.objectives.inherited import Batch as Batch_inherited
 from nas_lightning.objectives.inherited import place_batches
-from nas_lightning.plots.style import COLOURS, GREY, label_axes, legend_above, tidy
+from nas_lightning.plots.style import COLORS, GRAY, label_axes, legend_above, tidy
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.tasks import Task
@@ -36,7 +36,7 @@ from nas_lightning.utils.tables import Entry, Table
 #
 #     S* = arg min_S L_val(1/n Σ_{A∈S} f_A)                  (Shu 2022, thesis, equation 5.1, algorithm 5.1)
 #
-# with f_A the class probabilities that A predicts by inherited weights. A path is normalised by the
+# with f_A the class probabilities that A predicts by inherited weights. A path is normalized by the
 # statistics of the batch that it is judged on, since the norms of our supernets keep none.
 
 T = TypeVar("T")
@@ -270,26 +270,26 @@ class Evaluation:
         }
 
 
-def every_test_batch(data: ImageData | OwnData) -> list[Batch]:
-    """All test images of a data set, normalised, on whichever process this is."""
-    if isinstance(data, OwnData):
+def every_test_batch(data: ImageData | ExternalData) -> list[Batch]:
+    """All test images of a data set, normalized, on whichever process this is."""
+    if isinstance(data, ExternalData):
         return data.every_batch("test")
     return _batches(data, data.test, data.mean, data.std)
 
 
-def every_held_out_batch(data: ImageData | OwnData) -> list[Batch]:
-    """All training images that are held out, normalised, on whichever process this is."""
+def every_held_out_batch(data: ImageData | ExternalData) -> list[Batch]:
+    """All training images that are held out, normalized, on whichever process this is."""
     check_held_out(data)
-    if isinstance(data, OwnData):
+    if isinstance(data, ExternalData):
         return data.every_batch("valid")
     loader = data.val_dataloader()
     assert isinstance(loader, EvalLoader)
     return _batches(data, loader.samples, data.mean, data.std)
 
 
-def check_held_out(data: ImageData | OwnData) -> None:
+def check_held_out(data: ImageData | ExternalData) -> None:
     """Raise where no training images are held out."""
-    if isinstance(data, OwnData):
+    if isinstance(data, ExternalData):
         data.every_batch("valid")
     elif not data.val_fraction:
         raise InputError(
@@ -310,10 +310,10 @@ def _batches(
     data: ImageData, samples: Samples, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> list[Batch]:
     draws = evaluation_rows(len(samples), data.eval_batch_size, 0, 1)
-    return [(normalise(x, mean, std), y) for x, y in samples.read(draws, random=False)]
+    return [(normalize(x, mean, std), y) for x, y in samples.read(draws, random=False)]
 
 
-def check_images(ensemble: Ensemble, data: ImageData | OwnData) -> None:
+def check_images(ensemble: Ensemble, data: ImageData | ExternalData) -> None:
     """Raise unless the images are those that the members take."""
     description = ensemble.descriptions[0]
     for what in ("image", "classes", "mean", "std"):
@@ -412,12 +412,12 @@ def errors(evaluation: Evaluation) -> Figure:
     """The members' errors beside their mean and the ensemble's."""
     alone = member_errors(evaluation.probabilities, evaluation.labels)
     figure, axes = _axes()
-    axes.bar(range(1, len(alone) + 1), (100 * alone).tolist(), color=COLOURS[0], width=0.6)
-    for value, label, colour in (
-        (float(alone.mean()), "mean of the members", GREY),
-        (evaluation.ensemble.error, "ensemble", COLOURS[1]),
+    axes.bar(range(1, len(alone) + 1), (100 * alone).tolist(), color=COLORS[0], width=0.6)
+    for value, label, color in (
+        (float(alone.mean()), "mean of the members", GRAY),
+        (evaluation.ensemble.error, "ensemble", COLORS[1]),
     ):
-        axes.axhline(100 * value, color=colour, linewidth=1.4, label=f"{label} {100 * value:.2f} %")
+        axes.axhline(100 * value, color=color, linewidth=1.4, label=f"{label} {100 * value:.2f} %")
     axes.set_xticks(range(1, len(alone) + 1))
     _label(axes, "member", "test error (%)")
     return figure
@@ -429,13 +429,13 @@ def agreement(evaluation: Evaluation) -> Figure:
     together = evaluation.probabilities.mean(dim=0).argmax(dim=-1) == evaluation.labels
     counts, members = right.sum(dim=0), len(right)
     figure, axes = _axes()
-    for label, chosen, colour, aside in (  # side by side, for the axis is logarithmic
-        ("right", together, COLOURS[0], -0.2),
-        ("wrong", ~together, COLOURS[1], 0.2),
+    for label, chosen, color, aside in (  # side by side, for the axis is logarithmic
+        ("right", together, COLORS[0], -0.2),
+        ("wrong", ~together, COLORS[1], 0.2),
     ):
         images = torch.bincount(counts[chosen], minlength=members + 1)
         places = [number + aside for number in range(members + 1)]
-        axes.bar(places, images.tolist(), color=colour, width=0.4, label=f"the ensemble is {label}")
+        axes.bar(places, images.tolist(), color=color, width=0.4, label=f"the ensemble is {label}")
     axes.set_yscale("symlog", linthresh=1)
     axes.set_xticks(range(members + 1))
     _label(axes, "members that are right", "test images")
@@ -460,9 +460,9 @@ def prediction_map(ensemble: Ensemble, batches: Iterable[Batch], images: int = 5
     start = 0
     for number, group in enumerate(groups):
         x, y = places[start : start + len(group)].T
-        colour = COLOURS[number % len(COLOURS)]
-        axes.plot(x[1:], y[1:], "o", color=colour, markersize=4, alpha=0.6, label=f"member {number + 1}")
-        axes.plot(x[:1], y[:1], "*", color=colour, markersize=12, markeredgecolor="white")
+        color = COLORS[number % len(COLORS)]
+        axes.plot(x[1:], y[1:], "o", color=color, markersize=4, alpha=0.6, label=f"member {number + 1}")
+        axes.plot(x[:1], y[:1], "*", color=color, markersize=12, markeredgecolor="white")
         start += len(group)
     _label(axes, "t-SNE of predictions: ★ plain, ● with drop path", "")
     axes.set_xticks([])

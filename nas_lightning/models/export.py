@@ -174,7 +174,7 @@ def _freeze(network: nn.Module, image: tuple[int, int, int]) -> torch.jit.Script
             return torch.jit.freeze(traced)
         except Exception as error:  # a network of anybody's raises whatever it likes
             expected = f"expected a network that torch can freeze: {str(error).strip().splitlines()[0]}"
-            raise InputError(expected, where="optimise") from None
+            raise InputError(expected, where="optimize") from None
 
 
 @torch.no_grad()
@@ -184,8 +184,8 @@ def _check(network: nn.Module, frozen: torch.jit.ScriptModule, x: Tensor) -> Non
         error = float((expected - found).abs().max() / expected.abs().max().clamp(min=1))
         if error <= _CLOSE:
             return
-        raise InputError(f"expected the outputs of the network within {_CLOSE}", got=error, where="optimise")
-    where, got = "optimise", tuple(found.shape)
+        raise InputError(f"expected the outputs of the network within {_CLOSE}", got=error, where="optimize")
+    where, got = "optimize", tuple(found.shape)
     raise InputError(f"expected outputs of shape {tuple(expected.shape)}", got=got, where=where)
 
 
@@ -381,7 +381,7 @@ def benchmark(path: Path, network: nn.Module, image: Image, batch: int | None = 
 # The command that makes a file for other programs of a trained network: ONNX, or torch.export's `.pt2`.
 #
 # python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batch 8] [--dynamic-size]
-#     [--with-normalisation] [--benchmark]
+#     [--with-normalization] [--benchmark]
 
 
 @command
@@ -395,7 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--dynamic-size", action="store_true", help="take images of other sizes, too")
     parser.add_argument(
-        "--with-normalisation", action="store_true", help="take images with values from 0 to 1, as they are"
+        "--with-normalization", action="store_true", help="take images with values from 0 to 1, as they are"
     )
     parser.add_argument(
         "--benchmark", action="store_true", help="say how long the file takes here, and its memory"
@@ -408,7 +408,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InputError("expected a number below 10,000 or dynamic", got=options.batch, where="--batch")
         batch = int(options.batch)
     own: dict[str, Any] = own_parts(options)
-    network = load(options.source, with_normalisation=options.with_normalisation, **own)
+    network = load(options.source, with_normalization=options.with_normalization, **own)
     image = describe(options.source).image
     exported = export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size)
     print(exported)

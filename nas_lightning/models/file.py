@@ -17,7 +17,7 @@ from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.decoder import make_dense
-from nas_lightning.spaces.fixed import GivenNetwork
+from nas_lightning.spaces.fixed import FixedNetwork
 from nas_lightning.spaces.network import DerivedNetwork, Network
 from nas_lightning.spaces.registry import NAMES_OF_0_1, make_space
 from nas_lightning.utils.files import json_text, parse_json, replacing
@@ -90,7 +90,7 @@ class Description:
             if self.dense:
                 make_dense(network)
         else:
-            materialise(network, self.image)
+            materialize(network, self.image)
         return network
 
     def state(self, **sizes: Any) -> dict[str, Tensor]:
@@ -99,7 +99,7 @@ class Description:
             with torch.device("meta"):
                 return weights_of(self.network(**sizes))
         except Exception:  # others' networks may be built of values, too
-            if not isinstance(self.make_space(), GivenNetwork):
+            if not isinstance(self.make_space(), FixedNetwork):
                 raise
         with torch.random.fork_rng(devices=[]):
             return weights_of(self.network(**sizes))
@@ -202,7 +202,7 @@ def weights_of(network: nn.Module) -> dict[str, Tensor]:
     return {k: v for k, v in network.state_dict().items() if not k.startswith(left_out)}
 
 
-def materialise(network: nn.Module, image: tuple[int, int, int]) -> None:
+def materialize(network: nn.Module, image: tuple[int, int, int]) -> None:
     """Give lazy layers their shapes, which the first images decide."""
     if any(is_lazy(parameter) for parameter in network.parameters()):
         device = next(network.parameters()).device
@@ -259,7 +259,7 @@ def save(
 ) -> Path:
     """Write a network that `space.network(genotype, …, **sizes)` has built; raises where it does not fit.
 
-    `mean` and `std` are what images were normalised with, None: they were not.
+    `mean` and `std` are what images were normalized with, None: they were not.
     """
     about = description(space, genotype, sizes, image, classes, mean, std)
     about.check(network)
@@ -288,25 +288,25 @@ def check_file(path: str | Path, **own: Any) -> None:
 def load(
     path: str | Path,
     *,
-    with_normalisation: bool = False,
+    with_normalization: bool = False,
     runtime: Runtime = "torch",
-    optimise: bool = False,
+    optimize: bool = False,
     **own: Any,
 ) -> nn.Module:
     """The network of a training run's folder or of a file, ready to be used: in eval mode, on the CPU.
 
-    It maps (b, c, h, w) to logits (b, classes) and takes images normalised with the `mean` and `std` of
-    `describe(path)`; `with_normalisation` puts that before it, for images with values from 0 to 1.
+    It maps (b, c, h, w) to logits (b, classes) and takes images normalized with the `mean` and `std` of
+    `describe(path)`; `with_normalization` puts that before it, for images with values from 0 to 1.
     A file imports nothing: a space of your own is `space=<its class>` or known by the `folders=[…]` of your
     configuration, operations of your own are `operations=["my_ops.GhostConv"]`, a network of your own is
     `modules=[MyNet]`, or its dotted name in the list.
     With `runtime="onnx"` ONNX Runtime computes it, several times as fast on a CPU and to predict only; with
-    `optimise=True` torch does, its norms folded and its weights frozen.
+    `optimize=True` torch does, its norms folded and its weights frozen.
     """
     if runtime not in get_args(Runtime):
         raise InputError(f"expected a runtime ({near_match(runtime, get_args(Runtime))})", got=runtime)
-    if optimise and runtime != "torch":
-        raise InputError("expected runtime='torch', which optimise is for", got=runtime, where="runtime")
+    if optimize and runtime != "torch":
+        raise InputError("expected runtime='torch', which optimize is for", got=runtime, where="runtime")
     about, weights = _read(path, weights=True, **own)
     _check_weights(about, weights, path)
     with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
@@ -318,9 +318,9 @@ def load(
         network.load_state_dict(weights)
     network.eval()
     scaled = (
-        nn.Sequential(Normalise(about.mean, about.std), network).eval() if with_normalisation else network
+        nn.Sequential(Normalize(about.mean, about.std), network).eval() if with_normalization else network
     )
-    if optimise:
+    if optimize:
         from nas_lightning.models.export import FrozenNetwork
 
         return FrozenNetwork(scaled, about.image).eval()
@@ -346,14 +346,14 @@ def take_weights_over(network: nn.Module, path: str | Path, classes: Sequence[st
     return whole
 
 
-class Normalise(nn.Module):
+class Normalize(nn.Module):
     """(x − mean) / std, channel by channel.
 
     Args:
         mean: a number a channel.
         std: a number a channel.
 
-    >>> Normalise(mean=(0.5,), std=(0.25,))(torch.ones(1, 1, 1, 1))
+    >>> Normalize(mean=(0.5,), std=(0.25,))(torch.ones(1, 1, 1, 1))
     tensor([[[[2.]]]])
     """
 

@@ -23,7 +23,7 @@ from nas_lightning.models.ensemble import FILE_NAME as ENSEMBLE
 from nas_lightning.models.ensemble import Ensemble
 from nas_lightning.models.evaluation import BINS, calibration_error
 from nas_lightning.models.file import describe, load
-from nas_lightning.plots.style import COLOURS, GREY, INK, label_axes, tidy
+from nas_lightning.plots.style import COLORS, GRAY, INK, label_axes, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.tasks import IDENTITY, SIGMOID, SOFTMAX, link_of
 from nas_lightning.utils.files import replacing
@@ -88,7 +88,7 @@ def read_pixels(file: ImageFile, image: tuple[int, int, int], most_pixels: int =
     """The picture as a network of such images takes it, values from 0 to 1: (c, h, w); or an `InputError`."""
     channels, height, width = image
     if channels not in (1, 3):
-        raise InputError("expected a network for images in grey or in colour", got=f"{channels} channels")
+        raise InputError("expected a network for images in gray or in color", got=f"{channels} channels")
     picture = decode(file, most_pixels)
     if channels == 1:
         picture = picture.convert("L").convert("RGB")
@@ -103,7 +103,7 @@ def true_classes(pictures: list[Picture], classes: tuple[str, ...]) -> Tensor:
 
 # A trained network, or an ensemble of them, that takes images as they lie in files.
 
-_OF_SPEED = ("runtime", "optimise")
+_OF_SPEED = ("runtime", "optimize")
 
 
 @dataclass(frozen=True)
@@ -193,14 +193,14 @@ class Predictor:
     def __init__(self, run: str | Path, device: str = "cpu", **loading: Any) -> None:
         folder, own = Path(run), {name: value for name, value in loading.items() if name not in _OF_SPEED}
         if any((folder / place / ENSEMBLE).is_file() for place in (".", "ensemble")):
-            self.ensemble = Ensemble.load(folder, with_normalisation=True, **loading)
+            self.ensemble = Ensemble.load(folder, with_normalization=True, **loading)
             self.about = self.ensemble.descriptions[0]
         else:
             self.about = describe(folder, **own)
-            self.ensemble = Ensemble([load(folder, with_normalisation=True, **loading)], [self.about])
+            self.ensemble = Ensemble([load(folder, with_normalization=True, **loading)], [self.about])
         self.device = _device(device)
-        if self.device.type != "cpu" and (loading.get("optimise") or loading.get("runtime") == "onnx"):
-            raise InputError("expected device=cpu, which optimise and ONNX Runtime are for", got=device)
+        if self.device.type != "cpu" and (loading.get("optimize") or loading.get("runtime") == "onnx"):
+            raise InputError("expected device=cpu, which optimize and ONNX Runtime are for", got=device)
         self.ensemble.eval().to(self.device)
 
     @checked
@@ -485,20 +485,20 @@ def read_mask(file: Path, height: int, width: int) -> Tensor:
     return torch.from_numpy(np.array(fitted).astype(np.int64))
 
 
-def coloured(mask: Tensor) -> Image.Image:
-    """A picture whose values are the labels, each in a colour of its own as far as there are such."""
+def colored(mask: Tensor) -> Image.Image:
+    """A picture whose values are the labels, each in a color of its own as far as there are such."""
     from nas_lightning.plots.style import SERIES  # and with it matplotlib
 
     picture = Image.fromarray(mask.to(torch.uint8).numpy())
-    colours = [*bytes.fromhex("".join(colour.light[1:] for colour in SERIES))]
-    picture.putpalette((colours * 256)[: 3 * 256])
+    colors = [*bytes.fromhex("".join(color.light[1:] for color in SERIES))]
+    picture.putpalette((colors * 256)[: 3 * 256])
     return picture
 
 
 def write_mask(path: Path, mask: Tensor) -> None:
     """The picture as a PNG."""
     with replacing(path) as partial:
-        coloured(mask).save(partial, format="PNG")
+        colored(mask).save(partial, format="PNG")
 
 
 def findings_of_masks(found: Masks) -> Findings:
@@ -582,8 +582,8 @@ def _write_numbers(axes: Axes, confusion: Tensor, shares: Tensor) -> None:
     for row, counts in enumerate(confusion.tolist()):
         for column, count in enumerate(counts):
             if count:
-                colour = "white" if shares[row, column] > 0.5 else "#22262c"  # on blue, on any page
-                axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=7, color=colour)
+                color = "white" if shares[row, column] > 0.5 else "#22262c"  # on blue, on any page
+                axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=7, color=color)
 
 
 def draw_reliability(bins: Sequence[tuple[float, float, int]], error: float) -> Figure:
@@ -591,12 +591,12 @@ def draw_reliability(bins: Sequence[tuple[float, float, int]], error: float) -> 
     figure = Figure(figsize=(4.2, 3.6), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
-    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
+    axes.plot([0, 1], [0, 1], color=GRAY, linewidth=1.2, linestyle=(0, (4, 3)))
     confidence, accuracy, counts = zip(*bins, strict=True)
     most = max(counts)
     sizes = [12 + 120 * count / most for count in counts]
-    axes.plot(confidence, accuracy, color=COLOURS[0], linewidth=1.2)
-    axes.scatter(confidence, accuracy, s=sizes, color=COLOURS[0])
+    axes.plot(confidence, accuracy, color=COLORS[0], linewidth=1.2)
+    axes.scatter(confidence, accuracy, s=sizes, color=COLORS[0])
     axes.set_xlim(0, 1.02)
     axes.set_ylim(-0.02, 1.02)
     label_axes(axes, f"confidence (calibration error {error:.3f}; larger points, more images)", "accuracy")

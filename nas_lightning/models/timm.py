@@ -161,7 +161,7 @@ def stages(backbone: Backbone) -> list[dict[str, Any]]:
 # [(16, 32), (32, 16), (64, 8)]
 #
 # `genotype` is a published architecture's name, a genotype in its space's notation, or the path of a run or a
-# file. Of a trained run it brings sizes and normalisation along, and with `pretrained=True` the weights.
+# file. Of a trained run it brings sizes and normalization along, and with `pretrained=True` the weights.
 
 _OWN = {"genotype", "in_channels", "num_classes", "auxiliary", "dropout", "norm"}
 """Arguments of a space's `network` that timm has others for, or that are for training with us."""

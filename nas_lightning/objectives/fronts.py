@@ -20,7 +20,7 @@ from nas_lightning.runs.folder import RunFolder
 from nas_lightning.utils.files import write_whole
 from nas_lightning.utils.tables import Table
 
-# Fronts of points by several objectives, all of which are minimised (Deb et al. 2002, NSGA-II).
+# Fronts of points by several objectives, all of which are minimized (Deb et al. 2002, NSGA-II).
 #
 #     a dominates b  ⇔  a_k ≤ b_k for all k, and a_k < b_k for one
 #     rank 0: what nothing dominates;  rank r: what nothing dominates but points of lower rank
@@ -75,7 +75,7 @@ def front_of(values: Array) -> Rows:
 
 
 def crowding(values: Array) -> Array:
-    """The distance of each point of one rank to its neighbours, ∞ at the ends: (points,).
+    """The distance of each point of one rank to its neighbors, ∞ at the ends: (points,).
 
     >>> crowding(np.array([[0.0, 4.0], [1.0, 3.0], [4.0, 0.0]]))
     array([inf,  2., inf])
@@ -114,7 +114,7 @@ def knee_of(values: Array) -> int:
     return int(scaled.sum(axis=1).argmin())
 
 
-# The volume that points dominate below a reference, all objectives minimised (Zitzler & Thiele 1999).
+# The volume that points dominate below a reference, all objectives minimized (Zitzler & Thiele 1999).
 #
 #     HV(A) = volume of ∪_{a ∈ A} [a, r]
 #
@@ -243,7 +243,7 @@ class Objectives:
             return [-math.inf if one.accuracy is None else one.accuracy for one in pool]
         return [one.scores[name] for one in pool]
 
-    def minimised(self, columns: Mapping[str, Sequence[float]]) -> Array:
+    def minimized(self, columns: Mapping[str, Sequence[float]]) -> Array:
         """(candidates, objectives), less is better."""
         return np.array([self._sign(name) * np.array(columns[name]) for name in self.names]).T
 
@@ -253,13 +253,13 @@ class Objectives:
 
     def front(self, pool: Sequence[Candidate], ranked: Mapping[str, Metric] = {}) -> Rows:
         """The rows that none dominates; those with an infinite value, such as dead networks, are none."""
-        values = self.minimised(self.columns(pool, ranked))
+        values = self.minimized(self.columns(pool, ranked))
         sound = np.flatnonzero(np.isfinite(values).all(axis=1))
         return sound[front_of(values[sound])]
 
     def order(self, pool: Sequence[Candidate], ranked: Mapping[str, Metric] = {}) -> Rows:
         """All rows by rank and crowding, the best first and infinite values last (NSGA-II)."""
-        values = self.minimised(self.columns(pool, ranked))
+        values = self.minimized(self.columns(pool, ranked))
         sound = np.isfinite(values).all(axis=1)
         best = np.flatnonzero(sound)
         return np.concatenate([best[crowded_order(values[best])], np.flatnonzero(~sound)])
@@ -269,7 +269,7 @@ class Objectives:
     ) -> Front:
         """The front of a pool, as a result of a search."""
         columns = self.columns(pool, ranked)
-        values = self.minimised(columns)
+        values = self.minimized(columns)
         rows = self.front(pool, ranked)
         rows = rows[np.sort(np.unique(values[rows], axis=0, return_index=True)[1])]  # one of equals
         if not len(rows):

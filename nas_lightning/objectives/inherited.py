@@ -1,6 +1,6 @@
 """Architectures judged with a supernet's weights, and how far that order can be trusted.
 
-The norms of our supernets have no running statistics: a path is always normalised by the batch that it is
+The norms of our supernets have no running statistics: a path is always normalized by the batch that it is
 judged on, so nothing needs recalibration. A derived network that inherits weights does: `recalibrate`.
 """
 
@@ -22,7 +22,7 @@ from nas_lightning.tasks import MultiClass, task_of
 Batch = tuple[Tensor, Tensor]
 
 
-class Judgement(NamedTuple):
+class Judgment(NamedTuple):
     """Mean loss and accuracy over some batches.
 
     Args:
@@ -41,7 +41,7 @@ def place_batches(module: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch
 
 
 @torch.no_grad()
-def judge_weights(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgement:
+def judge_weights(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgment:
     """Loss and accuracy of the supernet with these architecture weights."""
     if not isinstance(task_of(supernet), MultiClass):
         return _judge_task(supernet, weights, batches)
@@ -51,19 +51,19 @@ def judge_weights(supernet: Supernet, weights: Weights, batches: Iterable[Batch]
         loss += float(F.cross_entropy(logits, y, reduction="sum"))
         correct += float((logits.argmax(dim=1) == y).sum())
         count += len(y)
-    return Judgement(loss / count, correct / count)
+    return Judgment(loss / count, correct / count)
 
 
-def _judge_task(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgement:
+def _judge_task(supernet: Supernet, weights: Weights, batches: Iterable[Batch]) -> Judgment:
     task = task_of(supernet)
     pairs = [(supernet(x, weights), y) for x, y in batches]
     outputs, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-    return Judgement(float(task.evaluation_loss(outputs, targets)), task.judge(outputs, targets))
+    return Judgment(float(task.evaluation_loss(outputs, targets)), task.judge(outputs, targets))
 
 
 def judge_genotype(
     space: SearchSpace, supernet: Supernet, genotype: Genotype, batches: Iterable[Batch]
-) -> Judgement:
+) -> Judgment:
     """The same for one architecture, which costs what its path costs."""
     parameter = next(supernet.parameters())
     weights = {name: matrix.to(parameter) for name, matrix in space.one_hot(genotype).items()}
@@ -76,7 +76,7 @@ def judge_in_time(
     genotypes: Iterable[Genotype],
     batches: Sequence[Batch],
     out_of_time: Callable[[], bool],
-) -> dict[Genotype, Judgement]:
+) -> dict[Genotype, Judgment]:
     """The same for several, up to the one in which the time for them ends."""
     judged = {}
     for genotype in genotypes:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nas_lightning.checks import PositiveFloat
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.spaces.base import SearchSpace, draw_some
+from nas_lightning.spaces.base import SearchSpace, sample_distinct
 from nas_lightning.utils.progress import follow
 
 # Bayesian linear regression (Bishop 2006, section 3.3): what a few measurements say of all the others.
@@ -172,7 +172,7 @@ def medians(times: Array, seed: int = 0) -> tuple[Array, Array]:
 
 # What a latency is predicted from: how often a network has each operation, and known devices' latencies.
 #
-# Known devices are columns X of standardised logarithms of latencies. A new device is thought of as a draw
+# Known devices are columns X of standardized logarithms of latencies. A new device is thought of as a draw
 # from
 # them: with X = U Σ Vᵀ its column is U Σ w/√devices with w ~ N(0, I), since the entries of √devices·V have
 # mean square 1. Counts of operations, with weights ~ N(0, β²), say what is the new device's own.
@@ -235,7 +235,7 @@ class Features:
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
-    >>> Features(space).rows(draw_some(space, 3, torch.Generator().manual_seed(0))).shape
+    >>> Features(space).rows(sample_distinct(space, 3, torch.Generator().manual_seed(0))).shape
     (3, 6)
     """
 
@@ -244,7 +244,7 @@ class Features:
     prior: Prior = Prior()
 
     def __post_init__(self) -> None:
-        sample = draw_some(self.space, SAMPLE, torch.Generator().manual_seed(0))
+        sample = sample_distinct(self.space, SAMPLE, torch.Generator().manual_seed(0))
         names = sorted({key for genotype in sample for key in count_operations(genotype)})
         counts = _matrix(sample, names)
         variance = self.prior.own_variance if self.known else 1.0
@@ -253,8 +253,8 @@ class Features:
 
     def rows(self, genotypes: Sequence[Genotype]) -> Array:
         """(architectures, features): the mean's, the counts', the known devices'."""
-        names, centre, scale = self._counted  # type: ignore[attr-defined]
-        own = [np.full((len(genotypes), 1), LEVEL), scale * (_matrix(genotypes, names) - centre)]
+        names, center, scale = self._counted  # type: ignore[attr-defined]
+        own = [np.full((len(genotypes), 1), LEVEL), scale * (_matrix(genotypes, names) - center)]
         if self.known is not None:
             own.append(self.known.rows([self.space.notation(genotype) for genotype in genotypes]))
         return np.hstack(own)

@@ -28,7 +28,7 @@ class Memory(NamedTuple):
     activations: int
     """Kept of the forward pass for the backward pass, the images included."""
     weights: int
-    """Parameters and statistics of the network, with the copies of optimiser and running average."""
+    """Parameters and statistics of the network, with the copies of optimizer and running average."""
     gradients: int
     """Of the parameters."""
 
@@ -162,7 +162,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 def optimizer_copies(build: Callable[[list[nn.Parameter]], Optimizer]) -> float:
-    """How many tensors of a parameter's size an optimiser keeps for it.
+    """How many tensors of a parameter's size an optimizer keeps for it.
 
     >>> optimizer_copies(torch.optim.Adam), optimizer_copies(torch.optim.SGD)
     (2.0, 0.0)

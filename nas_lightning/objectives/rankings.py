@@ -48,7 +48,7 @@ AT_THE_TOP: Mapping[str, Metric] = {name: COMBINED[name] for name in ("params", 
 TO_WEIGH: Mapping[str, Metric] = {"zen": COMBINED["zen"], "synflow": Synflow()}
 """What RoBoT weighs: zen is sound everywhere, synflow the best judge in one space and the worst in another.
 
-With a dozen evaluations, weights of two metrics can be learnt, those of five cannot.
+With a dozen evaluations, weights of two metrics can be learned, those of five cannot.
 """
 
 COUNTED: Mapping[str, Metric] = {"params": COMBINED["params"]}
@@ -122,9 +122,9 @@ def log_ranks(
 #
 #     κ(A)/M(A) + μ F(M²(A) − ν),    F(x) = |x|^power
 #
-# is minimised over architectures A; M is any metric for which larger is better, and positive. It is the bound
-# of corollary 7.2 on the generalisation error: the first term falls as M grows, the second punishes what is
-# away from √ν, where training and generalisation are in balance. The thesis has F(x) = |x|^{2t}, so `power`
+# is minimized over architectures A; M is any metric for which larger is better, and positive. It is the bound
+# of corollary 7.2 on the generalization error: the first term falls as M grows, the second punishes what is
+# away from √ν, where training and generalization are in balance. The thesis has F(x) = |x|^{2t}, so `power`
 # = 2 for t = 1; the authors' code has |x|.
 
 EXPONENTS = (-1.0, 4.0)

@@ -324,7 +324,7 @@ class GenotypeTable(TabularBenchmark):
     Args:
         path: the file, `.csv` or `.parquet`.
         space: that the architectures are of.
-        value: the column that a search maximises and that results are compared in; None: the first.
+        value: the column that a search maximizes and that results are compared in; None: the first.
 
     >>> from tempfile import TemporaryDirectory
     >>> from nas_lightning.spaces import Mlp
@@ -773,7 +773,7 @@ def write_device(path: Path, name: str, measured: Mapping[str, float], settings:
     return write_whole(path, text.getvalue())
 
 
-# What a search maximises where a table answers instead of a training run.
+# What a search maximizes where a table answers instead of a training run.
 #
 # A search may look at validation accuracies. One that looks at test accuracies is an oracle: it shows what a
 # perfect judge would find and is no result of a search, so its objective says so in its name, which is what

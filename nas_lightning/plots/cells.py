@@ -16,12 +16,12 @@ from matplotlib.path import Path
 from matplotlib.textpath import TextToPath
 
 from nas_lightning.genotype import Cell, Genotype
-from nas_lightning.plots.style import GREY, INK, Kind, kind, node_name, op_label
+from nas_lightning.plots.style import GRAY, INK, Kind, kind, node_name, op_label
 from nas_lightning.spaces.operations import NONE
 
 # The order of nodes and edges within the columns of a layered drawing, with few crossings.
 #
-# Barycentres in sweeps (Sugiyama et al. 1981), and swaps of neighbours where that removes crossings.
+# Barycenters in sweeps (Sugiyama et al. 1981), and swaps of neighbors where that removes crossings.
 
 SWEEPS = 24
 
@@ -34,7 +34,7 @@ class Item:
         height: of what stands there.
         node: its number; None: a wire passes.
         wire: its index; None: a node stands there.
-        labelled: whether the wire's label is here.
+        labeled: whether the wire's label is here.
         before: the places in the column to the left that are joined to this one.
         after: those to the right.
         rank: its place in the order of the column.
@@ -44,7 +44,7 @@ class Item:
     height: float
     node: int | None = None
     wire: int | None = None
-    labelled: bool = False
+    labeled: bool = False
     before: list[Item] = field(default_factory=list)
     after: list[Item] = field(default_factory=list)
     rank: int = 0
@@ -58,7 +58,7 @@ class Column:
     Args:
         items: in their order.
         width: of the widest.
-        x: of the centre, in the picture.
+        x: of the center, in the picture.
     """
 
     items: list[Item]
@@ -67,14 +67,14 @@ class Column:
 
 
 def reduce_crossings(columns: Sequence[Column]) -> None:
-    """Order every column: barycentres of the neighbours, then swaps for as long as they remove crossings."""
+    """Order every column: barycenters of the neighbors, then swaps for as long as they remove crossings."""
     for column in columns:
         _rank(column)
     best = (_all_crossings(columns), [list(column.items) for column in columns])
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
         for column in columns if forward else columns[::-1]:
-            column.items.sort(key=lambda item: _barycentre(item, forward))
+            column.items.sort(key=lambda item: _barycenter(item, forward))
             _rank(column)
         if sweep % 6 == 5:
             _swap(columns)
@@ -91,7 +91,7 @@ def _rank(column: Column) -> None:
         item.rank = rank
 
 
-def _barycentre(item: Item, forward: bool) -> float:
+def _barycenter(item: Item, forward: bool) -> float:
     near = item.before if forward else item.after
     return sum(other.rank for other in near) / len(near) if near else item.rank
 
@@ -110,7 +110,7 @@ def _swap(columns: Sequence[Column]) -> None:
 
 
 def _crossings_of(above: Item, below: Item) -> int:
-    """Crossings between the edges of two neighbours, when one is above the other."""
+    """Crossings between the edges of two neighbors, when one is above the other."""
     return sum(
         a.rank > b.rank
         for side_a, side_b in ((above.before, below.before), (above.after, below.after))
@@ -162,7 +162,7 @@ class Route:
 
     Args:
         points: that it passes; it is level at each of them.
-        label: the centre of its label; None: it has none.
+        label: the center of its label; None: it has none.
     """
 
     points: tuple[Point, ...]
@@ -176,7 +176,7 @@ class Layout:
     Args:
         width: of the picture.
         height: of the picture.
-        nodes: their centres.
+        nodes: their centers.
         routes: of the wires, in the order in which they were given.
 
     >>> layout = arrange({0: (0.5, 0.3), 1: (0.5, 0.3)}, [Wire(0, 1, 0.4)])
@@ -236,8 +236,8 @@ def _columns(
         chain = [items[wire.source]]
         for key in sorted(columns):
             if 2 * layers[wire.source] < key < 2 * layers[wire.target]:
-                labelled = label_at.get(index) == key
-                chain.append(Item(LABEL_HEIGHT if labelled else 0.06, wire=index, labelled=labelled))
+                labeled = label_at.get(index) == key
+                chain.append(Item(LABEL_HEIGHT if labeled else 0.06, wire=index, labeled=labeled))
                 columns[key].items.append(chain[-1])
         chain.append(items[wire.target])
         for left, right in pairwise(chain):
@@ -307,7 +307,7 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 
 def _widths(columns: Sequence[Column]) -> float:
-    """Set the columns' centres; the gap between two grows with the steepest edge that crosses it."""
+    """Set the columns' centers; the gap between two grows with the steepest edge that crosses it."""
     x = 0.0
     for index, column in enumerate(columns):
         if index:
@@ -325,7 +325,7 @@ def _route(chain: Sequence[Item], at: Mapping[int, Column], boxes: Mapping[int, 
     for slot in slots:
         column = at[id(slot)]
         points += [(column.x - column.width / 2, slot.y), (column.x + column.width / 2, slot.y)]
-        if slot.labelled:
+        if slot.labeled:
             label = (column.x, slot.y)
     points.append(_port(target, chain[-2], target.before, at, boxes, -1))
     return Route(tuple(points), label)
@@ -333,8 +333,8 @@ def _route(chain: Sequence[Item], at: Mapping[int, Column], boxes: Mapping[int, 
 
 def _port(
     node: Item,
-    towards: Item,
-    neighbours: Sequence[Item],
+    toward: Item,
+    neighbors: Sequence[Item],
     at: Mapping[int, Column],
     boxes: Mapping[int, Point],
     side: int,
@@ -342,8 +342,8 @@ def _port(
     """Where an edge touches a node: the edges of a side share three fifths of its height, in their order."""
     assert node.node is not None
     width, height = boxes[node.node]
-    by_height = sorted(neighbours, key=lambda item: -item.y)
-    place = next(i for i, item in enumerate(by_height) if item is towards)
+    by_height = sorted(neighbors, key=lambda item: -item.y)
+    place = next(i for i, item in enumerate(by_height) if item is toward)
     step = min(0.6 * height / max(len(by_height) - 1, 1), 0.1)
     rise = step * ((len(by_height) - 1) / 2 - place)
     reach = width / 2 if width > height else math.sqrt(width**2 / 4 - rise**2)  # a box or a disc
@@ -374,11 +374,11 @@ def text_width(text: str) -> float:
     return TextToPath().get_text_width_height_descent(text, font, ismath=False)[0] / 72
 
 
-def lay_out(cell: Cell, *, labelled: bool = True) -> Layout:
+def lay_out(cell: Cell, *, labeled: bool = True) -> Layout:
     """The cell's own edges in their order, with room for their labels, then those that gather its outputs."""
     boxes: dict[int, Point] = dict.fromkeys(range(cell.inputs), INPUT_BOX)
     boxes.update({edge.target: INNER_BOX for edge in cell.edges})
-    wires = [Wire(e.source, e.target, label_width(e.op) if labelled else 0.0) for e in cell.edges]
+    wires = [Wire(e.source, e.target, label_width(e.op) if labeled else 0.0) for e in cell.edges]
     boxes[exit_node(cell)] = OUTPUT_BOX
     wires += [Wire(node, exit_node(cell), 0.0) for node in cell.output if node != exit_node(cell)]
     return arrange(boxes, wires)
@@ -393,7 +393,7 @@ def label_width(op: str) -> float:
     return 0.0 if op == NONE else text_width(op_label(op)) + 0.16
 
 
-# Pictures of cells: nodes from left to right, operations as labels on the edges, coloured by kind.
+# Pictures of cells: nodes from left to right, operations as labels on the edges, colored by kind.
 
 BORDER = 0.18
 TITLE = 0.26
@@ -403,7 +403,7 @@ LEGEND = 0.36
 def draw_cell(cell: Cell, title: str = "") -> Figure:
     """A cell as a graph from left to right.
 
-    Inputs are labelled as outputs of the cells before, inner nodes are numbered from 0. Edges that carry
+    Inputs are labeled as outputs of the cells before, inner nodes are numbered from 0. Edges that carry
     `none` are dotted and have no label.
     """
     return _figure([(title, cell)])
@@ -452,27 +452,27 @@ def legend_line(family: Kind) -> Line2D:
     """What a legend shows of a kind of operations."""
     dotted = family == kind(NONE)
     return Line2D(
-        [], [], color=family.colour, linewidth=2.2, linestyle=":" if dotted else "-", label=family.name
+        [], [], color=family.color, linewidth=2.2, linestyle=":" if dotted else "-", label=family.name
     )
 
 
 def draw_layout(axes: Axes, cell: Cell, layout: Layout) -> None:
     """The edges of a cell, then its nodes."""
     gathers = len(layout.routes) - len(cell.edges)
-    colours = [kind(edge.op).colour for edge in cell.edges] + [GREY] * gathers
+    colors = [kind(edge.op).color for edge in cell.edges] + [GRAY] * gathers
     ops = [edge.op for edge in cell.edges] + [""] * gathers
-    for route, colour, op in zip(layout.routes, colours, ops, strict=True):
-        _draw_edge(axes, route, colour, op)
+    for route, color, op in zip(layout.routes, colors, ops, strict=True):
+        _draw_edge(axes, route, color, op)
     for node, place in layout.nodes.items():
         _draw_node(axes, cell, node, place)
 
 
-def _draw_edge(axes: Axes, route: Route, colour: str, op: str) -> None:
+def _draw_edge(axes: Axes, route: Route, color: str, op: str) -> None:
     width, style = (1.0, (0, (1, 2.2))) if op == NONE else (1.5 if op else 1.0, "-")
     arrow = FancyArrowPatch(
         path=curve(route.points),
         arrowstyle="-|>,head_length=3.4,head_width=1.7" if op != NONE else "-",
-        color=colour,
+        color=color,
         linewidth=width,
         linestyle=style,
         shrinkA=0,
@@ -484,7 +484,7 @@ def _draw_edge(axes: Axes, route: Route, colour: str, op: str) -> None:
     axes.add_patch(arrow)
     if route.label is not None:
         x, y = route.label
-        box = _box(route.label, (label_width(op), LABEL_HEIGHT), 0.06, "white", colour, 1.0)
+        box = _box(route.label, (label_width(op), LABEL_HEIGHT), 0.06, "white", color, 1.0)
         axes.add_patch(box)
         axes.text(
             x, y - 0.005, op_label(op), ha="center", va="center_baseline", size=FONT_SIZE, color=INK, zorder=4
@@ -520,15 +520,15 @@ def _draw_node(axes: Axes, cell: Cell, node: int, place: Point) -> None:
         axes.text(x, y, name, ha="center", va="center_baseline", size=9, weight="bold", color=INK, zorder=4)
 
 
-def _box(centre: Point, size: Point, rounding: float, face: str, edge: str, line: float) -> FancyBboxPatch:
-    corner = (centre[0] - size[0] / 2, centre[1] - size[1] / 2)
+def _box(center: Point, size: Point, rounding: float, face: str, edge: str, line: float) -> FancyBboxPatch:
+    corner = (center[0] - size[0] / 2, center[1] - size[1] / 2)
     style = f"round,pad=0,rounding_size={rounding}"
     return FancyBboxPatch(
         corner, *size, boxstyle=style, facecolor=face, edgecolor=edge, linewidth=line, zorder=3
     )
 
 
-# Pictures of several cells' connections side by side: edges coloured by kind, without their operations.
+# Pictures of several cells' connections side by side: edges colored by kind, without their operations.
 
 COLUMNS = 2
 BORDER_TOPOLOGIES, TITLE_TOPOLOGIES, LEGEND_TOPOLOGIES = 0.14, 0.26, 0.5
@@ -536,7 +536,7 @@ BORDER_TOPOLOGIES, TITLE_TOPOLOGIES, LEGEND_TOPOLOGIES = 0.14, 0.26, 0.5
 
 def draw_topologies(cells: Mapping[str, Cell]) -> Figure:
     """One panel a cell, two in a row, all at the same scale; its name in the mapping is its title."""
-    layouts = {name: lay_out(cell, labelled=False) for name, cell in cells.items()}
+    layouts = {name: lay_out(cell, labeled=False) for name, cell in cells.items()}
     width = max(layout.width for layout in layouts.values()) + 2 * BORDER_TOPOLOGIES
     height = max(layout.height for layout in layouts.values()) + 2 * BORDER_TOPOLOGIES + TITLE_TOPOLOGIES
     columns = min(COLUMNS, len(cells))

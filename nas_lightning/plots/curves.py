@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.plots.cells import draw_genotype
-from nas_lightning.plots.style import COLOURS as STYLE_COLOURS
+from nas_lightning.plots.style import COLORS as STYLE_COLORS
 from nas_lightning.plots.style import (
     FAINT,
-    GREY,
+    GRAY,
     INK,
     dash_patterns,
     kind,
@@ -38,7 +38,7 @@ from nas_lightning.utils.text import split_score
 # Losses, accuracies and entropies over the epochs of a run.
 
 _PANELS = {"loss": r"(.+)_loss", "accuracy": r"(.+)_accuracy", "entropy": r"entropy/(.+)"}
-_COLOURS = {
+_COLORS = {
     "train": "#0072b2",
     "valid": "#d55e00",
     "val": "#d55e00",
@@ -107,12 +107,12 @@ def _panel(axes: Axes, title: str, lines: Mapping[str, Mapping[int, float]]) -> 
     more = iter(_MORE * len(lines))
     for name, values in lines.items():
         marker = "o" if len(values) < 12 else ""
-        colour = _COLOURS.get(name) or next(more)
+        color = _COLORS.get(name) or next(more)
         epochs = [epoch + 1 for epoch in values]
         axes.plot(
             epochs,
             list(values.values()),
-            color=colour,
+            color=color,
             linewidth=1.6,
             marker=marker,
             markersize=3,
@@ -164,9 +164,7 @@ def draw_weights(history: Sequence[Mapping[str, Any]], group: str) -> Figure:
         below = (place[0] + 1, place[1])
         scores = [entry["groups"][group]["scores"][index] for entry in entries]  # (epochs, ops)
         title = " → ".join(node_name(node, inputs) for node in edge) if len(edge) == 2 else f"node {edge[0]}"
-        _panel_weights(
-            axes, title, ops, epochs, scores, styles, labelled=(below not in places, place[1] == 0)
-        )
+        _panel_weights(axes, title, ops, epochs, scores, styles, labeled=(below not in places, place[1] == 0))
     _legend(figure, styles, columns)
     figure.suptitle(
         f"Weights of the {group} group", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
@@ -197,11 +195,11 @@ def _panel_weights(
     epochs: Sequence[int],
     scores: Sequence[Sequence[float]],
     styles: Mapping[str, Any],
-    labelled: tuple[bool, bool],
+    labeled: tuple[bool, bool],
 ) -> None:
     axes.set_axis_on()
     tidy(axes)
-    axes.tick_params(labelsize=7, labelbottom=labelled[0], labelleft=labelled[1])
+    axes.tick_params(labelsize=7, labelbottom=labeled[0], labelleft=labeled[1])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=3, min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3))
     leader = max(range(len(ops)), key=lambda column: scores[-1][column])
@@ -210,7 +208,7 @@ def _panel_weights(
         axes.plot(
             epochs,
             [row[column] for row in scores],
-            color=kind(op).colour,
+            color=kind(op).color,
             linestyle=styles[op],
             linewidth=2.0 if bold else 1.0,
             alpha=1.0 if bold else 0.75,
@@ -223,7 +221,7 @@ def _panel_weights(
 
 def _legend(figure: Figure, styles: Mapping[str, Any], columns: int) -> None:
     handles = [
-        Line2D([], [], color=kind(op).colour, linestyle=style, linewidth=1.8, label=op_label(op))
+        Line2D([], [], color=kind(op).color, linestyle=style, linewidth=1.8, label=op_label(op))
         for op, style in styles.items()
     ]
     rows = math.ceil(len(handles) / (columns + 1))
@@ -273,7 +271,7 @@ def _draw_panel(
 ) -> None:
     x, y = names
     tidy(axes)
-    axes.scatter(looked_at[x], looked_at[y], s=8, color=GREY, linewidths=0, label="looked at")
+    axes.scatter(looked_at[x], looked_at[y], s=8, color=GRAY, linewidths=0, label="looked at")
     axes.plot(front[x], front[y], "o", color=_FRONT, markersize=4, label="front")
     axes.plot(front[x][knee], front[y][knee], "D", color=_KNEE, markersize=7, label="knee")
     label_axes(axes, x.replace("_", " "), y.replace("_", " "))
@@ -297,7 +295,7 @@ def draw_seeds(values: Mapping[str, Mapping[str, Sequence[float]]], metric: str)
     for axes, (data, of_set) in zip(panels, values.items(), strict=True):
         for row, arm in enumerate(arms):
             seeds = of_set.get(arm, ())
-            axes.plot(seeds, [row] * len(seeds), "o", color=STYLE_COLOURS[0], alpha=0.55, markersize=4, mew=0)
+            axes.plot(seeds, [row] * len(seeds), "o", color=STYLE_COLORS[0], alpha=0.55, markersize=4, mew=0)
             if seeds:
                 axes.plot([statistics.fmean(seeds)] * 2, [row - 0.3, row + 0.3], color=INK, linewidth=1.4)
         axes.set_title(data, fontsize=9, color=INK, loc="left")
@@ -333,15 +331,13 @@ def draw_critical_difference(
         left = place < half
         row = -(lines + 0.7 + (place if left else len(ordered) - 1 - place))
         edge = 1 - 0.05 * end if left else end + 0.05 * end
-        axes.plot([ranks[arm], ranks[arm], edge], [0, row, row], color=GREY, linewidth=0.9)
+        axes.plot([ranks[arm], ranks[arm], edge], [0, row, row], color=GRAY, linewidth=0.9)
         axes.text(
             edge, row, f" {arm} {ranks[arm]:.2f} ", ha="right" if left else "left", va="center", fontsize=8
         )
     for number, clique in enumerate(cliques):
         ends = [ranks[clique[0]] - 0.04, ranks[clique[-1]] + 0.04]
-        axes.plot(
-            ends, [-0.35 * (number + 1)] * 2, color=STYLE_COLOURS[1], linewidth=3, solid_capstyle="butt"
-        )
+        axes.plot(ends, [-0.35 * (number + 1)] * 2, color=STYLE_COLORS[1], linewidth=3, solid_capstyle="butt")
     return figure
 
 
@@ -355,7 +351,7 @@ def _draw_axis(axes: Axes, end: int) -> None:
 
 # Pictures of activation search: which activations win in each layer, and which skips stay.
 
-COLOURS: Mapping[str, str] = {
+COLORS: Mapping[str, str] = {
     "relu": "#0072b2",
     "leaky_relu": "#56b4e9",
     "sigmoid": "#009e73",
@@ -375,11 +371,11 @@ def draw_activations(shares: Mapping[str, NDArray[np.float64]], skips: NDArray[n
     width = 0.8 / len(shares)
     for number, (name, values) in enumerate(shares.items()):
         places = np.arange(1, values.shape[1] + 1) + width * (number - (len(shares) - 1) / 2)
-        bars = {"width": width, "yerr": values.std(axis=0), "error_kw": {"elinewidth": 0.7, "ecolor": GREY}}
-        left.bar(places, values.mean(axis=0), color=COLOURS.get(name, GREY), label=name, **bars)
+        bars = {"width": width, "yerr": values.std(axis=0), "error_kw": {"elinewidth": 0.7, "ecolor": GRAY}}
+        left.bar(places, values.mean(axis=0), color=COLORS.get(name, GRAY), label=name, **bars)
     places = np.arange(1, skips.shape[1] + 1)
     right.errorbar(places, skips.mean(axis=0), yerr=skips.std(axis=0), color="#e69f00", marker="o", capsize=2)
-    right.axhline(0.5, color=GREY, linewidth=0.8, linestyle="--")
+    right.axhline(0.5, color=GRAY, linewidth=0.8, linestyle="--")
     right.set_ylim(-0.02, 1.02)
     for axes, title, label in (
         (left, "Probability of each activation", "layer l"),

@@ -1,4 +1,4 @@
-"""What all figures share: colours by kind of operation, how axes look, how figures are written."""
+"""What all figures share: colors by kind of operation, how axes look, how figures are written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from nas_lightning.utils.files import replacing
 
 INK = "#22262b"
-GREY = "#8a9099"
+GRAY = "#8a9099"
 FAINT = "#d5d9de"
 
 
@@ -27,13 +27,13 @@ class Kind(NamedTuple):
     Args:
         key: part of the operations' names, and of the CSS names of the family.
         name: in legends.
-        colour: on white (after Okabe & Ito, for every eye; darker where lines were too faint).
+        color: on white (after Okabe & Ito, for every eye; darker where lines were too faint).
         dark: on a dark page.
     """
 
     key: str
     name: str
-    colour: str
+    color: str
     dark: str
 
 
@@ -57,8 +57,8 @@ def kind(op: str) -> Kind:
     return next((family for family in KINDS if family.key in op), KINDS[-1])
 
 
-class Colour(NamedTuple):
-    """A colour of lines and bars.
+class Color(NamedTuple):
+    """A color of lines and bars.
 
     Args:
         light: on white.
@@ -70,15 +70,15 @@ class Colour(NamedTuple):
 
 
 SERIES = (
-    Colour("#0072b2", "#4aa8e0"),
-    Colour("#d55e00", "#f0823c"),
-    Colour("#008f68", "#2bbd93"),
-    Colour("#b8588f", "#d98cb9"),
-    Colour("#b57a00", "#e69f00"),
-    Colour("#2f8fc2", "#7cc6f2"),
+    Color("#0072b2", "#4aa8e0"),
+    Color("#d55e00", "#f0823c"),
+    Color("#008f68", "#2bbd93"),
+    Color("#b8588f", "#d98cb9"),
+    Color("#b57a00", "#e69f00"),
+    Color("#2f8fc2", "#7cc6f2"),
 )
 """Of what is compared, in this order."""
-COLOURS = tuple(colour.light for colour in SERIES)
+COLORS = tuple(color.light for color in SERIES)
 
 
 def op_label(op: str) -> str:
@@ -109,7 +109,7 @@ DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1), (4, 1, 1, 1))
 
 
 def dash_patterns(ops: Sequence[str]) -> list[tuple[float, ...]]:
-    """The dashes of each operation's line, in line widths; operations of one kind share a colour.
+    """The dashes of each operation's line, in line widths; operations of one kind share a color.
 
     >>> dash_patterns(["sep_conv_3x3", "skip_connect", "sep_conv_5x5"])
     [(), (), (4, 1.5)]
@@ -126,8 +126,8 @@ def dash_patterns(ops: Sequence[str]) -> list[tuple[float, ...]]:
 def tidy(axes: Axes) -> None:
     """Light axes: two spines, a faint grid, small ink."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)
-    axes.tick_params(colors=INK, labelsize=8, color=GREY, length=3)
+    axes.spines[["left", "bottom"]].set_color(GRAY)
+    axes.tick_params(colors=INK, labelsize=8, color=GRAY, length=3)
     axes.grid(True, color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
 
@@ -181,13 +181,13 @@ def _leave_names(figure: Figure) -> None:
         text.set_parse_math(_FORMULAS.fullmatch(text.get_text()) is not None)
 
 
-_THEME = {INK: "var(--ink)", "#000000": "var(--ink)", GREY: "var(--soft)", FAINT: "var(--line)"}
+_THEME = {INK: "var(--ink)", "#000000": "var(--ink)", GRAY: "var(--soft)", FAINT: "var(--line)"}
 _SMALLEST = 11.2  # pixels that text on a page is high, exponents as well
 _LEAST, _MOST = 1.6, 2.24  # pixels a point
 
 
 def theme_svg(figure: Figure, name: str) -> str:
-    """A figure for a page: text as text, lines and letters in the page's colours, identifiers of its own."""
+    """A figure for a page: text as text, lines and letters in the page's colors, identifiers of its own."""
     text = StringIO()
     _leave_names(figure)
     with _settings, mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
@@ -195,8 +195,8 @@ def theme_svg(figure: Figure, name: str) -> str:
     svg = text.getvalue()
     svg = re.sub(r"<(metadata|style).*?</\1>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
-    for colour, variable in _THEME.items():
-        svg = svg.replace(colour, variable)
+    for color, variable in _THEME.items():
+        svg = svg.replace(color, variable)
     heights = [float(height) for height in re.findall(r"font(?:-size)?: ?([\d.]+)px", svg)]
     scale = min(max(_LEAST, _SMALLEST / min(heights, default=_SMALLEST)), _MOST)
 

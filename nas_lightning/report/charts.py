@@ -41,7 +41,7 @@ class Line:
     Args:
         name: of the legend.
         points: {epoch: value}, the epochs counted from 1.
-        style: CSS class of its colour.
+        style: CSS class of its color.
         dashes: of the stroke, as SVG has them.
         bold: whether it leads.
     """
@@ -174,8 +174,8 @@ class Box:
     """A rectangle with text in it, in pixels.
 
     Args:
-        x: of the centre.
-        y: of the centre.
+        x: of the center.
+        y: of the center.
         width: of the rectangle.
         height: of the rectangle.
         text: what stands in it.
@@ -615,7 +615,7 @@ class WeightCharts:
 
 
 def line_classes(ops: Sequence[str]) -> list[str]:
-    """The CSS classes of the candidates' colours: their kinds', and one of their own for those of no kind.
+    """The CSS classes of the candidates' colors: their kinds', and one of their own for those of no kind.
 
     >>> line_classes(["relu", "skip_connect", "tanh"])
     ['series-0', 'kind-skip', 'series-1']

@@ -360,7 +360,7 @@ def _costs(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
 
 
 def _curves(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
-    """A colour a run; the lines of a run differ in their dashes."""
+    """A color a run; the lines of a run differ in their dashes."""
     _check_count(records)
     panels: dict[str, list[Line]] = {}
     for number, (name, record) in enumerate(records.items()):

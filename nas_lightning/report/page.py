@@ -146,7 +146,7 @@ def sources(record: RunRecord) -> Iterator[Path]:
                     yield folder
 
 
-def tell_sources(run: Path) -> None:
+def link_sources(run: Path) -> None:
     """Have the pages of what this run came from lead to it; one that cannot be written stays as it is."""
     for source in sources(RunRecord(run)):
         if (source / REPORT).is_file():

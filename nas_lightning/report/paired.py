@@ -100,7 +100,7 @@ class RankComparison:
     critical_difference: float
 
     def cliques(self) -> list[tuple[str, ...]]:
-        """The largest groups of neighbours that are not told apart."""
+        """The largest groups of neighbors that are not told apart."""
         names = sorted(self.ranks, key=lambda name: self.ranks[name])
         ends = [
             max(j for j in range(i, len(names)) if self._is_near(names[i], names[j]))
@@ -139,7 +139,7 @@ def compare_ranks(scores: Mapping[str, Sequence[float]]) -> RankComparison:
 
 
 def critical_difference(ways: int, sets: int, level: float = 0.05) -> float:
-    """Nemenyi's: q_α is the quantile of the studentised range of infinitely many degrees, divided by √2.
+    """Nemenyi's: q_α is the quantile of the studentized range of infinitely many degrees, divided by √2.
 
     >>> round(critical_difference(4, 14), 2)  # of Demšar's example
     1.25

@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from nas_lightning.models.prediction import CSV, Masks, Predictions, coloured, mistakes, table_of
+from nas_lightning.models.prediction import CSV, Masks, Predictions, colored, mistakes, table_of
 from nas_lightning.report.page import render
 from nas_lightning.report.sections import Section, Values, read_findings
 from nas_lightning.runs.facts import Findings
@@ -145,7 +145,7 @@ def _tiles_masks(found: Masks, findings: Findings, latency: Mapping[int, float])
 
 
 def _entry(found: Masks, row: int, picture: Image.Image) -> dict[str, str]:
-    mask = coloured(found.masks[row])
+    mask = colored(found.masks[row])
     iou = found.iou_of(row)
     return {
         "name": found.names[row],

@@ -154,7 +154,7 @@ class RunRecord:
 
     @property
     def score(self) -> str:
-        """The metric that the run's task maximises."""
+        """The metric that the run's task maximizes."""
         score = look_up(self.config, "task", "score")
         return score if isinstance(score, str) else "accuracy"
 

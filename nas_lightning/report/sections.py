@@ -341,7 +341,7 @@ def read_weights(record: RunRecord) -> Values | None:
 
 
 def read_findings(findings: Findings) -> Values:
-    """Tables as text, figures as SVG in the colours of the page."""
+    """Tables as text, figures as SVG in the colors of the page."""
     tables = [
         {
             "title": table.title,

@@ -18,7 +18,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from nas_lightning.checks import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.errors import InputError
 from nas_lightning.utils.files import json_text, parse_json, read_text, replacing, write_whole
-from nas_lightning.utils.tables import Table, inert
+from nas_lightning.utils.tables import Table, escape_formula
 from nas_lightning.utils.text import format_error
 from nas_lightning.version import __version__
 
@@ -109,7 +109,7 @@ class RunFacts:
         kept = ("metrics", "overrides")
         return {name: v for name, v in plain.items() if name in kept or v not in (None, [], {})}
 
-    def of_result(self) -> dict[str, Any]:
+    def comparable(self) -> dict[str, Any]:
         """What two equal runs agree in: all but how long it took and what was typed for it."""
         return {name: v for name, v in self.as_dict().items() if name not in ("seconds", "overrides")}
 
@@ -350,7 +350,7 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         columns, rows = list(reader.fieldnames or []), list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"expected a table of metrics: {error}", where=path) from None
-    if formulas := [name for name in columns if inert(name) != name]:
+    if formulas := [name for name in columns if escape_formula(name) != name]:
         raise InputError("expected names of metrics, and no formula", got=formulas[0], where=path)
     for number, row in enumerate(rows, 1):  # None: cells beyond the columns
         if not row.get("step", "").isdecimal() or None in row or not all(map(_is_number, row.values())):

@@ -180,7 +180,7 @@ class RunFolder:
         """
         found = list(genotypes)
         if found:
-            write_genotypes(self.genotype, found, **facts.of_result())
+            write_genotypes(self.genotype, found, **facts.comparable())
         write_whole(self.summary, facts_text(facts))
 
     def reopen(self) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Any
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""Colours, and the moves of bars."""
+"""Colors, and the moves of bars."""
 
 
 class ScreenLog:

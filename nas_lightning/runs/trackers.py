@@ -110,8 +110,8 @@ class Publication:
         """Metrics of which the best counts, each with what that is: max or min."""
         score = look_up(self.config, "task", "score")
         scores = {self.config.get("objective"), f"valid_{score or 'accuracy'}"}
-        maximised = {str(name): "max" for name in scores if name}
-        return {**maximised, "valid_loss": "min", "train_loss": "min"}
+        maximized = {str(name): "max" for name in scores if name}
+        return {**maximized, "valid_loss": "min", "train_loss": "min"}
 
     @cached_property
     def facts(self) -> RunFacts:

@@ -36,7 +36,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 ACTIVATION, SKIPS = "activation", "skip"  # the groups
 SKIP_OPS = (NONE, SKIP)
 
-Parametrisation = Literal["standard", "ntk"]
+Parametrization = Literal["standard", "ntk"]
 """`standard`: W ~ N(0, 1/fan-in). `ntk`: W ~ N(0, 1), with x/√d for x and √(2/m) σ for σ."""
 
 
@@ -90,7 +90,7 @@ class LayeredBackbone(Backbone):
         in_channels: channels of the images.
         width: m.
         side: pixels of the images' sides.
-        parametrisation: see `Parametrisation`.
+        parametrization: see `Parametrization`.
 
     """
 
@@ -103,18 +103,18 @@ class LayeredBackbone(Backbone):
         in_channels: int,
         width: int,
         side: int,
-        parametrisation: Parametrisation = "standard",
+        parametrization: Parametrization = "standard",
     ) -> None:
         super().__init__()
         if width < 1 or side < 1 or in_channels < 1:
             got = f"width={width}, side={side}, in_channels={in_channels}"
             raise InputError("expected sizes of at least 1", got=got)
-        if parametrisation not in get_args(Parametrisation):
+        if parametrization not in get_args(Parametrization):
             expected = (
-                f"expected a parametrisation ({near_match(parametrisation, get_args(Parametrisation))})"
+                f"expected a parametrization ({near_match(parametrization, get_args(Parametrization))})"
             )
-            raise InputError(expected, got=parametrisation)
-        self.side, self.ntk = side, parametrisation == "ntk"
+            raise InputError(expected, got=parametrization)
+        self.side, self.ntk = side, parametrization == "ntk"
         sizes = [in_channels * side**2, *[width] * (len(activations) - 1)]
         scale = math.sqrt(2 / width) if self.ntk else 1.0
         self.layers = nn.ModuleList(
@@ -125,7 +125,7 @@ class LayeredBackbone(Backbone):
         self.auxiliary_at = 0
 
     def draw_weights(self, linear: nn.Linear) -> nn.Linear:
-        """The layer, its weights at the scale of the parametrisation; the head's as well."""
+        """The layer, its weights at the scale of the parametrization; the head's as well."""
         nn.init.normal_(linear.weight, std=1.0 if self.ntk else linear.in_features**-0.5)
         return linear
 
@@ -215,12 +215,12 @@ class ActivationSpace(SearchSpace):
         num_classes: PositiveInt,
         width: Channels = 256,
         side: ImageSide = 8,
-        parametrisation: Parametrisation = "standard",
+        parametrization: Parametrization = "standard",
     ) -> Network:
-        """`parametrisation="ntk"` has the scale at which kernels have a limit (`metrics/infinite_ntk.py`)."""
+        """`parametrization="ntk"` has the scale at which kernels have a limit (`metrics/infinite_ntk.py`)."""
         activations, skips = self.decisions(genotype)
         candidates = [[name] for name in activations]
-        backbone = LayeredBackbone(candidates, skips, in_channels, width, side, parametrisation)
+        backbone = LayeredBackbone(candidates, skips, in_channels, width, side, parametrization)
         network = Network(backbone, num_classes)
         backbone.draw_weights(network.head)
         return network
@@ -270,7 +270,7 @@ class ActivationSpace(SearchSpace):
                 weights[name][row, group.column(op)] = 1.0
         return weights
 
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
         """The activation with the largest score; a skip is kept where its score is the larger one."""
         self.check_scores(scores)
         found = {
@@ -285,7 +285,7 @@ class ActivationSpace(SearchSpace):
         free = [choose((False, True), generator) for _ in self.skip_rows]
         return self.of(activations, free or [False] * (len(self.rows) - 1))
 
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         """One layer with another activation, or one skip more or less."""
         activations, skips = self.decisions(genotype)
         others = [(i, op) for i, old in enumerate(activations) for op in self.activations if op != old]

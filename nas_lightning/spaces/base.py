@@ -25,7 +25,7 @@ from nas_lightning.utils.randomness import choose
 # per
 # candidate: an operation, or a node to read from. Strategies turn parameters into such matrices, supernets
 # take
-# them as an argument, and `discretise` turns their scores into a genotype. A space without groups has no
+# them as an argument, and `discretize` turns their scores into a genotype. A space without groups has no
 # supernet. A new space is one file with one final subclass and a yaml.
 
 
@@ -38,9 +38,9 @@ class SearchSpace(ABC):
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
     >>> genotype = space.sample(torch.Generator().manual_seed(0))
-    >>> space.parse(space.notation(genotype)) == genotype == space.discretise(space.one_hot(genotype))
+    >>> space.parse(space.notation(genotype)) == genotype == space.discretize(space.one_hot(genotype))
     True
-    >>> len(space.neighbours(genotype))  # six edges, four other operations
+    >>> len(space.neighbors(genotype))  # six edges, four other operations
     24
     """
 
@@ -84,7 +84,7 @@ class SearchSpace(ABC):
         return {}
 
     def derived_excess(self, scores: Mapping[str, Tensor]) -> dict[str, float]:
-        """The same of what scores favour without limits."""
+        """The same of what scores favor without limits."""
         return {}
 
     def keep_limits(self, genotype: Genotype) -> Genotype:
@@ -115,15 +115,15 @@ class SearchSpace(ABC):
         """The network that a genotype stands for, with what a `DerivedNetwork` has."""
 
     @abstractmethod
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """The genotype that scores of (edges, ops) per group favour; ties go to the earlier row or column."""
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
+        """The genotype that scores of (edges, ops) per group favor; ties go to the earlier row or column."""
 
     @abstractmethod
     def sample(self, generator: torch.Generator) -> Genotype:
         """A genotype, uniformly at random."""
 
     @abstractmethod
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         """Every genotype that differs in one decision."""
 
     @abstractmethod
@@ -159,8 +159,8 @@ class SearchSpace(ABC):
         return genotype
 
     def mutate(self, genotype: Genotype, generator: torch.Generator) -> Genotype:
-        """One of the neighbours, uniformly at random."""
-        return choose(self.neighbours(genotype), generator)
+        """One of the neighbors, uniformly at random."""
+        return choose(self.neighbors(genotype), generator)
 
     def check(self, genotype: Genotype) -> None:
         """Raise unless the genotype is one of this space's, by name, settings and cells."""
@@ -214,11 +214,11 @@ def draw_distinct(space: SearchSpace, count: int, generator: torch.Generator) ->
     return list(distinct)
 
 
-def draw_some(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
+def sample_distinct(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
     """Distinct architectures of four draws for each, at most `count`: all or nearly all of a small space.
 
     >>> from nas_lightning.spaces import TwoLayer
-    >>> len(draw_some(TwoLayer(["relu", "tanh"]), 100, torch.Generator().manual_seed(0)))
+    >>> len(sample_distinct(TwoLayer(["relu", "tanh"]), 100, torch.Generator().manual_seed(0)))
     2
     """
     distinct: dict[Genotype, None] = {}

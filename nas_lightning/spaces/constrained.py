@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.spaces.base import SearchSpace, draw_some
+from nas_lightning.spaces.base import SearchSpace, sample_distinct
 from nas_lightning.spaces.group import Group
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import choose
@@ -25,7 +25,7 @@ from nas_lightning.utils.randomness import choose
 #
 #     c(A) = c₀ + Σ_g ⟨C_g, X_g(A)⟩
 #
-# with X_g(A) the one-hot matrix of group g. C is learnt from networks that were counted. An operation is
+# with X_g(A) the one-hot matrix of group g. C is learned from networks that were counted. An operation is
 # thought to cost the same on every row at first, then on every row that reads the same node, and last on each
 # by itself; the first of these is taken that foretells networks which were held out: exactly where costs add
 # up. Probabilities may stand in the place of X: their expected cost has a gradient.
@@ -191,7 +191,7 @@ _TOO_NEAR = 1e-6  # to a limit for sums that are rounded
 class Bounds:
     """Limits of a space's networks.
 
-    What is counted once is kept. In a space with groups a table of operations is learnt when it is first
+    What is counted once is kept. In a space with groups a table of operations is learned when it is first
     asked for; where that is exact, nothing is counted any more.
 
     Args:
@@ -199,7 +199,7 @@ class Bounds:
         limits: the most that each cost may be.
         measure: genotype → what its network costs, by the names of the limits.
         known: genotypes to look at where few are within the limits, such as those that a device has measured:
-            predictions may leave each of them alone among neighbours that are slower.
+            predictions may leave each of them alone among neighbors that are slower.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -218,13 +218,13 @@ class Bounds:
     ) -> None:
         self.space, self.limits, self.measure, self.known = space, dict(limits), measure, list(known)
         self.counted: dict[Genotype, Costs] = {}
-        self.learnt = False
+        self.learned = False
 
     def costs(self, genotype: Genotype) -> Costs:
         """What the network of a genotype costs."""
         if genotype not in self.counted:
             self.counted[genotype] = self.measure(genotype)
-            if self.learnt and self.table.exact:
+            if self.learned and self.table.exact:
                 self._compare(genotype)
         return self.counted[genotype]
 
@@ -241,7 +241,7 @@ class Bounds:
 
     def excess(self, genotype: Genotype) -> float:
         """max_k cost_k / limit_k, at most 1 within all limits."""
-        if self.learnt and self.table.exact and genotype not in self.counted:
+        if self.learned and self.table.exact and genotype not in self.counted:
             guess = self.guess(genotype)
             if abs(guess - 1) > _TOO_NEAR:
                 return guess
@@ -270,7 +270,7 @@ class Bounds:
     def holds(self, genotype: Genotype) -> bool:
         """Whether it is within all limits; what the table says is far over is not counted."""
         if (
-            self.learnt
+            self.learned
             and genotype not in self.counted
             and self.guess(genotype) > 1 + 2 * self.slack + _TOO_NEAR
         ):
@@ -285,14 +285,14 @@ class Bounds:
     @cached_property
     def table(self) -> LinearCosts:
         """What operations cost, from networks drawn by a seed of its own."""
-        genotypes = draw_some(self.space, COUNTED + HELD_OUT, torch.Generator().manual_seed(0))
+        genotypes = sample_distinct(self.space, COUNTED + HELD_OUT, torch.Generator().manual_seed(0))
         for count in (FEW + HELD_OUT, len(genotypes)):
             found = fit_costs(
                 self.space, genotypes, [self.costs(one) for one in follow(genotypes[:count], "networks")]
             )
             if found.exact:
                 break
-        self.learnt = True
+        self.learned = True
         return found
 
     def _ratio(self, costs: Costs) -> float:
@@ -352,7 +352,7 @@ Value = Callable[[Genotype], float]
 
 
 def repair(space: SearchSpace, bounds: Bounds, scores: Mapping[str, Tensor], start: Genotype) -> Genotype:
-    """What scores of (edges, ops) favour within the limits; `start` is what they favour without."""
+    """What scores of (edges, ops) favor within the limits; `start` is what they favor without."""
     scores = {name: matrix.detach().cpu().double() for name, matrix in scores.items()}
 
     def worth(genotype: Genotype) -> float:
@@ -371,7 +371,7 @@ def look_around(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotyp
         loss, _, genotype = heapq.heappop(heap)
         if -loss > most and bounds.holds(genotype):
             best, most = genotype, -loss
-        for near in space.neighbours(genotype):
+        for near in space.neighbors(genotype):
             if near not in seen:
                 seen.add(near)
                 heapq.heappush(heap, (-worth(near), number, near))
@@ -389,7 +389,7 @@ def lower(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> 
     here, excess, value = start, bounds.guess(start), worth(start)
     while not bounds.holds(here):
         steps = []
-        for number, near in enumerate(space.neighbours(here)):
+        for number, near in enumerate(space.neighbors(here)):
             fall = excess - (guess := bounds.guess(near))
             if fall > 0:
                 gain = worth(near)
@@ -401,11 +401,11 @@ def lower(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> 
 
 
 def climb(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> Genotype:
-    """Better and better neighbours that hold, until there is none."""
+    """Better and better neighbors that hold, until there is none."""
     here, value = start, worth(start)
     while True:
         better = sorted(
-            ((worth(near), -i, near) for i, near in enumerate(space.neighbours(here))), reverse=True
+            ((worth(near), -i, near) for i, near in enumerate(space.neighbors(here))), reverse=True
         )
         step = next((item for item in better if item[0] > value and bounds.holds(item[2])), None)
         if step is None:
@@ -416,10 +416,10 @@ def climb(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> 
 def descend(
     space: SearchSpace, start: Genotype, value: Value, generator: torch.Generator, enough: float = -math.inf
 ) -> Genotype:
-    """Neighbours in random order, each step to one of a lower value, until it is enough or there is none."""
+    """Neighbors in random order, each step to one of a lower value, until it is enough or there is none."""
     here, lowest = start, value(start)
     while lowest > enough:
-        near = space.neighbours(here)
+        near = space.neighbors(here)
         for index in torch.randperm(len(near), generator=generator).tolist():
             if (other := value(near[index])) < lowest:
                 here, lowest = near[index], other
@@ -448,7 +448,7 @@ def smallest(
         names = list(bounds.limits) if name is None else [name]
         for cost in (bounds.table.costs[name] for name in names):
             scores = {n: float(matrix.max()) - matrix for n, matrix in cost.table.items()}
-            starts.append(space.discretise(scores))
+            starts.append(space.discretize(scores))
     generator = torch.Generator().manual_seed(0)
     return min((descend(space, one, value, generator) for one in starts), key=value)
 
@@ -483,7 +483,7 @@ class Limited(SearchSpace):
         return {name: costs[name] / limit - 1 for name, limit in self.bounds.limits.items()}
 
     def derived_excess(self, scores: Mapping[str, Tensor]) -> dict[str, float]:
-        genotype = self.unlimited.discretise(scores)
+        genotype = self.unlimited.discretize(scores)
         costs = self.bounds.sure_costs(genotype)
         return {name: costs[name] / limit - 1 for name, limit in self.bounds.limits.items()}
 
@@ -513,21 +513,21 @@ class Limited(SearchSpace):
         found = descend(self.unlimited, genotype, self.bounds.excess, generator, enough=1.0)
         return found if self.bounds.holds(found) else smallest(self.unlimited, self.bounds, [found])
 
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         """Those within the limits."""
-        return [near for near in self.unlimited.neighbours(genotype) if self.bounds.holds(near)]
+        return [near for near in self.unlimited.neighbors(genotype) if self.bounds.holds(near)]
 
     def mutate(self, genotype: Genotype, generator: torch.Generator) -> Genotype:
-        """One of the neighbours within the limits; where there is none, a genotype like any other."""
-        near = self.unlimited.neighbours(genotype)
+        """One of the neighbors within the limits; where there is none, a genotype like any other."""
+        near = self.unlimited.neighbors(genotype)
         order = torch.randperm(len(near), generator=generator).tolist()
         found = next((near[index] for index in order if self.bounds.holds(near[index])), None)
         return self.sample(generator) if found is None else found
 
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """The genotype that scores favour within the limits, as they are counted."""
-        favourite = self.unlimited.discretise(scores)
-        return self._keep(favourite, lambda: repair(self.unlimited, self.bounds, scores, favourite))
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
+        """The genotype that scores favor within the limits, as they are counted."""
+        favorite = self.unlimited.discretize(scores)
+        return self._keep(favorite, lambda: repair(self.unlimited, self.bounds, scores, favorite))
 
     def keep_limits(self, genotype: Genotype) -> Genotype:
         """The genotype, or one near it within the limits, as they are counted."""
@@ -579,7 +579,7 @@ def list_within(space: SearchSpace, bounds: Bounds, most: int) -> list[Genotype]
     waiting = list(dict.fromkeys([start, *filter(bounds.holds, bounds.known)]))
     found = dict.fromkeys(waiting)
     while waiting and len(found) <= most:
-        new = [near for near in space.neighbours(waiting.pop()) if near not in found]
+        new = [near for near in space.neighbors(waiting.pop()) if near not in found]
         within = [near for near in new if bounds.holds(near)]
         found.update(dict.fromkeys(within))
         waiting += within

@@ -447,7 +447,7 @@ class DartsSpace(TwoCellSpace):
                 raise InputError(f"expected {kind!r} to return all {len(self.inner)} inner nodes", got=cell)
         return super().one_hot(genotype)
 
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
         """Per node the two edges with the largest score of an operation other than `none` (section 2.4)."""
         self.check_scores(scores)
         cells = {kind: self._strongest(matrix, self.groups[kind]) for kind, matrix in scores.items()}
@@ -484,13 +484,13 @@ class DartsSpace(TwoCellSpace):
         group = self.groups[kind]
         return real_ops(group.candidates[group.edges.index((source, target))])
 
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         """One edge with another operation, or from another node that does not feed its node yet.
 
         From there it has the same operation; any, where the two edges have none in common.
         """
         self.check(genotype)
-        neighbours = []
+        neighbors = []
         for kind, cell in genotype:
             for index, edge in enumerate(cell.edges):
                 others = [e for i, e in enumerate(cell.edges) if i != index]
@@ -499,8 +499,8 @@ class DartsSpace(TwoCellSpace):
                 for op, source in product(real_ops(self.ops), sorted(free)):
                     if op in changes[source]:
                         changed = Cell([*others, Edge(op, source, edge.target)], cell.inputs, cell.output)
-                        neighbours.append(self.genotype_of({**dict(genotype), kind: changed}))
-        return neighbours
+                        neighbors.append(self.genotype_of({**dict(genotype), kind: changed}))
+        return neighbors
 
     def _changes(self, kind: str, edge: Edge, source: int) -> list[str]:
         """The operations that an edge may go on with from that node."""

@@ -55,7 +55,7 @@ class DartsNasi(TwoCellSpace):
     >>> [(name, group.shape) for name, group in space.groups.items()][:3]
     [('normal_op', (4, 7)), ('normal_input_2', (1, 2)), ('normal_input_3', (1, 3))]
     >>> genotype = space.sample(torch.Generator().manual_seed(0))
-    >>> space.discretise(space.one_hot(genotype)) == genotype
+    >>> space.discretize(space.one_hot(genotype)) == genotype
     True
     """
 
@@ -129,7 +129,7 @@ class DartsNasi(TwoCellSpace):
                 weights[f"{kind}_input_{node}"][0, source] = 1.0
         return weights
 
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
         """Per node the two operations and the two inputs with the largest scores, paired in their order."""
         self.check_scores(scores)
         cells = {}
@@ -152,10 +152,10 @@ class DartsNasi(TwoCellSpace):
             cells[kind] = Cell(edges, INPUTS, self.inner)
         return self.genotype_of(cells)
 
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         """One node with one other operation, or with one other input."""
         self.check(genotype)
-        neighbours = []
+        neighbors = []
         for kind, cell in genotype:
             for node in self.inner:
                 rest = [edge for edge in cell.edges if edge.target != node]
@@ -168,8 +168,8 @@ class DartsNasi(TwoCellSpace):
                 changes += [(ops, other) for other in others if len({*other, *sources}) == 3]
                 for new_ops, new_sources in changes:
                     changed = Cell([*rest, *_edges(new_ops, new_sources, node)], INPUTS, self.inner)
-                    neighbours.append(self.genotype_of({**dict(genotype), kind: changed}))
-        return neighbours
+                    neighbors.append(self.genotype_of({**dict(genotype), kind: changed}))
+        return neighbors
 
 
 def _largest(scores: Sequence[float]) -> list[int]:

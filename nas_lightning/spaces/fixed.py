@@ -32,7 +32,7 @@ from nas_lightning.spaces.supernet import Supernet
 # `conf/network`.
 
 
-class GivenNetwork(SearchSpace):
+class FixedNetwork(SearchSpace):
     """A network by its name and what it is built with.
 
     Args:
@@ -70,13 +70,13 @@ class GivenNetwork(SearchSpace):
         self.check(genotype)
         return self.build(in_channels, num_classes)
 
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
         return self.genotype
 
     def sample(self, generator: torch.Generator) -> Genotype:
         return self.genotype
 
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         return []
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
@@ -140,7 +140,7 @@ def check_not_lazy(network: nn.Module) -> None:
 _READ_FILES = ("pretrained", "checkpoint_path", "cache_dir", "file", "url")
 
 
-class TimmNetwork(GivenNetwork):
+class TimmNetwork(FixedNetwork):
     """A network of timm's, for images of any channels.
 
     Args:
@@ -179,10 +179,10 @@ class TimmNetwork(GivenNetwork):
 
 # torchvision's classifiers (github.com/pytorch/vision).
 
-_COLOURS = 3
+_COLORS = 3
 
 
-class TorchvisionNetwork(GivenNetwork):
+class TorchvisionNetwork(FixedNetwork):
     """A classifier of torchvision's; for other than three channels its first convolution is another one.
 
     Args:
@@ -214,7 +214,7 @@ class TorchvisionNetwork(GivenNetwork):
     def build(self, in_channels: int, num_classes: int) -> nn.Module:
         try:
             network = self._get(num_classes=num_classes)
-            if in_channels != _COLOURS:
+            if in_channels != _COLORS:
                 replace_first_convolution(network, in_channels)
             if self.pretrained:
                 take_over(self._get(weights="DEFAULT"), network)
@@ -261,7 +261,7 @@ CHANNELS, CLASSES = ("in_channels", "in_chans"), ("num_classes", "n_classes")
 _OWN: dict[str, Builder] = {}
 
 
-class OwnNetwork(GivenNetwork):
+class OwnNetwork(FixedNetwork):
     """What a class or function of a user's own builds.
 
     It is given the images' channels as `in_channels` or `in_chans` and the number of classes as `num_classes`

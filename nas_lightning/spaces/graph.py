@@ -150,7 +150,7 @@ def resize(parameter: nn.Parameter, value: Tensor) -> None:
 
 
 def adopt(wide: nn.Module, narrow: nn.Module, generator: torch.Generator) -> nn.Module:
-    """The wide module with the parameters of the narrow one, widened in place: optimisers go on with them."""
+    """The wide module with the parameters of the narrow one, widened in place: optimizers go on with them."""
     sizes = {name: parameter.shape for name, parameter in wide.named_parameters()}
     for name, parameter in narrow.named_parameters():
         resize(parameter, widen(parameter.data, sizes[name], generator))

@@ -145,7 +145,7 @@ def variations(module: Module, candidates: Sequence[str] = OPS) -> list[Module]:
 
     In all of them every vertex is between input and output, so that variations are mutual.
     """
-    return [other for other in dict.fromkeys(_neighbours(module, candidates)) if _is_whole(other)]
+    return [other for other in dict.fromkeys(_neighbors(module, candidates)) if _is_whole(other)]
 
 
 def _is_whole(module: Module) -> bool:
@@ -157,7 +157,7 @@ def _is_whole(module: Module) -> bool:
         return False
 
 
-def _neighbours(module: Module, candidates: Sequence[str]) -> Iterator[Module]:
+def _neighbors(module: Module, candidates: Sequence[str]) -> Iterator[Module]:
     """All changes that leave at least input and output, valid or not."""
     matrix, ops, last = module.matrix, module.ops, len(module.matrix) - 1
     for vertex, old in enumerate(ops):
@@ -220,7 +220,7 @@ def module_hash(module: Module, candidates: Sequence[str] = OPS) -> str:
     """The name of a pruned module in the benchmark, the same for all orders of its vertices (section 2.1).
 
     Every vertex starts from its numbers of edges out and in and its label (−1 for the input, −2 for the
-    output, else the place of its operation), and takes in its neighbours' hashes once for each vertex.
+    output, else the place of its operation), and takes in its neighbors' hashes once for each vertex.
     """
     matrix, size = module.matrix, len(module.matrix)
     labels = [-1, *(candidates.index(op) for op in module.ops), -2]
@@ -554,14 +554,14 @@ class NasBench101(ModuleSpace):
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
         _no_supernet()
 
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
         _no_supernet()
 
     def sample(self, generator: torch.Generator) -> Genotype:
         """One of the 423,624, each as likely as any other."""
         return self.genotype(draw(generator, self.ops))
 
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         """Another operation, an edge more or less, or a vertex of one edge in and one out more or less."""
         return [self.genotype(module) for module in variations(self.module(genotype), self.ops)]
 

@@ -222,7 +222,7 @@ class NasBench1Shot1(ModuleSpace):
             weights[name][0] = torch.tensor([float(row[vertex]) for row in module.matrix[:vertex]])
         return weights
 
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
         """The operation with the largest score, and as many parents with the largest as the vertex has."""
         self.check_scores(scores)
         ops = [self.ops[row.index(max(row))] for row in scores[OPERATIONS].tolist()]
@@ -239,22 +239,20 @@ class NasBench1Shot1(ModuleSpace):
             ops, [choose(combinations(range(v), n), generator) for v, n in enumerate(self.parents, 1)]
         )
 
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         """One block with another operation, or one parent instead of another."""
         self.check(genotype)
         module = from_cell(genotype["cell"], self.ops)
         parents = [[i for i in range(v) if module.matrix[i][v]] for v in range(1, len(module.matrix))]
-        neighbours = []
+        neighbors = []
         for block, old in enumerate(module.ops):
             others = [[*module.ops[:block], op, *module.ops[block + 1 :]] for op in self.ops if op != old]
-            neighbours += [self._join(ops, parents) for ops in others]
+            neighbors += [self._join(ops, parents) for ops in others]
         for place, kept in enumerate(parents):
             for other in combinations(range(place + 1), len(kept)):
                 if len({*other, *kept}) == len(kept) + 1:
-                    neighbours.append(
-                        self._join(module.ops, [*parents[:place], other, *parents[place + 1 :]])
-                    )
-        return neighbours
+                    neighbors.append(self._join(module.ops, [*parents[:place], other, *parents[place + 1 :]]))
+        return neighbors
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
         """The notations of NAS-Bench-101, with every block of the space."""

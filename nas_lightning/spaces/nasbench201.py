@@ -118,7 +118,7 @@ class NasBench201(SearchSpace):
             if op not in self.ops:
                 raise InputError(f"expected an operation of the space ({near_match(op, self.ops)})", got=op)
 
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
         """The operation with the largest score on every edge, `none` included."""
         self.check_scores(scores)
         rows = scores["cell"].tolist()
@@ -127,7 +127,7 @@ class NasBench201(SearchSpace):
     def sample(self, generator: torch.Generator) -> Genotype:
         return self._genotype([choose(self.ops, generator) for _ in EDGES])
 
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         """One edge with another operation: 24."""
         self.check(genotype)
         ops = list(genotype.ops)

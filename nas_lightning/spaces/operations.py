@@ -220,7 +220,7 @@ class Operation(NamedTuple):
         target: the dotted name of what builds it.
 
     >>> conv = find_operation("sep_conv_3x3")
-    >>> conv.kind, conv.is_own, conv.build(4, 2, nn.BatchNorm2d)(torch.rand(1, 4, 6, 6)).shape
+    >>> conv.kind, conv.is_custom, conv.build(4, 2, nn.BatchNorm2d)(torch.rand(1, 4, 6, 6)).shape
     ('learned', False, torch.Size([1, 4, 3, 3]))
     """
 
@@ -230,7 +230,7 @@ class Operation(NamedTuple):
     target: str
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether it is a user's own, which a file may name only where the user has named it too."""
         return not self.target.startswith("nas_lightning.")
 
@@ -311,7 +311,7 @@ def operation_names(ops: Iterable[str | OpFactory]) -> tuple[str, ...]:
 def own_targets(names: Iterable[str]) -> list[str]:
     """The dotted names of a user's own among these candidates."""
     found = [find_operation(name) for name in names if name != NONE]
-    return [op.target for op in found if op.is_own]
+    return [op.target for op in found if op.is_custom]
 
 
 def build_op(name: str, channels: int, stride: int, norm: Norm) -> nn.Module:

@@ -45,7 +45,7 @@ def run_layers(layers: Sequence[nn.Module], x: Tensor, scale: Tensor | None = No
     for layer in layers:
         if is_bare(layer):
             with _recomputation(before, source, x):
-                output = normalise(layer, x, scale if layer is layers[-1] else None)
+                output = normalize(layer, x, scale if layer is layers[-1] else None)
         else:
             output = layer(x)
         before, source, x = layer, x, output
@@ -57,7 +57,7 @@ def is_bare(layer: nn.Module) -> TypeGuard[nn.BatchNorm2d]:
     return isinstance(layer, nn.BatchNorm2d) and not (layer.affine or layer.track_running_stats)
 
 
-def normalise(norm: nn.BatchNorm2d, x: Tensor, scale: Tensor | None) -> Tensor:
+def normalize(norm: nn.BatchNorm2d, x: Tensor, scale: Tensor | None) -> Tensor:
     """A bare norm's output, times the scale."""
     if scale is None:
         return norm(x)

@@ -44,7 +44,7 @@ class ResNet(SearchSpace):
     >>> genotype = space.parse("4x2|5x1|6x3")
     >>> space.stages(genotype)
     [(4, 2), (5, 1), (6, 3)]
-    >>> len(space.neighbours(genotype))
+    >>> len(space.neighbors(genotype))
     21
     """
 
@@ -72,7 +72,7 @@ class ResNet(SearchSpace):
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
         _no_supernet()
 
-    def discretise(self, scores: Mapping[str, Tensor]) -> Genotype:
+    def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
         _no_supernet()
 
     @checked
@@ -121,7 +121,7 @@ class ResNet(SearchSpace):
     def sample(self, generator: torch.Generator) -> Genotype:
         return self.of([(choose(self.widths, generator), choose(self.depths, generator)) for _ in STAGES])
 
-    def neighbours(self, genotype: Genotype) -> list[Genotype]:
+    def neighbors(self, genotype: Genotype) -> list[Genotype]:
         """One stage with another width or another depth."""
         stages, near = self.stages(genotype), []
         for number, (width, depth) in enumerate(stages):

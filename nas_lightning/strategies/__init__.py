@@ -54,7 +54,7 @@ from nas_lightning.strategies.one_shot.samplers import (
 from nas_lightning.strategies.one_shot.selection import InheritedEvolution, RandomCandidates
 from nas_lightning.strategies.one_shot.stopping import SkipLimit, StableRanking
 from nas_lightning.strategies.one_shot.strategy import OneShot
-from nas_lightning.strategies.supernet import WeightSharing
+from nas_lightning.strategies.supernet import SupernetStrategy
 
 __all__ = [
     "ActivationSearch",
@@ -114,9 +114,9 @@ __all__ = [
     "Sparsity",
     "StableRanking",
     "Strategy",
+    "SupernetStrategy",
     "Uniform",
     "WeightPerturbation",
-    "WeightSharing",
     "Widening",
     "ZeroCost",
     "ZeroOne",

@@ -22,7 +22,7 @@ from nas_lightning.training.run_length import are_steps_over
 
 # What a trainer and its callbacks would do to a search, and who does it instead.
 #
-# Lightning leaves the steps of a search to the search, which has two losses and two optimisers, or none.
+# Lightning leaves the steps of a search to the search, which has two losses and two optimizers, or none.
 
 _AVERAGE = (
     "averaged weights would be of no architecture that was searched: average those of the network that is "
@@ -50,7 +50,7 @@ def check_callbacks(trainer: pl.Trainer) -> None:
 
 
 def check_trainer(trainer: pl.Trainer) -> None:
-    """Raise for what only automatic optimisation has."""
+    """Raise for what only automatic optimization has."""
     if trainer.gradient_clip_val is not None:
         expected = f"expected clip={trainer.gradient_clip_val} of the strategy instead"
         raise InputError(expected, where="Trainer.gradient_clip_val")
@@ -141,7 +141,7 @@ class Strategy(pl.LightningModule, ABC):
         """What `derive` ranks by, (edges, ops) per group; empty for strategies that do not score edges."""
         return {}
 
-    def take_form(self, checkpoint: Mapping[str, Any]) -> None:
+    def resize_to_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Give the parameters the shapes that a checkpoint's have, where those change in a search."""
 
     def configure_callbacks(self) -> list[pl.Callback]:

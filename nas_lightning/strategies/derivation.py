@@ -21,7 +21,7 @@ from nas_lightning.spaces.group import Group, without_none
 from nas_lightning.spaces.operations import NONE
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.base import Strategy
-from nas_lightning.strategies.supernet import WeightSharing
+from nas_lightning.strategies.supernet import SupernetStrategy
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import constant
 from nas_lightning.training.optimizers import SGD
@@ -37,7 +37,7 @@ class Derivation(ABC):
 
     def check(self, strategy: Strategy) -> None:
         """Raise unless the strategy trains a supernet that can be perturbed."""
-        if not isinstance(strategy, WeightSharing):
+        if not isinstance(strategy, SupernetStrategy):
             raise InputError(
                 "expected a strategy that trains a supernet", got=type(strategy).__name__, where="derivation"
             )
@@ -49,7 +49,7 @@ class Derivation(ABC):
             )
 
     @abstractmethod
-    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+    def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
         """The genotypes, the best first."""
 
 
@@ -58,7 +58,7 @@ def equal_weights(space: SearchSpace) -> Matrices:
     return {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in space.groups.items()}
 
 
-def weights_at_the_end(strategy: WeightSharing) -> Matrices:
+def weights_at_the_end(strategy: SupernetStrategy) -> Matrices:
     """The strategy's scores, and no relaxed weights, which may be one sample; equal where it has none."""
     scores = strategy.scores()
     return {name: scores.get(name, equal).clone() for name, equal in equal_weights(strategy.space).items()}
@@ -73,7 +73,7 @@ def ranks(values: Sequence[float]) -> list[float]:
     return [1.0 + sum(other < value for other in values) for value in values]
 
 
-# Discretisation by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
+# Discretization by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
 #
 # The weight of an operation says little about what it does for the supernet, so operations are judged by
 # what their removal costs (section 4): edge by edge, in random order, the operation without which validation
@@ -111,19 +111,19 @@ class Perturbation(Derivation):
         self.valid_batches, self.tune_batches = valid_batches, tune_batches
         self.tune_lr, self.seed = tune_lr, seed
 
-    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+    def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
         """The selected genotype; the strategy's supernet is trained a little on the way."""
         weights = weights_at_the_end(strategy)
         tuning = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
         train = list(place_batches(strategy.supernet, tuning))
         valid = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
-        discretisation = Discretisation(
+        discretization = Discretization(
             strategy.space, strategy.supernet, weights, train, valid, self.tune_lr
         )
-        return [discretisation.run(torch.Generator().manual_seed(self.seed))]
+        return [discretization.run(torch.Generator().manual_seed(self.seed))]
 
 
-class Discretisation:
+class Discretization:
     """The decisions of one genotype, on weights of (edges, ops) that become discrete row by row.
 
     Args:
@@ -161,7 +161,7 @@ class Discretisation:
             name, node = nodes[index]
             if self.keep_edges(name, node, scores):
                 self.tune()
-        return self.space.discretise(scores)
+        return self.space.discretize(scores)
 
     def keep_one(self, name: str, row: int) -> int:
         """Make a row one-hot at the operation whose removal costs most; returns its column."""
@@ -179,7 +179,7 @@ class Discretisation:
         left = [self.worth_without(name, row, slice(None)) for row in rows]
         for row, rank in zip(rows, ranks([-worth for worth in left]), strict=True):
             scores[name][row] = rank * self.weights[name][row]
-        kept = self.space.one_hot(self.space.unlimited.discretise(scores))[name][rows]
+        kept = self.space.one_hot(self.space.unlimited.discretize(scores))[name][rows]
         self.weights[name][rows] *= kept.to(self.weights[name])
         return int(kept.sum()) < len(rows)
 
@@ -232,7 +232,7 @@ class Pruning(Derivation):
     def __init__(self, valid_batches: PositiveInt = 4) -> None:
         self.valid_batches = valid_batches
 
-    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+    def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
         batches = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
         return [prune(strategy.space, strategy.supernet, weights_at_the_end(strategy), batches)]
 
@@ -245,14 +245,14 @@ def prune(space: SearchSpace, supernet: Supernet, weights: Matrices, batches: Se
         weights = {name: without_least(w, raises[name]) for name, w in weights.items()}
     raises = raised_loss(supernet, weights, batches)
     scores = {name: ranked_rows(w, raises[name]) for name, w in weights.items()}
-    return space.discretise(scores)
+    return space.discretize(scores)
 
 
 def start(weights: Tensor, group: Group) -> Tensor:
     """The weights without the zero operation, equal where nothing else has any: (edges, ops)."""
     real = without_none(weights, group)
     empty = real.sum(dim=1, keepdim=True) == 0
-    return normalise_rows(real.where(~empty, without_none(torch.ones_like(weights), group)), weights)
+    return normalize_rows(real.where(~empty, without_none(torch.ones_like(weights), group)), weights)
 
 
 def raised_loss(supernet: Supernet, weights: Matrices, batches: Sequence[Batch]) -> Matrices:
@@ -275,10 +275,10 @@ def without_least(weights: Tensor, raises: Tensor) -> Tensor:
     least = raises.where(weights > 0, torch.inf).argmin(dim=1, keepdim=True)
     more = (weights > 0).sum(dim=1, keepdim=True) > 1
     kept = torch.where(more, weights.scatter(1, least, 0.0), weights)
-    return normalise_rows(kept, weights)
+    return normalize_rows(kept, weights)
 
 
-def normalise_rows(kept: Tensor, before: Tensor) -> Tensor:
+def normalize_rows(kept: Tensor, before: Tensor) -> Tensor:
     """The rows that are kept with the sums that they had: (edges, ops)."""
     total = kept.sum(dim=1, keepdim=True)
     share = before.sum(dim=1, keepdim=True) / total.where(total > 0, 1.0)
@@ -335,7 +335,7 @@ class Shapley(Derivation):
         self.orders, self.truncation = orders, truncation
         self.valid_batches, self.seed = valid_batches, seed
 
-    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+    def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
         supernet, weights, space = strategy.supernet, weights_at_the_end(strategy), strategy.space
         batches = list(place_batches(supernet, data.valid_batches(self.valid_batches)))
         players, generator = all_players(space), torch.Generator().manual_seed(self.seed)
@@ -350,7 +350,7 @@ class Shapley(Derivation):
         scores = {name: torch.zeros(group.shape) for name, group in space.groups.items()}
         for (name, row, column), rank in zip(players, ranks(values), strict=True):
             scores[name][row, column] = rank
-        return [space.discretise(scores)]
+        return [space.discretize(scores)]
 
 
 def shapley_values(
@@ -436,21 +436,21 @@ class ZeroCost(Derivation):
     ) -> None:
         self.metric, self.untrained, self.orders, self.seed = metric, untrained, orders, seed
 
-    def __call__(self, strategy: WeightSharing, data: SearchData) -> list[Genotype]:
+    def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
         supernet, weights = strategy.supernet, weights_at_the_end(strategy)
         if self.untrained:
-            supernet, weights = initialise_weights(supernet, self.seed), equal_weights(strategy.space)
+            supernet, weights = initialize_weights(supernet, self.seed), equal_weights(strategy.space)
         (batch,) = place_batches(supernet, data.train_batches(1))
         found: list[tuple[float, Genotype]] = []
         for order in range(self.orders):
             start = {name: matrix.clone() for name, matrix in weights.items()}
-            decisions = MetricDiscretisation(strategy.space, supernet, start, batch, self.metric)
+            decisions = MetricDiscretization(strategy.space, supernet, start, batch, self.metric)
             genotype = decisions.run(torch.Generator().manual_seed(1_000_003 * self.seed + order))
             found.append((decisions.worth(strategy.space.one_hot(genotype)), genotype))
         return [max(found, key=lambda item: item[0])[1]]
 
 
-class MetricDiscretisation(Discretisation):
+class MetricDiscretization(Discretization):
     """Decisions by what a metric says of the supernet, which is not trained on the way.
 
     Args:
@@ -490,7 +490,7 @@ class WeighedSupernet(nn.Module):
         return self.supernet(x, self.weights)
 
 
-def initialise_weights(supernet: Supernet, seed: int) -> Supernet:
+def initialize_weights(supernet: Supernet, seed: int) -> Supernet:
     """A copy of the supernet as it may be before training."""
     fresh = deepcopy(supernet)
     with torch.random.fork_rng(devices=[]):

@@ -16,7 +16,7 @@ from nas_lightning.data.batches import Batch
 from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.metrics.recording import LAYERS, initialise
+from nas_lightning.metrics.recording import LAYERS, initialize
 from nas_lightning.objectives.inherited import Batch as Batch_inherited
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Active, Supernet
@@ -93,7 +93,7 @@ def trace(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
     return squared_norm([gradient for gradient in gradients(loss, parameters) if gradient is not None])
 
 
-# NASI: search at initialisation (Shu et al. 2022, arXiv:2109.00817). No weight is ever trained.
+# NASI: search at initialization (Shu et al. 2022, arXiv:2109.00817). No weight is ever trained.
 #
 #     max_α E_{A~p_α}[R(A)],   R(A) = t(A) − μ max(0, t(A) − ν),   t(A) = ‖b⁻¹ Σ_x ∇_θ L_x‖²     (12–14)
 #
@@ -128,7 +128,7 @@ class Nasi(Strategy):
         fixed_batch: one mini-batch for all steps (as equation 12) instead of a fresh one each (algorithm 1).
         labels: `random` ones show that the search needs none (section 4.1).
         inputs: `gaussian` noise shows that it needs no images (section 4.2).
-        seed: of initialisation, samples, and random labels and inputs.
+        seed: of initialization, samples, and random labels and inputs.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201
@@ -168,7 +168,7 @@ class Nasi(Strategy):
         self.automatic_optimization = False
         check_search_data(data, type(self).__name__)
         self.supernet, self.data = supernet, data
-        initialise(supernet, "lecun", self.generator)
+        initialize(supernet, "lecun", self.generator)
         self.theta = parameters_without_biases(supernet)
         shapes = {name: group.shape for name, group in space.groups.items()}
         self.arch = nn.ParameterDict({name: torch.zeros(shape) for name, shape in shapes.items()})
@@ -281,7 +281,7 @@ class Nasi(Strategy):
         return {name: torch.softmax(parameter.detach(), dim=-1) for name, parameter in self.arch.items()}
 
     def derive(self) -> list[Genotype]:
-        return [self.space.discretise(self.scores())]
+        return [self.space.discretize(self.scores())]
 
     def configure_optimizers(self) -> Optimizer:
         return SGD(self.arch_list, lr=self.xi, maximize=True)

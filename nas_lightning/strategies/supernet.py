@@ -97,7 +97,7 @@ class LimitPressure(nn.Module):
 # Training a supernet's weights: what every strategy with shared weights has in common.
 
 
-class WeightSharing(Strategy):
+class SupernetStrategy(Strategy):
     """Base of the strategies with a supernet: SGD on its weights, with the architecture weights of `relax`.
 
     A batch is {"train": (x, y), "valid": (x, y)}, as `nas_lightning.data.SearchData` or Lightning's
@@ -224,14 +224,14 @@ class WeightSharing(Strategy):
         return relaxed
 
     def descend(self) -> None:
-        """One step of the weights' optimiser on the gradients that came together."""
+        """One step of the weights' optimizer on the gradients that came together."""
         clip_grad_norm_(self.weight_list, self.clip)
         optimizer = self.stepper(0)
         optimizer.step()
         optimizer.zero_grad()
 
     def stepper(self, index: int) -> LightningOptimizer:
-        """The optimiser of the weights (0) or of the architecture (1)."""
+        """The optimizer of the weights (0) or of the architecture (1)."""
         found = self.optimizers()
         return found[index] if isinstance(found, list) else found
 

@@ -1,7 +1,7 @@
 """Studies: questions about many architectures."""
 
 from nas_lightning.studies.correlation import Correlation, CorrelationSettings
-from nas_lightning.studies.defense import Defence
+from nas_lightning.studies.defense import Defense
 from nas_lightning.studies.devices import Devices
 from nas_lightning.studies.ensembles import EnsembleComparison
 from nas_lightning.studies.front import Front, front
@@ -13,7 +13,7 @@ from nas_lightning.studies.transfer import Transfer
 __all__ = [
     "Correlation",
     "CorrelationSettings",
-    "Defence",
+    "Defense",
     "Devices",
     "EnsembleComparison",
     "Front",

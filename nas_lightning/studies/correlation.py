@@ -42,7 +42,7 @@ from nas_lightning.studies.scoring import (
     data_sets,
     draw_known,
     estimate,
-    initialisations,
+    initializations,
     kendall,
     orient,
     pearson,
@@ -120,8 +120,8 @@ class TradeOffObjective:
         from scipy.stats import rankdata
 
         chosen = np.arange(len(accuracy)) if rows is None else rows
-        ranks = _centre(rankdata(self._on_grid[:, chosen], axis=1))  # (g, n)
-        found = ranks @ _centre(rankdata(accuracy[chosen])[None])[0]
+        ranks = _center(rankdata(self._on_grid[:, chosen], axis=1))  # (g, n)
+        found = ranks @ _center(rankdata(accuracy[chosen])[None])[0]
         return GRID[int(np.argmax(np.nan_to_num(found, nan=-np.inf)))]
 
     def raw(self, parameters: Parameters) -> tuple[float, float]:
@@ -167,7 +167,7 @@ def _halves(count: int, splits: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
         yield other, one
 
 
-def _centre(ranks: Values) -> Values:
+def _center(ranks: Values) -> Values:
     """Rows with mean 0 and length 1; NaN where a row does not vary."""
     ranks = ranks - ranks.mean(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
@@ -373,7 +373,7 @@ class Correlation(Study):
 
 # How much correlations depend on what metrics are evaluated on (thesis, section 7.6; NASI, figure 6.1).
 #
-# Tables 7.6 (data sets), 7.9 (initialisation), 7.10 (batch size) and 7.11 (width) of Y. Shu's thesis (2022),
+# Tables 7.6 (data sets), 7.9 (initialization), 7.10 (batch size) and 7.11 (width) of Y. Shu's thesis (2022),
 # and the label- and data-agnosticism of NASI (arXiv:2109.00817). As there, the parameters of HNAS' objective
 # are chosen once, in the main setting; of batch size and width, the metric's and κ's are varied separately.
 
@@ -383,7 +383,7 @@ Scores = Mapping[str, Mapping[str, Values]]  # pool → metric → (n,)
 
 
 class CorrelationSettings(Study):
-    """The correlations over initialisations, batch sizes, widths, data sets, labels and inputs.
+    """The correlations over initializations, batch sizes, widths, data sets, labels and inputs.
 
     An empty list leaves its table out.
 
@@ -393,7 +393,7 @@ class CorrelationSettings(Study):
         kappa: the condition number among the metrics.
         gradient: the norm of the whole gradient among them, whose square is NASI's t(A).
         cells: architectures, drawn without repetition.
-        schemes: initialisations; the first is the main setting's.
+        schemes: initializations; the first is the main setting's.
         batch_sizes: beside that of the data set, which is the main setting's.
         channels: widths of the network.
         others: further data sets, by name.
@@ -449,7 +449,7 @@ class CorrelationSettings(Study):
         genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
         main = Setting(network, data.train_batches(1)[0], self.schemes[0])
         varied = [
-            initialisations(main, self.schemes),
+            initializations(main, self.schemes),
             batch_sizes(main, data, self.batch_sizes),
             widths(main, network, self.channels, genotypes[0]),
         ]
@@ -535,7 +535,7 @@ class CorrelationSettings(Study):
         header = ["metric", *(f"{kind}, {pool.replace('_', ' ')}" for pool in RANDOM for kind in kinds)]
         title = f"Scores with true images and labels against scores with random ones: {what}"
         return Table(
-            "agnosticism", title, header, rows, f"t(A): the square of {self.gradient}, which NASI maximises"
+            "agnosticism", title, header, rows, f"t(A): the square of {self.gradient}, which NASI maximizes"
         )
 
     def _t(self, scores: Mapping[str, Values]) -> Values:

@@ -1,7 +1,7 @@
 """What an ensemble is worth against an attacker who knows one of its members (Shu 2022, thesis, table 5.4).
 
-Each member is attacked in turn; the attacked images then go to it (attack accuracy) and to all (defence
-accuracy). The images are test images as pixels from 0 to 1; the networks normalise them.
+Each member is attacked in turn; the attacked images then go to it (attack accuracy) and to all (defense
+accuracy). The images are test images as pixels from 0 to 1; the networks normalize them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nas_lightning.checks import PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.models.attacks import Attack, defence_round
+from nas_lightning.models.attacks import Attack, defense_round
 from nas_lightning.models.ensemble import Ensemble
 from nas_lightning.models.evaluation import check_images, pixel_batches
-from nas_lightning.models.file import Normalise
-from nas_lightning.plots.style import COLOURS, INK, label_axes, legend_above, tidy
+from nas_lightning.models.file import Normalize
+from nas_lightning.plots.style import COLORS, INK, label_axes, legend_above, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
@@ -36,7 +36,7 @@ from nas_lightning.utils.tables import Table
 ROUNDS_FILE = "rounds.json"
 
 
-class Defence(Study):
+class Defense(Study):
     """Attack one member in turn, defend with all; mean and standard deviation over the rounds.
 
     Args:
@@ -49,7 +49,7 @@ class Defence(Study):
         seed: of what is drawn.
 
     >>> from nas_lightning.models import Fgsm
-    >>> study = Defence(settings={"fgsm": Fgsm(epsilon=0.02)}, attacks=["fgsm"], ensemble="my_run")
+    >>> study = Defense(settings={"fgsm": Fgsm(epsilon=0.02)}, attacks=["fgsm"], ensemble="my_run")
     >>> study.attacks
     {'fgsm': Fgsm(epsilon=0.02)}
     """
@@ -84,7 +84,7 @@ class Defence(Study):
     ) -> Findings:
         """Get the members, attack each of them in each way."""
         if self.ensemble is not None:
-            found = Ensemble.load(self.ensemble, with_normalisation=True)
+            found = Ensemble.load(self.ensemble, with_normalization=True)
             check_images(found, data.data)
             members = list(found.members)
             if len(members) < 2:
@@ -94,7 +94,7 @@ class Defence(Study):
             networks = train_networks(
                 genotypes, network, data, retrain, trainer, folder / "trained", self.seed
             )
-            members = [with_normalisation(alone, data.data) for alone in networks]
+            members = [with_normalization(alone, data.data) for alone in networks]
         device = trainer().strategy.root_device
         batches = pixel_batches(data.data, self.images)
         rounds = self._rounds([member.to(device) for member in members], batches, folder / ROUNDS_FILE)
@@ -103,7 +103,7 @@ class Defence(Study):
     def _rounds(
         self, members: Sequence[nn.Module], batches: Sequence[Batch], path: Path
     ) -> dict[str, Tensor]:
-        """{attack: (members, 2)}, attack and defence accuracy; what is in the file is not computed again."""
+        """{attack: (members, 2)}, attack and defense accuracy; what is in the file is not computed again."""
         done = read_records(path)
         for name, attack in {"none": NoAttack(), **self.attacks}.items():
             for number in range(len(members)):
@@ -111,7 +111,7 @@ class Defence(Study):
                 if key in done:
                     continue
                 torch.manual_seed(self.seed)
-                done[key] = defence_round(members, number, batches, attack)
+                done[key] = defense_round(members, number, batches, attack)
                 attacked, defended = done[key]
                 print(
                     f"{name}, member {number + 1}: {attacked:.1%} alone, {defended:.1%} together", flush=True
@@ -123,17 +123,17 @@ class Defence(Study):
         }
 
     def _findings(self, rounds: Mapping[str, Tensor], images: int, data: str) -> Findings:
-        columns = ["attack", "attack accuracy", "± attack", "defence accuracy", "± defence"]
+        columns = ["attack", "attack accuracy", "± attack", "defense accuracy", "± defense"]
         rows: list[list[str | float]] = []
         numbers: dict[str, float] = {}
         for name, found in rounds.items():
             mean, deviation = found.mean(dim=0).tolist(), found.std(dim=0).tolist()
             rows.append([name, mean[0], deviation[0], mean[1], deviation[1]])
-            numbers |= {f"{name}/attack_accuracy": mean[0], f"{name}/defence_accuracy": mean[1]}
+            numbers |= {f"{name}/attack_accuracy": mean[0], f"{name}/defense_accuracy": mean[1]}
         members = len(rounds["none"])
         title = f"One of {members} members attacked, all defending: {images:,} test images of {data}"
         note = f"Mean ± standard deviation over {members} rounds, in each another member; none: clean images"
-        return Findings([Table("defence", title, columns, rows, note)], {"defence": _figure(rounds)}, numbers)
+        return Findings([Table("defense", title, columns, rows, note)], {"defense": _figure(rounds)}, numbers)
 
 
 class NoAttack(Attack):
@@ -148,10 +148,10 @@ def _figure(rounds: Mapping[str, Tensor]) -> Figure:
     figure = Figure(figsize=(1.2 + 1.1 * len(rounds), 3.0), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
-    for side, (label, colour) in enumerate(zip(("attacked member", "ensemble"), COLOURS[1::-1], strict=True)):
+    for side, (label, color) in enumerate(zip(("attacked member", "ensemble"), COLORS[1::-1], strict=True)):
         places = [number + 0.4 * side - 0.2 for number in range(len(rounds))]
         means = [100 * float(found[:, side].mean()) for found in rounds.values()]
-        axes.bar(places, means, width=0.38, color=colour, label=label)
+        axes.bar(places, means, width=0.38, color=color, label=label)
         for place, found in zip(places, rounds.values(), strict=True):
             values = (100 * found[:, side]).tolist()
             axes.plot([place] * len(values), values, "o", color=INK, markersize=2.5, alpha=0.7)
@@ -161,6 +161,6 @@ def _figure(rounds: Mapping[str, Tensor]) -> Figure:
     return figure
 
 
-def with_normalisation(network: nn.Module, data: ImageData) -> nn.Module:
+def with_normalization(network: nn.Module, data: ImageData) -> nn.Module:
     """The network for pixels from 0 to 1."""
-    return nn.Sequential(Normalise(data.mean, data.std), network).eval()
+    return nn.Sequential(Normalize(data.mean, data.std), network).eval()

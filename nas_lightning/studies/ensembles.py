@@ -15,7 +15,7 @@ from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.ensemble import Ensemble
 from nas_lightning.models.evaluation import Evaluation, check_images, evaluate, every_test_batch
-from nas_lightning.plots.style import COLOURS, INK, label_axes, tidy
+from nas_lightning.plots.style import COLORS, INK, label_axes, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
@@ -115,7 +115,7 @@ def _figure(evaluations: Mapping[str, Evaluation]) -> Figure:
     for number, (name, found) in enumerate(evaluations.items()):
         numbers = found.numbers()
         place = (100 * numbers["ate"], 100 * numbers["ppd"])
-        axes.plot(*place, "o", color=COLOURS[number % len(COLOURS)], markersize=5)
+        axes.plot(*place, "o", color=COLORS[number % len(COLORS)], markersize=5)
         text = f"{name}\n{100 * numbers['error']:.1f} % together"
         axes.annotate(text, place, (0, 5), textcoords="offset points", ha="center", fontsize=7, color=INK)
     label_axes(axes, "mean error of the members, ATE (%)", "disagreement of two, PPD (%)")

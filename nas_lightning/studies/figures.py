@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from nas_lightning.plots.style import COLOURS, FAINT, GREY, INK, tidy
+from nas_lightning.plots.style import COLORS, FAINT, GRAY, INK, tidy
 from nas_lightning.studies.scoring import Values, spearman
 from nas_lightning.utils.tables import Estimate
 
@@ -30,7 +30,7 @@ def scatter(scores: Mapping[str, Values], accuracy: Values, label: str) -> Figur
     )  # of a dot: few are to be seen, many not to be a blot
     for (name, values), axes in zip(scores.items(), panels, strict=True):
         place = 100 * (rankdata(values) - 0.5) / len(values)
-        axes.plot(place, accuracy, ".", color=COLOURS[0], markersize=size, alpha=0.5, markeredgewidth=0)
+        axes.plot(place, accuracy, ".", color=COLORS[0], markersize=size, alpha=0.5, markeredgewidth=0)
         _title(axes, f"{name}  ρ {spearman(values, accuracy):.2f}")
     figure.supxlabel("place among the architectures (%; 100 is the largest score)", fontsize=8, color=INK)
     figure.supylabel(label, fontsize=8, color=INK)
@@ -42,11 +42,11 @@ def against(scores: Mapping[str, tuple[Values, Values]], x_label: str, y_label: 
     figure, panels = _panels(list(scores), 2.3)
     for (name, (x, y)), axes in zip(scores.items(), panels, strict=True):
         sound = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
-        axes.plot(x[sound], y[sound], ".", color=COLOURS[0], markersize=4, alpha=0.6, markeredgewidth=0)
+        axes.plot(x[sound], y[sound], ".", color=COLORS[0], markersize=4, alpha=0.6, markeredgewidth=0)
         if sound.any():
             axes.loglog()
             ends = [min(x[sound].min(), y[sound].min()), max(x[sound].max(), y[sound].max())]
-            axes.plot(ends, ends, color=GREY, linewidth=0.8)
+            axes.plot(ends, ends, color=GRAY, linewidth=0.8)
             _thin_ticks(axes)
         _title(axes, name)
     figure.supxlabel(x_label, fontsize=8, color=INK)
@@ -55,7 +55,7 @@ def against(scores: Mapping[str, tuple[Values, Values]], x_label: str, y_label: 
 
 
 def matrix(names: Sequence[str], values: Sequence[Sequence[float]], title: str) -> Figure:
-    """A correlation for every pair of names, as colours and numbers."""
+    """A correlation for every pair of names, as colors and numbers."""
     size = 1.6 + 0.42 * len(names)
     figure = Figure(figsize=(size, size), layout="constrained")
     axes = figure.subplots()
@@ -63,8 +63,8 @@ def matrix(names: Sequence[str], values: Sequence[Sequence[float]], title: str) 
     for row, line in enumerate(values):
         for column, value in enumerate(line):
             text = "–" if np.isnan(value) else f"{value:.2f}".replace("0.", ".").replace("-", "−")
-            colour = "white" if abs(value) > 0.7 else INK
-            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
+            color = "white" if abs(value) > 0.7 else INK
+            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(colors=INK, labelsize=8, length=0)
@@ -89,7 +89,7 @@ def lines(
                 list(known),
                 [e.value for e in known.values()],
                 yerr=[e.error for e in known.values()],
-                color=COLOURS[number % len(COLOURS)],
+                color=COLORS[number % len(COLORS)],
                 marker="o",
                 markersize=3,
                 linewidth=1.4,
@@ -145,8 +145,8 @@ def overlay(panels: Mapping[str, Mapping[str, Values]], label: str, x_label: str
     """One panel a title, the first line of each in black, the others from light to dark in their order."""
     figure, axes_of = _panels(list(panels), 2.6)
     for (title, series), axes in zip(panels.items(), axes_of, strict=True):
-        for (name, values), colour in zip(series.items(), _shades(len(series)), strict=True):
-            axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=1.3, label=name)
+        for (name, values), color in zip(series.items(), _shades(len(series)), strict=True):
+            axes.plot(range(1, len(values) + 1), values, color=color, linewidth=1.3, label=name)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _title(axes, title)
     handles, names = axes_of[0].get_legend_handles_labels()
@@ -157,7 +157,7 @@ def overlay(panels: Mapping[str, Mapping[str, Values]], label: str, x_label: str
 
 
 def draw_bars(panels: Mapping[str, Mapping[str, float]], label: str) -> Figure:
-    """One panel a title, a horizontal bar a name in the colours of `overlay`; empty where there is none."""
+    """One panel a title, a horizontal bar a name in the colors of `overlay`; empty where there is none."""
     figure, axes_of = _panels(list(panels), 2.6)
     for (title, values), axes in zip(panels.items(), axes_of, strict=True):
         places = np.arange(len(values))[::-1]
@@ -186,7 +186,7 @@ def _shades(count: int) -> list[Any]:
     return [INK, *colormaps["viridis_r"](np.linspace(0.15, 0.9, max(count - 1, 0)))]
 
 
-# Pictures of a number over two others: as colours, and as a surface.
+# Pictures of a number over two others: as colors, and as a surface.
 
 _MAP = "viridis"  # which every eye can order
 
@@ -194,7 +194,7 @@ _MAP = "viridis"  # which every eye can order
 def heat_map(
     values: Values, rows: Sequence[str], columns: Sequence[str], *, row: str, column: str, label: str
 ) -> Figure:
-    """(rows, columns) as colours and numbers; what is not finite stays white."""
+    """(rows, columns) as colors and numbers; what is not finite stays white."""
     size = 1.8 + 0.62 * len(columns), 1.2 + 0.42 * len(rows)
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
@@ -203,8 +203,8 @@ def heat_map(
     middle = known.min() + 0.55 * np.ptp(known) if len(known) else 0.0
     for place, value in np.ndenumerate(values):
         if np.isfinite(value):
-            colour = "white" if value < middle else "black"
-            axes.text(place[1], place[0], f"{value:.4g}", ha="center", va="center", fontsize=7, color=colour)
+            color = "white" if value < middle else "black"
+            axes.text(place[1], place[0], f"{value:.4g}", ha="center", va="center", fontsize=7, color=color)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
     _label(axes, column, row)
@@ -213,7 +213,7 @@ def heat_map(
 
 
 def draw_contours(grids: Mapping[str, Values], ticks: Values, label: str) -> Figure:
-    """One panel a name, (α, β) as log₁₀ of a value, colours and lines alike in all; ends are the ticks'."""
+    """One panel a name, (α, β) as log₁₀ of a value, colors and lines alike in all; ends are the ticks'."""
     found = {name: _logarithms(values) for name, values in grids.items()}
     low, high = _range(found)
     figure = Figure(figsize=(2.2 * len(grids) + 0.9, 2.5), layout="constrained")
@@ -260,7 +260,7 @@ def _logarithms(values: Values) -> Values:
 
 
 def _range(grids: Mapping[str, Values]) -> tuple[float, float]:
-    """Of all that is finite; the highest tenth has one colour, so that corners do not hide the rest."""
+    """Of all that is finite; the highest tenth has one color, so that corners do not hide the rest."""
     known = np.concatenate([values[np.isfinite(values)] for values in grids.values()])
     return (float(known.min()), float(np.quantile(known, 0.9))) if len(known) else (0.0, 1.0)
 

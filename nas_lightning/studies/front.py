@@ -143,7 +143,7 @@ class Look:
         return self.rows[front(bench.ms[self.rows], *chosen)]
 
     def learn(self, bench: Bench, names: Sequence[str], accuracies: Array, count: int, seed: int) -> Rows:
-        """What is best in latency, the scores and the accuracy that a forest expects; what it learnt from.
+        """What is best in latency, the scores and the accuracy that a forest expects; what it learned from.
 
         Args:
             bench: the device.

@@ -319,12 +319,12 @@ class Variation:
         return [*rows, *((self.metric_at, value) for value in self.pools if value != self.kappa_at)]
 
 
-def initialisations(main: Setting, schemes: Sequence[Scheme]) -> Variation:
+def initializations(main: Setting, schemes: Sequence[Scheme]) -> Variation:
     """Each scheme; the weights of metric and κ are the same."""
     others = [scheme for scheme in schemes if scheme != main.scheme]
     pools: dict[str, str] = {main.scheme: MAIN, **{scheme: f"scheme_{scheme}" for scheme in others}}
     settings = {f"scheme_{scheme}": Setting(main.network, main.batch, scheme) for scheme in others}
-    return Variation("initialisation", pools, settings, main.scheme, None)
+    return Variation("initialization", pools, settings, main.scheme, None)
 
 
 def batch_sizes(main: Setting, data: SearchData, sizes: Sequence[int]) -> Variation:

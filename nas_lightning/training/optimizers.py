@@ -16,14 +16,14 @@ from torch import nn, optim
 from torch.optim import Optimizer
 
 from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Share, checked
-from nas_lightning.data import ImageData, OwnData
+from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.errors import InputError, near_match
 
 if TYPE_CHECKING:
     from timm.utils import ModelEmaV3
 
 
-# torch's optimisers, which import torch's compiler no sooner than something is compiled.
+# torch's optimizers, which import torch's compiler no sooner than something is compiled.
 #
 # torch marks their methods as not to be compiled, and imports its compiler for the mark: a second, almost as
 # much as torch itself. As long as the compiler is not loaded nothing can be compiled, and what stands behind
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class EagerOptimizer(optim.Optimizer):
-    """An optimiser that needs no compiler: first of the bases of a class, or the base of one with a step.
+    """An optimizer that needs no compiler: first of the bases of a class, or the base of one with a step.
 
     >>> optimizer = SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
     >>> optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
@@ -76,9 +76,9 @@ class AdamW(EagerOptimizer, optim.AdamW):
     """torch.optim.AdamW."""
 
 
-# Optimisers, learning-rate schedules, running averages; a schedule is stepped once an epoch.
+# Optimizers, learning-rate schedules, running averages; a schedule is stepped once an epoch.
 #
-# Optimisers have timm's names. timm itself, a second to import, builds those that torch does not have.
+# Optimizers have timm's names. timm itself, a second to import, builds those that torch does not have.
 #
 # >>> import torch
 # >>> optimizer = build_optimizer([torch.nn.Parameter(torch.zeros(3))], "momentum", lr=0.025,
@@ -87,8 +87,8 @@ class AdamW(EagerOptimizer, optim.AdamW):
 # >>> round(optimizer.param_groups[0]["lr"], 6)
 # 0.013
 #
-# Schedules are not torch's: they are told the epoch. With automatic optimisation a module passes it in
-# `lr_scheduler_step`, with manual optimisation in `on_train_epoch_end`, both times as
+# Schedules are not torch's: they are told the epoch. With automatic optimization a module passes it in
+# `lr_scheduler_step`, with manual optimization in `on_train_epoch_end`, both times as
 # `scheduler.step(self.current_epoch + 1)`: the rate that is set is the next epoch's. Lightning puts their
 # state into its checkpoints.
 
@@ -139,8 +139,8 @@ def scale_lr(trainer: pl.Trainer, lr: float, reference: int | None) -> float:
     if reference is None:
         return lr
     data: Any = trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
-    if not isinstance(data, (ImageData, OwnData)):
-        expected = "expected images as an ImageData with lr_batch, or as OwnData"
+    if not isinstance(data, (ImageData, ExternalData)):
+        expected = "expected images as an ImageData with lr_batch, or as ExternalData"
         raise InputError(expected, got=type(data).__name__, where="fit")
     images = data.batch_size * trainer.world_size * trainer.accumulate_grad_batches
     scaled = lr_of_batch(lr, images, reference)
@@ -159,16 +159,16 @@ def build_optimizer(
     momentum: Share = 0.9,
     **options: Any,
 ) -> Optimizer:
-    """The optimiser that timm calls `opt`, over one group of parameters that all decay alike or over several.
+    """The optimizer that timm calls `opt`, over one group of parameters that all decay alike or over several.
 
     Args:
-        params: the parameters, in the order in which checkpoints keep the optimiser's state, or groups.
+        params: the parameters, in the order in which checkpoints keep the optimizer's state, or groups.
         opt: `momentum` (SGD with momentum), `sgd` (with Nesterov's), `adam`, `adamw`, `lamb`, …
         lr: the learning rate.
-        weight_decay: as the optimiser understands it: added to the gradient (SGD, Adam) or decoupled (AdamW);
+        weight_decay: as the optimizer understands it: added to the gradient (SGD, Adam) or decoupled (AdamW);
             groups with one of their own keep it.
-        momentum: for optimisers that have one; the others do not look at it.
-        options: what else the optimiser takes, such as `betas` and `eps`.
+        momentum: for optimizers that have one; the others do not look at it.
+        options: what else the optimizer takes, such as `betas` and `eps`.
 
     """
     if opt in _TORCHS:
@@ -179,7 +179,7 @@ def build_optimizer(
 
     known = [str(name) for name in list_optimizers()]
     if opt not in known:
-        raise InputError(f"expected an optimiser of timm ({near_match(opt, known)})", got=opt)
+        raise InputError(f"expected an optimizer of timm ({near_match(opt, known)})", got=opt)
     # a list, because timm would exempt a module's biases and norms from weight decay, which the papers do not
     listed: list[Any] = list(params)
     return create_optimizer_v2(
@@ -197,7 +197,7 @@ def build_scheduler(
     warmup_epochs: NonNegativeInt = 0,
     warmup_lr: NonNegativeFloat | None = None,
 ) -> Scheduler:
-    """The learning rate η(e) of epoch e = 0, …, E − 1, from the optimiser's η₀ to η_min without restarts.
+    """The learning rate η(e) of epoch e = 0, …, E − 1, from the optimizer's η₀ to η_min without restarts.
 
     With W epochs of warm-up from η_w and t = (e − W) / (E − W), the share of the way behind epoch e:
 

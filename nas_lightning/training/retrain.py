@@ -153,7 +153,7 @@ def check_forward(network: nn.Module, image: tuple[int, int, int], num_classes: 
 def freeze_unused(network: nn.Module, image: tuple[int, int, int]) -> None:
     """Ask for no gradient of parameters that no logit depends on, for which several processes would wait.
 
-    A cell of NAS-Bench-201 may have operations whose result is not used. What is learnt stays the same.
+    A cell of NAS-Bench-201 may have operations whose result is not used. What is learned stays the same.
     """
     try:
         used = _used(copy.deepcopy(network).to("meta"), image)
@@ -281,7 +281,7 @@ def compiled(function: Callable[P, T], where: str) -> Callable[P, T]:
 # arXiv:1707.07012,
 # appendix A.7), and an auxiliary head whose loss is added with a weight. Label smoothing (arXiv:1512.00567,
 # section 7), warm-up and a linear schedule are for ImageNet. Mixup (arXiv:1710.09412), CutMix
-# (arXiv:1905.04899), a running average of the weights and other optimisers are there for recipes of today.
+# (arXiv:1905.04899), a running average of the weights and other optimizers are there for recipes of today.
 #
 # Nothing here looks at test data before the end: `trainer.fit`, then `trainer.test` once, on the last epoch's
 # weights or, where a part of the training data was set aside, on those of the best validation accuracy.
@@ -290,7 +290,7 @@ def compiled(function: Callable[P, T], where: str) -> Callable[P, T]:
 class Retrain(pl.LightningModule):
     """Trains `network` on batches of (images, labels) and measures it.
 
-    Logged once an epoch: `train_loss` (what is minimised, auxiliary loss included), `train_accuracy`, `lr`,
+    Logged once an epoch: `train_loss` (what is minimized, auxiliary loss included), `train_accuracy`, `lr`,
     `valid_loss`, `valid_accuracy`; at the end `test_loss`, `test_accuracy`, `test_error`. Evaluation adds
     `…_accuracy_top5` where there are more than five classes.
 
@@ -298,15 +298,15 @@ class Retrain(pl.LightningModule):
         network: any from images to logits, alone, the first of several or named so; the loss of auxiliary
             heads joins in: a derived network's, or what an output names `aux…`.
         num_classes: what the network tells apart, or its outputs: its `task` says what they are for.
-        opt: timm's name of the optimiser; `momentum` is SGD with momentum.
+        opt: timm's name of the optimizer; `momentum` is SGD with momentum.
         lr: learning rate of the first epoch, or of the one after the warm-up.
         lr_batch: the number of images a step that `lr` is meant for; where all devices and accumulated steps
             together have another, the rate is in proportion (arXiv:1706.02677, section 2.1). None: as it is.
-        lr_min: what it decays towards.
+        lr_min: what it decays toward.
         schedule: how: `cosine` or `linear`, stepped once an epoch.
         warmup_epochs: epochs of rising learning rate before it decays.
         warmup_lr: where they start; None: at lr / (warmup_epochs + 1).
-        momentum: of the optimisers that have one.
+        momentum: of the optimizers that have one.
         weight_decay: of all parameters.
         decay_norms: whether norms, biases and other parameters of a single dimension decay, too.
         clip: largest norm of the gradient of all parameters together; None: what the trainer says.

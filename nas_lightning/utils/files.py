@@ -49,9 +49,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         yield partial
-        synchronise(partial)
+        synchronize(partial)
         os.replace(partial, path)
-        synchronise(path.parent)
+        synchronize(path.parent)
     except BaseException as error:  # Ctrl-C, too
         with suppress(OSError):  # that of the disk itself says more
             _remove(partial)
@@ -76,7 +76,7 @@ def check_writable(path: Path) -> None:
         pass
 
 
-def synchronise(path: Path) -> None:
+def synchronize(path: Path) -> None:
     """Have the system write what it keeps of a file or folder, where its file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

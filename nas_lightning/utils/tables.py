@@ -78,11 +78,11 @@ class Table:
         writer = csv.writer(text, lineterminator="\n")
         pairs = zip(self.columns, estimated, strict=True)
         header = ([column, f"{column} s.e."] if e else [column] for column, e in pairs)
-        writer.writerow([inert(name) for names in header for name in names])
+        writer.writerow([escape_formula(name) for names in header for name in names])
         for row in self.rows:
             values: list[str | int | float | None] = []
             for cell, estimate in zip(row, estimated, strict=True):
-                parts = cell if isinstance(cell, Estimate) else (inert(cell), None)
+                parts = cell if isinstance(cell, Estimate) else (escape_formula(cell), None)
                 values += parts if estimate else parts[:1]
             writer.writerow(values)
         return text.getvalue()
@@ -110,10 +110,10 @@ def format_cell(cell: Entry) -> str:
     return format_number(cell)
 
 
-def inert(cell: str | float | None) -> str | float | None:
+def escape_formula(cell: str | float | None) -> str | float | None:
     """A cell that no spreadsheet takes for a formula; a text that is a number stays one.
 
-    >>> inert("=1+1"), inert("-0.5"), inert("@me"), inert("- a")
+    >>> escape_formula("=1+1"), escape_formula("-0.5"), escape_formula("@me"), escape_formula("- a")
     ("'=1+1", '-0.5', "'@me", "'- a")
     """
     if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULAS):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from nas_lightning.callbacks import GenotypeHistory, LoaderPlace, RewindMetrics, RNGState
+from nas_lightning.callbacks import DataLoaderState, GenotypeHistory, RewindMetrics, RNGState
 from nas_lightning.data.loaders import EpochLoader
 from nas_lightning.runs.facts import MetricsCSV
 from nas_lightning.spaces import NasBench201
@@ -43,7 +43,7 @@ class TinySearch(Strategy):
         return {"cell": self.arch.softmax(-1)}
 
     def derive(self):
-        return [self.space.discretise(self.scores())]
+        return [self.space.discretize(self.scores())]
 
     def training_step(self, batch, batch_idx):
         x, y = batch
@@ -97,7 +97,7 @@ def trainer() -> Callable[..., pl.Trainer]:
             "accelerator": "cpu",
             "default_root_dir": folder,
         } | options
-        resuming = [RNGState(), LoaderPlace(), RewindMetrics()]
+        resuming = [RNGState(), DataLoaderState(), RewindMetrics()]
         always = [*resuming, GenotypeHistory(folder, figures=False), checkpoint]
         return pl.Trainer(max_epochs=epochs, callbacks=[*always, *callbacks], **options)
 

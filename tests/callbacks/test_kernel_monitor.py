@@ -12,7 +12,7 @@ from nas_lightning.callbacks.monitors import first_pair
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import ntk
-from nas_lightning.metrics.recording import initialise
+from nas_lightning.metrics.recording import initialize
 from nas_lightning.spaces import NasBench201
 
 pytestmark = [
@@ -106,7 +106,7 @@ def test_the_derived_network_is_the_current_one(images):
     module = train(monitor)
     for epoch, seen in enumerate(module.seen):
         network = build(SPACE.sample(torch.Generator().manual_seed(epoch + 1)))
-        initialise(network, "lecun", torch.Generator().manual_seed(0))
+        initialize(network, "lecun", torch.Generator().manual_seed(0))
         kernel = ntk(network, images)
         assert seen["ntk_trace"] == pytest.approx((kernel.trace / 6) ** 0.5)
 

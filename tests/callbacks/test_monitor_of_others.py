@@ -37,7 +37,7 @@ class Usual(pl.LightningModule):
 
 
 class Adversaries(Usual):
-    """Two networks, two optimisers, by hand; forward makes images of noise."""
+    """Two networks, two optimizers, by hand; forward makes images of noise."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ import yaml
 
 import nas_lightning.conf
 from nas_lightning.backends import connect_dask, spread
-from nas_lightning.data import OwnData, SearchData
+from nas_lightning.data import ExternalData, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.runs.folder import RunFolder
 from tests.cli.conftest import TINY_SEARCH
@@ -140,7 +140,7 @@ def test_dask_starts_on_a_machine_whose_threads_start_late(monkeypatch):
 
 
 def test_data_are_sent_without_their_trainer():
-    data = SearchData(OwnData((torch.zeros(16, 1, 4, 4), torch.arange(16) % 2), batch_size=4))
+    data = SearchData(ExternalData((torch.zeros(16, 1, 4, 4), torch.arange(16) % 2), batch_size=4))
     data.trainer = data.data.trainer = object()
     sent = data.to_send()
     assert (sent.trainer, sent.data.trainer) == (None, None)

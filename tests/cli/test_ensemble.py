@@ -55,9 +55,9 @@ def test_every_architecture_of_a_file(tmp_path, command, cells):
     assert (run / "tables" / "members.md").read_text() in out
     for name in ("member_errors", "member_agreement", "prediction_map", "genotype_1"):
         assert (run / "figures" / f"{name}.png").is_file(), name
-    assert "study=defence study.ensemble=a dataset=fake" in out
+    assert "study=defense study.ensemble=a dataset=fake" in out
     page = (run / "report.html").read_text()
-    for part in ("study=defence", "ensemble=all seed=1<", "How the members differ", "prediction map"):
+    for part in ("study=defense", "ensemble=all seed=1<", "How the members differ", "prediction map"):
         assert part in page
     assert "Left out" not in page
     assert "nas_lightning.models.export" in (run / "member_1" / "report.html").read_text()
@@ -125,7 +125,7 @@ def test_passes_of_one_network_and_runs_that_there_are(tmp_path, command):
     ensemble = Ensemble.load(tmp_path / "a")
     assert isinstance(ensemble, McDropPath)
     assert (ensemble.rate, ensemble.passes) == (0.01, 4)
-    assert "study=defence" not in out
+    assert "study=defense" not in out
     assert len((tmp_path / "a" / "tables" / "ensemble.csv").read_text().splitlines()) == 1 + 4 + 1
 
     assert command("train", *QUICK, "genotype=nasbench201_best", "seed=1", "run=sweep/0").code == 0
@@ -218,7 +218,7 @@ def test_a_random_ensemble_needs_no_selection(tmp_path, command):
 
 def test_a_start_that_failed_leaves_folder_and_pool_to_the_corrected_command(tmp_path, command):
     argv = (*QUICK, *POOL, "ensemble.size=2", "run=a")
-    assert "optimiser of timm" in command("train", *argv, "ensemble.pool=3", "retrain.opt=none").err
+    assert "optimizer of timm" in command("train", *argv, "ensemble.pool=3", "retrain.opt=none").err
     assert command("train", *argv, "ensemble.pool=2").code == 0
     assert len(read_genotypes(tmp_path / "a" / "pool.json")) == 2
 

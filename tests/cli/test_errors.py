@@ -64,9 +64,9 @@ SETTINGS = [
     ("callbacks.collapse.treshold=0.3", "did you mean 'callbacks.collapse.threshold'?"),
     ("strategy.mu=2", "expected a setting that exists (strategy=nasi has it)"),
     ("strategy.arch_optimizer.betas=[0.9,0.99]", "(arch_optimizer=adam has it)"),
-    ("strategy.regulariser.beta.weight_end=3", "(regulariser=beta has it)"),
+    ("strategy.regularizer.beta.weight_end=3", "(regularizer=beta has it)"),
     ("strategy.selection.population=3", "(selection=evolution has it)"),
-    ("+strategy.regulariser.mine=3", "expected a Term or null, got 3 (in strategy.regulariser)"),
+    ("+strategy.regularizer.mine=3", "expected a Term or null, got 3 (in strategy.regularizer)"),
     ("dataset.image_size=8", "(dataset=image_folder or imagenet has it)"),
     ("strategy.normal.order=2", "strategy.normal.order"),
     ("hydra.run.dirr=x", "did you mean 'hydra.run.dir'?"),
@@ -159,7 +159,7 @@ def test_a_search_says_what_is_wrong(refused, argument, message):
     assert message in refused("search", *SEARCH, argument)
 
 
-@pytest.mark.parametrize("part", ["sampler=dirichlet", "regulariser=[beta]"])
+@pytest.mark.parametrize("part", ["sampler=dirichlet", "regularizer=[beta]"])
 def test_a_part_of_a_strategy_without_parts_is_refused_with_the_reason(refused, part):
     said = refused("search", *SEARCH, "strategy=random", part)
     group = part.partition("=")[0]

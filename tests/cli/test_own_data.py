@@ -26,12 +26,12 @@ pytestmark = [
 
 @pytest.fixture
 def mine(command, tmp_path):
-    """Their folder of configurations, with a plain module and with what `OwnData` is told besides."""
+    """Their folder of configurations, with a plain module and with what `ExternalData` is told besides."""
     (tmp_path / "conf" / "dataset").mkdir(parents=True)
     plain = "# Mine\n_target_: tests.own_data.OnlyLightning\nbatch_size: 8\n"
     (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(plain, encoding="utf-8")
     told = [
-        *("# Mine, by name", "_target_: nas_lightning.data.OwnData", "num_classes: 5", "seed: ${seed}"),
+        *("# Mine, by name", "_target_: nas_lightning.data.ExternalData", "num_classes: 5", "seed: ${seed}"),
         *("name: scans", "data: {_target_: tests.own_data.OnTheWay}"),
     ]
     (tmp_path / "conf" / "dataset" / "told.yaml").write_text("\n".join(told), encoding="utf-8")
@@ -102,7 +102,7 @@ def test_a_task_is_followed_from_search_to_report(command, tmp_path):
 
 
 OWN_TASK = """# Mine
-_target_: nas_lightning.tasks.OwnTask
+_target_: nas_lightning.tasks.CustomTask
 loss: {_target_: torch.nn.HuberLoss, delta: 0.5}
 metrics:
   _target_: torchmetrics.MetricCollection
@@ -159,5 +159,5 @@ def test_what_does_not_fit_is_one_line(mine):
     outcome = mine("search", "mine", *SIZES, "strategy=darts", "+search_data.batch_size=4")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert "expected data whose batch_size can be set" in outcome.err
-    outcome = mine("search", "mine", *SIZES, "dataset.colour=red")
+    outcome = mine("search", "mine", *SIZES, "dataset.color=red")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)

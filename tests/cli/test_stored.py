@@ -1,4 +1,4 @@
-"""What the words of a record may say, one rule after another, with a neighbour that may stay."""
+"""What the words of a record may say, one rule after another, with a neighbor that may stay."""
 
 from pathlib import Path
 
@@ -215,7 +215,7 @@ def test_runs_of_0_1_keep_the_width_of_their_gaussians():
 
 
 @pytest.mark.parametrize("kind", ["OneShot", "Gaea"])
-def test_a_rate_that_nobody_typed_is_that_of_the_optimiser(kind):
+def test_a_rate_that_nobody_typed_is_that_of_the_optimizer(kind):
     config = {"strategy": {"_target_": f"nas_lightning.strategies.{kind}", "arch_lr": 0.1}}
     assert "arch_lr" not in record_of_today(Record(("strategy=gaea",), config, {})).config["strategy"]
     typed = record_of_today(Record(("strategy=gaea", "strategy.arch_lr=0.1"), config, {}))

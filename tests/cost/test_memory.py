@@ -66,7 +66,7 @@ def test_mixed_precision_halves_what_is_kept():
 
 
 @pytest.mark.parametrize(("opt", "copies"), [("momentum", 1), ("adamw", 2), ("lamb", 2)])
-def test_what_optimisers_keep(opt, copies):
+def test_what_optimizers_keep(opt, copies):
     assert optimizer_copies(lambda parameters: build_optimizer(parameters, opt, lr=0.1)) == copies
 
 

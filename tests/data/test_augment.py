@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nas_lightning.data.augment import Augment, crop_and_mirror, erase, normalise, statistics
+from nas_lightning.data.augment import Augment, crop_and_mirror, erase, normalize, statistics
 from nas_lightning.utils.randomness import generator
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
@@ -29,9 +29,9 @@ def test_crop_and_mirror_against_plain_slices(padding):
 @pytest.mark.parametrize("side", [1, 2, 3, 8, 20])
 def test_erase_against_a_pixel_by_pixel_loop(side):
     x = torch.randn(5, 2, 6, 9)
-    centres = torch.stack([torch.randint(0, high, (5,), generator=generator(4)) for high in (6, 9)], 1)
-    got = erase(x, centres, side)
-    for n, (y, x_) in enumerate(centres.tolist()):
+    centers = torch.stack([torch.randint(0, high, (5,), generator=generator(4)) for high in (6, 9)], 1)
+    got = erase(x, centers, side)
+    for n, (y, x_) in enumerate(centers.tolist()):
         for i in range(6):
             for j in range(9):
                 inside = (
@@ -40,22 +40,22 @@ def test_erase_against_a_pixel_by_pixel_loop(side):
                 assert torch.equal(got[n, :, i, j], torch.zeros(2) if inside else x[n, :, i, j])
 
 
-def test_normalise_is_the_formula():
+def test_normalize_is_the_formula():
     x = images()
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
-    assert torch.allclose(normalise(x, MEAN, STD), (x / 255 - mean) / std, atol=1e-5)
+    assert torch.allclose(normalize(x, MEAN, STD), (x / 255 - mean) / std, atol=1e-5)
 
 
-def test_normalised_by_its_own_statistics_a_set_has_mean_0_and_deviation_1():
+def test_normalized_by_its_own_statistics_a_set_has_mean_0_and_deviation_1():
     x = images(100)
-    std, mean = torch.std_mean(normalise(x, *statistics(x)).transpose(0, 1).flatten(1), dim=1)
+    std, mean = torch.std_mean(normalize(x, *statistics(x)).transpose(0, 1).flatten(1), dim=1)
     assert torch.allclose(mean, torch.zeros(3), atol=1e-4)
     assert torch.allclose(std, torch.ones(3), atol=1e-3)
 
 
 def test_a_constant_channel_does_not_divide_by_zero():
     x = torch.zeros(4, 1, 3, 3, dtype=torch.uint8)
-    assert torch.isfinite(normalise(x, *statistics(x))).all()
+    assert torch.isfinite(normalize(x, *statistics(x))).all()
 
 
 def test_the_erased_square_is_the_mean_whatever_the_image():
@@ -65,7 +65,7 @@ def test_the_erased_square_is_the_mean_whatever_the_image():
     parameters[:, 3:] = 4
     out = augment(x, parameters, MEAN, STD)
     assert not out[:, :, 3:5, 3:5].any()
-    assert torch.equal(out[:, :, 5:], normalise(x, MEAN, STD)[:, :, 5:])
+    assert torch.equal(out[:, :, 5:], normalize(x, MEAN, STD)[:, :, 5:])
 
 
 def test_parameters_cover_their_ranges_and_differ_between_samples():
@@ -74,9 +74,9 @@ def test_parameters_cover_their_ranges_and_differ_between_samples():
         assert drawn[:, column].unique().tolist() == list(range(high))
 
 
-def test_nothing_asked_for_is_normalisation_alone():
+def test_nothing_asked_for_is_normalization_alone():
     x = images()
     augment = Augment()
     assert torch.equal(
-        augment(x, augment.parameters(13, 6, 9, generator(0)), MEAN, STD), normalise(x, MEAN, STD)
+        augment(x, augment.parameters(13, 6, 9, generator(0)), MEAN, STD), normalize(x, MEAN, STD)
     )

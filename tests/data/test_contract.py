@@ -4,7 +4,7 @@ import pytest
 import torch
 from hydra.utils import instantiate
 
-from nas_lightning.data import ImageData, OwnData
+from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.data.search import as_data
 from tests.yamls import composed, options, small_form
 
@@ -26,8 +26,8 @@ def test_its_name_and_seed_are_those_of_the_configuration(config):
     name, dataset = config
     data = instantiate(dataset)
     if "seed" not in dataset:  # somebody's data module, which is asked for no more than Lightning does
-        data = OwnData(data, name=name, seed=3)
-    assert isinstance(data, (ImageData, OwnData))
+        data = ExternalData(data, name=name, seed=3)
+    assert isinstance(data, (ImageData, ExternalData))
     assert (data.name, data.seed) == (name, 3)
 
 

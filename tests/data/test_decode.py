@@ -17,15 +17,15 @@ from nas_lightning.errors import InputError
 RAMP = np.linspace(0, 1, 64).reshape(8, 8)  # every brightness, between black and white
 
 
-def png(pixels: np.ndarray, colour: int) -> bytes:
-    """A PNG file, written by hand: 16 bits a channel; colour type 0 is grey, 2 is RGB."""
+def png(pixels: np.ndarray, color: int) -> bytes:
+    """A PNG file, written by hand: 16 bits a channel; color type 0 is gray, 2 is RGB."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         whole = kind + content
         return struct.pack(">I", len(content)) + whole + struct.pack(">I", zlib.crc32(whole))
 
     height, width = pixels.shape[:2]
-    header = struct.pack(">IIBBBBB", width, height, 16, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 16, color, 0, 0, 0)
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
     return (
         b"\x89PNG\r\n\x1a\n"
@@ -43,15 +43,15 @@ def write(path, image: Image.Image, **options) -> None:
     image.save(path, **options)
 
 
-def grey_of_16_bits(path):
+def gray_of_16_bits(path):
     path.write_bytes(png(np.rint(RAMP * 65_535), 0))
 
 
-def colour_of_16_bits(path):
+def color_of_16_bits(path):
     path.write_bytes(png(np.rint(np.stack([RAMP] * 3, axis=-1) * 65_535), 2))
 
 
-def grey_of_16_bits_as_tiff(path):
+def gray_of_16_bits_as_tiff(path):
     write(path, Image.fromarray(np.rint(RAMP * 65_535).astype(np.uint16)), format="TIFF")
 
 
@@ -59,30 +59,30 @@ def floats(path):
     write(path, Image.fromarray(RAMP.astype(np.float32)), format="TIFF")
 
 
-def grey_of_8_bits(path):
+def gray_of_8_bits(path):
     write(path, Image.fromarray(np.rint(RAMP * 255).astype(np.uint8)), format="PNG")
 
 
 def palette(path):
-    grey = Image.fromarray(np.rint(RAMP * 255).astype(np.uint8))
-    write(path, grey.convert("P"), format="PNG")
+    gray = Image.fromarray(np.rint(RAMP * 255).astype(np.uint8))
+    write(path, gray.convert("P"), format="PNG")
 
 
 def ink(path):
-    """CMYK without colour: black ink alone, as much as is dark."""
+    """CMYK without color: black ink alone, as much as is dark."""
     dark = np.rint((1 - RAMP) * 255).astype(np.uint8)
     nothing = np.zeros_like(dark)
     write(path, Image.fromarray(np.stack([nothing, nothing, nothing, dark], -1), "CMYK"), format="TIFF")
 
 
 def transparent(path):
-    grey = np.rint(RAMP * 255).astype(np.uint8)
-    write(path, Image.fromarray(np.stack([grey, np.full_like(grey, 9)], -1), "LA"), format="PNG")
+    gray = np.rint(RAMP * 255).astype(np.uint8)
+    write(path, Image.fromarray(np.stack([gray, np.full_like(gray, 9)], -1), "LA"), format="PNG")
 
 
 KINDS = [
-    *(grey_of_16_bits, colour_of_16_bits, grey_of_16_bits_as_tiff, floats),
-    *(grey_of_8_bits, palette, ink, transparent),
+    *(gray_of_16_bits, color_of_16_bits, gray_of_16_bits_as_tiff, floats),
+    *(gray_of_8_bits, palette, ink, transparent),
 ]
 
 

@@ -107,7 +107,7 @@ def test_two_processes_read_the_halves_of_what_one_reads(photographs, monkeypatc
     assert all_equal(whole, halves)
 
 
-def test_evaluation_reads_the_centre(photographs):
+def test_evaluation_reads_the_center(photographs):
     first, again = (list(photographs().test_dataloader()) for _ in range(2))
     assert all_equal(first, again)
     assert first[0][0].shape == (9, 3, 24, 24)
@@ -167,7 +167,7 @@ def test_images_of_different_sizes_are_fitted(tmp_path, class_folders):
     assert ImageFolder(root=str(root), batch_size=2, image_size=8).train.images.shape[1:] == (3, 8, 8)
 
 
-def test_fit_keeps_the_centre_and_the_aspect():
+def test_fit_keeps_the_center_and_the_aspect():
     wide = np.zeros((4, 12, 3), dtype=np.uint8)
     wide[:, 4:8] = 200
     assert Fit(4, 4)(Image.fromarray(wide)).unique().tolist() == [200]

@@ -114,7 +114,7 @@ def test_evaluation_is_the_set_in_order_without_augmentation():
     data = fake()
     x, y = (torch.cat(parts) for parts in zip(*data.test_dataloader(), strict=True))
     images, labels = next(data.test.read([BatchRows(torch.arange(19))], random=False))
-    assert torch.equal(x, loaders.normalise(images, data.mean, data.std))
+    assert torch.equal(x, loaders.normalize(images, data.mean, data.std))
     assert torch.equal(y, labels)
     assert len(data.test_dataloader()) == 2
 

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
-from nas_lightning.data import Digits, Fake, OwnData, SearchData
+from nas_lightning.data import Digits, ExternalData, Fake, SearchData
 from nas_lightning.data.batches import Reader, read_batch
 from nas_lightning.data.labels import class_labels
 from nas_lightning.errors import InputError
@@ -135,20 +135,20 @@ def test_a_label_that_the_first_batch_has_not_is_one_line():
 
 
 def test_classes_are_those_that_somebody_says():
-    assert OwnData(TRAIN, num_classes=7).num_classes == 7
-    assert OwnData(TRAIN, classes=("a", "b", "c", "d")).num_classes == 4
+    assert ExternalData(TRAIN, num_classes=7).num_classes == 7
+    assert ExternalData(TRAIN, classes=("a", "b", "c", "d")).num_classes == 4
 
     class Known(Samples):
         classes = ("cat", "dog", "owl")
 
-    assert OwnData(Known(lambda x, y: (x, y))).classes == ("cat", "dog", "owl")
-    assert OwnData(loader(Known(lambda x, y: (x, y)))).classes == ("cat", "dog", "owl")
-    assert OwnData(TRAIN).classes == ("0", "1", "2")
+    assert ExternalData(Known(lambda x, y: (x, y))).classes == ("cat", "dog", "owl")
+    assert ExternalData(loader(Known(lambda x, y: (x, y)))).classes == ("cat", "dog", "owl")
+    assert ExternalData(TRAIN).classes == ("0", "1", "2")
 
     class Told(OnlyLightning):
         num_classes = 9
 
-    assert OwnData(Told()).num_classes == 9
+    assert ExternalData(Told()).num_classes == 9
 
 
 def test_labels_at_hand_are_counted_without_reading_an_image():
@@ -161,7 +161,7 @@ def test_labels_at_hand_are_counted_without_reading_an_image():
         def __getitem__(self, index):
             raise AssertionError("no image is needed")
 
-    assert OwnData(Unreadable(), image=(1, 8, 8)).num_classes == 4
+    assert ExternalData(Unreadable(), image=(1, 8, 8)).num_classes == 4
 
 
 def test_one_data_set_is_divided_with_every_class_on_both_sides():
@@ -176,9 +176,9 @@ def test_one_data_set_is_divided_with_every_class_on_both_sides():
 
 def test_balanced_draws_have_all_classes_equally_often():
     rare = TensorDataset(IMAGES.repeat(25, 1, 1, 1), (torch.arange(1200) % 20 == 0).long())
-    labels = torch.cat([y for _, y in OwnData(rare, batch_size=60, balanced=True).train_dataloader()])
+    labels = torch.cat([y for _, y in ExternalData(rare, batch_size=60, balanced=True).train_dataloader()])
     assert abs(float(labels.float().mean()) - 0.5) < 0.05  # of 1,200 draws; three deviations
-    usual = torch.cat([y for _, y in OwnData(rare, batch_size=60).train_dataloader()])
+    usual = torch.cat([y for _, y in ExternalData(rare, batch_size=60).train_dataloader()])
     assert float(usual.float().mean()) == pytest.approx(0.05)
 
 
@@ -229,7 +229,7 @@ def test_settings_that_somebody_else_has_are_refused(refusal):
     assert "data set alone" in refusal(lambda: SearchData(Fake(), Fake()))
     assert "data module alone" in refusal(lambda: SearchData(OnlyLightning(), loader(VALID)))
     assert "data sets with balanced; a loader has its own" in refusal(
-        lambda: OwnData(loader(TRAIN), balanced=True)
+        lambda: ExternalData(loader(TRAIN), balanced=True)
     )
     assert "augment_valid" in refusal(lambda: SearchData(TRAIN, augment_valid=True).setup())
     assert "no SearchData around" in refusal(lambda: SearchData(SearchData(TRAIN)))
@@ -289,7 +289,7 @@ def test_hugging_face_data_sets():
 
 
 def test_a_training_has_its_parts(tmp_path):
-    data = OwnData(OnlyLightning())
+    data = ExternalData(OnlyLightning())
     data.setup("fit")
     assert [
         len(loader) for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader())
@@ -297,7 +297,7 @@ def test_a_training_has_its_parts(tmp_path):
     assert (data.mean, data.std) == ((0.0, 0.0), (1.0, 1.0))
     seen = torch.cat([x for x, _ in data.val_dataloader()])
     assert torch.allclose(seen, IMAGES[32:].float() / 255)
-    alone = OwnData(TRAIN)
+    alone = ExternalData(TRAIN)
     assert (alone.val_dataloader(), alone.test_dataloader()) == ([], [])
 
 

@@ -17,7 +17,7 @@ from torch.utils.data import (
     random_split,
 )
 
-from nas_lightning.data import OwnData, SearchData
+from nas_lightning.data import ExternalData, SearchData
 from nas_lightning.data.batches import as_tensor
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts
@@ -176,7 +176,7 @@ REFUSED = {
         lambda: SearchData(TensorDataset(X, 0 * Y), batch_size=8),
         "at least 2 classes, got 'the label 0 alone'",
     ),
-    "grey and colour": (
+    "gray and color": (
         lambda: SearchData(Rows(lambda i: (picture(i, ["L", "RGB"][i % 2]), int(Y[i]))), batch_size=8),
         r"give all as many channels, image.convert\('RGB'\), got '\(1, 8, 8\) and \(3, 8, 8\)'",
     ),
@@ -230,7 +230,7 @@ def test_one_line_says_what_to_change(name, refusal):
 def test_forms_of_the_same_images_are_the_same_numbers():
     expected = (255 * X[:8]).byte().float() / 255
     for name in ("lists of pairs", "columns of pictures"):
-        x, y = next(iter(OwnData(TAKEN[name]().data.source.parts["train"]).train_dataloader()))
+        x, y = next(iter(ExternalData(TAKEN[name]().data.source.parts["train"]).train_dataloader()))
         assert torch.equal(x, expected), name
         assert torch.equal(y, Y[:8]), name
     data = TAKEN["names of classes"]()
@@ -241,8 +241,8 @@ def test_forms_of_the_same_images_are_the_same_numbers():
     assert data.classes == NAMES
 
 
-def test_colours_of_a_palette_are_colours_and_labels_stay_numbers():
-    """A palette's numbers are places in a list of colours; masks keep their labels in them."""
+def test_colors_of_a_palette_are_colors_and_labels_stay_numbers():
+    """A palette's numbers are places in a list of colors; masks keep their labels in them."""
     pixels = np.zeros((2, 2, 3), dtype=np.uint8)
     pixels[0, 0], pixels[1, 1] = (250, 10, 30), (1, 200, 3)
     image = Image.fromarray(pixels).quantize(3)

@@ -13,13 +13,13 @@ from nas_lightning.models.attacks import (
     CarliniWagner,
     Fgsm,
     Pgd,
-    defence,
-    defence_round,
+    defense,
+    defense_round,
     loss_gradient,
 )
 from nas_lightning.models.evaluation import pixel_batches
 from nas_lightning.spaces import NasBench201
-from nas_lightning.studies.defense import NoAttack, with_normalisation
+from nas_lightning.studies.defense import NoAttack, with_normalization
 from tests.cli.conftest import CELL
 
 SHAPE = (1, 4, 4)
@@ -176,15 +176,15 @@ def test_auto_attack_leaves_no_image_that_pgd_fools(generator):
 def test_auto_attack_on_trained_networks_is_stronger_than_pgd_and_defended_against():
     pytest.importorskip("pyautoattack")
     data = Digits(batch_size=64)
-    networks = [with_normalisation(trained(data, seed), data) for seed in (0, 1)]
+    networks = [with_normalization(trained(data, seed), data) for seed in (0, 1)]
     batches = pixel_batches(data, 40)
     clean, by_pgd, by_auto = (
-        defence(networks, batches, attack) for attack in (NoAttack(), Pgd(0.15), AutoAttack(0.15))
+        defense(networks, batches, attack) for attack in (NoAttack(), Pgd(0.15), AutoAttack(0.15))
     )
     assert clean.attack.min() > 0.85
     assert (by_auto.attack <= by_pgd.attack).all()
     assert (by_auto.attack < clean.attack - 0.3).all()
-    assert by_auto.defence.mean() > by_auto.attack.mean()
+    assert by_auto.defense.mean() > by_auto.attack.mean()
     x, y = batches[0]
     changed = AutoAttack(0.15)(networks[0], x[:8], y[:8])
     assert float((changed - x[:8]).abs().max()) <= 0.15 + 1e-6
@@ -218,7 +218,7 @@ def test_auto_attack_needs_ten_classes(convolutional, refusal):
     assert "at least 10 classes" in refusal(AutoAttack(), *convolutional)
 
 
-def test_defence_with_members_that_disagree(linear):
+def test_defense_with_members_that_disagree(linear):
     """The attacked member is moved over its boundary; the other two look at other pixels, and outvote it."""
     _, x, _ = linear
     y = torch.ones(len(x), dtype=torch.long)
@@ -227,9 +227,9 @@ def test_defence_with_members_that_disagree(linear):
         w = torch.zeros(16)
         w[5 * number : 5 * number + 5] = 20.0
         members.append(Linear(w, -20.0 * 5 * 0.4))  # right where its five pixels are above 0.4
-    found = defence(members, [(x[:5], y[:5]), (x[5:], y[5:])], Fgsm(0.2))
+    found = defense(members, [(x[:5], y[:5]), (x[5:], y[5:])], Fgsm(0.2))
     assert found.attack.tolist() == [0.0, 0.0, 0.0]
-    assert found.defence.tolist() == [1.0, 1.0, 1.0]
+    assert found.defense.tolist() == [1.0, 1.0, 1.0]
     assert all(p.requires_grad for member in members for p in member.parameters())
     assert all(member.training for member in members)
 
@@ -241,7 +241,7 @@ def test_a_round_counts_plainly(convolutional, generator):
     changed = Fgsm(0.05)(other, x, y)
     mean = (network(changed).softmax(1) + other(changed).softmax(1)) / 2
     expected = [float((p.argmax(1) == y).float().mean()) for p in (other(changed), mean)]
-    assert defence_round([network, other], 1, [(x, y)], Fgsm(0.05)) == pytest.approx(expected)
+    assert defense_round([network, other], 1, [(x, y)], Fgsm(0.05)) == pytest.approx(expected)
 
 
 def test_settings_that_cannot_be(convolutional, refusal):
@@ -249,4 +249,4 @@ def test_settings_that_cannot_be(convolutional, refusal):
     assert "above 0" in refusal(Fgsm, 0.0)
     assert "above 0" in refusal(Pgd, 0.01, -1.0)
     assert "constant_high" in refusal(CarliniWagner, 0.0, 1.0, 0.5)
-    assert "at least two" in refusal(defence, [network], [(x, y)], Fgsm())
+    assert "at least two" in refusal(defense, [network], [(x, y)], Fgsm())

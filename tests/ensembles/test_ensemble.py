@@ -69,11 +69,11 @@ def test_what_is_saved_predicts_the_same(trained, x, tmp_path):
     assert torch.equal(alone(x), trained[0][1](x))
 
 
-def test_normalisation_inside(trained, x, tmp_path):
+def test_normalization_inside(trained, x, tmp_path):
     Ensemble(*trained).save(tmp_path)
     known = trained[1][0]
     mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (known.mean, known.std))
-    inside = Ensemble.load(tmp_path, with_normalisation=True).predict_proba(x)
+    inside = Ensemble.load(tmp_path, with_normalization=True).predict_proba(x)
     torch.testing.assert_close(inside, Ensemble.load(tmp_path).predict_proba((x - mean) / std))
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from sklearn.metrics import f1_score, r2_score
 
-from nas_lightning.data import OwnData
+from nas_lightning.data import ExternalData
 from nas_lightning.errors import InputError
 from nas_lightning.models.ensemble import Ensemble
 from nas_lightning.models.evaluation import evaluate_task
 from nas_lightning.models.file import description
 from nas_lightning.spaces import NasBench201
-from nas_lightning.tasks import Binary, MultiLabel, OwnTask, Regression, Segmentation, link_of
+from nas_lightning.tasks import Binary, CustomTask, MultiLabel, Regression, Segmentation, link_of
 from tests.own_tasks import MADE, OUTPUTS, Made
 
 TASKS = {
@@ -30,7 +30,7 @@ SIZES = {"channels": 4, "cells": 1}
 def trained(request, generator):
     """Two networks of a task with running statistics of their own, what they are, and the task."""
     task, space = TASKS[request.param], NasBench201()
-    data = OwnData(Made(task.name), task=task)
+    data = ExternalData(Made(task.name), task=task)
     members, known = [], []
     for _ in range(2):
         genotype = space.sample(generator)
@@ -104,5 +104,5 @@ def test_members_of_several_tasks_are_refused(generator):
 def test_a_task_that_nobody_knows_predicts_its_outputs():
     z = torch.randn(2, 3, 4)
     assert torch.equal(link_of("somebody's").combine(z), z.mean(0))
-    assert link_of(OwnTask.name).predict(z) is z
+    assert link_of(CustomTask.name).predict(z) is z
     assert set(MADE) == set(OUTPUTS) == set(TASKS)

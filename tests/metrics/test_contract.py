@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Grasp, Metric, NTKCondition, score
-from nas_lightning.metrics.recording import initialise
+from nas_lightning.metrics.recording import initialize
 from nas_lightning.options import description
 from nas_lightning.spaces import Mlp, NasBench201
 from tests.yamls import file, options
@@ -66,7 +66,7 @@ def test_0_is_the_most_that_what_is_never_positive_has(name, scale, generator, i
     for _ in range(3):
         space = NasBench201()
         network = space.network(space.sample(generator), in_channels=3, num_classes=5, channels=2, cells=1)
-        initialise(network, "lecun", generator)
+        initialize(network, "lecun", generator)
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter *= scale
@@ -162,13 +162,13 @@ def test_a_failing_network_is_restored_too(derived, images):
 
 
 @pytest.mark.parametrize("scheme", ["lecun", "kaiming", "xavier", "default"])
-def test_initialise(scheme, derived):
-    initialise(derived, scheme, torch.Generator().manual_seed(1))
+def test_initialize(scheme, derived):
+    initialize(derived, scheme, torch.Generator().manual_seed(1))
     first = [p.clone() for p in derived.parameters()]
     torch.rand(2)
-    initialise(derived, scheme, torch.Generator().manual_seed(1))
+    initialize(derived, scheme, torch.Generator().manual_seed(1))
     assert all(map(torch.equal, first, derived.parameters()))
-    initialise(derived, scheme, torch.Generator().manual_seed(2))
+    initialize(derived, scheme, torch.Generator().manual_seed(2))
     assert not all(map(torch.equal, first, derived.parameters()))
 
 
@@ -176,15 +176,15 @@ def test_initialise(scheme, derived):
     ("scheme", "variance"),
     [("lecun", 1 / 150), ("kaiming", 2 / 150), ("xavier", 2 / 650), ("default", 1 / 450)],
 )
-def test_initialised_variance(scheme, variance, generator):
+def test_initialized_variance(scheme, variance, generator):
     """fan_in = 6·25 = 150 and, as PyTorch counts it, fan_out = 20·25 = 500."""
     conv = nn.Conv2d(12, 20, 5, groups=2)
     many = nn.ModuleList(nn.Conv2d(12, 20, 5, groups=2) for _ in range(20))
     for layer in many:
-        initialise(layer, scheme, generator)
+        initialize(layer, scheme, generator)
     weights = torch.stack([layer.weight.detach() for layer in many])
     # a normal sample variance has a relative deviation of √(2/n)
     assert float(weights.var()) == pytest.approx(variance, rel=5 * (2 / weights.numel()) ** 0.5)
     assert bool((many[0].bias == 0).all()) == (scheme != "default")
     with pytest.raises(InputError, match="did you mean 'lecun'"):
-        initialise(conv, "lecunn")  # type: ignore[arg-type]
+        initialize(conv, "lecunn")  # type: ignore[arg-type]

@@ -25,10 +25,10 @@ from nas_lightning.metrics import (
     score,
 )
 from nas_lightning.metrics import recording as notices
-from nas_lightning.metrics.recording import initialise
+from nas_lightning.metrics.recording import initialize
 from nas_lightning.spaces import Mlp, NasBench201
 from nas_lightning.strategies import MetricSearch
-from nas_lightning.tasks import Binary, MultiLabel, OwnTask, Regression, Segmentation
+from nas_lightning.tasks import Binary, CustomTask, MultiLabel, Regression, Segmentation
 from tests.own_tasks import MADE, OUTPUTS, Made
 
 M = 6
@@ -133,7 +133,7 @@ def test_a_last_layer_of_zeros_is_said_and_measured(batch):
     nn.init.zeros_(network.head.weight)
     nn.init.zeros_(network.head.bias)
     x = batch[0].double()
-    with pytest.warns(UserWarning, match="last layer of Scaled, 'head', is all zeros.*`initialise") as said:
+    with pytest.warns(UserWarning, match="last layer of Scaled, 'head', is all zeros.*`initialize") as said:
         values = score(network, (x, LABELS), {"norm": GradNorm(per_layer=False), "trace": NTKTrace()})
     assert len(said) == 1
     GradNorm()(network, (x, LABELS))  # said once
@@ -142,7 +142,7 @@ def test_a_last_layer_of_zeros_is_said_and_measured(batch):
     gradient = torch.cat([(wrong.T @ h / M).flatten(), wrong.mean(0)])
     assert values["norm"] == pytest.approx(float(gradient.norm()))
     assert values["trace"] == pytest.approx(math.sqrt(float((h.square().sum(1) + 1).mean())))
-    initialise(network)
+    initialize(network)
     assert GradNorm()(network, (x, LABELS)) > 0
     nn.init.zeros_(network.head.weight)
     nn.init.zeros_(network.inner.weight)  # and now nothing reaches it
@@ -247,7 +247,7 @@ def test_the_kernel_of_other_tasks_is_of_the_sum_of_outputs(name):
 
 def test_a_loss_of_ones_own_is_the_one_that_is_measured(batch):
     network = Scaled(nn.ReLU())
-    network.task = OwnTask(loss=F.l1_loss, metrics={"r2": R2Score()}, score="r2", targets=lambda y: y - 1)
+    network.task = CustomTask(loss=F.l1_loss, metrics={"r2": R2Score()}, score="r2", targets=lambda y: y - 1)
     y = torch.randn(M, 3)
     gradients = torch.autograd.grad(F.l1_loss(network(batch[0]), y), list(network.parameters()))
     expected = math.sqrt(sum(float((g**2).sum()) for g in gradients))

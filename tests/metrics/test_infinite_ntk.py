@@ -139,7 +139,7 @@ def distances(names, skips, widths, seeds, lemma=False):
     gram = x.flatten(1) @ x.flatten(1).T / 4
     K = infinite_ntk(gram, names, skips, lemma=lemma).matrix
     genotype, labels = space.of(names, skips), torch.zeros(4, dtype=torch.long)
-    sizes = {"in_channels": 1, "num_classes": 2, "side": 2, "parametrisation": "ntk"}
+    sizes = {"in_channels": 1, "num_classes": 2, "side": 2, "parametrization": "ntk"}
     found = []
     for width in widths:
         kernels = []

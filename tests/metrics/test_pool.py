@@ -15,7 +15,7 @@ import torch
 
 from nas_lightning.metrics import Flops, GradNorm, NTKTrace, Params, score
 from nas_lightning.metrics.pool import score_pool
-from nas_lightning.metrics.recording import initialise
+from nas_lightning.metrics.recording import initialize
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.spaces.constrained import Bounds, limit_space
 from nas_lightning.utils.randomness import seed_of_name
@@ -62,7 +62,7 @@ def test_against_a_plain_loop(run, batch):
     for genotype in genotypes:
         network = NETWORK(genotype)
         seed = seed_of_name(7, SPACE.notation(genotype))
-        initialise(network, "kaiming", torch.Generator().manual_seed(seed))
+        initialize(network, "kaiming", torch.Generator().manual_seed(seed))
         expected.append(score(network, batch, METRICS))
     assert run(genotypes, seed=7, scheme="kaiming") == expected
     assert run(genotypes, seed=8, scheme="kaiming") != expected

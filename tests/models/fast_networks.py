@@ -10,10 +10,10 @@ from nas_lightning.spaces import NasBench201
 from tests.models.test_model_file import stored
 
 
-def assert_the_same_network(run, with_normalisation, **loading):
+def assert_the_same_network(run, with_normalization, **loading):
     """Outputs to 1e-5 in both layouts and for any number of images, without a gradient; one size of image."""
     plain, other = (
-        nas_lightning.load(run, with_normalisation=with_normalisation, **how) for how in ({}, loading)
+        nas_lightning.load(run, with_normalization=with_normalization, **how) for how in ({}, loading)
     )
     for images in (1, 2, 5):
         x = torch.rand(images, 3, 9, 9)

@@ -114,19 +114,19 @@ def test_a_network_for_one_size_is_told_in_one_line(tmp_path, refusal, suffix):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_command_with_a_fixed_batch_and_normalisation(tmp_path, capsys, suffix):
+def test_command_with_a_fixed_batch_and_normalization(tmp_path, capsys, suffix):
     space, genotype, sizes, network = make("nasbench201")
     scale = {"mean": (0.2, 0.3, 0.4), "std": (0.5, 0.6, 0.7)}
     save(
         network, tmp_path / "model.safetensors", space, genotype, sizes, image=IMAGE, classes="abcd", **scale
     )
     target = tmp_path / "out" / f"a.{suffix}"
-    main([str(tmp_path), str(target), "--batch", "2", "--with-normalisation", "--dynamic-size"])
+    main([str(tmp_path), str(target), "--batch", "2", "--with-normalization", "--dynamic-size"])
     printed = capsys.readouterr().out
     assert f"{target}: {target.stat().st_size:,} bytes, outputs differ by at most" in printed
     x = torch.rand(2, *IMAGE)
     with torch.no_grad():
-        expected = load(tmp_path, with_normalisation=True)(x)
+        expected = load(tmp_path, with_normalization=True)(x)
     torch.testing.assert_close(outputs(target, x), expected, rtol=0, atol=1e-5)
     outputs(target, torch.rand(2, 3, 41, 43))
     with pytest.raises(Exception, match=r"Got: 3 Expected: 2|size\(\)\[0\] == 2"):
@@ -183,4 +183,4 @@ def test_mistakes_are_one_line(tmp_path, refusal, monkeypatch):
 def test_help_says_what_it_takes(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
-    assert "--with-normalisation" in capsys.readouterr().out
+    assert "--with-normalization" in capsys.readouterr().out

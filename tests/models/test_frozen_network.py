@@ -13,20 +13,20 @@ from tests.models.test_model_file import stored
 
 
 @pytest.mark.parametrize("space", [NasBench201, DartsSpace])
-@pytest.mark.parametrize("with_normalisation", [False, True])
-def test_outputs_are_those_of_the_network(tmp_path, space, with_normalisation):
+@pytest.mark.parametrize("with_normalization", [False, True])
+def test_outputs_are_those_of_the_network(tmp_path, space, with_normalization):
     stored(tmp_path, space())
-    assert_the_same_network(tmp_path, with_normalisation, optimise=True)
+    assert_the_same_network(tmp_path, with_normalization, optimize=True)
 
 
 def test_ensembles_and_predictions_take_them(tmp_path):
-    assert_the_same_ensemble(tmp_path, optimise=True)
+    assert_the_same_ensemble(tmp_path, optimize=True)
 
 
 def test_one_that_runs_elsewhere_is_not_frozen_too(tmp_path):
     stored(tmp_path, NasBench201())
-    with pytest.raises(InputError, match="expected runtime='torch', which optimise is for, got 'onnx'"):
-        nas_lightning.load(tmp_path, runtime="onnx", optimise=True)
+    with pytest.raises(InputError, match="expected runtime='torch', which optimize is for, got 'onnx'"):
+        nas_lightning.load(tmp_path, runtime="onnx", optimize=True)
 
 
 class ByTheBatch(nn.Module):

@@ -79,13 +79,13 @@ def test_precision_is_kept(tmp_path):
     assert torch.equal(load(tmp_path / "a")(x), network(x))
 
 
-def test_normalisation_is_that_of_training(tmp_path):
-    from nas_lightning.data.augment import normalise
+def test_normalization_is_that_of_training(tmp_path):
+    from nas_lightning.data.augment import normalize
 
     network, _ = stored(tmp_path, NasBench201())
     x = torch.randint(256, (2, 3, 9, 9), dtype=torch.uint8)
-    found = load(tmp_path, with_normalisation=True)(x / 255)
-    torch.testing.assert_close(found, network(normalise(x, MEAN, STD)), rtol=1e-5, atol=1e-5)
+    found = load(tmp_path, with_normalization=True)(x / 255)
+    torch.testing.assert_close(found, network(normalize(x, MEAN, STD)), rtol=1e-5, atol=1e-5)
 
 
 def test_neither_hydra_nor_lightning_is_needed(tmp_path):

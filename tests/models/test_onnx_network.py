@@ -12,10 +12,10 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 
-@pytest.mark.parametrize("with_normalisation", [False, True])
-def test_outputs_are_torchs(tmp_path, with_normalisation):
+@pytest.mark.parametrize("with_normalization", [False, True])
+def test_outputs_are_torchs(tmp_path, with_normalization):
     stored(tmp_path, NasBench201())
-    assert_the_same_network(tmp_path, with_normalisation, runtime="onnx")
+    assert_the_same_network(tmp_path, with_normalization, runtime="onnx")
 
 
 def test_ensembles_of_them(tmp_path):

@@ -220,10 +220,10 @@ def test_weights_of_a_run_with_other_classes_and_channels(run):
     assert other(x).shape == (2, 5)
     stages = timm.create_model("nas_nasbench201", features_only=True, **options).eval()
     torch.testing.assert_close(stages(x)[-1], list(network.backbone.cells_outputs(x))[-1])
-    grey = timm.create_model("nas_nasbench201", in_chans=1, **options).eval()
-    assert grey(x[:, :1]).shape == (2, 3)
+    gray = timm.create_model("nas_nasbench201", in_chans=1, **options).eval()
+    assert gray(x[:, :1]).shape == (2, 3)
     weight = network.backbone.stem[0].weight.sum(dim=1, keepdim=True)  # timm's rule
-    torch.testing.assert_close(grey.backbone.stem[0].weight, weight)
+    torch.testing.assert_close(gray.backbone.stem[0].weight, weight)
 
 
 @pytest.mark.parametrize(

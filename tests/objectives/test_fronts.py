@@ -69,7 +69,7 @@ def test_nothing_has_no_front():
     assert list(fronts_of(np.empty((0, 2)))) == []
 
 
-def test_crowding_is_the_half_perimeter_of_the_neighbours():
+def test_crowding_is_the_half_perimeter_of_the_neighbors():
     values = np.array([[0.0, 10.0], [1.0, 6.0], [4.0, 5.0], [10.0, 0.0]])
     # (4 − 0)/10 + (10 − 5)/10 and (10 − 1)/10 + (6 − 0)/10
     assert crowding(values) == pytest.approx([np.inf, 0.9, 1.5, np.inf])
@@ -160,7 +160,7 @@ def test_costs_and_condition_numbers_fall_rankings_and_accuracies_rise():
     columns = made.columns(pool((10.0, 5.0, 80.0), (20.0, 4.0, 90.0)), {"params": Params()})
     assert columns["accuracy"] == [80.0, 90.0]
     assert columns["ranking"] == [pytest.approx(np.log(0.5)), 0.0]
-    signs = made.minimised(columns)[0] / [columns[name][0] for name in made.names]
+    signs = made.minimized(columns)[0] / [columns[name][0] for name in made.names]
     assert signs.tolist() == [1.0, 1.0, -1.0, -1.0]
 
 

@@ -1,4 +1,4 @@
-"""Judgements with shared weights against derived networks, plain averages and SciPy."""
+"""Judgments with shared weights against derived networks, plain averages and SciPy."""
 
 import math
 
@@ -46,7 +46,7 @@ def batches(generator):
     ]
 
 
-def test_judgement_is_the_derived_networks(space, sizes, supernet, batches, generator):
+def test_judgment_is_the_derived_networks(space, sizes, supernet, batches, generator):
     """A network built alone, with the supernet's weights and kind of norms, has the same loss."""
     for _ in range(5):
         genotype = space.sample(generator)
@@ -144,11 +144,11 @@ def test_log_likelihood_in_plain_numbers():
 def test_log_likelihood_of_the_most_likely_is_largest(generator):
     space = DartsSpace(nodes=1)
     scores = {name: torch.rand(group.shape, generator=generator) for name, group in space.groups.items()}
-    best = space.discretise(scores)
+    best = space.discretize(scores)
     chosen = log_likelihood(space, scores, best)
     others = [space.sample(generator) for _ in range(30)]
     shares = {name: matrix / matrix.sum(dim=1, keepdim=True) for name, matrix in scores.items()}
-    best_of_shares = log_likelihood(space, shares, space.discretise(shares))
+    best_of_shares = log_likelihood(space, shares, space.discretize(shares))
     assert best_of_shares >= max(log_likelihood(space, scores, genotype) for genotype in others)
     assert chosen == pytest.approx(log_likelihood(space, shares, best), rel=1e-6)
 

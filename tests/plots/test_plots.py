@@ -42,7 +42,7 @@ def assert_readable(figure):
             p.get_window_extent(renderer) for p in axes.patches if isinstance(p, FancyBboxPatch | Circle)
         ]
         arrows = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
-        labelled = len(boxes) - sum(is_node(text) for text in axes.texts)
+        labeled = len(boxes) - sum(is_node(text) for text in axes.texts)
         for a, b in [*itertools.combinations(texts, 2), *itertools.combinations(boxes, 2)]:
             assert Bbox.intersection(a, b) is None
         for text in texts:  # each stands inside a box, or outside of all of them as the title does
@@ -56,7 +56,7 @@ def assert_readable(figure):
             points = axes.transData.transform(Path(line).interpolated(50).vertices)
             crossed.append(sum(touches(core(box), points) for box in boxes))
         # an edge meets its nodes at their border, and crosses no box but its own label's
-        assert sorted(crossed) == [0] * (len(arrows) - labelled) + [1] * labelled
+        assert sorted(crossed) == [0] * (len(arrows) - labeled) + [1] * labeled
 
 
 def is_node(text):
@@ -125,7 +125,7 @@ def test_every_operation_and_node_is_drawn_once(space):
             assert len(arrows) == len(cell.edges) + gathered
 
 
-def test_edges_lead_from_source_to_target_in_the_colour_of_their_kind():
+def test_edges_lead_from_source_to_target_in_the_color_of_their_kind():
     cell = Cell(
         [("max_pool_3x3", 0, 2), ("skip_connect", 1, 2), ("dil_conv_5x5", 2, 3), ("none", 0, 3)], 2, [2, 3]
     )
@@ -138,7 +138,7 @@ def test_edges_lead_from_source_to_target_in_the_colour_of_their_kind():
         for point, node in ((vertices[0], edge.source), (vertices[-1], edge.target)):
             near = min(where, key=lambda n: (where[n][0] - point[0]) ** 2 + (where[n][1] - point[1]) ** 2)
             assert near == node
-        assert arrow.get_edgecolor() == to_rgba(kind(edge.op).colour)
+        assert arrow.get_edgecolor() == to_rgba(kind(edge.op).color)
 
 
 def test_parallel_edges_and_wide_or_unknown_operations_are_readable():
@@ -154,9 +154,9 @@ def test_one_cell_genotype_of_one_edge():
     assert_readable(draw_genotype(Genotype("tiny", {"cell": Cell([("skip_connect", 0, 1)], 1, [1])})))
 
 
-def test_kinds_are_told_apart_by_colour():
+def test_kinds_are_told_apart_by_color():
     ops = ["none", "skip_connect", "max_pool_3x3", "sep_conv_3x3", "dil_conv_3x3", "nor_conv_3x3", "mine"]
-    assert len({kind(op).colour for op in ops}) == len(ops)
+    assert len({kind(op).color for op in ops}) == len(ops)
     assert kind("avg_pool_3x3") == kind("max_pool_3x3")
 
 

@@ -36,7 +36,7 @@ def write_network(folder: Path, seed: int, channels: int = 3) -> Path:
     torch.manual_seed(seed)
     genotype = SPACE.sample(torch.Generator().manual_seed(0))
     network = SPACE.network(genotype, in_channels=channels, num_classes=3, **SIZES).eval()
-    normalisation = {"mean": [0.4] * channels, "std": [0.2] * channels}
+    normalization = {"mean": [0.4] * channels, "std": [0.2] * channels}
     image = (channels, 12, 12)
     save(
         network,
@@ -46,7 +46,7 @@ def write_network(folder: Path, seed: int, channels: int = 3) -> Path:
         SIZES,
         image=image,
         classes=CLASSES,
-        **normalisation,
+        **normalization,
     )
     return folder
 

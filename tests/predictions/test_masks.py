@@ -103,7 +103,7 @@ def test_the_page_shows_masks_and_names_are_text(dense, scenes, tmp_path, capsys
     assert "The first masks" in (tmp_path / "b" / "predictions.html").read_text(encoding="utf-8")
 
 
-def in_colours(image):
+def in_colors(image):
     image.putpalette([*range(256)] * 3)
     return image
 
@@ -112,7 +112,7 @@ def in_colours(image):
     ("image", "expected"),
     [
         (Image.new("1", (12, 12), 1), 1),
-        (in_colours(Image.new("P", (24, 24), 2)), 2),
+        (in_colors(Image.new("P", (24, 24), 2)), 2),
         (Image.new("I;16", (24, 48), 300), 300),
     ],
 )

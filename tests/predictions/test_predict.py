@@ -184,12 +184,12 @@ def test_onnx_runtime_says_the_same(run, images, outcome, tmp_path):
     torch.testing.assert_close(found.outputs, outcome.predictions.outputs, atol=1e-5, rtol=0, equal_nan=True)
 
 
-def test_a_network_for_grey_images_sees_them_in_grey(images, tmp_path):
-    grey = write_network(tmp_path / "grey", seed=0, channels=1)
-    assert len(predict(grey, images / "green", tmp_path / "out").predictions.errors) == 1
+def test_a_network_for_gray_images_sees_them_in_gray(images, tmp_path):
+    gray = write_network(tmp_path / "gray", seed=0, channels=1)
+    assert len(predict(gray, images / "green", tmp_path / "out").predictions.errors) == 1
     two = write_network(tmp_path / "two", seed=0, channels=2)
     outcome = predict(two, images / "green", tmp_path / "out2")
-    assert all("grey or in colour" in reason for reason in outcome.predictions.errors.values())
+    assert all("gray or in color" in reason for reason in outcome.predictions.errors.values())
 
 
 @pytest.mark.parametrize(

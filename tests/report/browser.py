@@ -69,7 +69,7 @@ class Browser:
         return event
 
     def open(self, path, width=1280, dark=False, scripts=True):
-        """Load a file at a width, in light or dark colours."""
+        """Load a file at a width, in light or dark colors."""
         self("Emulation.setScriptExecutionDisabled", value=not scripts)
         self("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}

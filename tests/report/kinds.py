@@ -82,9 +82,9 @@ def predictions_of(folder, classes):
     names = tuple(f"{classes[place]}/{row} {classes[0]}.png" for row, place in enumerate(truth.tolist()))
     errors = dict.fromkeys((3, 7), "expected an image, got 'nothing'")
     found = Predictions(names, classes, outputs, truth, errors=errors)
-    grey = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 3)
+    gray = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 3)
     return write_outcome(
-        folder, f"Test images of {classes[0]}", found, lambda row: grey, {1: 1.5, 64: 30.0}
+        folder, f"Test images of {classes[0]}", found, lambda row: gray, {1: 1.5, 64: 30.0}
     ).page
 
 

@@ -115,7 +115,7 @@ def test_drawings_that_lie_in_the_folder_do_not_reach_the_page(run):
     assert "intruder" not in text
 
 
-def test_drawings_are_text_in_the_colours_of_the_page(run):
+def test_drawings_are_text_in_the_colors_of_the_page(run):
     figure = Figure()
     axes = figure.subplots()
     axes.set_title("A <title> & more", color=INK)
@@ -272,9 +272,9 @@ def test_findings_stand_in_place_of_curves(run):
     assert page.tags.count("svg") == 2  # the cell, and the figure
 
 
-def luminance(colour):
+def luminance(color):
     """WCAG 2.2, relative luminance."""
-    digits = colour.lstrip("#")
+    digits = color.lstrip("#")
     digits = "".join(2 * d for d in digits) if len(digits) == 3 else digits
     channels = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
@@ -295,12 +295,12 @@ def test_contrasts_by_the_formula_of_the_standard(run):
         theme.update(re.findall(r"--([\w-]+): (#\w+)", text))
     for theme in (light, dark):
         backgrounds = [theme[name] for name in ("page", "card", "code", "node")]
-        for name, colour in theme.items():
+        for name, color in theme.items():
             if name in ("ink", "soft"):
-                assert min(contrast(colour, theme[b]) for b in ("page", "card", "code")) >= 4.5, name
+                assert min(contrast(color, theme[b]) for b in ("page", "card", "code")) >= 4.5, name
             if name.startswith(("kind-", "series-")) or name == "focus":
-                assert contrast(colour, theme["card"]) >= 3, name
-        assert min(contrast(theme["ink"], colour) for colour in backgrounds) >= 7
+                assert contrast(color, theme["card"]) >= 3, name
+        assert min(contrast(theme["ink"], color) for color in backgrounds) >= 7
     assert light["card"] != dark["card"]
     assert len(light) == len(dark) >= 20
 

@@ -36,10 +36,10 @@ def test_signed_ranks_are_scipys(count):
 def test_signed_ranks_with_shared_ones_are_what_all_signs_give(differences):
     kept = [d for d in differences if d]
     ranks = stats.rankdata([abs(d) for d in kept])
-    centre = sum(ranks) / 2
+    center = sum(ranks) / 2
     sums = [sum(r for r, up in zip(ranks, signs, strict=True) if up) for signs in signs_of(len(kept))]
-    seen = abs(sum(r for r, d in zip(ranks, kept, strict=True) if d > 0) - centre)
-    assert wilcoxon(differences) == sum(abs(s - centre) >= seen for s in sums) / len(sums)
+    seen = abs(sum(r for r, d in zip(ranks, kept, strict=True) if d > 0) - center)
+    assert wilcoxon(differences) == sum(abs(s - center) >= seen for s in sums) / len(sums)
 
 
 def signs_of(count):

@@ -9,7 +9,7 @@ import pytest
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import write_genotypes
-from nas_lightning.report.page import FOLLOWERS, read_relatives, refresh_all, tell_sources, write_report
+from nas_lightning.report.page import FOLLOWERS, link_sources, read_relatives, refresh_all, write_report
 from nas_lightning.report.record import RunRecord
 from nas_lightning.runs.trackers import store_address
 from tests.conftest import REPOSITORY
@@ -38,15 +38,15 @@ def test_a_search_and_its_training_lead_to_each_other(run, tmp_path, monkeypatch
     page, words = write_report(run, following={"Train it": "python train.py"}), "&& python train.py"
     write_report(training)
     assert links(training) == [("from the search", "one run")]
-    tell_sources(training)
-    tell_sources(training)  # a line twice is a link once
+    link_sources(training)
+    link_sources(training)  # a line twice is a link once
     assert links(run) == [("then the training", "50 % #1")]
     text = page.read_text(encoding="utf-8")
     assert 'href="../../../a%20place/50%20%25%20%231/report.html"' in text
     assert words in "".join(Page(page).blocks)  # the rest of the page is as it was
     (run / "report.html").unlink()
     assert links(training) == []
-    tell_sources(training)
+    link_sources(training)
     assert not (run / "report.html").exists()
 
 
@@ -87,7 +87,7 @@ def test_settings_of_others_lead_nowhere_and_end_nothing(run, tmp_path, path):
     training = training_of(run, tmp_path / "training", init=path, ensemble={"runs": path}, study=path)
     (training / FOLLOWERS).write_text("a\0b\n\n/etc\n" + "y" * 5000 + "\n../nowhere\n")
     write_report(training)
-    tell_sources(training)
+    link_sources(training)
     assert links(training) == []
 
 
@@ -96,7 +96,7 @@ def test_a_run_that_is_not_ones_own_is_left_alone(run, tmp_path):
     write_report(run)
     before = (run / "report.html").read_text()
     (run / FOLLOWERS).symlink_to(tmp_path / "elsewhere")
-    tell_sources(training)
+    link_sources(training)
     assert (run / "report.html").read_text() == before
     assert not (tmp_path / "elsewhere").exists()
 
@@ -106,7 +106,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(run, tmp_path):
     os.mkfifo(run / FOLLOWERS)
     (run / "wandb").mkdir()
     os.mkfifo(run / "wandb" / "url")
-    tell_sources(training)
+    link_sources(training)
     with pytest.raises(InputError, match="expected a folder without pipes and devices"):
         write_report(run)
 

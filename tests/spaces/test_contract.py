@@ -63,36 +63,36 @@ def test_samples_repeat_with_the_seed(space):
 
 def test_a_space_without_groups_says_that_it_has_no_supernet(space, generator):
     if not space.groups:
-        for call in (lambda: space.discretise({}), lambda: space.one_hot(space.sample(generator))):
+        for call in (lambda: space.discretize({}), lambda: space.one_hot(space.sample(generator))):
             with pytest.raises(InputError, match=r"^expected a space with a supernet"):
                 call()
         with pytest.raises(InputError, match=r"^expected a space with a supernet"):
             space.supernet(in_channels=3, num_classes=5)
 
 
-def test_neighbours_know_each_other(space, generator):
+def test_neighbors_know_each_other(space, generator):
     for _ in range(3):
         genotype = space.sample(generator)
-        near = space.neighbours(genotype)
+        near = space.neighbors(genotype)
         assert len(set(near)) == len(near) > 0
         assert genotype not in near
         for other in near[:: max(1, len(near) // 5)]:
             space.check(other)
-            assert genotype in space.neighbours(other)
+            assert genotype in space.neighbors(other)
 
 
-def test_neighbours_differ_in_one_edge(on_edges, generator):
+def test_neighbors_differ_in_one_edge(on_edges, generator):
     space = on_edges.space
     for _ in range(3):
         genotype = space.sample(generator)
-        for other in space.neighbours(genotype):
+        for other in space.neighbors(genotype):
             assert sum((decisions(genotype) - decisions(other)).values()) == 1
             assert sum((decisions(other) - decisions(genotype)).values()) == 1
 
 
-def test_mutation_is_a_neighbour(space, generator):
+def test_mutation_is_a_neighbor(space, generator):
     genotype = space.sample(generator)
-    near = set(space.neighbours(genotype))
+    near = set(space.neighbors(genotype))
     mutated = {space.mutate(genotype, generator) for _ in range(40)}
     assert mutated <= near
     assert len(mutated) > min(5, len(near) - 1)
@@ -122,27 +122,27 @@ def test_what_comes_from_a_space_has_its_settings(small_space, generator):
     space = small_space
     genotype = space.sample(generator)
     parsed = space.parse(space.notation(genotype))
-    for one in (genotype, parsed, space.mutate(genotype, generator), *space.neighbours(genotype)[:3]):
+    for one in (genotype, parsed, space.mutate(genotype, generator), *space.neighbors(genotype)[:3]):
         home = make_space(one.space, one.settings, folders=OWN)
         home.check(one)
         assert home.settings == one.settings
         assert one.space != space.name or one.settings == space.settings
     if space.groups:
-        assert space.discretise(space.one_hot(genotype)).settings == genotype.settings
+        assert space.discretize(space.one_hot(genotype)).settings == genotype.settings
 
 
-def test_one_hot_and_discretise_are_inverse(searchable, generator):
+def test_one_hot_and_discretize_are_inverse(searchable, generator):
     space = searchable.space
     samples = [space.sample(generator) for _ in range(20)]
-    for genotype in samples + space.neighbours(samples[0])[::7]:
+    for genotype in samples + space.neighbors(samples[0])[::7]:
         weights = space.one_hot(genotype)
         assert {name: tuple(w.shape) for name, w in weights.items()} == {
             name: group.shape for name, group in space.groups.items()
         }
         assert all(set(w.flatten().tolist()) <= {0.0, 1.0} for w in weights.values())
-        assert space.discretise(weights) == genotype
+        assert space.discretize(weights) == genotype
         noise = {name: w + 0.4 * torch.rand_like(w) for name, w in weights.items()}
-        assert space.discretise(noise) == genotype
+        assert space.discretize(noise) == genotype
 
 
 def test_one_hot_is_one_for_each_edge(on_edges, generator):
@@ -151,15 +151,15 @@ def test_one_hot_is_one_for_each_edge(on_edges, generator):
     assert sum(int(w.sum()) for w in weights.values()) == len(genotype.ops)
 
 
-def test_discretise_refuses_scores_that_do_not_fit(searchable):
+def test_discretize_refuses_scores_that_do_not_fit(searchable):
     space = searchable.space
     good = {name: torch.zeros(group.shape) for name, group in space.groups.items()}
     name = next(iter(good))
     with pytest.raises(ValueError, match="expected scores of shape"):
-        space.discretise({**good, name: good[name][:-1]})
+        space.discretize({**good, name: good[name][:-1]})
     for value in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="expected finite scores"):
-            space.discretise({**good, name: torch.full_like(good[name], value)})
+            space.discretize({**good, name: torch.full_like(good[name], value)})
 
 
 def test_other_spaces_genotypes_are_refused(space, generator):
@@ -168,7 +168,7 @@ def test_other_spaces_genotypes_are_refused(space, generator):
     other_cells = Genotype(space.name, {"unheard_of": Cell([("none", 0, 1)], 1, [1])})
     size = {"in_channels": 3, "num_classes": 5}
     for wrong in (stranger, other_cells):
-        calls = (space.one_hot, space.neighbours, space.check, lambda g: space.network(g, **size))
+        calls = (space.one_hot, space.neighbors, space.check, lambda g: space.network(g, **size))
         for call in (*calls, lambda g: space.parse(g.to_dict())):
             with pytest.raises(InputError):
                 call(wrong)
@@ -234,12 +234,12 @@ def test_what_has_no_weight_is_not_computed(searchable, generator):
     sizes = {sum(p.numel() for p in network.parameters()) for network in networks}
     assert bool(unused) == (len(sizes) > 1)  # the paths of perceptrons differ in what has no parameters
     supernet.zero_grad()
-    learnt = {name: w.clone().requires_grad_() for name, w in path.items()}
-    chosen = supernet(x, learnt, {name: w > 0 for name, w in path.items()})
+    learned = {name: w.clone().requires_grad_() for name, w in path.items()}
+    chosen = supernet(x, learned, {name: w > 0 for name, w in path.items()})
     chosen.sum().backward()
     assert unused == {name for name, parameter in supernet.named_parameters() if parameter.grad is None}
     torch.testing.assert_close(plain, chosen)
-    torch.testing.assert_close(plain, supernet(x, learnt))
+    torch.testing.assert_close(plain, supernet(x, learned))
     doubled = {name: 2.0 * w for name, w in path.items()}
     assert not torch.allclose(plain, supernet(x, doubled))
 

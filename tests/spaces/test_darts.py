@@ -58,7 +58,7 @@ def test_sampling_is_uniform_over_the_sources(generator):
     assert chisquare(list(counts.values())).pvalue > 1e-3
 
 
-def test_neighbours_by_brute_force(generator):
+def test_neighbors_by_brute_force(generator):
     space = DartsSpace(nodes=2, ops=FEW)
     cells, genotype = every_cell(2, FEW), space.sample(generator)
     near = set()
@@ -71,7 +71,7 @@ def test_neighbours_by_brute_force(generator):
                 assert target == new_target
                 if (op == new_op) != (source == new_source):
                     near.add(space.genotype_of({**dict(genotype), kind: other}))
-    assert set(space.neighbours(genotype)) == near
+    assert set(space.neighbors(genotype)) == near
 
 
 def test_derivation_keeps_the_two_strongest_edges_of_each_node(generator):
@@ -80,7 +80,7 @@ def test_derivation_keeps_the_two_strongest_edges_of_each_node(generator):
     group = space.groups["normal"]
     scores = {name: torch.rand(group.shape, generator=generator) for name in space.groups}
     scores["normal"][:, 0] = 10.0  # none is never chosen, however strong
-    for name, cell in space.discretise(scores):
+    for name, cell in space.discretize(scores):
         for node in space.inner:
             strength = {
                 source: max((scores[name][row, column].item(), op) for column, op in enumerate(OPS) if column)
@@ -94,7 +94,7 @@ def test_derivation_keeps_the_two_strongest_edges_of_each_node(generator):
 def test_ties_go_to_the_earlier_row_and_column():
     space = DartsSpace()
     for fill in (0.0, -1.0, 1.0):
-        genotype = space.discretise({name: torch.full((14, 8), fill) for name in space.groups})
+        genotype = space.discretize({name: torch.full((14, 8), fill) for name in space.groups})
         for _, cell in genotype:
             assert {edge.op for edge in cell.edges} == {OPS[1]}
             assert [edge.source for edge in cell.edges] == [0, 1] * 4

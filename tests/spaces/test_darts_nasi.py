@@ -30,7 +30,7 @@ def test_the_two_largest_of_each_are_kept_and_paired_in_their_order():
     scores = {name: torch.zeros(group.shape) for name, group in space.groups.items()}
     scores["normal_op"][1, 5], scores["normal_op"][1, 2] = 0.9, 0.8
     scores["normal_input_3"][0] = torch.tensor([0.1, 0.2, 0.3])
-    cell = space.discretise(scores)["normal"]
+    cell = space.discretize(scores)["normal"]
     assert cell.into(3) == (("skip_connect", 1, 3), ("dil_conv_3x3", 2, 3))
     assert cell.into(2) == ((OPS[0], 0, 2), (OPS[1], 1, 2))  # ties go to the earlier
     assert cell.output == (2, 3)
@@ -52,7 +52,7 @@ def test_sampling_is_uniform_over_a_whole_cell(generator):
     assert chisquare(list(counts.values())).pvalue > 1e-3
 
 
-def test_neighbours_against_brute_force(generator):
+def test_neighbors_against_brute_force(generator):
     """Of all genotypes of one node, those with one other operation (one node has but two inputs)."""
     space = DartsNasi(nodes=1)
     every = [
@@ -63,7 +63,7 @@ def test_neighbours_against_brute_force(generator):
     ]
     genotype = space.sample(generator)
     near = [other for other in every if sum(_unlike(genotype, other)) == 1]
-    assert set(space.neighbours(genotype)) == set(near)
+    assert set(space.neighbors(genotype)) == set(near)
     assert len(near) == 2 * 2 * 5
 
 
@@ -75,10 +75,10 @@ def _ops(cell):
     return [edge.op for edge in cell.edges]
 
 
-def test_three_inputs_have_as_many_neighbours_as_there_are_other_choices(generator):
+def test_three_inputs_have_as_many_neighbors_as_there_are_other_choices(generator):
     space = DartsNasi(nodes=3)
     # per node 2 × 5 other operations and 2 × (i − 2) other inputs
-    assert len(space.neighbours(space.sample(generator))) == 2 * (3 * 10 + 2 * (0 + 1 + 2))
+    assert len(space.neighbors(space.sample(generator))) == 2 * (3 * 10 + 2 * (0 + 1 + 2))
 
 
 WRONG = {

@@ -46,11 +46,11 @@ def product(genotype):
 
 
 def everything(space):
-    """All genotypes of a space, by going to neighbours."""
+    """All genotypes of a space, by going to neighbors."""
     start = space.sample(torch.Generator().manual_seed(0))
     found, waiting = {start}, [start]
     while waiting:
-        new = [near for near in space.neighbours(waiting.pop()) if near not in found]
+        new = [near for near in space.neighbors(waiting.pop()) if near not in found]
         found.update(new)
         waiting += new
     return found
@@ -86,7 +86,7 @@ def test_what_is_derived_loses_least_score(space, measure, monkeypatch):
     for seed in range(3):
         scores = random_scores(space, seed)
         best = max(worth(space, scores, g) for g, cost in costs.items() if cost <= limit)
-        found = small.discretise(scores)
+        found = small.discretize(scores)
         assert costs[found] <= limit
         assert worth(space, scores, found) == pytest.approx(best)
 
@@ -97,7 +97,7 @@ def test_what_is_derived_of_few_loses_least_score():
         costs[genotype] = price(genotype)["price"]
     limit, scores = sorted(costs.values())[10], random_scores(space, 0)
     best = max(worth(space, scores, genotype) for genotype, cost in costs.items() if cost <= limit)
-    assert worth(space, scores, limited(space, limit).discretise(scores)) == pytest.approx(best)
+    assert worth(space, scores, limited(space, limit).discretize(scores)) == pytest.approx(best)
 
 
 def test_with_little_time_the_repair_holds_all_the_same(space, monkeypatch):
@@ -105,12 +105,12 @@ def test_with_little_time_the_repair_holds_all_the_same(space, monkeypatch):
     costs = {genotype: price(genotype)["price"] for genotype in everything(space)}
     limit = sorted(costs.values())[3]
     small = limited(space, limit)
-    assert all(costs[small.discretise(random_scores(space, seed))] <= limit for seed in range(5))
+    assert all(costs[small.discretize(random_scores(space, seed))] <= limit for seed in range(5))
 
 
 def test_what_is_within_the_limit_is_left_as_it_is(space):
     scores = random_scores(space, 1)
-    assert limited(space, 1e6).discretise(scores) == space.discretise(scores)
+    assert limited(space, 1e6).discretize(scores) == space.discretize(scores)
 
 
 def test_the_table_of_what_adds_up_is_exact(space):
@@ -146,11 +146,11 @@ def test_an_operation_that_was_never_counted_is_counted_when_it_comes():
     bounds = Bounds(space, {"cost": 20.0}, measure)
     scores = torch.zeros(6, 5)
     scores[:, space.ops.index("nor_conv_3x3")] = 1
-    full = space.discretise({"cell": scores})
+    full = space.discretize({"cell": scores})
     assert bounds.table.exact
     assert bounds.guess_costs(full) == measure(full) == {"cost": 61.0}
     assert not bounds.holds(full)
-    derived = limit_space(space, bounds).discretise({"cell": scores})
+    derived = limit_space(space, bounds).discretize({"cell": scores})
     assert measure(derived)["cost"] <= 20
     seen = space.parse("|nor_conv_1x1~0|+|none~0|nor_conv_1x1~1|+|skip_connect~0|none~1|nor_conv_1x1~2|")
     before = len(bounds.counted)
@@ -168,8 +168,8 @@ def test_what_a_table_overlooks_is_counted_in_what_is_derived():
     space = NasBench201()
     scores = torch.zeros(6, 5)
     scores[:, space.ops.index("nor_conv_3x3")] = torch.linspace(1, 2, 6)
-    full = space.discretise({"cell": scores})
-    for derive in (lambda one: one.discretise({"cell": scores}), lambda one: one.keep_limits(full)):
+    full = space.discretize({"cell": scores})
+    for derive in (lambda one: one.discretize({"cell": scores}), lambda one: one.keep_limits(full)):
         small = limit_space(space, Bounds(space, {"cost": 8.0}, measure))
         assert small.bounds.table.exact
         assert small.bounds.holds(full)
@@ -194,7 +194,7 @@ def test_a_refusal_names_a_limit_that_is_enough(space):
     check_bounds(space, Bounds(space, {"price": float(named)}, measure))
 
 
-def test_a_known_genotype_within_the_limits_is_found_though_its_neighbours_are_far_over():
+def test_a_known_genotype_within_the_limits_is_found_though_its_neighbors_are_far_over():
     space, far = DartsSpace(nodes=1, ops=OPS), {"price": 9.0}
     genotypes = sorted(everything(space), key=space.notation)
     alone = [genotypes[4], genotypes[-3]]
@@ -206,7 +206,7 @@ def test_a_known_genotype_within_the_limits_is_found_though_its_neighbours_are_f
     check_bounds(space, bounds)
     small = limit_space(space, bounds)
     assert {small.sample(torch.Generator().manual_seed(seed)) for seed in range(12)} == {*alone}
-    assert small.discretise(random_scores(space, 0)) in alone
+    assert small.discretize(random_scores(space, 0)) in alone
 
 
 def test_the_smallest_is_the_smallest(space):
@@ -269,11 +269,11 @@ def test_what_is_drawn_follows_from_the_generator_alone(limit):
         assert limited(space, limit).sample(again) == used[-1]
 
 
-def test_neighbours_and_mutants_are_within_the_limit(space):
+def test_neighbors_and_mutants_are_within_the_limit(space):
     small, generator = limited(space, 40.0), torch.Generator().manual_seed(0)
     genotype = small.sample(generator)
-    near = [other for other in space.neighbours(genotype) if price(other)["price"] <= 40.0]
-    assert small.neighbours(genotype) == near
+    near = [other for other in space.neighbors(genotype) if price(other)["price"] <= 40.0]
+    assert small.neighbors(genotype) == near
     mutants = {small.mutate(genotype, generator) for _ in range(20 * len(near))}
     assert mutants == set(near)
 

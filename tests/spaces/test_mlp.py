@@ -71,15 +71,15 @@ def test_two_layers(generator):
     z = F.linear(x.flatten(1), supernet.backbone.layers[0].linear.weight)
     wanted = (0.3 * F.relu(z) + 0.7 * torch.tanh(z)) @ supernet.head.weight.T
     torch.testing.assert_close(supernet(x, {"activation": alpha}), wanted)
-    assert space.notation(space.discretise({"activation": alpha})) == "tanh"
+    assert space.notation(space.discretize({"activation": alpha})) == "tanh"
 
 
-def test_parametrisations_are_the_same_function_up_to_the_scale_of_the_weights():
+def test_parametrizations_are_the_same_function_up_to_the_scale_of_the_weights():
     """ReLU without skips: f_ntk = (√(2/m) W_3)(√(2/m) W_2)(W_1/√d) x for weights of variance 1."""
     space = Mlp(layers=4)
     genotype = space.of(["relu"] * 3, [False, False])
     sizes = {**TASK, "width": 64, "side": 2}
-    ntk = space.network(genotype, **sizes, parametrisation="ntk")
+    ntk = space.network(genotype, **sizes, parametrization="ntk")
     plain = space.network(genotype, **sizes)
     plain.load_state_dict(ntk.state_dict())
     x = torch.randn(3, 2, 2, 2)
@@ -106,7 +106,7 @@ def test_skips_are_kept_above_one_half():
         "activation": torch.tensor([[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]]),
         "skip": torch.tensor([[0.5, 0.5], [0.49, 0.51]]),
     }
-    assert space.notation(space.discretise(scores)) == "relu|tanh|relu+skip"
+    assert space.notation(space.discretize(scores)) == "relu|tanh|relu+skip"
 
 
 def test_samples_are_uniform_over_all_architectures(generator):
@@ -124,7 +124,7 @@ def test_notations(text):
     assert space.decisions(genotype) == (["relu", "tanh", "swish"], [True, False])
     data = {"activations": ["relu", "tanh", "swish"], "skips": [1, 0]}
     assert space.parse(data) == space.parse(json.dumps(data)) == genotype
-    assert len(space.neighbours(genotype)) == 3 * 4 + 2
+    assert len(space.neighbors(genotype)) == 3 * 4 + 2
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,6 @@ def test_impossible_spaces_and_sizes_are_refused(generator):
     with pytest.raises(InputError, match="two or more activations"):
         TwoLayer(("relu",))
     space = Mlp(layers=3)
-    for sizes in ({"width": 0}, {"side": 0}, {"parametrisation": "mup"}):
+    for sizes in ({"width": 0}, {"side": 0}, {"parametrization": "mup"}):
         with pytest.raises(InputError):
             space.network(space.sample(generator), **TASK, **sizes)

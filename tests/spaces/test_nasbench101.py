@@ -1,4 +1,4 @@
-"""NAS-Bench-101: published hashes, counts and sizes; pruning, neighbours and networks against brute force."""
+"""NAS-Bench-101: published hashes, counts and sizes; pruning, neighbors and networks against brute force."""
 
 import json
 from collections import Counter
@@ -171,7 +171,7 @@ def test_vertices_that_lead_nowhere_are_pruned():
     loose = Genotype("nasbench101", {"cell": Cell([(CONV3, 0, 1), (CONV1, 0, 2)], 1, [1])})
     tight = SPACE.parse(f"010001000:{CONV3}")
     assert SPACE.hash(loose) == SPACE.hash(tight)
-    assert set(SPACE.neighbours(loose)) == set(SPACE.neighbours(tight))
+    assert set(SPACE.neighbors(loose)) == set(SPACE.neighbors(tight))
 
 
 @pytest.mark.parametrize(("vertices", "published"), [(2, 1), (3, 6), (4, 84), (5, 2441)])
@@ -211,14 +211,14 @@ def test_samples_have_the_published_shares_of_sizes(generator):
     assert chisquare(found, [1500 * share / 423_624 for share in expected.values()]).pvalue > 1e-3
 
 
-def test_neighbours_against_brute_force(generator):
-    """Of all labelled modules of up to five vertices, those that are one change away."""
+def test_neighbors_against_brute_force(generator):
+    """Of all labeled modules of up to five vertices, those that are one change away."""
     every = [module for vertices in (2, 3, 4, 5) for module in whole_modules(vertices)]
     small = [module for module in every if len(module.matrix) == 4]
     for index in torch.randint(len(small), (6,), generator=generator).tolist():
         module = small[index]
         expected = {SPACE.genotype(other) for other in every if one_change(module, other)}
-        assert set(SPACE.neighbours(SPACE.genotype(module))) == expected
+        assert set(SPACE.neighbors(SPACE.genotype(module))) == expected
 
 
 def one_change(one, two):

@@ -46,11 +46,11 @@ def test_another_spaces_modules_are_refused(generator):
         NasBench1Shot1(4)
 
 
-def test_neighbours_are_all_single_changes(space, generator):
+def test_neighbors_are_all_single_changes(space, generator):
     """2 other operations a block, k (n − k) exchanges of a parent for k parents of n."""
     exchanges = sum(k * (n - k) for n, k in enumerate(PARENTS[space.variant], 1))
     genotype = space.sample(generator)
-    near = space.neighbours(genotype)
+    near = space.neighbors(genotype)
     assert len(near) == 2 * len(space.blocks) + exchanges
     for other in near:
         edges = np.abs(matrix_of(genotype) - matrix_of(other)).sum()
@@ -58,7 +58,7 @@ def test_neighbours_are_all_single_changes(space, generator):
         assert (edges, sum(n for (a, b), n in ops.items() if a != b)) in {(0, 1), (2, 0)}
 
 
-def test_the_whole_space_is_reached_by_neighbours_and_sampled_uniformly(generator):
+def test_the_whole_space_is_reached_by_neighbors_and_sampled_uniformly(generator):
     """S1 has 3⁴ · C(3,2) · C(4,2) · C(5,2) choices; its wirings are drawn alike."""
     space = NasBench1Shot1(1)
     wirings = {matrix_of(space.sample(generator)).tobytes() for _ in range(3000)}
@@ -69,14 +69,14 @@ def test_the_whole_space_is_reached_by_neighbours_and_sampled_uniformly(generato
     assert chisquare([ops[op] for op in OPS]).pvalue > 1e-3
 
 
-def test_discretise_takes_the_largest(space):
+def test_discretize_takes_the_largest(space):
     scores = {name: torch.zeros(group.shape) for name, group in space.groups.items()}
     scores["op"][1, 2] = 1.0
     last = len(PARENTS[space.variant])
     for name, matrix in scores.items():
         if name != "op":
             matrix[0] = torch.arange(matrix.shape[1])  # the latest
-    module = from_cell(space.discretise(scores)["cell"])
+    module = from_cell(space.discretize(scores)["cell"])
     assert module.ops[:2] == (OPS[0], OPS[2])
     for vertex, count in enumerate(PARENTS[space.variant], 1):
         assert [i for i in range(last) if module.matrix[i][vertex]] == list(range(vertex))[-count:]

@@ -20,7 +20,7 @@ def test_every_cell_round_trips():
         ops = [part.split("~")[0] for node in text.split("+") for part in node.strip("|").split("|")]
         assert [OPS[column] for column in space.one_hot(genotype)["cell"].argmax(1)] == ops
         assert space.parse(text) == genotype
-        assert space.discretise(space.one_hot(genotype)) == genotype
+        assert space.discretize(space.one_hot(genotype)) == genotype
         seen.add(text)
     assert len(seen) == 5**6
 
@@ -42,17 +42,17 @@ def test_sampling_is_uniform(generator):
             assert chisquare(counts).pvalue > 1e-4
 
 
-def test_neighbours_are_the_24_cells_at_distance_one(generator):
+def test_neighbors_are_the_24_cells_at_distance_one(generator):
     space = NasBench201()
     genotype = space.sample(generator)
     near = {g for g in space.all() if sum(x != y for x, y in zip(g.ops, genotype.ops, strict=True)) == 1}
-    assert set(space.neighbours(genotype)) == near
+    assert set(space.neighbors(genotype)) == near
     assert len(near) == 24
 
 
 def test_ties_go_to_the_earlier_column():
     space = NasBench201()
-    assert set(space.discretise({"cell": torch.zeros(6, 5)}).ops) == {"none"}
+    assert set(space.discretize({"cell": torch.zeros(6, 5)}).ops) == {"none"}
 
 
 @pytest.mark.parametrize(

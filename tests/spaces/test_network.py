@@ -1,4 +1,4 @@
-"""Derived networks: auxiliary heads at any size, drop path, and images without colour."""
+"""Derived networks: auxiliary heads at any size, drop path, and images without color."""
 
 import pytest
 import torch

@@ -34,7 +34,7 @@ PARAMETERS = {  # of the convolutions, for c channels: depthwise k²c, pointwise
 }
 
 
-OPERATIONS = [op.name for op in all_operations() if not op.is_own]
+OPERATIONS = [op.name for op in all_operations() if not op.is_custom]
 """All of the repository, whoever added them."""
 
 
@@ -178,7 +178,7 @@ def test_registering_draws_no_random_numbers():
 
 
 def test_noise_is_normal_and_says_nothing_of_its_input(generator):
-    """Kolmogorov's test of 100,000 numbers; neighbours, channels and images have nothing in common."""
+    """Kolmogorov's test of 100,000 numbers; neighbors, channels and images have nothing in common."""
     x = torch.randn(8, 16, 28, 28, generator=generator, requires_grad=True)
     noise = build_op("noise", 16, 1, SEARCH_NORM)(x)
     assert not noise.requires_grad

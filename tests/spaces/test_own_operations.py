@@ -50,29 +50,29 @@ def test_draws_are_uniform_over_the_cells_that_there_are(space):
     assert max(drawn.values()) < 4 * min(drawn.values())
 
 
-def test_steps_between_neighbours_lead_from_each_cell_to_every_other(space):
+def test_steps_between_neighbors_lead_from_each_cell_to_every_other(space):
     generator = torch.Generator().manual_seed(1)
     start = space.sample(generator)
     seen, new = {start["normal"]}, [start]
     while new:
-        found = [n for g in new for n in space.neighbours(g) if n["normal"] not in seen]
+        found = [n for g in new for n in space.neighbors(g) if n["normal"] not in seen]
         new = list({n["normal"]: n for n in found}.values())
         seen |= {n["normal"] for n in new}
     assert seen == every_cell("normal")
 
 
-def test_neighbours_are_mutual_and_differ_in_one_edge(space):
+def test_neighbors_are_mutual_and_differ_in_one_edge(space):
     genotype = space.sample(torch.Generator().manual_seed(2))
-    for other in space.neighbours(genotype):
+    for other in space.neighbors(genotype):
         assert sum(len({*other[kind].edges} - {*genotype[kind].edges}) for kind in EDGE_OPS) == 1
-        assert genotype in space.neighbours(other)
+        assert genotype in space.neighbors(other)
 
 
-def test_one_hot_and_discretise_are_inverse(space):
+def test_one_hot_and_discretize_are_inverse(space):
     generator = torch.Generator().manual_seed(3)
     for _ in range(20):
         genotype = space.sample(generator)
-        assert space.discretise(space.one_hot(genotype)) == genotype
+        assert space.discretize(space.one_hot(genotype)) == genotype
 
 
 def test_its_supernet_is_that_of_all_operations_with_zeros_where_edges_have_others(space):
@@ -105,7 +105,7 @@ GROUP = Group(((0, 2), (1, 2), (2, 3)), OPS, own=((SKIP, SEP), (DIL, SKIP), (POO
 P = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
 
 
-def test_regularisers_find_operations_on_each_edge():
+def test_regularizers_find_operations_on_each_edge():
     sparsity = group_sparsity(P, GROUP, pooling_group=True)
     assert sparsity["skip"].item() == pytest.approx((0.1 + 0.4) / 2)
     assert sparsity["pooling"].item() == pytest.approx(0.5)

@@ -133,7 +133,7 @@ CHANGES = {
     "hook": lambda conv: conv.register_forward_hook(double),
     "hook before": lambda conv: conv.register_forward_pre_hook(half),
     "another forward": lambda conv: setattr(conv, "forward", partial(tripled, conv)),
-    "parametrised": spectral_norm,
+    "parametrized": spectral_norm,
 }
 
 

@@ -18,7 +18,7 @@ from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.spaces.graph import CellGraph
 from nas_lightning.spaces.operations import Norm
 from nas_lightning.strategies import RandomSearch, Strategy
-from nas_lightning.strategies.supernet import WeightSharing
+from nas_lightning.strategies.supernet import SupernetStrategy
 from tests.yamls import composed, file, options, small_form
 
 STRATEGIES, SPACES = options("strategy"), options("space")
@@ -61,10 +61,10 @@ def pytest_generate_tests(metafunc):
     """A test runs for each of the names that it asks for and a yaml has."""
     choices = {
         "strategy_name": lambda: STRATEGIES,
-        "sharing_name": lambda: [name for name in STRATEGIES if issubclass(class_of(name), WeightSharing)],
+        "sharing_name": lambda: [name for name in STRATEGIES if issubclass(class_of(name), SupernetStrategy)],
         "fitted_name": lambda: [name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch)],
         "alone_name": lambda: [
-            name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch | WeightSharing)
+            name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch | SupernetStrategy)
         ],
         "space_name": lambda: SPACES,
     }

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from nas_lightning.callbacks import LoaderPlace, RNGState
-from nas_lightning.data import OwnData, SearchData
+from nas_lightning.callbacks import DataLoaderState, RNGState
+from nas_lightning.data import ExternalData, SearchData
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts
 from nas_lightning.training.retrain import Retrain
@@ -75,7 +75,7 @@ def build_training(form: str, size: int):
     space = NasBench201()
     torch.manual_seed(0)
     network = without_norms(space.network(space.parse(CELL), **SIZES))
-    data = OwnData(*FORMS[form](size), num_classes=CLASSES, **options_of(form, size))
+    data = ExternalData(*FORMS[form](size), num_classes=CLASSES, **options_of(form, size))
     return Retrain(network, CLASSES, drop_path=0.0), data
 
 
@@ -87,7 +87,7 @@ def fit(build, form: str, world: int, path: Path) -> dict:
         module, data = build(form, BATCH // world)
         seen = Seen(path)
         trainer = quiet_trainer(
-            *(2, RNGState(), LoaderPlace(), seen),
+            *(2, RNGState(), DataLoaderState(), seen),
             precision="64-true",
             use_distributed_sampler=False,
             **devices,

@@ -305,14 +305,14 @@ def test_evolution_climbs_where_random_search_does_not(search, oracle):
 
 
 def test_evolution_against_its_definition(search, oracle):
-    """Each child is a neighbour of one that was alive, and the parents come from the last P only."""
+    """Each child is a neighbor of one that was alive, and the parents come from the last P only."""
     P = 5
     module, _ = search(Evolution, 40, oracle, evaluation="table", population=P, sample=2)
     assert len(module.history) == 40
     for number in range(P, 40):
         alive = module.history[number - P : number]
         child = SPACE.parse(module.history[number])
-        assert any(child in SPACE.neighbours(SPACE.parse(parent)) for parent in alive)
+        assert any(child in SPACE.neighbors(SPACE.parse(parent)) for parent in alive)
 
 
 def test_evolution_takes_the_best_of_its_sample(search, oracle):
@@ -321,7 +321,7 @@ def test_evolution_takes_the_best_of_its_sample(search, oracle):
     module, _ = search(Evolution, 40, oracle, evaluation="table", population=P, sample=60)
     for number in range(P, 40):
         parent = max(module.history[number - P : number], key=convolutions)
-        assert SPACE.parse(module.history[number]) in SPACE.neighbours(SPACE.parse(parent))
+        assert SPACE.parse(module.history[number]) in SPACE.neighbors(SPACE.parse(parent))
 
 
 def test_evolution_by_metrics_needs_no_accuracies(search):

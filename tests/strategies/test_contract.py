@@ -6,7 +6,7 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import Strategy
-from nas_lightning.strategies.supernet import WeightSharing
+from nas_lightning.strategies.supernet import SupernetStrategy
 
 
 def test_every_yaml_is_covered(pytestconfig, search):
@@ -41,7 +41,7 @@ def test_fits_and_derives_architectures_of_the_space(
         assert float(matrix.min()) >= 0
         assert not matrix.requires_grad
     assert strategy.derive() == genotypes  # asking changes nothing
-    if isinstance(strategy, WeightSharing):
+    if isinstance(strategy, SupernetStrategy):
         assert fit.global_step == 6  # the weights' steps, whatever else steps
         for name, value in strategy.state_dict().items():
             assert bool(torch.isfinite(value).all()), name

@@ -18,7 +18,7 @@ from nas_lightning.strategies.derivation import (
     WeighedSupernet,
     all_players,
     coalition,
-    initialise_weights,
+    initialize_weights,
     prune,
     raised_loss,
     shapley_values,
@@ -160,7 +160,7 @@ def test_pruning_keeps_what_helps_most(generator):
         best = {n: gains[n] - gains[n].min() + 1 for n in gains}
         for name, group in space.groups.items():
             best[name][:, group.column("none")] = 0
-        assert genotype == space.discretise(best)
+        assert genotype == space.discretize(best)
 
 
 def test_a_round_takes_one_operation_and_keeps_the_rows_sums(generator):
@@ -179,7 +179,7 @@ def test_the_metric_decides_each_edge(data):
     space = NasBench201()
     strategy = Darts(space, space.supernet(in_channels=1, num_classes=3, channels=2, cells=1))
     (genotype,) = ZeroCost(seed=3)(strategy, data)
-    fresh = initialise_weights(strategy.supernet, 3)
+    fresh = initialize_weights(strategy.supernet, 3)
     weights = {"cell": torch.full((6, 5), 0.2)}
     rows = torch.randperm(6, generator=torch.Generator().manual_seed(3 * 1_000_003)).tolist()
     (batch,) = data.train_batches(1)
@@ -198,7 +198,7 @@ def test_of_several_orders_the_best_genotype_counts(data):
     space = NasBench201()
     strategy = Darts(space, space.supernet(in_channels=1, num_classes=3, channels=2, cells=1))
     singles = {ZeroCost(orders=n, seed=1)(strategy, data)[0] for n in (1, 2)}
-    network, (batch,) = initialise_weights(strategy.supernet, 1), data.train_batches(1)
+    network, (batch,) = initialize_weights(strategy.supernet, 1), data.train_batches(1)
 
     def worth(genotype):
         return float(Naswot()(WeighedSupernet(network, space.one_hot(genotype)), batch))

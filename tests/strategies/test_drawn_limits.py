@@ -20,7 +20,7 @@ from nas_lightning.objectives.memory import inference_memory
 from nas_lightning.objectives.tables import Device
 from nas_lightning.spaces import constrained as bounds
 from nas_lightning.spaces import constrained as repair
-from nas_lightning.spaces.base import draw_some
+from nas_lightning.spaces.base import sample_distinct
 from tests.strategies.conftest import SPACES, STRATEGIES, config, fit_for
 
 OF_NETWORK = ("network.channels=6", "network.cells=2", "network.auxiliary=true")
@@ -57,7 +57,7 @@ def write_measurements(path: Path, space: Any, seed: int) -> None:
     """A device by hand: operations have their prices, and measurements their noise."""
     random, prices = Random(seed), {}
     rows = []
-    for genotype in draw_some(space, 14, torch.Generator().manual_seed(seed)):
+    for genotype in sample_distinct(space, 14, torch.Generator().manual_seed(seed)):
         ms = 1 + sum(prices.setdefault(op, random.uniform(0.1, 3)) for op in sorted(genotype.ops))
         rows.append(f'"{space.notation(genotype)}",{ms * random.lognormvariate(0, 0.1):.5g}\n')
     path.write_text("genotype,mine\n" + "".join(rows))
@@ -85,7 +85,7 @@ class Counted:
 
     def limits(self, case: Case) -> dict[str, float]:
         """What one of 16 networks costs: the smallest by the first cost, or the middling one."""
-        drawn = draw_some(self.parts.space, 16, torch.Generator().manual_seed(case.seed + 1))
+        drawn = sample_distinct(self.parts.space, 16, torch.Generator().manual_seed(case.seed + 1))
         costs = sorted(map(self, drawn), key=lambda cost: cost[self.names[0]])
         if case.level == "least":
             return self.least(case, at_most=costs[0])

@@ -22,11 +22,11 @@ def test_zero_one_loss():
     assert zero_one_loss(torch.tensor([0.2, 0.9])).item() == pytest.approx(-(0.09 + 0.16) / 2)
 
 
-def test_regulariser_and_gradient_in_plain_numbers(fair):
+def test_regularizer_and_gradient_in_plain_numbers(fair):
     """∂/∂α of −λ/N Σ (σ − ½)² is −2λ/N (σ − ½) σ (1 − σ), over all weights of both cells."""
     alphas = torch.cat([alpha.detach().flatten() for alpha in fair.arch.values()])
     sigma = 1 / (1 + torch.exp(-alphas))
-    value = fair.regularisation()
+    value = fair.regularization()
     assert value.item() == pytest.approx(-3.0 * float(((sigma - 0.5) ** 2).mean()), rel=1e-12)
     found = torch.cat([g.flatten() for g in torch.autograd.grad(value, fair.arch_list)])
     expected = -2 * 3.0 / len(sigma) * (sigma - 0.5) * sigma * (1 - sigma)
@@ -60,7 +60,7 @@ def test_the_loss_pulls_the_weights_apart(search, trainer):
         fair, data = search(
             "fair_darts",
             "nasbench201",
-            f"strategy.regulariser.zero_one.weight={weight}",
+            f"strategy.regularizer.zero_one.weight={weight}",
             "strategy.arch_lr=0.05",
         )
         trainer(2).fit(fair, data)

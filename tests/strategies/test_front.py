@@ -66,9 +66,9 @@ def test_the_result_is_what_nothing_looked_at_is_better_than(kind):
     strategy = build_of(kind, made)
     fit(strategy, made.data, 0 if kind is RandomSearch else 14)
     front = strategy.front()
-    values = made.objectives.minimised(front.looked_at)
+    values = made.objectives.minimized(front.looked_at)
     best = {tuple(row) for row in values[front_ranks(values) == 0].tolist()}
-    found = made.objectives.minimised(front.columns).tolist()
+    found = made.objectives.minimized(front.columns).tolist()
     assert sorted(best) == sorted(map(tuple, found))
     costs = [made.objectives.costs(genotype) for genotype in front.genotypes]
     assert costs == [dict(zip(BOTH, row, strict=True)) for row in zip(*front.columns.values(), strict=True)]
@@ -143,7 +143,7 @@ def test_a_sampler_learns_what_is_worth_looking_at():
         strategy = build_of(OptunaSearch, made, sampler="tpe", starts=starts)
         fit(strategy, made.data, 80)
         found[starts] = hypervolume(
-            made.objectives.minimised(strategy.front().columns), np.array([40.0, 40.0])
+            made.objectives.minimized(strategy.front().columns), np.array([40.0, 40.0])
         )
     assert found[10] > found[80]
 

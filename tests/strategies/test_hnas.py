@@ -128,7 +128,7 @@ def by_length(notation):
     return float(len(notation))
 
 
-def test_every_round_takes_the_minimiser_of_its_proposal(search):
+def test_every_round_takes_the_minimizer_of_its_proposal(search):
     """By brute force over the pool, round by round, without those that were evaluated before."""
     module, _ = search(8, by_length, t=0.5)
     rows = {arch: (row["metric"], row["condition"]) for arch, row in module.scored.items()}

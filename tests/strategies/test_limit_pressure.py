@@ -24,7 +24,7 @@ def descend(limit, steps=1500):
         loss.backward()
         optimizer.step()
         pressure.ascend({"cell": p.detach()})
-        counts.append(space.unlimited.discretise({"cell": p.detach()}).ops.count("nor_conv_3x3"))
+        counts.append(space.unlimited.discretize({"cell": p.detach()}).ops.count("nor_conv_3x3"))
     return counts, pressure.multipliers.item()
 
 

@@ -134,7 +134,7 @@ def test_limits_on_a_device_of_hw_nas_bench_are_those_of_its_table(shared_data, 
 
 @pytest.mark.slow
 def test_what_a_device_measured_is_within_its_limit_whatever_it_foretells(tmp_path):
-    """On a busy machine few networks were fast, and their neighbours are foretold as slow."""
+    """On a busy machine few networks were fast, and their neighbors are foretold as slow."""
     space, generator = NasBench201(), torch.Generator().manual_seed(5)
     cells = [space.notation(cell) for cell in draw_distinct(space, 40, generator)]
     fast, path = cells[17:19], tmp_path / "busy.csv"
@@ -145,8 +145,8 @@ def test_what_a_device_measured_is_within_its_limit_whatever_it_foretells(tmp_pa
     limited = searched_parts(config("random", "nasbench201", *words)).space
     drawn = {limited.notation(limited.sample(torch.Generator().manual_seed(seed))) for seed in range(12)}
     assert drawn == set(fast)
-    favourite = limited.discretise({"cell": torch.rand(6, 5, generator=generator)})
-    assert limited.notation(favourite) in fast
+    favorite = limited.discretize({"cell": torch.rand(6, 5, generator=generator)})
+    assert limited.notation(favorite) in fast
 
 
 @pytest.mark.slow

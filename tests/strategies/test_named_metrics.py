@@ -41,7 +41,7 @@ def timed(tables):
 
 
 @pytest.fixture
-def play(data, trainer, timed):
+def run_round(data, trainer, timed):
     def run(strategy, rounds, **options):
         options = {"evaluation": "table", "pool_size": 8, "images": 4, **options}
         module = strategy(SPACE, NETWORK, data(), timed, **options)

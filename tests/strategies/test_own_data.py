@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import CombinedLoader
 
-from nas_lightning.callbacks import LoaderPlace, RNGState
+from nas_lightning.callbacks import DataLoaderState, RNGState
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import Darts, Evolution, Hnas, Nasi, RandomWS
@@ -111,7 +111,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_bits(form, step, cell_spa
         strategy, path = Darts(cell_space, net), tmp_path / "at.ckpt"
         torch.manual_seed({"whole": 1, "stopped": 1, "resumed": 2}[name])
         stop = [StopAt(step, path)] if name == "stopped" else []
-        fit = trainer(2, RNGState(), LoaderPlace(), *stop)
+        fit = trainer(2, RNGState(), DataLoaderState(), *stop)
         try:
             fit.fit(strategy, data, ckpt_path=path if name == "resumed" else None, weights_only=False)
         except (KeyboardInterrupt, SystemExit):

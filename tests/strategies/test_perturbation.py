@@ -7,7 +7,7 @@ from torch import nn
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import Darts, Gdas, PRDarts, RandomWS
-from nas_lightning.strategies.derivation import Discretisation, Perturbation
+from nas_lightning.strategies.derivation import Discretization, Perturbation
 
 
 class Rigged(nn.Module):
@@ -45,8 +45,8 @@ def test_the_operation_that_matters_is_kept(order):
     weights = torch.full((6, 5), 0.24)
     for row, column in enumerate(columns):
         weights[row, column] = 0.04  # the smallest: by weight it would lose
-    discretisation = Discretisation(space, Rigged(entries), {"cell": weights}, [], images(6), lr=0.1)
-    genotype = discretisation.run(order)
+    discretization = Discretization(space, Rigged(entries), {"cell": weights}, [], images(6), lr=0.1)
+    genotype = discretization.run(order)
     assert genotype.ops == tuple(space.groups["cell"].ops[column] for column in columns)
 
 
@@ -62,7 +62,7 @@ def test_the_edges_that_matter_are_kept(order):
         for source in sources
     ]
     weights = {kind: torch.full(group.shape, 1 / 8) for kind in space.groups}
-    genotype = Discretisation(space, Rigged(entries), weights, [], images(len(entries)), lr=0.1).run(order)
+    genotype = Discretization(space, Rigged(entries), weights, [], images(len(entries)), lr=0.1).run(order)
     for _, cell in genotype:
         for node, sources in wanted.items():
             assert {(edge.op, edge.source) for edge in cell.into(node)} == {
@@ -88,43 +88,43 @@ def test_edges_are_removed_node_by_node(order):
     space = DartsSpace(nodes=3)
     either = [("normal", space.group.edges.index(edge)) for edge in ((2, 3), (3, 4))]
     weights = {kind: torch.full(space.group.shape, 1 / 8) for kind in space.groups}
-    discretisation = Discretisation(space, EitherEdge(either), weights, [], images(1), lr=0.1)
-    genotype = discretisation.run(order)
+    discretization = Discretization(space, EitherEdge(either), weights, [], images(1), lr=0.1)
+    genotype = discretization.run(order)
     assert {(2, 3), (3, 4)} & {(edge.source, edge.target) for edge in genotype["normal"].edges}
     for name, matrix in space.one_hot(genotype).items():
-        assert torch.equal(discretisation.weights[name], matrix)
+        assert torch.equal(discretization.weights[name], matrix)
 
 
 @pytest.mark.parametrize(("space", "times"), [(DartsSpace(nodes=3), 18 + 4), (NasBench201(), 6)])
 def test_the_supernet_is_tuned_after_each_decision(space, times, order, monkeypatch):
     """One for each edge; where nodes have more than two edges to choose from, one for each of these nodes."""
     tuned = []
-    monkeypatch.setattr(Discretisation, "tune", lambda self: tuned.append(1))
+    monkeypatch.setattr(Discretization, "tune", lambda self: tuned.append(1))
     weights = {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in space.groups.items()}
-    Discretisation(space, EitherEdge([]), weights, [], images(1), lr=0.1).run(order)
+    Discretization(space, EitherEdge([]), weights, [], images(1), lr=0.1).run(order)
     assert len(tuned) == times
 
 
 def test_none_is_never_kept(order):
     space = NasBench201()
     entries = [("cell", row, 0) for row in range(6)]
-    discretisation = Discretisation(
+    discretization = Discretization(
         space, Rigged(entries), {"cell": torch.full((6, 5), 0.2)}, [], images(6), lr=0.1
     )
-    assert "none" not in discretisation.run(order).ops
+    assert "none" not in discretization.run(order).ops
 
 
 def test_rows_become_discrete_one_by_one():
     """After an edge is decided its row is one-hot, and no other row has changed."""
     space = NasBench201()
     start = torch.full((6, 5), 0.2)
-    discretisation = Discretisation(
+    discretization = Discretization(
         space, Rigged([("cell", 2, 3)] * 2), {"cell": start.clone()}, [], images(2), lr=0.1
     )
-    assert discretisation.keep_one("cell", 2) == 3
+    assert discretization.keep_one("cell", 2) == 3
     expected = start.clone()
     expected[2] = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0])
-    assert torch.equal(discretisation.weights["cell"], expected)
+    assert torch.equal(discretization.weights["cell"], expected)
 
 
 def test_tuning_trains_the_supernet_as_plain_sgd_does(generator):
@@ -135,7 +135,7 @@ def test_tuning_trains_the_supernet_as_plain_sgd_does(generator):
     plain = space.supernet(in_channels=1, num_classes=3, channels=2, cells=1)
     weights = {"cell": torch.full((6, 5), 0.2)}
     train = [(torch.randn(4, 1, 8, 8, generator=generator), torch.arange(4) % 3) for _ in range(2)]
-    Discretisation(space, supernet, weights, train, [], lr=0.05).tune()
+    Discretization(space, supernet, weights, train, [], lr=0.05).tune()
     buffers = [torch.zeros_like(w) for w in plain.parameters()]
     for x, y in train:
         loss = nn.functional.cross_entropy(plain(x, weights), y)

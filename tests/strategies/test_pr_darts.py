@@ -1,4 +1,4 @@
-"""PR-DARTS' regularisers against plain loops over named operations, and what a step computes."""
+"""PR-DARTS' regularizers against plain loops over named operations, and what a step computes."""
 
 import itertools
 import math
@@ -74,7 +74,7 @@ def strategy(spaces, supernet):
 
 @pytest.mark.parametrize("space", ["darts", "nasbench201"])
 @pytest.mark.parametrize(("path_sum", "pooling_group", "threshold"), OPTIONS)
-def test_regulariser_and_its_gradient(strategy, spaces, space, path_sum, pooling_group, threshold):
+def test_regularizer_and_its_gradient(strategy, spaces, space, path_sum, pooling_group, threshold):
     lambdas = (0.3, 0.2, 0.5)
     names = dict(zip(("lambda_skip", "lambda_nonskip", "lambda_path"), lambdas, strict=True))
     found = strategy(space, path_sum=path_sum, pooling_group=pooling_group, threshold=threshold, **names)
@@ -84,7 +84,7 @@ def test_regulariser_and_its_gradient(strategy, spaces, space, path_sum, pooling
         cells = [by_loops(found.arch[n], g, space, 0.8, *options) for n, g in spaces[space].groups.items()]
         return sum(cells) / len(cells)
 
-    value = found.regularisation()
+    value = found.regularization()
     assert value.item() == pytest.approx(plain(), rel=1e-12)
     gradients = torch.autograd.grad(value, found.arch_list)
     step = 1e-5
@@ -135,7 +135,7 @@ def test_the_order_of_the_operations_does_not_matter(order, generator):
 def test_a_high_threshold_leaves_the_path_only(strategy):
     found = strategy("darts", threshold=1.0, lambda_path=0.5)
     path = [path_depth(p, found.space.group) for p in found.probabilities().values()]
-    assert found.regularisation().item() == pytest.approx(-0.5 * sum(path).item() / 2, rel=1e-12)
+    assert found.regularization().item() == pytest.approx(-0.5 * sum(path).item() / 2, rel=1e-12)
 
 
 def test_without_lambdas_only_the_loss_is_descended(strategy, generator):
@@ -248,7 +248,7 @@ def test_derived_cells_have_one_operation_a_predecessor(strategy):
 
 
 def test_logged_terms_are_those_of_the_loss(search, trainer):
-    strategy, data = search("pr_darts", "nasbench201", "strategy.regulariser.sparsity.pooling_group=true")
+    strategy, data = search("pr_darts", "nasbench201", "strategy.regularizer.sparsity.pooling_group=true")
     trainer(1).fit(strategy, data)
     logged = strategy.trainer.callback_metrics
     (p,), group = strategy.probabilities().values(), strategy.space.group
@@ -285,6 +285,6 @@ def test_the_paper_s_first_temperature_leaves_fresh_gates_alone(tau, most, space
     space = spaces["darts"]
     lambdas = {"lambda_skip": 0.01, "lambda_nonskip": 0.005, "lambda_path": 0.005}
     found = PRDarts(space, supernet(space), tau_start=tau, tau_end=tau, **lambdas)
-    gradients = torch.autograd.grad(found.regularisation(), found.arch_list)
+    gradients = torch.autograd.grad(found.regularization(), found.arch_list)
     largest = max(float(gradient.abs().max()) for gradient in gradients)
     assert largest == pytest.approx(most, abs=5e-7 * (most > 0))

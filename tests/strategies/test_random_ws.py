@@ -105,7 +105,7 @@ def test_other_weights_are_judged_anew(fitted, trainer, data):
 
 
 def test_the_best_candidate_is_what_a_sweep_is_told(fitted):
-    """The metric that a sweep maximises is the accuracy of what is derived."""
+    """The metric that a sweep maximizes is the accuracy of what is derived."""
     logged, judged = fitted.trainer.callback_metrics, fitted.best()[1]
     assert float(logged["valid_accuracy"]) == pytest.approx(judged.accuracy)
     assert float(logged["valid_loss"]) == pytest.approx(judged.loss)

@@ -73,7 +73,7 @@ class Run:
     def result(self):
         return {
             "parameters": self.strategy.state_dict(),
-            "optimisers": [optimizer.state_dict() for optimizer in self.trainer.optimizers],
+            "optimizers": [optimizer.state_dict() for optimizer in self.trainer.optimizers],
             "generator": self.strategy.generator.get_state(),
             "genotype": self.strategy.derive(),
             "steps": self.trainer.global_step,
@@ -149,7 +149,7 @@ def test_other_ways_to_step(broken_off, name, search, trainer, whole, tmp_path):
 
 @pytest.mark.parametrize("batches", [2, 3, 4, 5])
 def test_at_every_batch_of_an_epoch(batches, search, trainer, whole, tmp_path):
-    """For the strategy with the most state: temperature, samples, two optimisers."""
+    """For the strategy with the most state: temperature, samples, two optimizers."""
     stopped = Run(search, trainer, "pr_darts", tmp_path, StopAfter(batches), every_step=True)
     resumed = Run(search, trainer, "pr_darts", tmp_path, resume=stopped.checkpoint, every_step=True)
     assert not differing(whole("pr_darts").result(), resumed.result())

@@ -29,7 +29,7 @@ def table(tmp_path_factory):
 
 
 @pytest.fixture
-def play(data, trainer, table):
+def run_round(data, trainer, table):
     """`play(strategy, rounds, …)`: the strategy after a search by the table."""
 
     def run(strategy, rounds, **options):

@@ -126,7 +126,7 @@ def test_weights_come_back_bit_for_bit(fails_at):
 
 
 def test_parameters_that_a_loss_does_not_reach():
-    """A weight that only L_val sees neither moves in the virtual step nor breaks it, as in the optimiser."""
+    """A weight that only L_val sees neither moves in the virtual step nor breaks it, as in the optimizer."""
     w, idle = nn.Parameter(torch.tensor([1.0, 2.0]).double()), nn.Parameter(torch.tensor([3.0]).double())
     beta, unused = nn.Parameter(torch.tensor([0.5]).double()), nn.Parameter(torch.tensor([0.1]).double())
     step = VirtualStep(0.1, 0.0, 0.5, 1e6, [None, None])
@@ -214,7 +214,7 @@ class Recorded(Darts):
 
 
 @pytest.mark.usefixtures("smooth")
-def test_in_a_search_it_uses_the_optimisers_state(cell_space, supernet, data, trainer):
+def test_in_a_search_it_uses_the_optimizers_state(cell_space, supernet, data, trainer):
     """The learning rate, buffers, decay and clipping are those of the running search."""
     darts = Recorded(cell_space, supernet(cell_space), order=2, lr=0.2, lr_min=0.05, clip=0.5)
     trainer(1, precision="64-true").fit(darts, data())

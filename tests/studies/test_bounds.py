@@ -32,7 +32,7 @@ def mlp(width, depth=3, sigma=torch.tanh, inputs=4, seed=0):
     )
 
 
-def test_linearised_training_is_descent_with_the_kernel():
+def test_linearized_training_is_descent_with_the_kernel():
     kernel, y, eta = normal(5, 5) @ normal(5, 5).T, normal(5, seed=1), 0.03
     found = linear_outputs(kernel, y, eta, 7)
     f = torch.zeros(5, dtype=torch.float64)
@@ -41,7 +41,7 @@ def test_linearised_training_is_descent_with_the_kernel():
         f = f - eta * kernel @ (f - y)
 
 
-def test_wide_networks_train_as_linearised_ones():
+def test_wide_networks_train_as_linearized_ones():
     x, y = F.normalize(normal(6, 4), dim=1), torch.rand(6, dtype=torch.float64)
     apart = []
     for width in (32, 512):

@@ -26,7 +26,7 @@ from nas_lightning.studies.scoring import (
     accuracies_of,
     batch_sizes,
     draw_genotypes,
-    initialisations,
+    initializations,
     widths,
 )
 from tests.cli.conftest import run_process
@@ -204,7 +204,7 @@ def test_settings_vary_one_thing(study, table, tmp_path, counted):
 
     truth = read(table)["cifar10"]
     xavier = rows(folder / "scheme_xavier.csv")
-    found = {(row["metric at"], row["κ at"]): row for row in tables["initialisation_spearman"]}
+    found = {(row["metric at"], row["κ at"]): row for row in tables["initialization_spearman"]}
     values = [float(row["grad_norm"]) for row in xavier]
     expected = stats.spearmanr(values, [truth[row["arch"]] for row in xavier]).statistic
     assert float(found["xavier", "alone"]["grad_norm"]) == pytest.approx(expected)
@@ -251,7 +251,7 @@ def test_batches_of_all_sizes_begin_alike():
     assert torch.equal(sizes.settings["batch_20"].batch[1][:8], y)
     assert sizes.settings["batch_20"].batch[1].shape == (20,)
     assert sizes.pairs()[-2:] == [("8", "4"), ("8", "20")]
-    assert initialisations(main, ["lecun", "xavier"]).pairs()[-1] == ("xavier", "xavier")
+    assert initializations(main, ["lecun", "xavier"]).pairs()[-1] == ("xavier", "xavier")
 
 
 def test_widths_that_are_the_main_one_are_not_scored_twice():

@@ -63,7 +63,7 @@ def test_what_a_posterior_says_of_architectures(parts):
     """The best is of all that were looked at, the most probable the largest α on every edge."""
     strategy, judges = parts
     found = describe_posterior(strategy, judges, pool=6, seed=0)
-    probable = strategy.space.discretise(strategy.scores())
+    probable = strategy.space.discretize(strategy.scores())
     assert found["probable"] == judges.evaluate([probable])["error"]
     errors = [judges.evaluate([one])["error"] for one in judges.test.predictions]
     assert 7 <= len(errors) <= 13
@@ -78,7 +78,7 @@ def test_draws_of_the_posterior_differ(parts):
     assert 2 <= len(set(drawn)) == len(drawn) <= 20
     for alpha in strategy.arch_list:
         alpha.data *= 1e4
-    probable = strategy.space.discretise(strategy.scores())
+    probable = strategy.space.discretize(strategy.scores())
     assert posterior_draws(strategy, 20, torch.Generator().manual_seed(0)) == [probable]
     assert (
         describe_posterior(strategy, judges, pool=50, seed=0)["best"] <= judges.evaluate([probable])["error"]

@@ -76,7 +76,7 @@ def test_orders_of_alpha():
     assert ordered == met > 0  # theorem 7
     assert others_ordered < others  # without the condition it need not hold
     assert error < 1e-20
-    assert rows["found", 2][9] < 0.1  # the labels were learnt, nearly
+    assert rows["found", 2][9] < 0.1  # the labels were learned, nearly
     assert rows["found bilevel", 2][9] < 0.2  # also from a half for each level
     assert rows["found bilevel", 2][9] != rows["found", 2][9]
     for wrong in ({"candidates": [1]}, {"candidates": [6]}, {"models": 0}, {"refits": 101}, {"steps": 0}):

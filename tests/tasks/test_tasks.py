@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score, jaccard_score, r2_score, roc_auc_score
 from torch.nn import functional as F
 from torchmetrics import MeanAbsoluteError, PearsonCorrCoef
 
-from nas_lightning.data import Fake, OwnData, SearchData
+from nas_lightning.data import ExternalData, Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs import Parts, search, train
 from nas_lightning.metrics import Vkdnw
@@ -18,7 +18,7 @@ from nas_lightning.models.file import describe, load
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import Darts, Evolution, MetricSearch, Nasi, RandomWS
 from nas_lightning.strategies.nesbs.strategy import Nesbs
-from nas_lightning.tasks import Binary, MultiClass, MultiLabel, OwnTask, Regression, Segmentation, task_of
+from nas_lightning.tasks import Binary, CustomTask, MultiClass, MultiLabel, Regression, Segmentation, task_of
 from nas_lightning.training.retrain import Retrain
 from tests.own_tasks import MADE, OUTPUTS, Made
 
@@ -55,7 +55,7 @@ def test_from_search_to_prediction(name, tmp_path):
     genotype = space.parse("|nor_conv_3x3~0|+|none~0|nor_conv_3x3~1|+|skip_connect~0|none~1|skip_connect~2|")
     recipe = partial(Retrain, drop_path=0.0, lr=0.1, weight_decay=0.0)
     parts = Parts(
-        space, OwnData(Made(name), task=task), tmp_path / "done", network_sizes=sizes, recipe=recipe
+        space, ExternalData(Made(name), task=task), tmp_path / "done", network_sizes=sizes, recipe=recipe
     )
     facts = train(genotype, parts, quiet(8))
     assert facts.metrics[f"test_{task.score}"] > CONSTANT[name] + 0.15, facts.metrics
@@ -142,7 +142,7 @@ def test_losses_and_scores_are_those_of_others():
 def test_a_task_of_ones_own(tmp_path):
     metrics = {"pearson": PearsonCorrCoef(), "mae": MeanAbsoluteError()}
     flat = torch.flatten
-    task = OwnTask(
+    task = CustomTask(
         loss=lambda z, y: F.huber_loss(flat(z), y),
         metrics=metrics,
         score="pearson",
@@ -160,18 +160,18 @@ def test_a_task_of_ones_own(tmp_path):
 
 
 def own_task(score):
-    return OwnTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score=score)
+    return CustomTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score=score)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (
-            lambda: OwnTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score="mae"),
+            lambda: CustomTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score="mae"),
             "more is better",
         ),
         (
-            lambda: OwnTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score="mea"),
+            lambda: CustomTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score="mea"),
             "did you mean 'mae'",
         ),
         (

@@ -192,7 +192,7 @@ def test_a_page_that_might_miss_the_time_is_not_begun(tmp_path, monkeypatch, clo
 
 
 class SlowToJudge:
-    """A judgement that takes a while, whatever the architecture."""
+    """A judgment that takes a while, whatever the architecture."""
 
     def __init__(self, judge, clock, seconds):
         self.judge, self.clock, self.seconds, self.count = judge, clock, seconds, 0
@@ -204,7 +204,7 @@ class SlowToJudge:
 
 
 def select(monkeypatch, clock, folder, *, candidates, seconds, minutes):
-    """A selection whose every judgement takes so long: its deadline, judgements and trainer."""
+    """A selection whose every judgment takes so long: its deadline, judgments and trainer."""
     slow = SlowToJudge(inherited.judge_genotype, clock, seconds)
     for module in (inherited, selection_stage):
         monkeypatch.setattr(module, "judge_genotype", slow)
@@ -220,17 +220,17 @@ def select(monkeypatch, clock, folder, *, candidates, seconds, minutes):
 
 def test_the_time_of_a_selection_is_kept_for_the_end(tmp_path, monkeypatch, clock):
     sizes = {"candidates": 20, "seconds": 0.04, "minutes": 0.06}
-    deadline, judgements, trainer = select(monkeypatch, clock, tmp_path, **sizes)
+    deadline, judgments, trainer = select(monkeypatch, clock, tmp_path, **sizes)
     assert deadline.time_elapsed() == pytest.approx(3.6, abs=0.36)
     assert trainer.global_step > 8  # steps had their share
-    assert judgements >= 2 + 15  # two at the start; all that are distinct at the end
+    assert judgments >= 2 + 15  # two at the start; all that are distinct at the end
 
 
 def test_a_selection_that_is_longer_than_the_time_ends_with_it(tmp_path, monkeypatch, clock):
     sizes = {"candidates": 200, "seconds": 0.1, "minutes": 0.05}
-    deadline, judgements, _ = select(monkeypatch, clock, tmp_path, **sizes)
+    deadline, judgments, _ = select(monkeypatch, clock, tmp_path, **sizes)
     assert deadline.time_elapsed() == pytest.approx(3.0, abs=0.3)
-    assert 5 < judgements < 30
+    assert 5 < judgments < 30
 
 
 @pytest.mark.parametrize(("share", "is_over"), [(1.0, False), (0.1, True)])

@@ -1,4 +1,4 @@
-"""Optimisers that load no compiler, against torch's own."""
+"""Optimizers that load no compiler, against torch's own."""
 
 import copy
 import pickle

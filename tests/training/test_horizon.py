@@ -16,7 +16,7 @@ from pytorch_lightning.callbacks import (
 from pytorch_lightning.tuner import Tuner
 from torch import nn
 
-from nas_lightning.data import Fake, OwnData, SearchData
+from nas_lightning.data import ExternalData, Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Darts, Gdas, RandomSearch
@@ -210,7 +210,7 @@ def test_a_training_finds_a_rate(tmp_path, monkeypatch):
 def test_a_tuner_finds_a_batch_size(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     images = torch.rand(64, 1, 8, 8), torch.arange(64) % 4
-    data = (SearchData if kind == "search" else OwnData)(images, batch_size=3)
+    data = (SearchData if kind == "search" else ExternalData)(images, batch_size=3)
     module = strategy() if kind == "search" else retrain()
     found = Tuner(trainer(max_epochs=1)).scale_batch_size(
         module, datamodule=data, max_trials=2, steps_per_trial=1

@@ -1,4 +1,4 @@
-"""Learning rates against their formulas, epoch for epoch; optimisers against torch's own."""
+"""Learning rates against their formulas, epoch for epoch; optimizers against torch's own."""
 
 import math
 
@@ -102,7 +102,7 @@ def test_rates_and_states_are_timms_to_the_last_bit(schedule, theirs, warmup):
 
 
 @pytest.mark.parametrize("opt", ["momentum", "sgd", "adam", "adamw"])
-def test_optimisers_of_torch_are_those_that_timm_builds(opt):
+def test_optimizers_of_torch_are_those_that_timm_builds(opt):
     settings = {"opt": opt, "lr": 0.1, "weight_decay": 0.01, "momentum": 0.8}
     ours, theirs = (
         build([nn.Parameter(torch.zeros(2))], **settings) for build in (build_optimizer, create_optimizer_v2)
@@ -123,7 +123,7 @@ def test_optimisers_of_torch_are_those_that_timm_builds(opt):
         ),
     ],
 )
-def test_optimisers_are_torchs(opt, options, reference):
+def test_optimizers_are_torchs(opt, options, reference):
     start = torch.linspace(-1, 1, 6).reshape(2, 3)
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
     pairs = [
@@ -140,7 +140,7 @@ def test_optimisers_are_torchs(opt, options, reference):
 
 @pytest.mark.parametrize("opt", ["momentum", "adamw", "lamb"])
 def test_biases_and_norms_decay_like_the_rest_or_not_at_all(opt):
-    """Without gradients only the decay moves anything: no optimiser has another reason."""
+    """Without gradients only the decay moves anything: no optimizer has another reason."""
     moved = []
     for decay_norms in (True, False):
         network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))

@@ -192,7 +192,7 @@ def test_loss_of_smoothed_labels_and_auxiliary_head():
     network = make_network(auxiliary=True)
     smoothing, weight = 0.2, 0.6
     (x, y) = next(batches(make_data(), 1))
-    with torch.no_grad():  # batch norms normalise with the batch, as in the step
+    with torch.no_grad():  # batch norms normalize with the batch, as in the step
         both = copy.deepcopy(network).forward_auxiliary(x)
     # −Σ_k q_k log p_k with q = (1 − ε) one_hot(y) + ε / K
     target = (1 - smoothing) * F.one_hot(y, CLASSES) + smoothing / CLASSES
@@ -238,15 +238,15 @@ def test_the_rate_follows_the_global_batch(caplog):
         make_trainer().fit(Retrain(make_network(), CLASSES, lr_batch=96), [], [])
 
 
-def test_synchronised_batch_norms_keep_the_names():
+def test_synchronized_batch_norms_keep_the_names():
     """What Lightning does where sync_batchnorm is on; without a GPU it can be built, but not run."""
     network = make_network(auxiliary=True)
     plain = network.state_dict()
-    synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(network))
-    assert not any(type(module) is nn.BatchNorm2d for module in synchronised.modules())
-    assert list(synchronised.state_dict()) == list(plain)
+    synchronized = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(network))
+    assert not any(type(module) is nn.BatchNorm2d for module in synchronized.modules())
+    assert list(synchronized.state_dict()) == list(plain)
     x = torch.randn(3, 3, 8, 8)
-    assert torch.equal(synchronised.eval()(x), network.eval()(x))
+    assert torch.equal(synchronized.eval()(x), network.eval()(x))
 
 
 def test_average_is_its_recursion_and_is_what_gets_evaluated(tmp_path):

@@ -26,7 +26,7 @@ genotype = space.parse(sys.argv[2])
 network = space.network(genotype, in_channels=3, num_classes=7, channels=4, cells=1, auxiliary=True)
 for module in list(network.modules()):
     for name, child in module.named_children():
-        if isinstance(child, nn.BatchNorm2d):  # it would normalise with each process's half
+        if isinstance(child, nn.BatchNorm2d):  # it would normalize with each process's half
             setattr(module, name, nn.Identity())
 data = Fake(
     num_classes=7, train_size=64, test_size=21, batch_size=16 // devices, eval_batch_size=4, val_fraction=0.25

@@ -48,7 +48,7 @@ KINDS = {
 _TABLE = ("nas-table", "broken")
 _PAGE = ("nas-report", "broken")
 _ARMS = ("nas-compare", "broken", "good", "--baseline", "darts", "--out", "out")
-_ATTACKS = ("study=defence", "study.images=4", "study.settings.pgd.steps=1", "study.settings.cw.steps=1")
+_ATTACKS = ("study=defense", "study.images=4", "study.settings.pgd.steps=1", "study.settings.cw.steps=1")
 _EXPORT = ("nas-export", "broken", "out.pt2")
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "search": (
@@ -60,7 +60,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "training": (
         *(_TABLE, (*_TABLE, "good", "--format", "csv"), (*_TABLE, "--format", "latex"), _ARMS),
         *(_PAGE, ("nas-report", "good", "broken"), _EXPORT, ("nas-train", "resume=broken")),
-        ("nas-export", "broken/model.safetensors", "out.pt2", "--with-normalisation", "--batch", "1"),
+        ("nas-export", "broken/model.safetensors", "out.pt2", "--with-normalization", "--batch", "1"),
         ("nas-train", *TRAINING, "init=broken"),
         ("nas-train", *TRAINING, "ensemble=runs", "ensemble.runs=[broken,good]"),
         ("nas-search", "resume=broken"),

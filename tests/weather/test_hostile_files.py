@@ -167,7 +167,7 @@ def of_own_operation(header):
     cell["edges"][0][0] = "evil.Evil"
 
 
-@pytest.mark.parametrize("kind", ["study=defence", "nas-predict"])
+@pytest.mark.parametrize("kind", ["study=defense", "nas-predict"])
 @pytest.mark.parametrize(
     "change", [lambda header: header["space"].update(name="evil.Evil"), of_own_operation]
 )
@@ -184,7 +184,7 @@ def test_an_ensemble_that_is_attacked_or_predicts_imports_nothing(saved, evil, c
         said = str(ending.value)
     else:
         words = ("dataset=fake", "dataset.shape=[3,8,8]", "dataset.num_classes=2", "run=a")
-        outcome = command("analyze", "study=defence", f"study.ensemble={folder}", *words)
+        outcome = command("analyze", "study=defense", f"study.ensemble={folder}", *words)
         assert outcome.code == 1
         said = outcome.err.strip()
     assert said.startswith("error: expected")

@@ -62,7 +62,7 @@ Scores = dict[str, float]
 _ENTRY = "nas_lightning_black_box"  # of a checkpoint
 
 
-class Remembering(Strategy):
+class StatefulSearch(Strategy):
     """Base of what goes on with the round that came next, with all that was scored and evaluated.
 
     Args:
@@ -253,11 +253,11 @@ def suggest(seen: Iterable[tuple[Mapping[str, float], float]], box: Box, seed: i
 T = TypeVar("T")
 
 
-class BlackBox(Remembering):
+class BlackBox(StatefulSearch):
     """Base of the strategies that judge whole architectures.
 
     `rounds`, the number of rounds so far, is the only parameter: Lightning takes checkpoints by the steps of
-    optimisers, and distributes no module without parameters.
+    optimizers, and distributes no module without parameters.
 
     Logged where architectures are evaluated: the best value so far under the objective's name
     (`valid_accuracy`; `oracle_test_accuracy` where a table has test accuracies only), and that of the round's
@@ -330,13 +330,13 @@ class BlackBox(Remembering):
             check_pool(self.pool, self.space, *self._subject(), self.metrics, self.seed)
 
     @abstractmethod
-    def play(self, number: int) -> Mapping[str, float]:
+    def run_round(self, number: int) -> Mapping[str, float]:
         """Round `number`, counted from 0; returns what else there is to log."""
 
     def training_step(self, *args: Any) -> None:
         with single_precision(self.device):
             try:
-                values = self.play(int(self.rounds))
+                values = self.run_round(int(self.rounds))
             except OutOfTimeError:
                 values, self.trainer.should_stop = {}, True
         self.log_dict({**self._progress(), **values}, on_step=True, on_epoch=False)
@@ -358,7 +358,7 @@ class BlackBox(Remembering):
         named = {self.space.notation(genotype): genotype for genotype in genotypes}
         new = {name: genotype for name, genotype in named.items() if name not in self.scored}
         if new:
-            found = self.spend("scoring", lambda: self.measure(list(new.values())))
+            found = self.timed("scoring", lambda: self.measure(list(new.values())))
             self.scored.update(zip(new, found, strict=False))
             if len(found) < len(new):
                 raise OutOfTimeError
@@ -416,7 +416,7 @@ class BlackBox(Remembering):
     def _score_again(self, notations: list[str], metrics: Mapping[str, Metric]) -> list[Scores]:
         path = None if self.pool is None else self.pool.with_stem(f"{self.pool.stem}_second")
         again = [self.space.parse(notation) for notation in notations]
-        return self.spend("scoring", lambda: self._score_pool(again, metrics, path, self.seed + 1))
+        return self.timed("scoring", lambda: self._score_pool(again, metrics, path, self.seed + 1))
 
     def _subject(self) -> tuple[NetworkFactory, Batch]:
         """What is scored, and on which images: the same ones, not augmented, in every round and process."""
@@ -431,7 +431,7 @@ class BlackBox(Remembering):
         result = work() if self.trainer.is_global_zero else None
         return self.trainer.strategy.broadcast(result)  # type: ignore[return-value]
 
-    def spend(self, what: str, work: Callable[[], T]) -> T:
+    def timed(self, what: str, work: Callable[[], T]) -> T:
         """The same, and the seconds of the first process."""
         start = monotonic()
         result = self._do_first(work)

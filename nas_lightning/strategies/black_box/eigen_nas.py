@@ -3,7 +3,7 @@
     Eigen-NAS   (1/N) Σ_i K_ii ≥ λ_min(K)    (1/d in print, which is no bound for N < d)
     KNAS        ‖K‖_F                            (Xu et al. 2021, arXiv:2111.13293, in the form of Zhu et al.)
 
-A large smallest eigenvalue of the neural tangent kernel K promises fast training and good generalisation; the
+A large smallest eigenvalue of the neural tangent kernel K promises fast training and good generalization; the
 mean diagonal bounds it at a cost of O(N). The k architectures with the largest are evaluated, the best is it.
 """
 

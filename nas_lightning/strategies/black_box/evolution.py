@@ -1,11 +1,11 @@
-"""Regularised evolution (Real et al. 2019, arXiv:1802.01548, algorithm 1), over metrics or evaluations.
+"""Regularized evolution (Real et al. 2019, arXiv:1802.01548, algorithm 1), over metrics or evaluations.
 
 Every round draws S of the last P architectures, with replacement, and mutates the best of them; the oldest
 leaves the population. The first P are drawn uniformly. The best of the whole history is the result.
 
 Where several things count, the selection is that of NSGA-II (Deb et al. 2002): a generation is P children,
 and the best P of parents and children live, by rank and by crowding. The front of the whole history is the
-result. Spaces know neighbours and no crossover, so children are mutants; one that was looked at is mutated
+result. Spaces know neighbors and no crossover, so children are mutants; one that was looked at is mutated
 again.
 """
 
@@ -31,7 +31,7 @@ TRIES = 20
 
 
 class Evolution(FrontSearch):
-    """A mutation changes one decision, as `SearchSpace.neighbours` has them.
+    """A mutation changes one decision, as `SearchSpace.neighbors` has them.
 
     Args:
         space: the search space.
@@ -71,7 +71,7 @@ class Evolution(FrontSearch):
         self.history: list[str] = []  # notations; without objectives the population is its end
         self.alive: list[str] = []  # with objectives: the parents
 
-    def play(self, number: int) -> Mapping[str, float]:
+    def run_round(self, number: int) -> Mapping[str, float]:
         genotype = self._next()
         values = self.look_at(genotype)
         self.history.append(self.space.notation(genotype))

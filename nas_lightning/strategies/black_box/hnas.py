@@ -1,9 +1,9 @@
-"""HNAS: training-free metrics and Bayesian optimisation (Shu 2022, PhD thesis, chapter 7; arXiv:2201.09785).
+"""HNAS: training-free metrics and Bayesian optimization (Shu 2022, PhD thesis, chapter 7; arXiv:2201.09785).
 
     min_A κ(A)/M(A) + μ F(M²(A) − ν),   F(x) = |x|^{2t}                                              (7.7)
 
-over a pool of architectures, M any metric at initialisation and κ the condition number of the neural tangent
-kernel. A Gaussian process finds the μ and ν whose minimiser has the best validation accuracy (algorithm 7.1).
+over a pool of architectures, M any metric at initialization and κ the condition number of the neural tangent
+kernel. A Gaussian process finds the μ and ν whose minimizer has the best validation accuracy (algorithm 7.1).
 
 What is proposed has no units, so that it means the same for every metric: √ν is the q-quantile of M in the
 pool, q ∈ [0, 1], and μ is 10^c times the value at which both terms have the same median there, c ∈ [−1, 4].
@@ -119,7 +119,7 @@ class Hnas(PoolSearch):
         M = torch.tensor(self._values(rows), dtype=torch.float64)
         kappa = torch.tensor([row["condition"] for row in rows], dtype=torch.float64)
         values = objective_values(M, kappa, parameters, self.t)
-        genotype = self.first_new(dict(zip(self.scored, values.tolist(), strict=True)))
+        genotype = self.best_unevaluated(dict(zip(self.scored, values.tolist(), strict=True)))
         self.proposals.append((parameters, self.space.notation(genotype)))
         return genotype
 
@@ -129,8 +129,8 @@ class Hnas(PoolSearch):
             return [math.exp(value / len(COMBINED)) for value in log_ranks(rows, COMBINED)]
         return [row["metric"] for row in rows]
 
-    def play(self, number: int) -> Mapping[str, float]:
-        values = super().play(number)
+    def run_round(self, number: int) -> Mapping[str, float]:
+        values = super().run_round(number)
         parameters, _ = self.proposals[-1]
         return {**values, **parameters}
 

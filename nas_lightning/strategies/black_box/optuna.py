@@ -79,11 +79,11 @@ class OptunaSearch(FrontSearch):
         self.distributions = _distributions(space)
         self.trials: list[Trial] = []  # in plain containers, for checkpoints
 
-    def play(self, number: int) -> Mapping[str, float]:
+    def run_round(self, number: int) -> Mapping[str, float]:
         study = self._study(number)
         trial = study.ask(self.distributions)
         scores = _scores(self.space, trial.params)
-        genotype = self.space.discretise(scores)
+        genotype = self.space.discretize(scores)
         values = self.look_at(genotype)
         excess = max([0.0, *self.space.derived_excess(scores).values()])
         known = {"notation": self.space.notation(genotype), "excess": excess}
@@ -120,14 +120,14 @@ class OptunaSearch(FrontSearch):
         return study
 
     def _values(self) -> dict[str, list[float]]:
-        """What samplers minimise, by notation."""
+        """What samplers minimize, by notation."""
         if self.objectives is None:
             worth = self.ranking() if self.objective is None else self.evaluated
             return {name: [min(-value, _FAR)] for name, value in worth.items()}
         seen = self.seen()
         if not seen:
             return {}
-        values = self.objectives.minimised(self.objectives.columns(self.candidates(seen), self.ranked))
+        values = self.objectives.minimized(self.objectives.columns(self.candidates(seen), self.ranked))
         return dict(zip(seen, np.clip(values, -_FAR, _FAR).tolist(), strict=True))
 
     def memory(self) -> dict[str, Any]:

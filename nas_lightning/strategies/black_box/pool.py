@@ -186,7 +186,7 @@ class PoolSearch(BlackBox):
         self.promising: list[str] = []  # what the last choice was the first of
         self.draws = torch.Generator().manual_seed(self.seed)
 
-    def play(self, number: int) -> Mapping[str, float]:
+    def run_round(self, number: int) -> Mapping[str, float]:
         self.examine(self.largest(self.draw(self.pool_size + number * self.pool_per_round)))
         if self.objective is None:
             return {}
@@ -213,7 +213,7 @@ class PoolSearch(BlackBox):
             return drawn
         new = [genotype for genotype in drawn if genotype not in self.sizes]
         if new:
-            self.sizes.update(zip(new, self.spend("scoring", lambda: self._count(new)), strict=True))
+            self.sizes.update(zip(new, self.timed("scoring", lambda: self._count(new)), strict=True))
         order = sorted(drawn, key=lambda genotype: -self.sizes[genotype])
         return order[: math.ceil(self.keep * len(drawn))]
 
@@ -223,9 +223,9 @@ class PoolSearch(BlackBox):
 
     def choose(self, number: int) -> Genotype:
         """The architecture that a round evaluates: the best by its scores that was not evaluated yet."""
-        return self.first_new(self.ranking())
+        return self.best_unevaluated(self.ranking())
 
-    def first_new(self, values: Mapping[str, float]) -> Genotype:
+    def best_unevaluated(self, values: Mapping[str, float]) -> Genotype:
         """The largest value of those not evaluated, and not −∞; the largest of all where none is left."""
         worth = {notation: value for notation, value in values.items() if value > -torch.inf}
         if not worth:
@@ -371,7 +371,7 @@ class Greedy(PoolSearch):
 # The first rounds look for weights w: each evaluates the best of the pool by s_w that was not evaluated yet.
 # The later rounds evaluate the next best by the weights whose round found the best architecture. The paper
 # adds
-# up the metrics' normalised values, with weights in [−1, 1] from Bayesian optimisation. Here ranks are added,
+# up the metrics' normalized values, with weights in [−1, 1] from Bayesian optimization. Here ranks are added,
 # and weights are by default random and not negative: no metric is of use upside down, and a dozen evaluations
 # are too few to learn signs from.
 
@@ -424,7 +424,7 @@ class Robot(Greedy):
     def choose(self, number: int) -> Genotype:
         weights = self._weights(number) if number < self.explore else self._best_weights()
         values = log_ranks(list(self.scored.values()), self.metrics, weights)
-        genotype = self.first_new(dict(zip(self.scored, values, strict=True)))
+        genotype = self.best_unevaluated(dict(zip(self.scored, values, strict=True)))
         if number < self.explore:
             self.tried.append((weights, self.space.notation(genotype)))
         return genotype
@@ -566,7 +566,7 @@ class Predictor(Greedy):
     def choose(self, number: int) -> Genotype:
         ranking = self.ranking()
         if number < self.starts:
-            return self.first_new(ranking)
+            return self.best_unevaluated(ranking)
         sound = {name: value for name, value in ranking.items() if value > -np.inf}
         features = self._features(list(sound))
         rows = dict(zip(sound, features, strict=True))
@@ -577,7 +577,7 @@ class Predictor(Greedy):
         gain = expected_improvement(mean, deviation, float(values.max()))
         # where the forest expects nothing, the ranking decides
         order = sorted(zip(gain.tolist(), sound.values(), sound, strict=True))
-        return self.first_new({name: float(place) for place, (_, _, name) in enumerate(order)})
+        return self.best_unevaluated({name: float(place) for place, (_, _, name) in enumerate(order)})
 
     def _features(self, names: list[str]) -> Array:
         """(architectures, features): their log-ranks by each metric and by all, and their graphs' counts."""
@@ -591,7 +591,7 @@ class Predictor(Greedy):
 
 
 def forest(x: Array, y: Array, pool: Array, trees: int, seed: int) -> tuple[Array, Array]:
-    """Mean and deviation over the trees of what each expects of the pool, (n,) both, learnt from x and y."""
+    """Mean and deviation over the trees of what each expects of the pool, (n,) both, learned from x and y."""
     from sklearn.ensemble import RandomForestRegressor
 
     model = RandomForestRegressor(trees, random_state=seed, max_features=0.5).fit(x, y)

@@ -185,4 +185,4 @@ def _derives_none(space: SearchSpace, name: str, group: Group) -> bool:
     scores = {other: torch.zeros(its.shape) for other, its in space.groups.items()}
     nothing = group.where(lambda op: op == NONE)
     scores[name][nothing] = 1.0
-    return bool(space.one_hot(space.discretise(scores))[name][nothing].any())
+    return bool(space.one_hot(space.discretize(scores))[name][nothing].any())

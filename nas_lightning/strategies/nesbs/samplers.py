@@ -124,7 +124,7 @@ class Sampling:
 
 
 def set_of_draws(space: SearchSpace, draw: GenotypeSource, size: int, scores: Matrices) -> list[Genotype]:
-    """`size` distinct draws; where a hundred bring nothing new, the best-scored neighbour of the last."""
+    """`size` distinct draws; where a hundred bring nothing new, the best-scored neighbor of the last."""
     members: list[Genotype] = []
     for _ in range(size):
         genotype = draw()
@@ -143,7 +143,7 @@ def monte_carlo(
 
     def draw() -> Genotype:
         noise = {name: uniform_noise(matrix, generator) for name, matrix in logits.items()}
-        return space.discretise(distribution.sample(logits, noise, tau=1.0))
+        return space.discretize(distribution.sample(logits, noise, tau=1.0))
 
     return draw
 
@@ -153,20 +153,20 @@ def set_of_particles(space: SearchSpace, relaxed: RelaxedArchitectures, particle
     found: list[Genotype] = []
     for particle in particles:
         scores = relaxed.scores(particle)
-        found.append(nearest(space, space.discretise(scores), scores, found))
+        found.append(nearest(space, space.discretize(scores), scores, found))
     return found
 
 
 def nearest(
     space: SearchSpace, genotype: Genotype, scores: Matrices, taken: Collection[Genotype]
 ) -> Genotype:
-    """The genotype, or where it is taken its neighbour whose one-hot vectors are nearest to the scores.
+    """The genotype, or where it is taken its neighbor whose one-hot vectors are nearest to the scores.
 
     All architectures have equally many ones, so the nearest is that with the largest inner product.
     """
     if genotype not in taken:
         return genotype
-    free = [other for other in space.neighbours(genotype) if other not in taken]
+    free = [other for other in space.neighbors(genotype) if other not in taken]
     if not free:
         raise InputError(
             "expected fewer members: the space has no others", got=len(taken) + 1, where="strategy.size"
@@ -195,7 +195,7 @@ def rounds_by_delta(
 
 
 def _by_optuna(judge: InheritedWeights, set_of: SetOf, rounds: int, seed: int) -> Iterator[Round]:
-    """Bayesian optimisation of δ for the loss of its set, by a Gaussian process."""
+    """Bayesian optimization of δ for the loss of its set, by a Gaussian process."""
     import optuna
 
     verbosity = optuna.logging.get_verbosity()

@@ -24,7 +24,7 @@ from nas_lightning.strategies.nesbs.samplers import DeltaSearch, Sampler, Sampli
 from nas_lightning.strategies.nesbs.svgd import Variance
 from nas_lightning.strategies.one_shot.parts import RelaxedWeights, SearchBatch
 from nas_lightning.strategies.one_shot.relaxations import entropy, uniform_noise
-from nas_lightning.strategies.supernet import LimitPressure, WeightSharing
+from nas_lightning.strategies.supernet import LimitPressure, SupernetStrategy
 from nas_lightning.tasks import check_classes
 from nas_lightning.training.gradients import accumulate, average, constant, gradients
 from nas_lightning.training.optimizers import build_optimizer
@@ -36,7 +36,7 @@ Computed = Literal["all", "sampled"]
 _WHERE = "strategy.posterior_share"
 
 
-class PosteriorTraining(WeightSharing):
+class PosteriorTraining(SupernetStrategy):
     """A supernet and, in the last epochs or beside it, the posterior p_α of its architectures.
 
     Args:
@@ -55,7 +55,7 @@ class PosteriorTraining(WeightSharing):
         computed: `all` operations enter the gradient by α; with `sampled` only those that were drawn are
             computed, at the cost of a path, and those that were not count as if they changed nothing.
         likelihood_images: m; None: all validation images. A best response has none.
-        **weight_sharing: see `WeightSharing`.
+        **weight_sharing: see `SupernetStrategy`.
     """
 
     compilable = False
@@ -204,7 +204,7 @@ class PosteriorTraining(WeightSharing):
         return {"kl": self.kl().detach(), **self.pressure.metrics(self.scores())}
 
     def _log_posterior(self) -> None:
-        """What `WeightSharing` logs, without the weights' side."""
+        """What `SupernetStrategy` logs, without the weights' side."""
         self.valid_scores.log(self, "valid")
         self.log_dict(dict(self.epoch_metrics()))
         for name, p in self.scores().items():
@@ -250,9 +250,9 @@ class Nesbs(PosteriorTraining):
         svgd_bandwidth: of SVGD-RD.
         svgd_variance: of SVGD-RD.
         valid_batches: batches that sets are judged on, of one process; None: all.
-        lr_min: what the weights' learning rate decays towards.
+        lr_min: what the weights' learning rate decays toward.
         seed: of all that is drawn.
-        **training: see `PosteriorTraining` and `WeightSharing`.
+        **training: see `PosteriorTraining` and `SupernetStrategy`.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201
@@ -295,7 +295,7 @@ class Nesbs(PosteriorTraining):
 
     def derive(self) -> list[Genotype]:
         if not self.rounds_done:
-            return [self.space.discretise(self.scores())]
+            return [self.space.discretize(self.scores())]
         return list(min(self.rounds_done, key=lambda done: done.loss).members)
 
     def select(self) -> None:

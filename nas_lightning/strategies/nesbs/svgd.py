@@ -1,4 +1,4 @@
-"""SVGD-RD: Stein variational gradient descent with regularised diversity (Shu 2022, thesis, section 5.2.3).
+"""SVGD-RD: Stein variational gradient descent with regularized diversity (Shu 2022, thesis, section 5.2.3).
 
     q* = arg min_q KL(q ‖ p) + n δ E_{x,x'~q}[k(x, x')]                                        (5.5)
     x_i ← x_i + ε/n Σ_j [k(x_j, x_i) ∇_{x_j} log p(x_j) + ∇_{x_j} k(x_j, x_i) − δ ∇_{x_i} k(x_j, x_i)]
@@ -38,7 +38,7 @@ def svgd_rd(
 
     Args:
         particles: where they start.
-        score: the gradient of the log density, which need not be normalised.
+        score: the gradient of the log density, which need not be normalized.
         delta: δ, how much more than SVGD's they push each other away.
         steps: L.
         lr: ε.
@@ -107,7 +107,7 @@ Variance = Literal["operations", "candidates"]
 class RelaxedArchitectures:
     """The posterior made continuous: one Gaussian around the one-hot vector of every candidate.
 
-        p̂(x) = Π_i Σ_o p_i(o) N(o_i | h_o, σ_i² I), not normalised                               (5.8)
+        p̂(x) = Π_i Σ_o p_i(o) N(o_i | h_o, σ_i² I), not normalized                               (5.8)
 
     with σ_i² = |O|, the operations that decision i chooses from, or, as this suite had it up to 0.1, its
     candidates, one for each edge and operation. As ‖o_i − h_o‖² = ‖o_i‖² − 2 o_{i,o} + 1, its gradient is
@@ -154,7 +154,7 @@ class RelaxedArchitectures:
         return ((shares - o) / self.variance).flatten(1)
 
     def scores(self, particle: Tensor) -> dict[str, Tensor]:
-        """A particle as scores, which favour its nearest one-hot vectors (5.9): (edges, ops) per group."""
+        """A particle as scores, which favor its nearest one-hot vectors (5.9): (edges, ops) per group."""
         found = {name: torch.zeros(shape, dtype=particle.dtype) for name, shape in self.shapes.items()}
         for decision, values in zip(self.decisions, self._by_decision(particle[None])[0], strict=True):
             found[decision.group][decision.rows, decision.columns] = values[: len(decision.rows)]

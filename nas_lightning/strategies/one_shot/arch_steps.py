@@ -53,7 +53,7 @@ class Adam(ArchOptimizer):
 #
 #     α ← α · exp(−η ∇_α L) / Z                                                  (algorithm 1)
 #
-# keeps parameters on the simplex and favours sparse ones.
+# keeps parameters on the simplex and favors sparse ones.
 
 
 class ExponentiatedGradient(ArchOptimizer):

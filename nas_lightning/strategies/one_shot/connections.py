@@ -117,7 +117,7 @@ class Widening(Connection):
         return relaxed
 
 
-# PC-DARTS' edge normalisation (Xu et al. 2020, arXiv:1907.05737, section 3.3).
+# PC-DARTS' edge normalization (Xu et al. 2020, arXiv:1907.05737, section 3.3).
 #
 # Only 1/K of the channels pass the operations, which is the supernet's option `partial`; because the channels
 # that go round them make the choice between operations vaguer, the edges into a node have weights of their
@@ -156,7 +156,7 @@ class EdgeWeights(Widening):
         for group in space.groups.values():
             group.edges  # noqa: B018  raises where the rows are nodes
         if parts.sampler.on_simplex:
-            reason = "because the weights of edges are a softmax, and one optimiser moves both"
+            reason = "because the weights of edges are a softmax, and one optimizer moves both"
             name = type(parts.sampler).__name__
             raise InputError(f"expected a sampler of logits, {reason}", got=name, where="sampler")
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from nas_lightning.checks import PositiveInt, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.one_shot.parts import Freezing, Learning
+from nas_lightning.strategies.one_shot.parts import FreezeState, Freezing
 
 
 @checked
@@ -35,7 +35,7 @@ class GradientMatching(Freezing):
         threshold: of their mean cosine.
         steps: M; an operation that a step does not compute is not counted.
 
-    >>> start = Learning(torch.zeros(2), torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.bool))
+    >>> start = FreezeState(torch.zeros(2), torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.bool))
     >>> GradientMatching(steps=1).update(start, torch.tensor([0.9, 0.1])).frozen
     tensor([False,  True])
     """
@@ -48,12 +48,12 @@ class GradientMatching(Freezing):
             expected = "expected a space whose operations have weights of their own, which may stop to learn"
             raise InputError(expected, got="none", where="space")
 
-    def update(self, memory: Learning, cosines: Tensor) -> Learning:
+    def update(self, memory: FreezeState, cosines: Tensor) -> FreezeState:
         counts = memory.counts + ~cosines.isnan()
         sums = memory.sums + cosines.nan_to_num()
         judged = counts >= self.steps
         fails = judged & (sums / counts.clamp_min(1) < self.threshold)
-        return Learning(sums.where(~judged, 0.0), counts.where(~judged, 0), memory.frozen | fails)
+        return FreezeState(sums.where(~judged, 0.0), counts.where(~judged, 0), memory.frozen | fails)
 
 
 def cosine(one: Sequence[Tensor | None], two: Sequence[Tensor | None]) -> Tensor:

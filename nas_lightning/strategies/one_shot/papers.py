@@ -102,7 +102,7 @@ class Darts(Bilevel):
         super().__init__(space, supernet, arch_step=FirstOrder() if order == 1 else SecondOrder(), **bilevel)
 
 
-# PR-DARTS: path-regularised differentiable search (Zhou et al. 2020, arXiv:2006.16537).
+# PR-DARTS: path-regularized differentiable search (Zhou et al. 2020, arXiv:2006.16537).
 #
 # Every operation has a stochastic gate of its own instead of a share of a softmax, so that skip connections
 # do not win by taking from the others (section 4.1), and the architecture step descends
@@ -115,7 +115,7 @@ class Darts(Bilevel):
 class PRDarts(Bilevel):
     """PR-DARTS on any space with skip connections, such as `darts` and `nasbench201`.
 
-    Its defaults are for short runs: the regularisers act at τ below 1, and the rate of the public code, 3e-4,
+    Its defaults are for short runs: the regularizers act at τ below 1, and the rate of the public code, 3e-4,
     is for the paper's 40,000 steps.
 
     Args:
@@ -124,7 +124,7 @@ class PRDarts(Bilevel):
         lambda_skip: λ₁; for this and the next four see `Sparsity`.
         lambda_nonskip: λ₂.
         pooling_group: pooling operations as a third group.
-        threshold: penalise groups only above it.
+        threshold: penalize groups only above it.
         lambda_path: λ₃; for this and the next see `PathDepth`.
         path_sum: equation 8 to the letter.
         active_ops: operations of an edge that a step computes; for this and the next four see `HardConcrete`.
@@ -166,9 +166,9 @@ class PRDarts(Bilevel):
     ) -> None:
         sampler = HardConcrete(tau_start, tau_end, active_ops, low, high)
         sparsity = Sparsity(lambda_skip, lambda_nonskip, pooling_group, threshold)
-        regulariser = [sparsity, PathDepth(lambda_path, path_sum)]
+        regularizer = [sparsity, PathDepth(lambda_path, path_sum)]
         super().__init__(
-            space, supernet, sampler=sampler, regulariser=regulariser, arch_lr=arch_lr, **bilevel
+            space, supernet, sampler=sampler, regularizer=regularizer, arch_lr=arch_lr, **bilevel
         )
 
 
@@ -297,7 +297,7 @@ class FairDarts(Bilevel):
     def __init__(
         self, space: SearchSpace, supernet: Supernet, *, zero_one: NonNegativeFloat = 10.0, **bilevel: Any
     ) -> None:
-        super().__init__(space, supernet, sampler=Sigmoid(), regulariser=[ZeroOne(zero_one)], **bilevel)
+        super().__init__(space, supernet, sampler=Sigmoid(), regularizer=[ZeroOne(zero_one)], **bilevel)
 
 
 # GAEA: geometry-aware exponentiated gradient (Li et al. 2021, arXiv:2004.07802).
@@ -309,7 +309,7 @@ class Gaea(OneShot):
     Args:
         space: the search space.
         supernet: its supernet.
-        single_level: descend L_train for weights and architecture in one pass, as empirical risk minimisation
+        single_level: descend L_train for weights and architecture in one pass, as empirical risk minimization
             (section 2.1), instead of L_val for the architecture. Give it all training images then:
             `search_data.train_fraction=1`.
         **one_shot: see `OneShot`; `arch_lr` is η.
@@ -366,13 +366,13 @@ class DrNas(Bilevel):
             space,
             supernet,
             sampler=Dirichlet(),
-            regulariser=[Anchor(anchor)],
+            regularizer=[Anchor(anchor)],
             arch_weight_decay=arch_weight_decay,
             **bilevel,
         )
 
 
-# SmoothDARTS: perturbation-based regularisation (Chen & Hsieh 2020, arXiv:2002.05283).
+# SmoothDARTS: perturbation-based regularization (Chen & Hsieh 2020, arXiv:2002.05283).
 
 
 class SmoothDarts(Bilevel):
@@ -441,7 +441,7 @@ class DartsMinus(Bilevel):
         super().__init__(space, supernet, auxiliary=AuxiliarySkip(start), **bilevel)
 
 
-# β-DARTS: beta-decay regularisation (Ye et al. 2022, arXiv:2203.01665).
+# β-DARTS: beta-decay regularization (Ye et al. 2022, arXiv:2203.01665).
 
 
 class BetaDarts(Bilevel):
@@ -471,7 +471,7 @@ class BetaDarts(Bilevel):
         weight_end: NonNegativeFloat = 50.0,
         **bilevel: Any,
     ) -> None:
-        super().__init__(space, supernet, regulariser=[BetaDecay(weight_end=weight_end)], **bilevel)
+        super().__init__(space, supernet, regularizer=[BetaDecay(weight_end=weight_end)], **bilevel)
 
 
 # Λ-DARTS: cells that agree on what operations are worth (Movahedi et al. 2023, arXiv:2210.07998).
@@ -499,8 +499,8 @@ class LambdaDarts(Bilevel):
     def __init__(
         self, space: SearchSpace, supernet: Supernet, *, weight_end: NonNegativeFloat = 0.125, **bilevel: Any
     ) -> None:
-        regulariser = [LayerAlignment(weight_end=weight_end)]
-        super().__init__(space, supernet, regulariser=regulariser, **bilevel)
+        regularizer = [LayerAlignment(weight_end=weight_end)]
+        super().__init__(space, supernet, regularizer=regularizer, **bilevel)
 
 
 # OLES: operation-level early stopping (Jiang et al. 2023, NeurIPS).

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.inherited import Batch, Judgement
+from nas_lightning.objectives.inherited import Batch, Judgment
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.supernet import Active, Supernet, Weights
@@ -42,7 +42,7 @@ class RelaxedWeights(NamedTuple):
     active: Active | None = None
 
 
-class Learning(NamedTuple):
+class FreezeState(NamedTuple):
     """How far the operations' weights still learn what helps: (ops,) each.
 
     Args:
@@ -106,7 +106,7 @@ class Search(TrainedSupernet, Protocol):
 #
 # Each part is a pure function of (parameters, noise, epoch), with its equation above it, and a small frozen
 # class that holds its settings. None keeps what it computes: architecture parameters, random numbers and
-# optimisers belong to `OneShot`, so that every combination resumes to the same bits and draws the same
+# optimizers belong to `OneShot`, so that every combination resumes to the same bits and draws the same
 # numbers on every process.
 
 
@@ -161,7 +161,7 @@ class Sampler(Part, ABC):
 
     @abstractmethod
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        """What each operation is expected to have, in [0, 1]; what regularisers act on: (edges, ops)."""
+        """What each operation is expected to have, in [0, 1]; what regularizers act on: (edges, ops)."""
 
     def scores(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
         """What the genotype is derived from: (edges, ops)."""
@@ -248,7 +248,7 @@ class Term(Part):
         return {}
 
 
-class WeightRegulariser(Term, ABC):
+class WeightRegularizer(Term, ABC):
     """A term of the loss that a step of the supernet's weights descends."""
 
     @abstractmethod
@@ -258,7 +258,7 @@ class WeightRegulariser(Term, ABC):
         """∇_θ of its value on a training batch; None: it has none in this epoch."""
 
 
-class Regulariser(Term, ABC):
+class Regularizer(Term, ABC):
     """A term of the loss that an architecture step descends."""
 
     @abstractmethod
@@ -293,7 +293,7 @@ class ArchOptimizer(Part, ABC):
 
     @abstractmethod
     def build(self, decaying: list[nn.Parameter], others: list[nn.Parameter], lr: float) -> Optimizer:
-        """The optimiser of all parameters, of which the others do not decay."""
+        """The optimizer of all parameters, of which the others do not decay."""
 
 
 class Selection(Part, ABC):
@@ -304,7 +304,7 @@ class Selection(Part, ABC):
 
     @property
     @abstractmethod
-    def judgements(self) -> int:
+    def judgments(self) -> int:
         """Architectures that are judged at most."""
 
     @abstractmethod
@@ -315,7 +315,7 @@ class Selection(Part, ABC):
         batches: Sequence[Batch],
         generator: torch.Generator,
         out_of_time: Callable[[], bool] = never,
-    ) -> tuple[Genotype, Judgement]:
+    ) -> tuple[Genotype, Judgment]:
         """The best architecture found with the shared weights; out of time, of those judged so far."""
 
 
@@ -340,5 +340,5 @@ class Freezing(Part, ABC):
     """A rule by which the weights of single operations stop to learn."""
 
     @abstractmethod
-    def update(self, memory: Learning, cosines: Tensor) -> Learning:
+    def update(self, memory: FreezeState, cosines: Tensor) -> FreezeState:
         """What is known of each operation after a step (ops,), where one was not computed NaN."""

@@ -17,7 +17,7 @@ from nas_lightning.strategies.one_shot.parts import Epoch, Parts, Sampler, Weigh
 #
 #     min_w L_train(w, A + Δ),   Δ ~ U[−ε, ε]                                                  (equation 5)
 #
-# trains the supernet for a neighbourhood of the architecture, so that its loss changes less when the genotype
+# trains the supernet for a neighborhood of the architecture, so that its loss changes less when the genotype
 # is derived. ε grows linearly over the run.
 
 
@@ -39,7 +39,7 @@ class RandomNoise(WeightPerturbation):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if parts.sampler.varies:
-            reason = "because a sampled path has no neighbourhood that steps compute"
+            reason = "because a sampled path has no neighborhood that steps compute"
             name = type(parts.sampler).__name__
             raise InputError(f"expected a sampler of all operations, {reason}", got=name, where="sampler")
 
@@ -80,7 +80,7 @@ def project(weights: Tensor, sampler: Sampler) -> Tensor:
 @checked
 @dataclass(frozen=True)
 class Adversarial(RandomNoise):
-    """The worst of the neighbourhood, at `steps` more passes a step.
+    """The worst of the neighborhood, at `steps` more passes a step.
 
     Args:
         epsilon: ε in the last epoch.

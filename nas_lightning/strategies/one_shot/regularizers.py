@@ -22,10 +22,10 @@ from nas_lightning.strategies.one_shot.parts import (
     Epoch,
     Groups,
     Parts,
-    Regulariser,
+    Regularizer,
     RelaxedWeights,
     TrainedSupernet,
-    WeightRegulariser,
+    WeightRegularizer,
 )
 from nas_lightning.strategies.one_shot.samplers import Dirichlet, concentration
 from nas_lightning.tasks import task_of
@@ -41,7 +41,7 @@ from nas_lightning.training.gradients import Gradients, constant, gradients
 
 @checked
 @dataclass(frozen=True)
-class Anchor(Regulariser):
+class Anchor(Regularizer):
     """λ KL from the flat Dirichlet distribution, summed over the edges of all groups.
 
     Args:
@@ -73,7 +73,7 @@ def kl_from_flat(c: Tensor) -> Tensor:
     return torch.lgamma(total) - torch.lgamma(c).sum(dim=-1) - math.lgamma(c.shape[-1]) + spread
 
 
-# β-DARTS' regularisation (Ye et al. 2022, arXiv:2203.01665).
+# β-DARTS' regularization (Ye et al. 2022, arXiv:2203.01665).
 #
 #     L_Beta = (1/E) Σ_edges ln Σ_o exp(α_o)                                                  (equation 14)
 #
@@ -83,7 +83,7 @@ def kl_from_flat(c: Tensor) -> Tensor:
 
 @checked
 @dataclass(frozen=True)
-class BetaDecay(Regulariser):
+class BetaDecay(Regularizer):
     """λ L_Beta over the rows of all groups.
 
     Args:
@@ -141,7 +141,7 @@ CellWeights = list[dict[str, Tensor]]
 
 @checked
 @dataclass(frozen=True)
-class LayerAlignment(WeightRegulariser):
+class LayerAlignment(WeightRegularizer):
     """−λ Λ, at three more passes a step.
 
     Args:
@@ -182,14 +182,14 @@ class LayerAlignment(WeightRegulariser):
                 {name: w.detach().clone().requires_grad_() for name, w in relaxed.weights.items()}
                 for _ in search.supernet.backbone.widths
             ]
-            towards = directions(self._slopes(search, batch, cells, relaxed))
-            length = torch.stack([d.square().sum() for cell in towards for d in cell.values()]).sum().sqrt()
+            toward = directions(self._slopes(search, batch, cells, relaxed))
+            length = torch.stack([d.square().sum() for cell in toward for d in cell.values()]).sum().sqrt()
             if length == 0:  # all cells agree
                 return None
             epsilon = float(self.scale / length)
             above, below = (
                 gradients(
-                    loss(search.supernet, batch, move_cells(cells, towards, e), relaxed), search.weight_list
+                    loss(search.supernet, batch, move_cells(cells, toward, e), relaxed), search.weight_list
                 )
                 for e in (epsilon, -epsilon)
             )
@@ -218,11 +218,11 @@ def loss(supernet: Supernet, batch: Batch, cells: CellWeights, relaxed: RelaxedW
     return task_of(supernet).loss(supernet.by_cell(batch[0], cells, active), batch[1])
 
 
-def move_cells(cells: CellWeights, towards: CellWeights, epsilon: float) -> CellWeights:
+def move_cells(cells: CellWeights, toward: CellWeights, epsilon: float) -> CellWeights:
     """w + ε d."""
     return [
         {name: w.detach() + epsilon * d[name] for name, w in cell.items()}
-        for cell, d in zip(cells, towards, strict=True)
+        for cell, d in zip(cells, toward, strict=True)
     ]
 
 
@@ -256,11 +256,11 @@ def alignment_slopes(slopes: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-# PR-DARTS' path-depth regularisation (Zhou et al. 2020, arXiv:2006.16537, section 4.2).
+# PR-DARTS' path-depth regularization (Zhou et al. 2020, arXiv:2006.16537, section 4.2).
 #
 # With P the probability that an operation has weight (theorem 3),
 #
-#     −λ₃ L_path, L_path = Π_l P(l, l+1),   P(l, l+1) = Σ over parameterised operations between l and l+1 of P
+#     −λ₃ L_path, L_path = Π_l P(l, l+1),   P(l, l+1) = Σ over parameterized operations between l and l+1 of P
 #
 # makes deep cells likelier (equation 8). `L_path` starts at the last input node: in a DARTS cell the output
 # of
@@ -270,12 +270,12 @@ def alignment_slopes(slopes: Sequence[Tensor]) -> list[Tensor]:
 
 @checked
 @dataclass(frozen=True)
-class PathDepth(Regulariser):
+class PathDepth(Regularizer):
     """−λ₃ L_path, averaged over the cells of the space.
 
     Args:
         lambda_path: λ₃.
-        path_sum: sum P over the parameterised operations as equation 8 is written, which exceeds 1;
+        path_sum: sum P over the parameterized operations as equation 8 is written, which exceeds 1;
             by default it is their mean; the authors' code has that of those that the step computes.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
@@ -306,12 +306,12 @@ class PathDepth(Regulariser):
 
 
 def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> Tensor:
-    """L_path of a cell: how likely learned operations join all neighbouring nodes."""
+    """L_path of a cell: how likely learned operations join all neighboring nodes."""
     learned = group.where(has_parameters).to(probability)[path(group)]
-    neighbours = (probability[path(group)] * learned).sum(dim=1)  # (path edges,)
+    neighbors = (probability[path(group)] * learned).sum(dim=1)  # (path edges,)
     if not literal_sum:
-        neighbours = neighbours / learned.sum(dim=1).clamp_min(1)
-    return neighbours.prod()
+        neighbors = neighbors / learned.sum(dim=1).clamp_min(1)
+    return neighbors.prod()
 
 
 def path(group: Group) -> list[int]:
@@ -339,7 +339,7 @@ def has_deep_path(group: Group) -> bool:
 
 @checked
 @dataclass(frozen=True)
-class Sparsity(Regulariser):
+class Sparsity(Regularizer):
     """λ₁ L_skip + λ₂ L_nonskip, averaged over the cells of the space.
 
     Args:
@@ -347,7 +347,7 @@ class Sparsity(Regulariser):
         lambda_nonskip: λ₂.
         pooling_group: take the pooling operations out of L_nonskip, as a third group with λ₂, as in the
             authors' code.
-        threshold: penalise a group only for what its probability exceeds this by; the authors' code has 0.2.
+        threshold: penalize a group only for what its probability exceeds this by; the authors' code has 0.2.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> zero, probabilities = Sparsity(0.0, 0.0), {"cell": torch.tensor([[0.9, 0.2]])}
@@ -422,7 +422,7 @@ def mean_where(probability: Tensor, place: Tensor) -> Tensor:
 
 @checked
 @dataclass(frozen=True)
-class ZeroOne(Regulariser):
+class ZeroOne(Regularizer):
     """λ L_01 of all weights together.
 
     Args:

@@ -280,7 +280,7 @@ class Concrete(TemperatureSampler):
 #
 #     ∂x/∂c = −(∂F(x; c)/∂c) / p(x; c)
 #
-# is the implicit reparametrisation of the paper (Figurnov et al. 2018, arXiv:1805.08498, equation 5).
+# is the implicit reparametrization of the paper (Figurnov et al. 2018, arXiv:1805.08498, equation 5).
 
 _SMALLEST = 1e-30  # of a Gamma variable: what is below has no weight beside any other
 

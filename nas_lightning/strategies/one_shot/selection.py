@@ -14,7 +14,7 @@ import torch
 from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.inherited import Batch, Judgement, judge_genotype, judge_in_time, place_batches
+from nas_lightning.objectives.inherited import Batch, Judgment, judge_genotype, judge_in_time, place_batches
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.one_shot.parts import Selection
@@ -25,7 +25,7 @@ from nas_lightning.utils.randomness import choose
 # The selection of a search: once for the weights of a step, and within the time that the search has.
 
 TIMED = 5
-"""Judgements that say how long one takes: on a busy machine one alone may take half or twice as long."""
+"""Judgments that say how long one takes: on a busy machine one alone may take half or twice as long."""
 
 
 class SelectionStage:
@@ -44,10 +44,10 @@ class SelectionStage:
     ) -> None:
         self.selection, self.space, self.supernet = selection, space, supernet
         self.data, self.seed = data, seed
-        self._found: tuple[int, Genotype, Judgement] | None = None  # at which step
+        self._found: tuple[int, Genotype, Judgment] | None = None  # at which step
 
     def begin(self, trainer: pl.Trainer) -> None:
-        """Keep the time of as many judgements as there may be, by the mean of some after the first."""
+        """Keep the time of as many judgments as there may be, by the mean of some after the first."""
         deadline = deadline_of(trainer)
         if deadline is None:
             return
@@ -55,15 +55,15 @@ class SelectionStage:
             self.space.sample(torch.Generator().manual_seed(self.seed)),
             self._batches(trainer),
         )
-        judgements = self.selection.judgements
-        timed = min(TIMED, max(1, judgements // 20))
+        judgments = self.selection.judgments
+        timed = min(TIMED, max(1, judgments // 20))
         judge_genotype(self.space, self.supernet, genotype, batches)
         start = monotonic()
         for _ in range(timed):
             judge_genotype(self.space, self.supernet, genotype, batches)
-        deadline.expect(judgements * (monotonic() - start) / timed)
+        deadline.expect(judgments * (monotonic() - start) / timed)
 
-    def best(self, trainer: pl.Trainer) -> tuple[Genotype, Judgement]:
+    def best(self, trainer: pl.Trainer) -> tuple[Genotype, Judgment]:
         """What is found with the weights of this step, the same whenever the step is the same.
 
         Where its time would be missed at the end of the search, it is what an earlier step came to, or where
@@ -88,7 +88,7 @@ class SelectionStage:
             return True
         return trainer.strategy.broadcast(deadline.affords_stage())
 
-    def _select(self, trainer: pl.Trainer, out_of_time: Callable[[], bool]) -> tuple[Genotype, Judgement]:
+    def _select(self, trainer: pl.Trainer, out_of_time: Callable[[], bool]) -> tuple[Genotype, Judgment]:
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + trainer.global_step)
         return self.selection.best(self.space, self.supernet, self._batches(trainer), generator, out_of_time)
 
@@ -117,8 +117,8 @@ class RandomCandidates(Selection):
     >>> space = NasBench201()
     >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     >>> batch = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
-    >>> genotype, judgement = RandomCandidates(3).best(space, supernet, [batch], torch.Generator())
-    >>> genotype.space, 0 <= judgement.accuracy <= 1
+    >>> genotype, judgment = RandomCandidates(3).best(space, supernet, [batch], torch.Generator())
+    >>> genotype.space, 0 <= judgment.accuracy <= 1
     ('nasbench201', True)
     """
 
@@ -126,7 +126,7 @@ class RandomCandidates(Selection):
     valid_batches: PositiveInt = 4
 
     @property
-    def judgements(self) -> int:
+    def judgments(self) -> int:
         return self.candidates
 
     def best(
@@ -136,7 +136,7 @@ class RandomCandidates(Selection):
         batches: Sequence[Batch],
         generator: torch.Generator,
         out_of_time: Callable[[], bool] = never,
-    ) -> tuple[Genotype, Judgement]:
+    ) -> tuple[Genotype, Judgment]:
         drawn = dict.fromkeys(space.sample(generator) for _ in range(self.candidates))
         judged = judge_in_time(space, supernet, drawn, batches, out_of_time)
         return min(judged.items(), key=lambda item: item[1].loss)
@@ -163,8 +163,8 @@ class InheritedEvolution(Selection):
     >>> space, settings = NasBench201(), {"population": 3, "generations": 1, "parents": 2}
     >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     >>> batch = torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1])
-    >>> genotype, judgement = InheritedEvolution(**settings).best(space, supernet, [batch], torch.Generator())
-    >>> genotype.space, 0 <= judgement.accuracy <= 1
+    >>> genotype, judgment = InheritedEvolution(**settings).best(space, supernet, [batch], torch.Generator())
+    >>> genotype.space, 0 <= judgment.accuracy <= 1
     ('nasbench201', True)
     """
 
@@ -174,7 +174,7 @@ class InheritedEvolution(Selection):
     valid_batches: PositiveInt = 4
 
     @property
-    def judgements(self) -> int:
+    def judgments(self) -> int:
         return self.population * self.generations
 
     def best(
@@ -184,8 +184,8 @@ class InheritedEvolution(Selection):
         batches: Sequence[Batch],
         generator: torch.Generator,
         out_of_time: Callable[[], bool] = never,
-    ) -> tuple[Genotype, Judgement]:
-        judged: dict[Genotype, Judgement] = {}
+    ) -> tuple[Genotype, Judgment]:
+        judged: dict[Genotype, Judgment] = {}
         for generation in range(self.generations):
             parents = sorted(judged, key=lambda genotype: judged[genotype].loss)[: self.parents]
             proposals = children(space, parents, generator) if generation else samples(space, generator)
@@ -223,4 +223,4 @@ def cross_over(space: SearchSpace, one: Genotype, two: Genotype, generator: torc
         drawn = torch.rand(len(matrix), 2, generator=generator)
         drawn[torch.arange(len(matrix)), torch.randint(2, (len(matrix),), generator=generator)] += 1
         scores[name] = drawn[:, :1] * matrix + drawn[:, 1:] * second[name]
-    return space.discretise(scores)
+    return space.discretize(scores)

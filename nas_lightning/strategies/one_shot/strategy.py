@@ -16,7 +16,7 @@ from nas_lightning.data import SearchData
 from nas_lightning.data.search import check_search_data
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives.inherited import Judgement
+from nas_lightning.objectives.inherited import Judgment
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.operations import SKIP
 from nas_lightning.spaces.supernet import Supernet, Weights
@@ -28,11 +28,11 @@ from nas_lightning.strategies.one_shot.parts import (
     ArchStep,
     Connection,
     Epoch,
+    FreezeState,
     Freezing,
-    Learning,
     Noise,
     Part,
-    Regulariser,
+    Regularizer,
     RelaxedWeights,
     Sampler,
     SearchBatch,
@@ -40,13 +40,13 @@ from nas_lightning.strategies.one_shot.parts import (
     Stopping,
     Term,
     WeightPerturbation,
-    WeightRegulariser,
+    WeightRegularizer,
 )
 from nas_lightning.strategies.one_shot.relaxations import uniform_noise
 from nas_lightning.strategies.one_shot.samplers import Softmax
 from nas_lightning.strategies.one_shot.selection import SelectionStage
 from nas_lightning.strategies.one_shot.unrolled import VirtualStep
-from nas_lightning.strategies.supernet import LimitPressure, WeightSharing
+from nas_lightning.strategies.supernet import LimitPressure, SupernetStrategy
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import Gradients, constant, gradients
 
@@ -68,7 +68,7 @@ def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
 
 def skip_counts(space: SearchSpace, scores: Mapping[str, Tensor]) -> dict[str, float]:
     """How many edges of each cell the scores (edges, ops) would make skips, by the name that is logged."""
-    genotype = space.discretise(scores)
+    genotype = space.discretize(scores)
     names = [name for name, group in space.groups.items() if group.on_edges and SKIP in group.ops]
     return {f"skips/{name}": float(sum(e.op == SKIP for e in genotype[name].edges)) for name in names}
 
@@ -85,7 +85,7 @@ _KINDS: dict[str, type[Part]] = {
     "partial": Connection,
     "auxiliary": Connection,
     "perturbation": WeightPerturbation,
-    "regulariser": Term,
+    "regularizer": Term,
     "freezing": Freezing,
     "stopping": Stopping,
     "selection": Selection,
@@ -103,7 +103,7 @@ class Composition:
         partial: weights of edges.
         auxiliary: a connection that is there while searching only.
         perturbation: other weights that the supernet is trained at.
-        regularisers: terms of the losses.
+        regularizers: terms of the losses.
         freezing: a rule by which the weights of single operations stop to learn.
         stopping: a rule that ends the search early.
         selection: how the trained supernet is searched.
@@ -118,14 +118,14 @@ class Composition:
     partial: Connection | None = None
     auxiliary: Connection | None = None
     perturbation: WeightPerturbation | None = None
-    regularisers: tuple[Term, ...] = ()
+    regularizers: tuple[Term, ...] = ()
     freezing: Freezing | None = None
     stopping: Stopping | None = None
     selection: Selection | None = None
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
-            for part in self.regularisers if name == "regulariser" else (getattr(self, name),):
+            for part in self.regularizers if name == "regularizer" else (getattr(self, name),):
                 if not isinstance(part, (kind, type(None))):
                     article = "an" if kind.__name__[0] in "AEIOU" else "a"
                     where = f"strategy.{name}"
@@ -134,7 +134,7 @@ class Composition:
     def __iter__(self) -> Iterator[Part]:
         single = (
             *(self.sampler, self.arch_step, self.arch_optimizer, self.partial, self.auxiliary),
-            *(self.perturbation, *self.regularisers, self.freezing, self.stopping, self.selection),
+            *(self.perturbation, *self.regularizers, self.freezing, self.stopping, self.selection),
         )
         return (part for part in single if part is not None)
 
@@ -147,14 +147,14 @@ class Composition:
         return [part for part in (self.partial, self.auxiliary) if part is not None]
 
     @property
-    def arch_terms(self) -> list[Regulariser]:
+    def arch_terms(self) -> list[Regularizer]:
         """Those of the architecture's loss."""
-        return [part for part in self.regularisers if isinstance(part, Regulariser)]
+        return [part for part in self.regularizers if isinstance(part, Regularizer)]
 
     @property
-    def weight_terms(self) -> list[WeightRegulariser]:
+    def weight_terms(self) -> list[WeightRegularizer]:
         """Those of the supernet's."""
-        return [part for part in self.regularisers if isinstance(part, WeightRegulariser)]
+        return [part for part in self.regularizers if isinstance(part, WeightRegularizer)]
 
     def check(self, space: SearchSpace) -> None:
         """Raise an `InputError` for parts that do not fit together or do not fit the space."""
@@ -199,7 +199,7 @@ class Composition:
     def _check_paths(self) -> None:
         """Without parameters there is nothing to learn, and a search of the supernet instead."""
         name = type(self.sampler).__name__
-        learning = {"partial": self.partial, "regulariser": next(iter(self.regularisers), None)}
+        learning = {"partial": self.partial, "regularizer": next(iter(self.regularizers), None)}
         steps = {"arch_step": self.arch_step, "arch_optimizer": self.arch_optimizer}
         for kind, part in {**steps, **learning, "freezing": self.freezing, "stop": self.stopping}.items():
             if part is not None:
@@ -223,17 +223,17 @@ def composition(
     return Composition(sampler, arch_step, arch_optimizer, **others)
 
 
-def listed_terms(regulariser: Mapping[str, Term | None] | Iterable[Term] | Term | None) -> tuple[Term, ...]:
+def listed_terms(regularizer: Mapping[str, Term | None] | Iterable[Term] | Term | None) -> tuple[Term, ...]:
     """The terms of a list, of a mapping those that are not left out by null, or the one that is given.
 
     >>> listed_terms(None), listed_terms({"path": None})
     ((), ())
     """
-    if regulariser is None:
+    if regularizer is None:
         return ()
-    if isinstance(regulariser, Mapping):
-        return tuple(term for term in regulariser.values() if term is not None)
-    return tuple(regulariser) if isinstance(regulariser, Iterable) else (regulariser,)
+    if isinstance(regularizer, Mapping):
+        return tuple(term for term in regularizer.values() if term is not None)
+    return tuple(regularizer) if isinstance(regularizer, Iterable) else (regularizer,)
 
 
 def usual_optimizer(sampler: Sampler) -> ArchOptimizer:
@@ -244,13 +244,13 @@ def usual_optimizer(sampler: Sampler) -> ArchOptimizer:
 # The architecture parameters of a search, and the weights that its parts make of them.
 
 
-class ArchParameters(WeightSharing):
+class ArchParameters(SupernetStrategy):
     """A supernet's training whose architecture weights follow from parts.
 
     Args:
         space: the search space.
         supernet: its supernet.
-        **weight_sharing: the settings of the weights, see `WeightSharing`.
+        **weight_sharing: the settings of the weights, see `SupernetStrategy`.
     """
 
     parts: Composition
@@ -323,12 +323,12 @@ class ArchParameters(WeightSharing):
         }
 
     def add_penalties(self, loss: Tensor) -> Tensor:
-        """The loss with the terms of all regularisers, which share what they are computed from."""
-        extra = self.regularisation()
+        """The loss with the terms of all regularizers, which share what they are computed from."""
+        extra = self.regularization()
         return loss if extra is None else loss + extra
 
-    def regularisation(self) -> Tensor | None:
-        """The sum of all regularisers' terms, and of what limits add."""
+    def regularization(self) -> Tensor | None:
+        """The sum of all regularizers' terms, and of what limits add."""
         if not self.parts.arch_terms and not self.space.limited:
             return None
         probabilities, groups = self.probabilities(), self.space.groups
@@ -368,7 +368,7 @@ class WeightTerms(ArchParameters):
     Args:
         space: the search space.
         supernet: its supernet.
-        **weight_sharing: the settings of the weights, see `WeightSharing`.
+        **weight_sharing: the settings of the weights, see `SupernetStrategy`.
     """
 
     def __init__(self, space: SearchSpace, supernet: Supernet, **weight_sharing: Any) -> None:
@@ -402,9 +402,9 @@ class WeightTerms(ArchParameters):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
-        self.take_form(checkpoint)
+        self.resize_to_checkpoint(checkpoint)
 
-    def take_form(self, checkpoint: Mapping[str, Any]) -> None:
+    def resize_to_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         partial, backbone = checkpoint.get(_PARTIAL), self.supernet.backbone
         stages = {stage for connection in self.parts.connections for stage in connection.stages}
         if partial in stages and partial != backbone.partial:
@@ -465,12 +465,12 @@ class OperationWeights(nn.Module):
             self.register_buffer(name, torch.zeros(len(self.of_each), dtype=dtype))
 
     @property
-    def learning(self) -> Learning:
+    def learning(self) -> FreezeState:
         """What is known of each operation."""
-        return Learning(self.sums, self.counts, self.frozen)
+        return FreezeState(self.sums, self.counts, self.frozen)
 
     @learning.setter
-    def learning(self, learning: Learning) -> None:
+    def learning(self, learning: FreezeState) -> None:
         self.sums, self.counts, self.frozen = learning
 
     def cosines(self, weights: Sequence[nn.Parameter], trained: Gradients, validated: Gradients) -> Tensor:
@@ -517,20 +517,20 @@ class OneShot(WeightTerms):
         partial: weights of edges, for a supernet with `partial` > 1.
         auxiliary: a connection that is there while searching only.
         perturbation: other weights that the supernet is trained at.
-        regulariser: terms of the losses, one, listed or by name; a name with None leaves its term out.
+        regularizer: terms of the losses, one, listed or by name; a name with None leaves its term out.
         freezing: a rule by which the weights of single operations stop to learn.
         stopping: a rule that ends the search early.
         selection: how the trained supernet is searched; without one the sampler's scores decide.
-        arch_lr: learning rate of the architecture parameters; None: that of the optimiser's paper.
+        arch_lr: learning rate of the architecture parameters; None: that of the optimizer's paper.
         warmup_epochs: epochs that train the weights alone.
         seed: of everything that is drawn.
-        **weight_sharing: the settings of the weights, see `WeightSharing`.
+        **weight_sharing: the settings of the weights, see `SupernetStrategy`.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> from nas_lightning.strategies.one_shot.regularizers import PathDepth
     >>> space = NasBench201()
     >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
-    >>> OneShot(space, supernet, regulariser=[PathDepth()]).label
+    >>> OneShot(space, supernet, regularizer=[PathDepth()]).label
     'Softmax + PathDepth'
     """
 
@@ -550,7 +550,7 @@ class OneShot(WeightTerms):
         partial: Connection | None = None,
         auxiliary: Connection | None = None,
         perturbation: WeightPerturbation | None = None,
-        regulariser: Mapping[str, Term | None] | Sequence[Term] | Term | None = None,
+        regularizer: Mapping[str, Term | None] | Sequence[Term] | Term | None = None,
         freezing: Freezing | None = None,
         stopping: Stopping | None = None,
         selection: Selection | None = None,
@@ -566,7 +566,7 @@ class OneShot(WeightTerms):
             partial=partial,
             auxiliary=auxiliary,
             perturbation=perturbation,
-            regularisers=listed_terms(regulariser),
+            regularizers=listed_terms(regularizer),
             freezing=freezing,
             stopping=stopping,
             selection=selection,
@@ -607,7 +607,7 @@ class OneShot(WeightTerms):
         return self.parts.arch_step.gradients(self, batch)
 
     def arch_descend(self) -> None:
-        """One step of the architecture's optimiser on the gradients that came together."""
+        """One step of the architecture's optimizer on the gradients that came together."""
         optimizer = self.stepper(1).optimizer  # unwrapped, so that Lightning counts the weights' steps only
         optimizer.step()
         optimizer.zero_grad()
@@ -632,10 +632,10 @@ class OneShot(WeightTerms):
 
     def derive(self) -> list[Genotype]:
         if self.selected is None:
-            return [self.space.discretise(self.scores())]
+            return [self.space.discretize(self.scores())]
         return [self.best()[0]]
 
-    def best(self) -> tuple[Genotype, Judgement]:
+    def best(self) -> tuple[Genotype, Judgment]:
         """What the selection finds with the shared weights."""
         assert self.selected is not None, "a selection is there"
         return self.selected.best(self.trainer)
@@ -680,15 +680,15 @@ class OneShot(WeightTerms):
         if self.parts.sampler.learns:
             groups, probabilities = self.space.groups, self.probabilities()
             metrics.update(self.parts.sampler.metrics(self.by_name, self.epoch, groups))
-            for regulariser in self.parts.regularisers:
-                metrics.update(regulariser.metrics(probabilities, self.epoch, groups))
+            for regularizer in self.parts.regularizers:
+                metrics.update(regularizer.metrics(probabilities, self.epoch, groups))
             metrics.update(skip_counts(self.space, self.scores()))
             metrics.update(self.pressure.metrics(self.scores()))
         if self.selected is not None:
-            judgement = self.best()[1]
+            judgment = self.best()[1]
             side = "selected" if self._validates() else "valid"
             metrics.update(
-                {f"{side}_loss": judgement.loss, f"{side}_{task_of(self.supernet).score}": judgement.accuracy}
+                {f"{side}_loss": judgment.loss, f"{side}_{task_of(self.supernet).score}": judgment.accuracy}
             )
         return metrics
 

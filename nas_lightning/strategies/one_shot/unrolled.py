@@ -28,7 +28,7 @@ Loss = Callable[[], Tensor]
 
 
 class VirtualStep(NamedTuple):
-    """The optimiser's settings that w' depends on.
+    """The optimizer's settings that w' depends on.
 
     Args:
         lr: ξ, the learning rate of the weights.
@@ -87,7 +87,7 @@ def unrolled_gradients(
 def _take(
     weights: Sequence[nn.Parameter], saved: Sequence[Tensor], slopes: Gradients, step: VirtualStep
 ) -> None:
-    """Set w to w'. A weight that the loss does not reach stays, as it does in the optimiser."""
+    """Set w to w'. A weight that the loss does not reach stays, as it does in the optimizer."""
     shrink = _clip_factor(slopes, step.clip)
     for weight, old, slope, buffer in zip(weights, saved, slopes, step.buffers, strict=True):
         if slope is not None:

@@ -9,7 +9,7 @@ from torch import nn
 
 import nas_lightning
 from nas_lightning.models.export import export
-from nas_lightning.models.file import describe, description, materialise, save, take_weights_over
+from nas_lightning.models.file import describe, description, materialize, save, take_weights_over
 from nas_lightning.spaces import OwnNetwork, TimmNetwork, TorchvisionNetwork, make_space
 from nas_lightning.training.retrain import check_forward, freeze_unused, training_logits
 
@@ -53,7 +53,7 @@ SPACES = {
 
 def built(space, classes=CLASSES) -> nn.Module:
     network = space.network(space.genotype, in_channels=1, num_classes=len(classes))
-    materialise(network, IMAGE)
+    materialize(network, IMAGE)
     return network.eval()
 
 

@@ -81,7 +81,7 @@ def test_samples_come_as_often_as_they_are_probable(small_darts, every_cell, log
     distribution, draws, counts = Architectures(small_darts), 4000, Counter()
     for _ in range(draws):
         weights = distribution.sample(alpha, noise_of(alpha, generator), tau=1.0)
-        counts[small_darts.discretise(weights)["normal"]] += 1
+        counts[small_darts.discretize(weights)["normal"]] += 1
     statistic = total = 0.0
     for cell in every_cell:
         genotype = Genotype("darts", {"normal": cell, "reduce": every_cell[0]})
@@ -96,7 +96,7 @@ def test_a_sample_is_an_architecture(space, logits, generator):
     alpha, distribution = logits(space, 2.0), Architectures(space)
     for _ in range(20):
         weights = distribution.sample(alpha, noise_of(alpha, generator), tau=0.5)
-        genotype = space.discretise(weights)
+        genotype = space.discretize(weights)
         for name, matrix in space.one_hot(genotype).items():
             torch.testing.assert_close(weights[name], matrix.double(), rtol=0, atol=1e-12)
 

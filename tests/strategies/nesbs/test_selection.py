@@ -118,7 +118,7 @@ def test_a_duplicate_goes_to_the_nearest_other(cell_space, generator):
     distances = (everything - scores["cell"]).square().sum(dim=(1, 2))
     genotypes = list(cell_space.all())
     order = [genotypes[index] for index in distances.argsort().tolist()]
-    first = cell_space.discretise(scores)
+    first = cell_space.discretize(scores)
     assert order[0] == first
     assert nearest(cell_space, first, scores, []) == first
     assert nearest(cell_space, first, scores, [first]) == order[1]
@@ -140,13 +140,13 @@ def test_sets_have_no_duplicates(cell_space, generator):
     for found in (drawn, met):
         assert len(set(found)) == 3
         assert found[0] == mode
-        assert set(found[1:]) <= set(cell_space.neighbours(mode))
+        assert set(found[1:]) <= set(cell_space.neighbors(mode))
 
 
 def test_more_members_than_architectures():
     space = DartsSpace(nodes=1, ops=("none", "skip_connect"))
     with pytest.raises(InputError, match="the space has no others"):
-        set_of_draws(space, lambda: space.discretise(zeros(space)), 2, zeros(space))
+        set_of_draws(space, lambda: space.discretize(zeros(space)), 2, zeros(space))
 
 
 def test_uniform_sets_are_uniform(small_darts, every_cell, generator):

@@ -172,19 +172,19 @@ def test_one_particle_stands_for_the_mode(space, logits, generator, delta):
     torch.testing.assert_close(found, x, rtol=0, atol=1e-3)
     generator.manual_seed(0)
     p = Architectures(space).probabilities(logits(space, 3.0))
-    assert space.discretise(relaxed.scores(found)) == space.discretise(p)
+    assert space.discretize(relaxed.scores(found)) == space.discretize(p)
 
 
 @pytest.mark.parametrize("space", [NasBench201(), DartsSpace(nodes=3)], ids=lambda space: space.name)
 def test_a_particle_goes_to_its_nearest_architecture(space, logits, generator):
-    """No neighbour's one-hot vectors are nearer, by the distance itself (5.9)."""
+    """No neighbor's one-hot vectors are nearer, by the distance itself (5.9)."""
     relaxed = relaxed_of(space, logits)
     for particle in 2 * relaxed.start(3, generator):
         scores = relaxed.scores(particle)
-        genotype = space.discretise(scores)
+        genotype = space.discretize(scores)
 
         def distance(other, scores=scores):
             one_hot = space.one_hot(other)
             return sum(float(((one_hot[name] - scores[name]) ** 2).sum()) for name in scores)
 
-        assert distance(genotype) < min(distance(other) for other in space.neighbours(genotype))
+        assert distance(genotype) < min(distance(other) for other in space.neighbors(genotype))

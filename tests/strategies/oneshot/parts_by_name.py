@@ -12,7 +12,7 @@ GROUPS = {
     "partial": "partial",
     "auxiliary": "auxiliary",
     "perturbation": "perturbation",
-    "regulariser": "regulariser",
+    "regularizer": "regularizer",
     "freezing": "freezing",
     "stop": "stopping",
     "selection": "selection",

@@ -20,12 +20,12 @@ BATCHES = 9  # of three epochs
 
 @st.composite
 def combinations(draw):
-    """The words of a search: an option of each group, of regularisers up to two."""
+    """The words of a search: an option of each group, of regularizers up to two."""
     words = [f"sampler={draw(st.sampled_from(options('sampler')))}"]
-    for group in GROUPS.keys() - {"sampler", "regulariser"}:
+    for group in GROUPS.keys() - {"sampler", "regularizer"}:
         words.append(f"{group}={draw(st.sampled_from(options(group)))}")
-    terms = draw(st.lists(st.sampled_from(options("regulariser")), unique=True, max_size=2))
-    words.append(f"regulariser=[{','.join(terms)}]")
+    terms = draw(st.lists(st.sampled_from(options("regularizer")), unique=True, max_size=2))
+    words.append(f"regularizer=[{','.join(terms)}]")
     if "selection=evolution" in words:
         words += ["strategy.selection.population=3", "strategy.selection.generations=2"]
     if "freezing=matching" in words:
@@ -110,9 +110,9 @@ def test_bfloat16(words):
             "got 'none' (in selection)",
         ),
         (
-            "sampler=fair selection=candidates regulariser=[path]",
-            "expected no regulariser, because the sampler Fair has no parameters, "
-            "got 'PathDepth' (in regulariser)",
+            "sampler=fair selection=candidates regularizer=[path]",
+            "expected no regularizer, because the sampler Fair has no parameters, "
+            "got 'PathDepth' (in regularizer)",
         ),
         (
             "sampler=uniform selection=candidates strategy.arch_lr=0.1",
@@ -130,23 +130,23 @@ def test_bfloat16(words):
             "got 'ExponentiatedGradient' (in arch_optimizer)",
         ),
         (
-            "sampler=sigmoid regulariser=[beta]",
+            "sampler=sigmoid regularizer=[beta]",
             "expected a sampler with a softmax, because beta decay acts on the logits of a softmax, "
             "got 'Sigmoid' (in sampler)",
         ),
         (
             "sampler=simplex partial=edges",
-            "expected a sampler of logits, because the weights of edges are a softmax, and one optimiser "
+            "expected a sampler of logits, because the weights of edges are a softmax, and one optimizer "
             "moves both, got 'Simplex' (in sampler)",
         ),
         (
-            "regulariser=[anchor]",
+            "regularizer=[anchor]",
             "expected the sampler dirichlet, because the anchor is a Dirichlet distribution, "
             "got 'Softmax' (in sampler)",
         ),
         (
             "sampler=gumbel perturbation=random",
-            "expected a sampler of all operations, because a sampled path has no neighbourhood that steps "
+            "expected a sampler of all operations, because a sampled path has no neighborhood that steps "
             "compute, got 'Gumbel' (in sampler)",
         ),
         (
@@ -160,7 +160,7 @@ def test_bfloat16(words):
             "of validation images, got 'SingleLevel' (in arch_step)",
         ),
         (
-            "regulariser=[lambda] arch_step=single_level",
+            "regularizer=[lambda] arch_step=single_level",
             "expected an arch_step beside it, because a term of the weights' loss is for their own step, "
             "got 'SingleLevel' (in arch_step)",
         ),
@@ -170,7 +170,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(words, message):
     assert built(words.split()) == message
 
 
-@pytest.mark.parametrize("words", ["partial=edges", "auxiliary=skip", "regulariser=[path]"])
+@pytest.mark.parametrize("words", ["partial=edges", "auxiliary=skip", "regularizer=[path]"])
 def test_parts_that_need_edges(words):
     words = [words, "~supernet.partial"] if words == "partial=edges" else [words]
     assert "edges" in built(words, "mlp")
@@ -180,7 +180,7 @@ def test_parts_that_need_edges(words):
     ("words", "message"),
     [
         (
-            "regulariser=[lambda]",
+            "regularizer=[lambda]",
             "expected a space whose cells share decisions, because the layers of this one decide by "
             "themselves, got 'mlp' (in space)",
         ),
@@ -206,7 +206,7 @@ NOT_LEARNED = "space.ops=[none,skip_connect,avg_pool_3x3]"
         ("stop=skips", "nasbench1shot1_s1", "expected a space that chooses skips, whose number ends"),
         (f"stop=ranking {NOT_LEARNED}", "nasbench201", "expected a space with two learned operations on an"),
         ("stop=ranking", "mlp", "expected a space with two learned operations on an edge, whose order may"),
-        (f"regulariser=[path] {NOT_LEARNED}", "nasbench201", "expected a space with learned operations on"),
+        (f"regularizer=[path] {NOT_LEARNED}", "nasbench201", "expected a space with learned operations on"),
         ("auxiliary=skip space.ops=[skip_connect]", "nasbench201", "expected a space that chooses skips and"),
     ],
 )
@@ -215,12 +215,12 @@ def test_parts_that_would_do_nothing_in_a_space(words, space, message):
 
 
 def test_depth_needs_no_skips():
-    strategy, _ = built(["regulariser=[path]", NO_SKIPS])
-    assert float(strategy.regularisation().detach()) < 0
+    strategy, _ = built(["regularizer=[path]", NO_SKIPS])
+    assert float(strategy.regularization().detach()) < 0
 
 
 def test_a_group_that_is_empty_costs_nothing():
-    words = ["regulariser=[sparsity]", "strategy.regulariser.sparsity.pooling_group=true"]
+    words = ["regularizer=[sparsity]", "strategy.regularizer.sparsity.pooling_group=true"]
     strategy, _ = built([*words, "space.ops=[skip_connect,avg_pool_3x3]"])
     half = {"cell": torch.full((6, 2), 0.5)}
     term = strategy.parts.arch_terms[0].term({}, half, strategy.epoch, strategy.space.groups)
@@ -230,9 +230,9 @@ def test_a_group_that_is_empty_costs_nothing():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"regulariser": [SkipLimit()]}, r"expected a Term, got SkipLimit\(limit=2\) \(in strategy.regulari"),
-        ({"regulariser": {"mine": 3}}, "expected a Term or null, got 3"),
-        ({"regulariser": PathDepth}, "expected a Term, got <class"),
+        ({"regularizer": [SkipLimit()]}, r"expected a Term, got SkipLimit\(limit=2\) \(in strategy.regulari"),
+        ({"regularizer": {"mine": 3}}, "expected a Term or null, got 3"),
+        ({"regularizer": PathDepth}, "expected a Term, got <class"),
         ({"sampler": Gumbel}, "expected a Sampler, got <class"),
         ({"arch_step": Gumbel()}, "expected an ArchStep, got Gumbel"),
     ],
@@ -243,10 +243,10 @@ def test_what_is_no_part_of_its_kind_is_refused(cell_space, parts, message):
         OneShot(cell_space, supernet, **parts)
 
 
-def test_a_single_regulariser_needs_no_list_and_null_leaves_one_out(cell_space, search):
+def test_a_single_regularizer_needs_no_list_and_null_leaves_one_out(cell_space, search):
     supernet = cell_space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
-    assert OneShot(cell_space, supernet, regulariser=PathDepth()).parts.regularisers == (PathDepth(),)
-    without = search("pr_darts", "nasbench201", "strategy.regulariser.path=null")[0]
+    assert OneShot(cell_space, supernet, regularizer=PathDepth()).parts.regularizers == (PathDepth(),)
+    without = search("pr_darts", "nasbench201", "strategy.regularizer.path=null")[0]
     assert without.label == "HardConcrete + Sparsity"
 
 
@@ -275,7 +275,7 @@ def test_a_paper_with_another_part_is_not_called_by_its_name(search):
     ("words", "rate"),
     [("darts sampler=simplex", 0.1), ("gaea", 0.1), ("gaea sampler=softmax", 3e-4), ("drnas", 3e-4)],
 )
-def test_a_papers_rate_is_that_of_the_optimiser_that_its_sampler_takes(search, words, rate):
+def test_a_papers_rate_is_that_of_the_optimizer_that_its_sampler_takes(search, words, rate):
     name, *parts = words.split()
     strategy, data = search(name, "nasbench201", *parts)
     trainer = quiet_trainer(1, limit_train_batches=1)
@@ -307,7 +307,7 @@ def test_a_papers_class_has_the_parts_of_its_yaml(search, name):
     made = paper(strategy.space, strategy.supernet, *([data] if selects else []))
     for kind in ("sampler", "arch_step", "arch_optimizer", "partial", "auxiliary", "perturbation"):
         assert getattr(made.parts, kind) == getattr(strategy.parts, kind), kind
-    assert made.parts.regularisers == strategy.parts.regularisers
+    assert made.parts.regularizers == strategy.parts.regularizers
     if not selects:
         default = made.parts.arch_optimizer.default_lr
         assert (made.arch_lr or default) == (strategy.arch_lr or default)

@@ -8,11 +8,12 @@ from torch.nn import functional as F
 
 from nas_lightning.strategies import GradientMatching, OneShot
 from nas_lightning.strategies.one_shot.freezing import cosine
-from nas_lightning.strategies.one_shot.parts import Learning
 
 
 def start(ops):
-    return Learning(torch.zeros(ops), torch.zeros(ops, dtype=torch.long), torch.zeros(ops, dtype=torch.bool))
+    return FreezeState(
+        torch.zeros(ops), torch.zeros(ops, dtype=torch.long), torch.zeros(ops, dtype=torch.bool)
+    )
 
 
 def test_the_cosine_is_that_of_the_flattened_gradients(generator):

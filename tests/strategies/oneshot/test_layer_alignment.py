@@ -53,7 +53,7 @@ def test_the_gradient_is_that_of_differentiating_twice(space, path, request, sup
     """Where no rectifier has its kink between the two ends of the difference."""
     space = request.getfixturevalue(space)
     part = LayerAlignment(scale=1e-5)
-    search = OneShot(space, supernet(space, channels=4), regulariser=[part]).double()
+    search = OneShot(space, supernet(space, channels=4), regularizer=[part]).double()
     batch, relaxed = images(generator), search.relax()
     if path:
         genotype = space.parse(PATH) if space.name == "nasbench201" else space.sample(generator)
@@ -87,7 +87,7 @@ def test_the_gradient_is_that_of_differentiating_twice(space, path, request, sup
 
 
 def test_it_is_absent_in_the_first_epoch_and_grows(cell_space, supernet, generator):
-    search = OneShot(cell_space, supernet(cell_space), regulariser=[LayerAlignment()]).double()
+    search = OneShot(cell_space, supernet(cell_space), regularizer=[LayerAlignment()]).double()
     part, batch = search.parts.weight_terms[0], images(generator)
     assert part.gradients(search, batch, search.relax(), Epoch(0, 3)) is None
     half, full = (part.gradients(search, batch, search.relax(), Epoch(number, 3)) for number in (1, 2))
@@ -97,7 +97,7 @@ def test_it_is_absent_in_the_first_epoch_and_grows(cell_space, supernet, generat
 
 def test_steps_of_the_weights_add_it(cell_space, supernet, generator):
     """And a step along it makes the cells agree more."""
-    search = OneShot(cell_space, supernet(cell_space, channels=4), regulariser=[LayerAlignment()]).double()
+    search = OneShot(cell_space, supernet(cell_space, channels=4), regularizer=[LayerAlignment()]).double()
     search.epoch = LAST
     batch = {"train": images(generator)}
     relaxed = RelaxedWeights({name: w.detach() for name, w in search.relax().weights.items()})
@@ -134,11 +134,11 @@ def test_the_same_weights_in_each_cell_are_those_of_all(cell_space, darts_space,
 
 def test_one_cell_has_none_to_agree_with(darts_space, supernet):
     with pytest.raises(InputError, match="expected two or more cells, whose gradients are to agree, got 1"):
-        OneShot(darts_space, supernet(darts_space, cells=1), regulariser=[LayerAlignment()])
+        OneShot(darts_space, supernet(darts_space, cells=1), regularizer=[LayerAlignment()])
 
 
 def test_single_precision_is_enough_for_the_difference(cell_space, supernet, generator):
-    search = OneShot(cell_space, supernet(cell_space, channels=4), regulariser=[LayerAlignment()])
+    search = OneShot(cell_space, supernet(cell_space, channels=4), regularizer=[LayerAlignment()])
     part, (x, y) = search.parts.weight_terms[0], images(generator)
     single = part.gradients(search, (x.float(), y), search.relax(), LAST)
     double = part.gradients(search.double(), (x, y), search.relax(), LAST)

@@ -39,10 +39,10 @@ def test_evolution_finds_what_a_random_search_of_its_size_does_not():
         errors[name] = []
         for seed in range(5):
             supernet = Distance(wanted)
-            best, judgement = part.best(space, supernet, BATCHES, torch.Generator().manual_seed(seed))
+            best, judgment = part.best(space, supernet, BATCHES, torch.Generator().manual_seed(seed))
             found = space.one_hot(best)["cell"]
             errors[name].append(int((found - wanted["cell"]).abs().sum()) // 2)
-            assert judgement.loss == pytest.approx(
+            assert judgment.loss == pytest.approx(
                 nn.functional.softplus(torch.tensor(errors[name][-1] * 1.0)).item(), rel=1e-4
             )
             assert supernet.calls <= 200

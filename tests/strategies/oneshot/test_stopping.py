@@ -28,7 +28,7 @@ def with_skips(space, count):
 def test_skips_of_the_first_cell_are_counted(space, count):
     scores = with_skips(space, count)
     rule = SkipLimit(limit=2)
-    memory = rule.remember({}, space.discretise(scores), scores, space.groups)
+    memory = rule.remember({}, space.discretize(scores), scores, space.groups)
     assert memory == {"skips": count}
     assert rule.stops(memory) == (count >= 2)
     assert not rule.stops({})
@@ -48,7 +48,7 @@ def test_a_stable_ranking_ends_the_search():
     other[4, 3] = 1.0
     stopped = []
     for matrix in (one, other, other, one, one, one):
-        memory = rule.remember(memory, space.discretise({"cell": matrix}), {"cell": matrix}, space.groups)
+        memory = rule.remember(memory, space.discretize({"cell": matrix}), {"cell": matrix}, space.groups)
         stopped.append(rule.stops(memory))
     assert stopped == [False] * 5 + [True]
 

@@ -96,7 +96,7 @@ def test_a_fresh_search_takes_the_form_of_a_checkpoint(tmp_path):
     stored = torch.load(grown.checkpoint, map_location="meta", weights_only=True)
     fresh = build_search(*GROWING.split(" ", 1)[:1], "nasbench201", *GROWING.split()[1:])[0]
     for partial, changes in ((None, False), (3, False), ("1", False), (1, True)):
-        fresh.take_form({**stored, "partial": partial})
+        fresh.resize_to_checkpoint({**stored, "partial": partial})
         shapes = {name: value.shape for name, value in fresh.state_dict().items()}
         assert (shapes == {name: value.shape for name, value in stored["state_dict"].items()}) == changes
 

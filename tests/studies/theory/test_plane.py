@@ -66,9 +66,9 @@ def test_a_point_image_by_image(network, batch, place):
 
 def test_planes_have_directions_of_their_own(network, batch):
     work = PlaneWork(network, batch, seed=0)
-    one, other, centre = (work("", place)[1] for place in [(0, 1.0, 0.5), (1, 1.0, 0.5), (1, 0.0, 0.0)])
+    one, other, center = (work("", place)[1] for place in [(0, 1.0, 0.5), (1, 1.0, 0.5), (1, 0.0, 0.0)])
     assert one != other
-    assert centre == work("", (0, 0.0, 0.0))[1]
+    assert center == work("", (0, 0.0, 0.0))[1]
 
 
 def test_a_killed_study_goes_on(tmp_path, monkeypatch):

@@ -53,9 +53,9 @@ def test_its_weight_grows_linearly(beta, epoch, weight):
 def test_terms_add_up_in_an_architecture_step(generator):
     space = NasBench201()
     supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
-    search = OneShot(space, supernet, sampler=Dirichlet(), regulariser={"a": Anchor(1.0), "b": Anchor(0.5)})
-    alone = OneShot(space, supernet, sampler=Dirichlet(), regulariser=[Anchor(1.5)])
-    torch.testing.assert_close(search.regularisation(), alone.regularisation())
+    search = OneShot(space, supernet, sampler=Dirichlet(), regularizer={"a": Anchor(1.0), "b": Anchor(0.5)})
+    alone = OneShot(space, supernet, sampler=Dirichlet(), regularizer=[Anchor(1.5)])
+    torch.testing.assert_close(search.regularization(), alone.regularization())
     loss = torch.tensor(2.0)
-    assert torch.equal(search.add_penalties(loss), loss + search.regularisation())
+    assert torch.equal(search.add_penalties(loss), loss + search.regularization())
     assert OneShot(space, supernet).add_penalties(loss) is loss

@@ -14,7 +14,7 @@ from nas_lightning.models.file import description
 from nas_lightning.spaces import NasBench201
 from tests.cli.conftest import TINY_DATA, TINY_NETWORK
 
-FGSM = (*TINY_DATA, *TINY_NETWORK, "study=defence", "study.attacks=[fgsm]", "study.settings.fgsm.epsilon=0.1")
+FGSM = (*TINY_DATA, *TINY_NETWORK, "study=defense", "study.attacks=[fgsm]", "study.settings.fgsm.epsilon=0.1")
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_the_table_is_what_attacks_by_hand_come_to(tmp_path, command, ensemble):
     assert (code, err) == (0, "")
     members, data = ensemble
     mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (data.mean, data.std))
-    normalised, labels = (torch.cat(part)[:12] for part in zip(*data.test_dataloader(), strict=True))
-    pixels = normalised * std + mean
+    normalized, labels = (torch.cat(part)[:12] for part in zip(*data.test_dataloader(), strict=True))
+    pixels = normalized * std + mean
     rounds = []
     for member in members:
         gradient = loss_gradient(lambda x, m=member: m((x - mean) / std), pixels, labels)
@@ -48,13 +48,13 @@ def test_the_table_is_what_attacks_by_hand_come_to(tmp_path, command, ensemble):
         p = torch.stack([other(changed).softmax(1) for other in members])
         alone = member(changed)
         rounds.append([float((q.argmax(1) == labels).float().mean()) for q in (alone, p.mean(0))])
-    clean, row = csv.DictReader((tmp_path / "a" / "tables" / "defence.csv").read_text().splitlines())
+    clean, row = csv.DictReader((tmp_path / "a" / "tables" / "defense.csv").read_text().splitlines())
     assert row["attack"] == "fgsm"
-    for column, values in zip(("attack", "defence"), zip(*rounds, strict=True), strict=True):
+    for column, values in zip(("attack", "defense"), zip(*rounds, strict=True), strict=True):
         assert float(row[f"{column} accuracy"]) == pytest.approx(sum(values) / 2)
         assert float(row[f"± {column}"]) == pytest.approx(abs(values[0] - values[1]) / 2**0.5, abs=1e-6)
     assert clean["attack"] == "none"
-    assert float(clean["± defence"]) == 0
+    assert float(clean["± defense"]) == 0
 
 
 def test_rounds_that_are_there_are_not_computed_again(tmp_path, command, ensemble, monkeypatch):
