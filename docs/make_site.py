@@ -41,10 +41,8 @@ def summary(package: str) -> str:
 def reference(package: str) -> str:
     """The reference page of a package: each public name of it."""
     module = import_module(f"nas_lightning.{package}")
-    own = [
-        name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
-    ]
-    names = getattr(module, "__all__", [name for name in own if not name.startswith("_")])
+    defined = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    names = getattr(module, "__all__", [name for name in defined if not name.startswith("_")])
     entries = [
         f"::: nas_lightning.{package}.{name}\n    options:\n      heading_level: 2\n" for name in names
     ]
