@@ -21,11 +21,11 @@ from torchmetrics.classification import (
     MultilabelF1Score,
 )
 
-from nas_lightning.checks import Between0And1, PositiveFloat, Share, checked
 from nas_lightning.data.labels import check_range, class_labels
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.spaces.decoder import make_dense
 from nas_lightning.spaces.network import Backbone
+from nas_lightning.validation import Between0And1, PositiveFloat, Share, checked
 
 # Metrics of labels 0 and 1, which losses want as floats.
 

@@ -14,17 +14,6 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from nas_lightning.backends import Backend, check_backend
-from nas_lightning.checks import (
-    DISTINCT,
-    Channels,
-    PositiveFloat,
-    PositiveInt,
-    Seed,
-    at_least,
-    at_most,
-    checked,
-    entries,
-)
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
@@ -60,6 +49,17 @@ from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of, seed_of_name
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import (
+    DISTINCT,
+    Channels,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    at_least,
+    at_most,
+    checked,
+    entries,
+)
 from reproductions.eigen_nas import Trained, WideMlp, train
 from reproductions.thesis_topology import adapted, deepest, depth, descend, width
 

@@ -17,18 +17,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.checks import (
-    DISTINCT,
-    Between0And1,
-    Finite,
-    PositiveFloat,
-    PositiveInt,
-    Seed,
-    Share,
-    at_least,
-    checked,
-    entries,
-)
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -66,6 +54,18 @@ from nas_lightning.utils.files import json_text, read_records, write_whole
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import (
+    DISTINCT,
+    Between0And1,
+    Finite,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Share,
+    at_least,
+    checked,
+    entries,
+)
 
 # Posteriors of NESBS that studies train, and sets of architectures that samplers find by them.
 

@@ -11,8 +11,8 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import TQDMProgressBar
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.utils.text import split_score
+from nas_lightning.validation import NonNegativeInt, checked
 
 # What a run has cost, whatever number of starts it took.
 

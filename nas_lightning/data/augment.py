@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.checks import NonNegativeInt, at_least, at_most, checked
+from nas_lightning.validation import NonNegativeInt, at_least, at_most, checked
 
 # RandAugment (Cubuk et al. 2020, arXiv:1909.13719) for whole batches of bytes.
 #

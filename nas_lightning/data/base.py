@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, Share, at_least, checked
 from nas_lightning.data.augment import Augment, Magnitude
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.loaders import EpochLoader, EvalLoader, PairedBatches, Samples, TrainBatches
 from nas_lightning.data.order import HOLD_OUT, SEARCH_SPLIT, SUBSET, stratified_split
 from nas_lightning.errors import InputError
 from nas_lightning.utils.randomness import generator, seed_of
+from nas_lightning.validation import NonNegativeInt, PositiveInt, Seed, Share, at_least, checked
 
 # What a data set has, once it is found: its images, its classes and the statistics of its channels.
 

@@ -14,16 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import (
-    Between0And1,
-    Channels,
-    ImageSide,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
-    at_most,
-    checked,
-)
 from nas_lightning.data.augment import Augment, Magnitude, statistics
 from nas_lightning.data.base import Classes, Contents, ImageData, SmallImages
 from nas_lightning.data.files import (
@@ -44,6 +34,16 @@ from nas_lightning.data.order import CONTENT, stratified_split
 from nas_lightning.errors import InputError
 from nas_lightning.utils.machine import MoreProcesses
 from nas_lightning.utils.randomness import generator
+from nas_lightning.validation import (
+    Between0And1,
+    Channels,
+    ImageSide,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    at_most,
+    checked,
+)
 
 # What to say where a data set is not there.
 

@@ -25,7 +25,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from nas_lightning.checks import PositiveInt, Seed, checked
 from nas_lightning.data.batches import Batch, Reader, check_images, check_layout, collate, is_picture
 from nas_lightning.data.labels import Classes, Targets, class_names_of, declared_classes, labels_of
 from nas_lightning.data.loaders import EpochLoader, SharedBatches
@@ -33,6 +32,7 @@ from nas_lightning.data.order import SEARCH_SPLIT, stratified_split
 from nas_lightning.data.streams import PairedStreams, Stream
 from nas_lightning.errors import InputError
 from nas_lightning.utils.randomness import generator, seed_of
+from nas_lightning.validation import PositiveInt, Seed, checked
 
 # What people give as data, as loaders of its parts; here of a data module.
 #

@@ -20,12 +20,12 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.loaders import Samples, TensorSamples
 from nas_lightning.data.order import SAMPLE, BatchRows
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.utils.randomness import seed_of
 from nas_lightning.utils.text import printable
+from nas_lightning.validation import NonNegativeInt, PositiveInt, checked
 
 # The images below a folder; a link back to a folder above is not followed.
 

@@ -10,13 +10,13 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, above, at_most, checked
 from nas_lightning.data.base import ImageData
 from nas_lightning.data.batches import Batch, check_images, is_read, read_batch
 from nas_lightning.data.external import ExternalData
 from nas_lightning.data.labels import class_labels
 from nas_lightning.data.loaders import EpochLoader
 from nas_lightning.errors import InputError
+from nas_lightning.validation import PositiveInt, above, at_most, checked
 
 
 class Side(Protocol):

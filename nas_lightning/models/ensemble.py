@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from nas_lightning.checks import Between0And1, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.recording import logits_of
 from nas_lightning.models import file as model_file
@@ -24,6 +23,7 @@ from nas_lightning.models.file import Description
 from nas_lightning.spaces.graph import DropPath
 from nas_lightning.tasks import Link, link_of, task_of
 from nas_lightning.utils.files import json_text, parse_json, read_text, write_whole
+from nas_lightning.validation import Between0And1, at_least, at_most, checked
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 
-from nas_lightning.checks import Between0And1, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.ensemble import Ensemble, McDropPath, Passes
@@ -19,6 +18,7 @@ from nas_lightning.models.evaluation import Batch, Evaluation, averaged_loss, ev
 from nas_lightning.models.file import FILE_NAME
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import Between0And1, at_least, at_most, checked
 
 # Which networks of a trained pool make the ensemble (Zaidi et al. 2021, arXiv:2006.08573, section 4.1).
 #

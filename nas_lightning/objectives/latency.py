@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nas_lightning.checks import PositiveFloat
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace, sample_distinct
 from nas_lightning.utils.progress import follow
+from nas_lightning.validation import PositiveFloat
 
 # Bayesian linear regression (Bishop 2006, section 3.3): what a few measurements say of all the others.
 #

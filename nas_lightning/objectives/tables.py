@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 import torch
 from pytorch_lightning.utilities.rank_zero import rank_zero_warn
 
-from nas_lightning.checks import checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
@@ -52,6 +51,7 @@ from nas_lightning.spaces.nasbench101 import OPS as OPS_101
 from nas_lightning.spaces.nasbench101 import NasBench101
 from nas_lightning.spaces.nasbench201 import EDGES, OPS, NasBench201
 from nas_lightning.utils.files import write_whole
+from nas_lightning.validation import checked
 
 # What every tabular benchmark answers: genotype → accuracy when trained, validation apart from test.
 

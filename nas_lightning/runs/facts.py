@@ -15,11 +15,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.checks import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.errors import InputError
 from nas_lightning.utils.files import json_text, parse_json, read_text, replacing, write_whole
 from nas_lightning.utils.tables import Table, escape_formula
 from nas_lightning.utils.text import format_error
+from nas_lightning.validation import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.version import __version__
 
 if TYPE_CHECKING:

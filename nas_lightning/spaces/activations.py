@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, ImageSide, PositiveInt, at_least, below, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import MOST_NODES, Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace, best
@@ -22,6 +21,7 @@ from nas_lightning.spaces.operations import NONE, SKIP
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, ImageSide, PositiveInt, at_least, below, checked
 
 # Activation functions that are searched (Zhu et al. 2022, arXiv:2209.07238, table 1), and layers of them.
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, Share, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import MOST_NODES, Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace, best
@@ -33,6 +32,7 @@ from nas_lightning.spaces.operations import (
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, PositiveInt, Share, at_least, at_most, checked
 
 # DARTS' own notation of a genotype, read without evaluating it and written as others' code expects it.
 

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces.darts import INPUTS, DartsBackbone, InnerNodes, Stem, TwoCellSpace
@@ -31,6 +30,7 @@ from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.operations import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, PositiveInt, checked
 
 OPS = (
     "max_pool_3x3",

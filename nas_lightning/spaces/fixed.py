@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torchvision import models
 
-from nas_lightning.checks import checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.validation import checked
 
 # A network that somebody has made, as a space of one architecture.
 #

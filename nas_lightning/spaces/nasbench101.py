@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, Share, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace
@@ -31,6 +30,7 @@ from nas_lightning.spaces.operations import (
 )
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
+from nas_lightning.validation import Cells, Channels, PositiveInt, Share, checked
 
 # Cells of NAS-Bench-101 as graphs: pruning, channels, hash (Ying et al. 2019, arXiv:1902.09635).
 #

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.graph import (
@@ -36,6 +35,7 @@ from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.operations import SEARCH_NORM, Norm, conv_norm, conv_norm_relu
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, PositiveInt, checked
 
 # The supernet of NAS-Bench-1Shot1 (Zela et al. 2020, arXiv:2001.10422, section 3.2 and figure 1).
 #

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, Share, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace, best
@@ -33,6 +32,7 @@ from nas_lightning.spaces.operations import (
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, PositiveInt, Share, checked
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 NODES = 4

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import DISTINCT, PositiveInt, Share, checked, entries
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace
@@ -26,6 +25,7 @@ from nas_lightning.spaces.operations import TRAIN_NORM, Norm
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import DISTINCT, PositiveInt, Share, checked, entries
 
 STAGES = ("stage1", "stage2", "stage3")
 Stage = tuple[int, int]  # width and depth

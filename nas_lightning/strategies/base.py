@@ -11,14 +11,13 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
-from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.fronts import Front
-from nas_lightning.signatures import FullDocstring, FullSignature, check_options
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.training.retrain import widen
 from nas_lightning.training.run_length import are_steps_over
+from nas_lightning.validation import checked
 
 # What a trainer and its callbacks would do to a search, and who does it instead.
 #
@@ -99,15 +98,6 @@ class Strategy(pl.LightningModule, ABC):
 
     needs_steps = False
     """Whether it stands for nothing before it has made a step: a search that makes none is refused."""
-    __signature__ = FullSignature()
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls.__doc__ = FullDocstring(cls.__doc__ or "")  # type: ignore[assignment]
-
-    def __new__(cls, *args: Any, **options: Any) -> Strategy:
-        check_options(cls, options)
-        return super().__new__(cls)
 
     @checked
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:

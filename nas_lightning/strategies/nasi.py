@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.search import check_search_data, read_sides
@@ -27,6 +26,7 @@ from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import accumulate, average, gradients
 from nas_lightning.training.optimizers import SGD
 from nas_lightning.training.run_length import epochs_of
+from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 
 # What NASI looks at in place of images and labels, if asked to (arXiv:2109.00817, sections 4.1 and 4.2).
 

@@ -15,11 +15,9 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from typing_extensions import Self
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, Share, checked
 from nas_lightning.data.search import read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import Batch
-from nas_lightning.signatures import check_options
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.base import Strategy, check_trainer
@@ -31,6 +29,16 @@ from nas_lightning.training.gradients import Gradients, accumulate, gradients
 from nas_lightning.training.optimizers import build_optimizer, build_scheduler
 from nas_lightning.training.retrain import prepare_compiler
 from nas_lightning.training.run_length import epochs_of
+from nas_lightning.validation import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Share,
+    arguments,
+    check_names,
+    checked,
+)
 
 # Limits in searches by gradients: an expected cost whose multiplier rises until the limit is kept.
 #
@@ -178,7 +186,7 @@ class SupernetStrategy(Strategy):
         known = {*signature(space.supernet).parameters}
         sizes = {name: value for name, value in settings.items() if name in known}
         options = {name: value for name, value in settings.items() if name not in known}
-        check_options(cls, options, also=known)
+        check_names(options, {*(arguments(cls) or options), *known}, cls.__name__)
         supernet = space.supernet(in_channels=in_channels, num_classes=num_classes, **sizes)
         return cls(space, supernet, **options)
 

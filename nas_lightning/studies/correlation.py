@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nas_lightning.backends import Backend
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.recording import Scheme
@@ -55,6 +54,15 @@ from nas_lightning.studies.scoring import (
 )
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    at_least,
+    checked,
+    entries,
+)
 
 # The four scenarios of the thesis' table 7.5: a metric alone, with HNAS' trade-off, with κ, and with both.
 #

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from nas_lightning.backends import Backend, check_backend
-from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -33,6 +32,7 @@ from nas_lightning.studies.scoring import spearman
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 
 # Rules that choose cells for a front of error and latency, and what their choices are worth.
 #

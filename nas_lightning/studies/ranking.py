@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from nas_lightning.backends import Backend, check_backend
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -45,6 +44,7 @@ from nas_lightning.studies.scoring import (
 from nas_lightning.studies.training import FILE, train_all
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 
 # Which metrics to rank by: sets that are chosen on one half of a space's cells and judged on the other.
 #

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from nas_lightning.backends import Backend
-from nas_lightning.checks import DISTINCT, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.base import Metric
@@ -37,6 +36,7 @@ from nas_lightning.studies.scoring import (
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.randomness import seed_of
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import DISTINCT, PositiveInt, Seed, at_least, checked, entries
 
 RANDOM = "random"
 _NOTE = (

@@ -15,9 +15,16 @@ import torch
 from torch import nn, optim
 from torch.optim import Optimizer
 
-from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.validation import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    checked,
+)
 
 if TYPE_CHECKING:
     from timm.utils import ModelEmaV3

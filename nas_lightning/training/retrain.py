@@ -17,15 +17,6 @@ from pytorch_lightning.callbacks import ModelPruning
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nas_lightning.checks import (
-    Between0And1,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    Share,
-    checked,
-)
 from nas_lightning.data.batches import entries_of
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.recording import logits_of
@@ -43,6 +34,15 @@ from nas_lightning.training.optimizers import (
     scale_lr,
 )
 from nas_lightning.training.run_length import epochs_of
+from nas_lightning.validation import (
+    Between0And1,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    checked,
+)
 
 # The logits that training differentiates, and the parameters that they depend on.
 

@@ -11,8 +11,8 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.trainer.states import RunningStage
 
-from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.errors import InputError
+from nas_lightning.validation import PositiveFloat, checked
 
 # A search that ends in time, with schedules that follow what is left of it.
 

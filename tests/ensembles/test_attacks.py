@@ -246,7 +246,7 @@ def test_a_round_counts_plainly(convolutional, generator):
 
 def test_settings_that_cannot_be(convolutional, refusal):
     network, x, y = convolutional
-    assert "above 0" in refusal(Fgsm, 0.0)
-    assert "above 0" in refusal(Pgd, 0.01, -1.0)
+    assert "greater than 0" in refusal(Fgsm, 0.0)
+    assert "greater than 0" in refusal(Pgd, 0.01, -1.0)
     assert "constant_high" in refusal(CarliniWagner, 0.0, 1.0, 0.5)
     assert "at least two" in refusal(defense, [network], [(x, y)], Fgsm())

@@ -233,7 +233,7 @@ def test_weights_of_a_run_with_other_classes_and_channels(run):
         ({"genotype": "darts_v2"}, "of the space 'nasbench201', got 'darts_v2'"),
         ({"genotype": "|a~0|"}, "expected"),
         ({"genotype": "nowhere.safetensors"}, "expected the folder of a run"),
-        ({"genotype": CELL, "cells": 0}, "cells of at least 1"),
+        ({"genotype": CELL, "cells": 0}, "`cells` must be at least 1"),
     ],
 )
 def test_wrong_genotypes_and_sizes(refusal, options, message):

@@ -124,7 +124,7 @@ def test_a_table_that_is_not_there(search, refusal):
     message = refusal(lambda: search(EigenNas, 1, evaluation="table"))
     assert "expected a benchmark that has the table" in message
     assert "strategy.evaluation=table" in message
-    assert "one of none, training, table" in refusal(lambda: search(EigenNas, 1, evaluation="tables"))
+    assert "'none', 'training' or 'table'" in refusal(lambda: search(EigenNas, 1, evaluation="tables"))
 
 
 # Evaluation by training

@@ -153,7 +153,7 @@ def test_a_loss_that_is_not_finite_ends_the_search(cell_space, supernet, data, t
 
 @pytest.mark.parametrize("order", [0, 3, 1.5])
 def test_orders_that_do_not_exist(cell_space, supernet, order):
-    with pytest.raises(InputError, match="expected one of 1, 2"):
+    with pytest.raises(InputError, match="`order` must be 1 or 2"):
         Darts(cell_space, supernet(cell_space), order=order)
 
 

@@ -268,11 +268,11 @@ def test_a_run_without_a_front_has_no_knee(command, tmp_path):  # noqa: F811
         (["objectives=[params,params]"], "expected distinct objectives, got 'params'"),
         (["objectives=[params,latency_ms]"], "expected a device, such as my_laptop.csv"),
         (["objectives=[params,parms]"], "expected an objective (did you mean 'params'?)"),
-        (["objectives=params"], "expected a list or null, got 'params'"),
+        (["objectives=params"], "`objectives` must be a valid list, got 'params'"),
         (["objectives=[params,macs]", "reference=[1]"], "expected 2 numbers, one an objective"),
         (
             ["objectives=[params,macs]", "reference=[1,nan]"],
-            "expected reference whose entries are each",
+            "`reference[1]` must be a finite number",
         ),
         (
             ["objectives=[params,macs]", "strategy=darts"],

@@ -69,9 +69,9 @@ def test_without_limits_a_checkpoint_is_as_it_was(search):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["limits.params=0"], "expected params above 0 or null, got 0"),
-        (["limits.macs=-5"], "expected macs above 0 or null, got -5"),
-        (["limits.memory_mb=nan"], "expected memory_mb above 0 or null, got nan"),
+        (["limits.params=0"], "`params` must be greater than 0, got 0"),
+        (["limits.macs=-5"], "`macs` must be greater than 0, got -5"),
+        (["limits.memory_mb=nan"], "`memory_mb` must be a finite number, got nan"),
         (
             ["limits.params=10"],
             "expected at least 4,792, which the smallest network of the space has, got '10'",
@@ -93,12 +93,12 @@ def pairs_and_bad_limits(count):
     random = Random(7)
     pairs = [(name, space) for name in STRATEGIES for space in KINDS if fit_for(name, space)]
     bad = [
-        ("limits.params=0", "above 0"),
-        ("limits.macs=-1", "above 0"),
-        ("limits.memory_mb=nan", "above 0"),
+        ("limits.params=0", "greater than 0"),
+        ("limits.macs=-1", "greater than 0"),
+        ("limits.memory_mb=nan", "finite"),
         ("limits.params=3", "which the smallest network of the space has"),
-        ("limits.minutes=0", "above 0"),
-        ("limits.minutes=-2", "above 0"),
+        ("limits.minutes=0", "greater than 0"),
+        ("limits.minutes=-2", "greater than 0"),
     ]
     return [(*random.choice(pairs), *bad[number % len(bad)]) for number in range(count)]
 

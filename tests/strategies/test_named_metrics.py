@@ -198,5 +198,5 @@ def test_the_largest_networks_of_a_pool_are_scored(play):
         == sorted((row["params"] for row in list(everything.scored.values())[:30]), reverse=True)[:6]
     )
     assert {row["params"] for row in module.scored.values()} >= set(params[:8])
-    with pytest.raises(InputError, match="keep above 0"):
+    with pytest.raises(InputError, match="`keep` must be greater than 0"):
         play(Greedy, 1, keep=0.0)

@@ -319,14 +319,14 @@ def test_rounds_of_another_strategy(cell_space, supernet, data, trainer, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sampler": "svgd"}, "expected one of svgd_rd, "),
-        ({"delta": "gird"}, "expected a number that is finite or one of grid, optuna"),
-        ({"computed": "none"}, "expected one of all, sampled"),
-        ({"size": 0}, r"expected size of at least 1, got 0 \(in Nesbs.size\)"),
-        ({"svgd_bandwidth": 0.0}, "expected svgd_bandwidth above 0"),
-        ({"likelihood_images": -1}, "expected likelihood_images above 0"),
-        ({"valid_batches": 0}, "expected valid_batches of at least 1"),
-        ({"posterior_share": 1.0}, "expected posterior_share of at least 0 and below 1"),
+        ({"sampler": "svgd"}, "`sampler` must be 'svgd_rd', "),
+        ({"delta": "gird"}, "`delta` must be a valid number or 'grid' or 'optuna'"),
+        ({"computed": "none"}, "`computed` must be 'all' or 'sampled'"),
+        ({"size": 0}, r"`size` must be at least 1, got 0 \(in Nesbs.size\)"),
+        ({"svgd_bandwidth": 0.0}, "`svgd_bandwidth` must be greater than 0"),
+        ({"likelihood_images": -1}, "`likelihood_images` must be greater than 0"),
+        ({"valid_batches": 0}, "`valid_batches` must be at least 1"),
+        ({"posterior_share": 1.0}, "`posterior_share` must be less than 1"),
         ({"best_response": True}, "expected 0 with best_response=true"),
         (
             {"best_response": True, "posterior_share": 0.0, "likelihood_images": 10.0},

@@ -264,7 +264,7 @@ def test_logged_terms_are_those_of_the_loss(search, trainer):
     assert float(logged["skips/cell"]) == skips
 
 
-@pytest.mark.parametrize(("active_ops", "limit"), [(0, "of at least 1"), (6, "1 to 5 operations")])
+@pytest.mark.parametrize(("active_ops", "limit"), [(0, "must be at least 1"), (6, "1 to 5 operations")])
 def test_more_active_operations_than_there_are(cell_space, supernet, active_ops, limit):
     with pytest.raises(InputError, match=limit):
         PRDarts(cell_space, supernet(cell_space), active_ops=active_ops)
@@ -272,7 +272,7 @@ def test_more_active_operations_than_there_are(cell_space, supernet, active_ops,
 
 @pytest.mark.parametrize(
     ("start", "end", "limit"),
-    [(0.1, 10.0, "tau_start of at least tau_end"), (1.0, 0.0, "expected tau_end above 0")],
+    [(0.1, 10.0, "tau_start of at least tau_end"), (1.0, 0.0, "`tau_end` must be greater than 0")],
 )
 def test_temperatures_that_do_not_fall(cell_space, supernet, start, end, limit):
     with pytest.raises(InputError, match=limit):

@@ -37,7 +37,7 @@ def test_more_than_a_space_has(monkeypatch):
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_none_at_all(count):
-    with pytest.raises(InputError, match="expected count of at least 1"):
+    with pytest.raises(InputError, match="`count` must be at least 1"):
         RandomSearch(NasBench201(), count=count)
 
 

@@ -34,6 +34,6 @@ def test_what_cannot_be(refusal):
         return refusal(lambda: Inherited(**options))
 
     assert "sizes below 10" in made(sizes=[10])
-    assert "sizes with at least 1 entry and without repetitions" in made(sizes=[1, 1])
+    assert "`sizes` must have distinct entries" in made(sizes=[1, 1])
     assert "study.pool" in made(pool=5)
     assert "Inherited.top" in made(top=1.0)

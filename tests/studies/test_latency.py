@@ -54,7 +54,7 @@ def test_networks_are_measured(tmp_path, runtime):
 
 
 def test_too_few_networks_are_refused_as_such():
-    with pytest.raises(InputError, match="expected networks of at least 5, got 1"):
+    with pytest.raises(InputError, match="`networks` must be at least 5, got 1"):
         latency.Latency(networks=1)
 
 

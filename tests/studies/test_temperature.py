@@ -94,4 +94,4 @@ def test_what_cannot_be(refusal):
     assert "Temperature.deltas" in refusal(lambda: Temperature(deltas=[1.0, 1.0]))
     assert "Temperature.trials" in refusal(lambda: Temperature(trials=1))
     assert "Temperature.size" in refusal(lambda: Temperature(size=1))
-    assert "grid, optuna" in refusal(lambda: Temperature(delta="random"))
+    assert "'grid' or 'optuna'" in refusal(lambda: Temperature(delta="random"))

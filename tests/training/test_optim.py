@@ -157,8 +157,8 @@ def test_biases_and_norms_decay_like_the_rest_or_not_at_all(opt):
     ("call", "message"),
     [
         (lambda: build_optimizer([], "momentun", lr=0.1), "did you mean 'momentum'"),
-        (lambda: build_optimizer([], "adam", lr=0.0), r"lr above 0, got 0.0 \(in build_optimizer.lr\)"),
-        (lambda: rates("cosin"), "one of cosine, linear, got 'cosin'"),
+        (lambda: build_optimizer([], "adam", lr=0.0), r"`lr` must .*, got 0.0 \(in build_opt"),
+        (lambda: rates("cosin"), "must be 'cosine' or 'linear', got 'cosin'"),
         (lambda: rates("cosine", warmup_epochs=7), "fewer warm-up epochs than the 7 of the run, got 7"),
         (lambda: rates("cosine", lr_min=0.1), "lr_min of at most the learning rate 0.025, got 0.1"),
         (lambda: rates("cosine", warmup_epochs=1, warmup_lr=0.1), "warmup_lr of at most the learning"),

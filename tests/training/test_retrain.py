@@ -432,12 +432,12 @@ def test_trains_a_network_of_darts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"drop_path": 1.0}, "drop_path of at least 0 and below 1, got 1.0 .in Retrain.drop_path"),
-        ({"label_smoothing": -0.1}, "label_smoothing of at least 0"),
-        ({"ema_decay": 1.0}, "ema_decay above 0 and below 1 or null, got 1.0 .in Retrain.ema_decay"),
-        ({"clip": 0.0}, "clip above 0 or null"),
-        ({"lr_batch": 0}, "lr_batch of at least 1 or null, got 0"),
-        ({"cutmix": -1.0}, "cutmix of at least 0, got -1.0"),
+        ({"drop_path": 1.0}, "`drop_path` must be less than 1, got 1.0 .in Retrain.drop_path"),
+        ({"label_smoothing": -0.1}, "`label_smoothing` must be at least 0"),
+        ({"ema_decay": 1.0}, "`ema_decay` must be less than 1, got 1.0 .in Retrain.ema_decay"),
+        ({"clip": 0.0}, "`clip` must be greater than 0"),
+        ({"lr_batch": 0}, "`lr_batch` must be at least 1, got 0"),
+        ({"cutmix": -1.0}, "`cutmix` must be at least 0, got -1.0"),
     ],
 )
 def test_bad_options_are_told(options, message):

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from nas_lightning.backends import Backend, check_backend, is_alone, spread, width
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.search import check_search_data
@@ -40,6 +39,7 @@ from nas_lightning.training.optimizers import SGD
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import OutOfTimeError
 from nas_lightning.utils.text import duration
+from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 
 # Scores and short training runs in float32, whatever the trainer's precision.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from nas_lightning.checks import checked
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.kernel import Output
 from nas_lightning.metrics.ntk import NTKFrobenius, NTKMeanDiagonal
@@ -21,6 +20,7 @@ from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.pool import PoolSearch
+from nas_lightning.validation import checked
 
 
 class KernelSearch(PoolSearch):

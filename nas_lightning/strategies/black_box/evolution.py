@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.fronts import Objectives
@@ -25,6 +24,7 @@ from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.fronts import FrontSearch
+from nas_lightning.validation import PositiveInt, checked
 
 TRIES = 20
 """Mutations in a row until one leads to what was not looked at yet."""

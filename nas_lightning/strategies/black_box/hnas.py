@@ -22,7 +22,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.errors import InputError
@@ -37,6 +36,7 @@ from nas_lightning.spaces.network import NetworkFactory, build_on
 from nas_lightning.strategies.black_box.base import Scores, suggest
 from nas_lightning.strategies.black_box.pool import PoolSearch
 from nas_lightning.utils.randomness import seed_of_name
+from nas_lightning.validation import PositiveFloat, PositiveInt, checked
 
 BOX = {"log10_mu": EXPONENTS, "quantile": (0.0, 1.0)}
 NTK_TRACE, NTK_CONDITION = NTKTrace(), NTKCondition()

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.fronts import Objectives
@@ -23,6 +22,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.fronts import FrontSearch
 from nas_lightning.utils.randomness import seed_of_name
+from nas_lightning.validation import PositiveInt, checked
 
 if TYPE_CHECKING:
     from optuna import Study

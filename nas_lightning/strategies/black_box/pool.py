@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from nas_lightning.backends import Backend, check_backend
-from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, above, at_most, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype
@@ -32,6 +31,7 @@ from nas_lightning.strategies.black_box.fronts import FrontSearch
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import never
 from nas_lightning.utils.randomness import choose, seed_of_name
+from nas_lightning.validation import NonNegativeInt, PositiveInt, Seed, above, at_most, checked
 
 # An architecture drawn uniformly: what any search must beat, and what costs nothing.
 

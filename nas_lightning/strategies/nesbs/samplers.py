@@ -17,7 +17,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import Finite, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.evaluation import InheritedWeights, Round, forward_selection
@@ -25,6 +24,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.nesbs.posterior import Architectures, Matrices
 from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, Variance, svgd_rd
 from nas_lightning.strategies.one_shot.relaxations import uniform_noise
+from nas_lightning.validation import Finite, PositiveFloat, PositiveInt, Share, checked
 
 LOWEST, HIGHEST = -2.0, 1.0  # δ (section 5.3.4)
 Sampler = Literal["svgd_rd", "monte_carlo", "uniform", "nes_rs"]

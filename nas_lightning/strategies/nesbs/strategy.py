@@ -10,7 +10,6 @@ from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nas_lightning.checks import Finite, NonNegativeFloat, PositiveFloat, PositiveInt, Seed, Share, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.labels import class_labels
 from nas_lightning.data.search import check_search_data, read_sides
@@ -29,6 +28,15 @@ from nas_lightning.tasks import check_classes
 from nas_lightning.training.gradients import accumulate, average, constant, gradients
 from nas_lightning.training.optimizers import build_optimizer
 from nas_lightning.training.run_length import deadline_of, is_last_epoch, is_out_of_time
+from nas_lightning.validation import (
+    Finite,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Share,
+    checked,
+)
 
 # The first two stages of NESBS: a supernet trained on all paths equally often, and a posterior of paths.
 

@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeFloat, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group
@@ -17,6 +16,7 @@ from nas_lightning.spaces.operations import SKIP
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.one_shot.parts import Arch, Connection, Epoch, Groups, Parts, RelaxedWeights
 from nas_lightning.strategies.one_shot.regularizers import check_skips
+from nas_lightning.validation import NonNegativeFloat, PositiveInt, checked
 
 # DARTS−' auxiliary skip connection (Chu et al. 2021, arXiv:2009.01027, section 3.2).
 #

@@ -20,10 +20,10 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.one_shot.parts import FreezeState, Freezing
+from nas_lightning.validation import PositiveInt, at_least, at_most, checked
 
 
 @checked

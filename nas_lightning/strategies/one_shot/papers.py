@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from nas_lightning.checks import (
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    Share,
-    above,
-    at_least,
-    at_most,
-    below,
-    checked,
-)
 from nas_lightning.data import SearchData
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
@@ -45,6 +34,17 @@ from nas_lightning.strategies.one_shot.samplers import (
 )
 from nas_lightning.strategies.one_shot.selection import InheritedEvolution, RandomCandidates
 from nas_lightning.strategies.one_shot.strategy import OneShot
+from nas_lightning.validation import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    above,
+    at_least,
+    at_most,
+    below,
+    checked,
+)
 
 # What the papers whose parameters Adam descends have in common.
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Weights
 from nas_lightning.strategies.one_shot.parts import Epoch, Parts, Sampler, WeightPerturbation
+from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 
 # SmoothDARTS with random smoothing (Chen & Hsieh 2020, arXiv:2002.05283, section 4.1).
 #

@@ -10,7 +10,6 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import Batch
 from nas_lightning.spaces.base import SearchSpace
@@ -30,6 +29,7 @@ from nas_lightning.strategies.one_shot.parts import (
 from nas_lightning.strategies.one_shot.samplers import Dirichlet, concentration
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import Gradients, constant, gradients
+from nas_lightning.validation import NonNegativeFloat, PositiveFloat, at_least, at_most, checked
 
 # DrNAS' distance from the flat distribution (Chen et al. 2021, arXiv:2006.10355, section 2.3).
 #

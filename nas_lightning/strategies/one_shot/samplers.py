@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.checks import PositiveFloat, PositiveInt, above, at_least, below, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group, without_none
@@ -27,6 +26,7 @@ from nas_lightning.strategies.one_shot.relaxations import (
     straight_through_gumbel,
     uniform_noise,
 )
+from nas_lightning.validation import PositiveFloat, PositiveInt, above, at_least, below, checked
 
 # Samplers with a temperature that falls over the run.
 

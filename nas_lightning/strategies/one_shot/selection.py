@@ -11,7 +11,6 @@ from time import monotonic
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Batch, Judgment, judge_genotype, judge_in_time, place_batches
@@ -21,6 +20,7 @@ from nas_lightning.strategies.one_shot.parts import Selection
 from nas_lightning.training.run_length import deadline_of, is_last_epoch, is_out_of_time
 from nas_lightning.utils.progress import never
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import PositiveInt, checked
 
 # The selection of a search: once for the weights of a step, and within the time that the search has.
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.operations import SKIP, has_parameters, is_operation
 from nas_lightning.strategies.one_shot.parts import Groups, Parts, Stopping
+from nas_lightning.validation import PositiveInt, checked
 
 # DARTS+' early stopping by the number of skips (Liang et al. 2019, arXiv:1909.06035, criterion 1).
 

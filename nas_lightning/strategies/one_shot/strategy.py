@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.search import check_search_data
 from nas_lightning.errors import InputError
@@ -49,6 +48,7 @@ from nas_lightning.strategies.one_shot.unrolled import VirtualStep
 from nas_lightning.strategies.supernet import LimitPressure, SupernetStrategy
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import Gradients, constant, gradients
+from nas_lightning.validation import NonNegativeInt, PositiveFloat, Seed, checked
 
 # What a one-shot search is called, and what its log counts.
 

@@ -49,7 +49,6 @@ def runs_or_says_why(words, batches, accumulated, space="nasbench201"):
 
     found = built(words, space)
     if isinstance(found, str):
-        assert found.startswith("expected ")
         assert len(found.splitlines()) == 1
         assert len(found) < 250
         return
@@ -230,11 +229,11 @@ def test_a_group_that_is_empty_costs_nothing():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"regularizer": [SkipLimit()]}, r"expected a Term, got SkipLimit\(limit=2\) \(in strategy.regulari"),
-        ({"regularizer": {"mine": 3}}, "expected a Term or null, got 3"),
-        ({"regularizer": PathDepth}, "expected a Term, got <class"),
-        ({"sampler": Gumbel}, "expected a Sampler, got <class"),
-        ({"arch_step": Gumbel()}, "expected an ArchStep, got Gumbel"),
+        ({"regularizer": [SkipLimit()]}, r"must be an instance of Term, got SkipLimit"),
+        ({"regularizer": {"mine": 3}}, "must be an instance of Term, got 3"),
+        ({"regularizer": PathDepth}, "must be .* an instance of Term, got <class"),
+        ({"sampler": Gumbel}, "`sampler` must be an instance of Sampler, got <class"),
+        ({"arch_step": Gumbel()}, "`arch_step` must be an instance of ArchStep, got Gumbel"),
     ],
 )
 def test_what_is_no_part_of_its_kind_is_refused(cell_space, parts, message):

@@ -199,12 +199,12 @@ def test_a_fair_step_adds_the_gradients_of_its_paths(data, trainer, cell_space, 
 
 
 @pytest.mark.parametrize("sampler", [Fair(), ReinMax()])
-def test_spaces_that_they_are_not_defined_for(sampler):
+def test_spaces_that_they_are_not_defined_for(sampler, data):
     space = NasBench1Shot1(1)
     supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     selection = None if sampler.learns else RandomCandidates()
     with pytest.raises(InputError, match=r"^expected a space"):
-        OneShot(space, supernet, object(), sampler=sampler, selection=selection)
+        OneShot(space, supernet, data(), sampler=sampler, selection=selection)
 
 
 @pytest.mark.parametrize("name", ["uniform", "fair"])
@@ -385,7 +385,7 @@ def test_stretched_gates_are_options(generator):
     beta, epoch = parameters(generator, 0.1), Epoch(0, of=1)
     found = HardConcrete(tau_start=0.5, low=-0.4, high=1.6).probabilities(beta, epoch, GROUP)
     torch.testing.assert_close(found, torch.sigmoid(beta - 0.5 * math.log(0.4 / 1.6)))
-    for wrong, said in (({"low": 0.0}, "expected low below 0"), ({"high": 1.0}, "expected high above 1")):
+    for wrong, said in (({"low": 0.0}, "must be less than 0"), ({"high": 1.0}, "must be greater than 1")):
         with pytest.raises(InputError, match=said):
             HardConcrete(**wrong)
 
