@@ -62,7 +62,7 @@ def test_two_at_one_name(written, capsys):
     file, call, _ = written
     with hold_file(file):
         assert call() == 1
-    assert f"has ceased to write (in {file})" in capsys.readouterr().out
+    assert f"another process is writing here, wait until it has ended (in {file})" in capsys.readouterr().out
     assert not file.exists()
 
 
