@@ -26,7 +26,7 @@ from nas_lightning.objectives.latency import (
     Regression,
     indices_to_measure,
 )
-from nas_lightning.objectives.tables import LatencyTable
+from nas_lightning.objectives.latency import LatencyTable
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from nas_lightning.objectives.tables import main_nasbench201 as convert
+from nas_lightning.objectives.convert import main as convert
 from tests.cli.conftest import run_script
 from tests.studies.conftest import write_table
 from tests.weather.bad_runs import run_entry

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nas_lightning.models.export import main as export
-from nas_lightning.objectives.tables import main_nasbench201 as convert
+from nas_lightning.objectives.convert import main as convert
 from nas_lightning.utils.files import hold_file
 from tests.studies.conftest import write_table
 from tests.weather.faults import changes_of, fill_disk, kill, said_by, work_in_child
