@@ -311,7 +311,7 @@ def read_official201(path: Path, *, trust: bool = False) -> Columns:
     package = _package("nats_bench" if nats else "nas_201_api", path)
     try:
         api = _nats_bench(package, path) if nats else _nasbench201(package, path)
-        return _columns_of_api(api, forget=path.is_dir())
+        return columns_of_api(api, forget=path.is_dir())
     except Exception as error:  # a pickle raises whatever its bytes lead to
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"expected an official file: {reason[:200]}", where=path) from None
@@ -349,7 +349,7 @@ def _allow_pickles() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _columns_of_api(api: Any, *, forget: bool = False) -> Columns:
+def columns_of_api(api: Any, *, forget: bool = False) -> Columns:
     """Means over the training runs of each architecture; a column that is not complete is left out.
 
     With `forget`, an architecture that the package has read from a folder of its own leaves the memory again.

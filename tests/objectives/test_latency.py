@@ -306,9 +306,9 @@ def test_a_column_of_a_table_is_a_device(tmp_path):
     assert Device(f"{path}:board", SPACE)(CELLS[0]) == truth(CELLS[0]) + 1
     with pytest.raises(InputError, match=r"expected one of its devices, .*all.csv:phone, board"):
         Device(path, SPACE)
-    with pytest.raises(InputError, match=r"expected a device of the table_device .*board.*, got 'bord'"):
+    with pytest.raises(InputError, match=r"expected a device of the table .*board.*, got 'bord'"):
         Device(f"{path}:bord", SPACE)
-    with pytest.raises(InputError, match=r"expected a device of the table_device .*, got ''"):
+    with pytest.raises(InputError, match=r"expected a device of the table .*, got ''"):
         Device(f"{path}:", SPACE)
 
 

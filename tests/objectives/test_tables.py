@@ -3,41 +3,27 @@
 import bz2
 import json
 import pickle
-import statistics
 
-import numpy as np
 import pytest
 import torch
 from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 
 from nas_lightning.errors import InputError
-from nas_lightning.genotype import Genotype
-from nas_lightning.objectives import table_formats as official
-from nas_lightning.objectives import table_formats as official101
+from nas_lightning.objectives import table_formats
 from nas_lightning.objectives.convert import main
-from nas_lightning.objectives.table_formats import (
-    crc32c,
-    crc32c_of_each,
-    mask_checksum,
-    read_fields,
-    read_records,
-)
 from nas_lightning.objectives.tables import (
     ARCHITECTURES,
     GenotypeTable,
     OracleAccuracy,
-    TabularNasBench101,
     TabularNasBench201,
     ValidationAccuracy,
     all_notations,
-    main,
-    read,
+    read_nasbench201,
     table_accuracy,
 )
-from nas_lightning.spaces import DartsSpace, NasBench1Shot1, NasBench101, NasBench201
+from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
 from tests.objectives.conftest import write
-from tests.objectives.tfrecords import checksum, evaluation, framed, metrics, record
 
 # NAS-Bench-201
 
@@ -134,7 +120,7 @@ def test_the_configuration(whole):
 def test_converted_tables_say_the_same(validated, tmp_path, capsys):
     pytest.importorskip("pyarrow")
     target = tmp_path / "new" / "table.parquet"
-    main(["convert", str(validated), str(target)])
+    main([str(validated), str(target)])
     assert "15,625 architectures" in capsys.readouterr().out
     assert [path.name for path in target.parent.iterdir()] == ["table.parquet"]
     assert target.stat().st_size < 4e6
@@ -145,7 +131,7 @@ def test_a_command_that_cannot_work_is_one_line_and_writes_nothing(whole, tmp_pa
     missing, target = tmp_path / "none.csv", tmp_path / "table.parquet"
     for source, wrong in ((whole, tmp_path / "table.pth"), (missing, target)):
         with pytest.raises(SystemExit, match=r"^error: expected ") as stop:
-            main(["convert", str(source), str(wrong)])
+            main([str(source), str(wrong)])
         assert len(str(stop.value).splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
@@ -168,58 +154,58 @@ def test_the_real_table(shared_data):
 
 
 def test_a_file_that_is_not_there(tmp_path, refusal):
-    assert "expected a table of NAS-Bench-201" in refusal(read, tmp_path / "none.csv")
+    assert "expected a table of NAS-Bench-201" in refusal(read_nasbench201, tmp_path / "none.csv")
 
 
-@pytest.mark.parametrize("column", range(4))
-def test_a_missing_column(table, lines, refusal, column):
-    header = ["arch", "cifar10", "cifar100", "imagenet16-120"]
-    name = header.pop(column)
-    path = table([[value for i, value in enumerate(row) if i != column] for row in lines[:3]], header)
-    assert f"expected a column {name!r}" in refusal(read, path)
+def test_a_missing_column(table, lines, refusal):
+    for column in range(4):
+        header = ["arch", "cifar10", "cifar100", "imagenet16-120"]
+        name = header.pop(column)
+        path = table([[value for i, value in enumerate(row) if i != column] for row in lines[:3]], header)
+        assert f"expected a column {name!r}" in refusal(read_nasbench201, path)
 
 
 def test_too_few_architectures(table, lines, refusal):
-    assert "expected 15625 architectures, got 15624" in refusal(read, table(lines[:-1]))
+    assert "expected 15625 architectures, got 15624" in refusal(read_nasbench201, table(lines[:-1]))
 
 
 def test_an_architecture_twice(table, lines, refusal):
-    message = refusal(read, table([*lines[:9], lines[4], *lines[10:]]))
+    message = refusal(read_nasbench201, table([*lines[:9], lines[4], *lines[10:]]))
     assert "expected each architecture once: also in row 5" in message
     assert message.endswith("row 10)")
 
 
-@pytest.mark.parametrize(
-    "arch", ["", "resnet", "|nor_conv_9x9~0|+|none~0|none~1|+|none~0|none~1|none~2|", " {}", "{} "]
-)
-def test_a_malformed_architecture(table, lines, refusal, arch):
-    wrong = [arch.format(lines[2][0]), *lines[2][1:]]
-    assert refusal(read, table([*lines[:2], wrong, *lines[3:]])).endswith("row 3)")
+def test_a_malformed_architecture(table, lines, refusal):
+    for arch in ("", "resnet", "|nor_conv_9x9~0|+|none~0|none~1|+|none~0|none~1|none~2|", " {}", "{} "):
+        wrong = [arch.format(lines[2][0]), *lines[2][1:]]
+        assert refusal(read_nasbench201, table([*lines[:2], wrong, *lines[3:5]])).endswith("row 3)"), arch
 
 
-@pytest.mark.parametrize("value", ["", "-0.1", "100.1", "nan", "inf", "1e9", "ninety", "93,7"])
-@pytest.mark.parametrize("column", [1, 3])
-def test_a_value_that_is_no_percentage(table, lines, refusal, value, column):
-    wrong = list(lines[1])
-    wrong[column] = value
-    message = refusal(read, table([lines[0], wrong, *lines[2:]]))
-    assert "as a percentage from 0 to 100" in message
+def test_a_value_that_is_no_percentage(refusal, tmp_path):
+    for value in ("", "-0.1", "100.1", "nan", "inf", "1e9", "ninety", "93,7"):
+        message = refusal(table_formats.parse_percentages, ["50", value], "cifar10", tmp_path)
+        assert "expected cifar10 as a percentage from 0 to 100" in message, value
+        assert message.endswith("row 2)")
+
+
+def test_a_wrong_value_in_a_table(table, lines, refusal):
+    message = refusal(read_nasbench201, table([lines[0], [*lines[1][:3], "-1"], *lines[2:]]))
     assert message.endswith("row 2)")
 
 
 def test_a_value_too_few_or_too_many(table, lines, refusal):
     for wrong in (lines[3][:-1], [*lines[3], "1"]):
-        message = refusal(read, table([*lines[:3], wrong, *lines[4:]]))
+        message = refusal(read_nasbench201, table([*lines[:3], wrong, *lines[4:]]))
         assert "expected 4 values" in message
         assert message.endswith("row 4)")
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"\n\n", b"PK\x03\x04", b'"arch', b"arch,arch\n"])
-@pytest.mark.parametrize("name", ["t.csv", "t.pickle.pbz2", "t.pth", "t.parquet", "t.xlsx"])
-def test_files_that_are_something_else(tmp_path, refusal, content, name):
-    path = tmp_path / name
-    path.write_bytes(content)
-    assert refusal(read, path)
+def test_files_that_are_something_else(tmp_path, refusal):
+    for name in ("t.csv", "t.pickle.pbz2", "t.pth", "t.parquet", "t.xlsx"):
+        for content in (b"", b"\xff\xfe\x00", b"\n\n", b"PK\x03\x04", b'"arch', b"arch,arch\n"):
+            path = tmp_path / name
+            path.write_bytes(content)
+            assert refusal(read_nasbench201, path), (name, content)
 
 
 def test_a_cut_file(whole, tmp_path, refusal):
@@ -227,12 +213,12 @@ def test_a_cut_file(whole, tmp_path, refusal):
     for size in (20, 1000, len(content) // 2, len(content) - 20):
         path = tmp_path / "cut.csv"
         path.write_bytes(content[:size])
-        assert refusal(read, path)
+        assert refusal(read_nasbench201, path)
 
 
 def test_folders_are_taken_for_official_ones(tmp_path, refusal):
-    assert "--trust" in refusal(read, tmp_path)
-    message = refusal(lambda: read(tmp_path, trust=True))
+    assert "--trust" in refusal(read_nasbench201, tmp_path)
+    message = refusal(lambda: read_nasbench201(tmp_path, trust=True))
     assert "nats_bench" in message or "official file" in message
 
 
@@ -256,7 +242,7 @@ class FakeApi:
 @pytest.mark.parametrize("complete", [True, False])
 def test_columns_of_the_official_interface(complete):
     api = FakeApi(["a", "b"], complete)
-    columns = official.columns(api, forget=True)
+    columns = table_formats.columns_of_api(api, forget=True)
     assert columns["arch"] == ["a", "b"]
     assert columns["cifar10"] == pytest.approx([0.2007, 1.2007])
     assert columns["imagenet16-120"] == pytest.approx([0.2014, 1.2014])
@@ -276,7 +262,7 @@ def test_nats_bench_files(tmp_path):
     for index, arch in enumerate(archs):
         trained = {hp: results(nats, index, arch, int(hp)).state_dict() for hp in ("12", "200")}
         write_pickle(folder / f"{index:06d}.pickle.pbz2", trained)
-    columns = official.read(folder, trust=True)
+    columns = table_formats.read_official201(folder, trust=True)
     assert columns["arch"] == archs
     assert columns["cifar10"] == pytest.approx([60.5, 61.5, 62.5])
     assert columns["cifar100"] == pytest.approx([61.5, 62.5, 63.5])
@@ -310,305 +296,6 @@ def results(nats, index, arch, epochs):
 def write_pickle(path, content):
     with bz2.BZ2File(path, "wb") as file:
         pickle.dump(content, file)
-
-
-# NAS-Bench-101
-
-
-NASBENCH101_SPACE = NasBench101()
-
-
-def draw_weights_nasbench101(count: int) -> list[Genotype]:
-    """Modules of different names."""
-    generator = torch.Generator().manual_seed(0)
-    found = {}
-    while len(found) < count:
-        genotype = NASBENCH101_SPACE.sample(generator)
-        found.setdefault(NASBENCH101_SPACE.hash(genotype), genotype)
-    return list(found.values())
-
-
-def accuracies(place: int, epochs: int, run: int) -> tuple[float, float]:
-    """Validation and test accuracy, made up."""
-    return 0.5 + place / 100 + epochs / 1000 + run / 500, 0.4 + place / 100 + run / 250
-
-
-def lines(genotypes, lengths=(108,), runs=3) -> list[bytes]:
-    found = []
-    for place, genotype in enumerate(genotypes):
-        digits, ops = NASBENCH101_SPACE.notation(genotype).split(":")
-        for epochs in lengths:
-            for run in range(runs):
-                valid, test = accuracies(place, epochs, run)
-                three = [
-                    evaluation(0, 0, 0.1, 0.1, 0.1),
-                    evaluation(epochs / 2, 50, 0.2, 0.2, 0.2),
-                    evaluation(epochs, 100 + run, 1.0, valid, test),
-                ]
-                found.append(
-                    record(
-                        NASBENCH101_SPACE.hash(genotype), epochs, digits, ops, metrics(three, 1000 + place)
-                    )
-                )
-    return found
-
-
-@pytest.fixture(scope="module")
-def genotypes():
-    return draw_weights_nasbench101(6)
-
-
-@pytest.fixture
-def write(tmp_path):
-    """`write(lines)`: an official file of them."""
-
-    def run(data: list[bytes]):
-        path = tmp_path / "nasbench.tfrecord"
-        path.write_bytes(b"".join(map(framed, data)))
-        return path
-
-    return run
-
-
-@pytest.fixture
-def table(write, genotypes, tmp_path, capsys):
-    pytest.importorskip("pyarrow")
-    target = tmp_path / "tables" / "nasbench101.parquet"
-    main(["convert", str(write(lines(genotypes, (12, 108)))), str(target), "--partial"])
-    assert capsys.readouterr().out.startswith("6 modules, hash, module, parameters, seconds, cifar10, ")
-    return target
-
-
-def test_checksums():
-    """The published check value, RFC 3720's examples, and many strings at once against one bit at a time."""
-    assert crc32c(b"123456789") == 0xE3069283
-    assert crc32c(bytes(32)) == 0x8A9136AA
-    assert crc32c(b"\xff" * 32) == 0x62A8AB43
-    random = np.random.default_rng(0)
-    strings = [random.bytes(int(length)) for length in random.integers(0, 90, 40)]
-    assert [mask_checksum(crc) for crc in crc32c_of_each(strings)] == [checksum(string) for string in strings]
-    assert [mask_checksum(crc32c(string)) for string in strings] == [checksum(string) for string in strings]
-    assert crc32c_of_each([]) == []
-
-
-def test_what_is_written_is_read(table, genotypes):
-    benchmark = TabularNasBench101(table)
-    for place, genotype in enumerate(genotypes):
-        entry = benchmark.query(genotype)
-        by_run = {epochs: [accuracies(place, epochs, run) for run in range(3)] for epochs in (12, 108)}
-        test = 100 * statistics.mean(test for _, test in by_run[108])
-        assert entry.test == {"cifar10": pytest.approx(test)}
-        assert entry.valid == {"cifar10": pytest.approx(100 * statistics.mean(v for v, _ in by_run[108]))}
-        assert entry.valid_12 == {"cifar10": pytest.approx(100 * statistics.mean(v for v, _ in by_run[12]))}
-        assert benchmark.rank(genotype) == len(genotypes) - place  # later ones are better
-        assert benchmark.describe(genotype) == {
-            "true_accuracy": pytest.approx(test / 100),
-            "true_rank": len(genotypes) - place,
-        }
-    assert benchmark.best() == genotypes[-1]
-    assert [path.name for path in table.parent.iterdir()] == [table.name]
-
-
-def test_the_columns_of_a_run(write, genotypes):
-    columns = official101.read(write(lines(genotypes)), partial=True)
-    assert columns["seconds"] == [101.0] * 6
-    assert columns["parameters"] == [1000 + place for place in range(6)]
-    assert columns["module"] == [NASBENCH101_SPACE.notation(genotype) for genotype in genotypes]
-    assert "cifar10-valid-12" not in columns
-
-
-def test_a_length_that_not_all_were_trained_for_is_left_out(write, genotypes):
-    data = lines(genotypes) + lines(genotypes[:2], (36,))
-    assert "cifar10-valid-36" not in official101.read(write(data), partial=True)
-
-
-def test_modules_are_found_in_any_order_of_their_vertices(table, genotypes):
-    """And with vertices that lead nowhere, as NAS-Bench-1Shot1 has them."""
-    benchmark = TabularNasBench101(table)
-    for genotype in genotypes:
-        module = NASBENCH101_SPACE.module(genotype)
-        loose = NASBENCH101_SPACE.genotype(module)
-        cell = loose["cell"]
-        extra = [*cell.edges, ("maxpool3x3", 0, cell.nodes)]
-        unpruned = Genotype("nasbench101", {"cell": type(cell)(extra, 1, cell.output)})
-        assert benchmark.query(unpruned) == benchmark.query(genotype)
-
-
-def test_objectives(table, genotypes):
-    benchmark = TabularNasBench101(table)
-    assert ValidationAccuracy(benchmark).name == ValidationAccuracy(benchmark, 108).name == "valid_accuracy"
-    short = table_accuracy(benchmark)
-    assert short.name == "valid_accuracy_12_epochs"
-    assert short(genotypes[0]) == benchmark.query(genotypes[0]).valid_12["cifar10"]
-    with pytest.raises(InputError, match="expected a table with the column 'cifar10-valid-36'"):
-        ValidationAccuracy(benchmark, 36)
-    with pytest.raises(InputError, match="expected 4, 12, 36 or 108 epochs, got 200"):
-        ValidationAccuracy(benchmark, 200)
-
-
-def test_spaces(table):
-    benchmark = TabularNasBench101(table)
-    for space in (NASBENCH101_SPACE, *map(NasBench1Shot1, (1, 2, 3))):
-        benchmark.check_space(space)
-    with pytest.raises(InputError, match="expected space=nasbench101 or space=nasbench1shot1"):
-        benchmark.check_space(NasBench201())
-
-
-def test_a_module_that_the_table_does_not_have(table, genotypes):
-    known = {NASBENCH101_SPACE.hash(genotype) for genotype in genotypes}
-    other = next(g for g in draw_weights_nasbench101(40) if NASBENCH101_SPACE.hash(g) not in known)
-    with pytest.raises(InputError, match="expected a module of the table's 6"):
-        TabularNasBench101(table).query(other)
-
-
-def test_the_configuration_nasbench101(table):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
-        cfg = compose(overrides=["+benchmark=nasbench101", f"benchmark.path={table}"])
-    assert len(instantiate(cfg.benchmark).modules) == 6
-
-
-def test_tables_that_are_none(tmp_path, table, refusal):
-    assert "convert FILE.tfrecord TABLE.parquet" in refusal(TabularNasBench101, tmp_path / "a.tfrecord")
-    assert "expected a table" in refusal(TabularNasBench101, tmp_path / "a.parquet")
-    for text, said in (
-        ("hash,module\na,b\n", "expected a column 'cifar10'"),
-        ("hash,module,cifar10\na,b,101\n", "as a percentage from 0 to 100"),
-        ("hash,module,cifar10\na,b,1\na,c,2\n", "each module once"),
-        ("hash,module,cifar10\n", "at least one"),
-    ):
-        path = tmp_path / "a.csv"
-        path.write_text(text)
-        assert said in refusal(TabularNasBench101, path)
-
-
-# Damage
-
-
-@pytest.mark.parametrize("where", ["length", "checksum of length", "data", "checksum of data"])
-@pytest.mark.parametrize("number", [1, 4, 9])
-def test_a_damaged_byte_is_refused_with_the_records_number(write, refusal, genotypes, where, number):
-    data = lines(genotypes[:3])
-    path = write(data)
-    content = bytearray(path.read_bytes())
-    start = sum(len(framed(one)) for one in data[: number - 1])
-    offset = {
-        "length": 1,
-        "checksum of length": 9,
-        "data": 30,
-        "checksum of data": 12 + len(data[number - 1]),
-    }
-    content[start + offset[where]] ^= 0x10
-    path.write_bytes(content)
-    message = refusal(official101.read, path)
-    assert "damaged" in message
-    assert message.endswith(f"record {number})")
-
-
-def test_a_cut_file_is_refused_with_the_records_number(write, refusal, genotypes):
-    data = lines(genotypes[:2])
-    path = write(data)
-    content, ends = path.read_bytes(), np.cumsum([len(framed(one)) for one in data])
-    for size in np.random.default_rng(0).integers(1, len(content), 60).tolist():
-        path.write_bytes(content[:size])
-        message = refusal(lambda: official101.read(path, partial=True))
-        number = int(np.searchsorted(ends, size)) + 1
-        if size in ends:
-            assert message is None
-        else:
-            assert "cut off" in message
-            assert message.endswith(f"record {number})")
-
-
-def test_damage_anywhere_is_found(write, refusal, genotypes):
-    """A bit of any byte."""
-    path = write(lines(genotypes[:2], runs=1))
-    content, random = path.read_bytes(), np.random.default_rng(1)
-    for place in random.integers(0, len(content), 150).tolist():
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << int(random.integers(8))
-        path.write_bytes(damaged)
-        message = refusal(lambda: official101.read(path, partial=True))
-        assert message is not None
-        assert "record" in message
-
-
-def test_random_bytes_are_refused(tmp_path, refusal):
-    random = np.random.default_rng(2)
-    for size in random.integers(1, 400, 50).tolist():
-        path = tmp_path / "noise.tfrecord"
-        path.write_bytes(random.bytes(size))
-        assert "record 1)" in refusal(official101.read, path)
-
-
-def test_records_that_say_something_else(write, refusal, genotypes):
-    (good,) = lines(genotypes[1:2], runs=1)
-    name, ops = NASBENCH101_SPACE.hash(genotypes[1]), NASBENCH101_SPACE.notation(genotypes[1]).split(":")
-    end = evaluation(108, 1, 1, 0.9, 0.9)
-    message = metrics([end, end, end], 1)
-    wrong = {
-        "expected JSON": [b"", b"[]", b"{}", b"[1, 2]", b"\xff", good[:-1], good.replace(b'"]', b'!"]')],
-        "epochs of": [record(name, 7, *ops, message), good.replace(b"108,", b"true,")],
-        "the hash of the record's module": [record("0" * 32, 108, *ops, message)],
-        "at the start, half way and at the end, got 2": [record(name, 108, *ops, metrics([end, end], 1))],
-        "an accuracy from 0 to 1, got 1.5": [
-            record(name, 108, *ops, metrics([end, end, evaluation(108, 1, 1, 1.5, 0.5)], 1))
-        ],
-        "message: damaged": [record(name, 108, *ops, message[:-1])],
-    }
-    for said, cases in wrong.items():
-        for case in cases:
-            text = refusal(official101.read, write([good, case]))
-            assert said in text
-            assert text.endswith("record 2)")
-
-
-def test_a_message_is_read_or_refused(refusal):
-    """Random bytes never lead to anything but fields or a refusal."""
-    random = np.random.default_rng(3)
-    for size in random.integers(0, 40, 300).tolist():
-        refusal(lambda: list(read_fields(random.bytes(size))))  # noqa: B023
-    assert list(read_fields(bytes([0x0D, 0, 0, 0x80, 0x3F]))) == [(1, 1.0)]  # four bytes
-    for damaged in (b"\x80" * 11, b"\x0b", b"\x09\x00", b"\x0a\x05ab"):
-        assert refusal(lambda: list(read_fields(damaged)))  # noqa: B023
-
-
-def test_an_incomplete_file_is_refused_unless_it_may_be(write, refusal, genotypes, tmp_path):
-    path = write(lines(genotypes))
-    assert "expected 423,624 modules (fewer: --partial), got 6" in refusal(official101.read, path)
-    assert "a run of 108 epochs for each module" in refusal(
-        lambda: official101.read(write(lines(genotypes, (12,))), partial=True)
-    )
-    assert "expected an official file" in refusal(official101.read, tmp_path / "none.tfrecord")
-    empty = write([])
-    assert "a run of 108 epochs" in refusal(lambda: official101.read(empty, partial=True))
-
-
-def test_two_runs_instead_of_three(write, refusal, genotypes, monkeypatch):
-    monkeypatch.setattr(official101, "MODULES", 6)
-    data = lines(genotypes)
-    assert refusal(official101.read, write(data)) is None
-    message = refusal(official101.read, write(data[:-1]))
-    assert f"3 runs of 108 epochs of module {NASBENCH101_SPACE.hash(genotypes[-1])}" in message
-
-
-def test_more_records_than_are_checked_together(write, monkeypatch):
-    monkeypatch.setattr("nas_lightning.objectives.table_formats._BATCH", 3)
-    data = [bytes([number]) * number for number in range(1, 12)]
-    assert list(read_records(write(data))) == data
-    path = write(data)
-    path.write_bytes(path.read_bytes()[:-1])
-    found = []
-    with pytest.raises(InputError, match=r"record 11\)$"):
-        found.extend(iter(read_records(path)))
-    assert found == data[:-1]
-
-
-def test_a_command_that_cannot_work_is_one_line_and_writes_nothing_nasbench101(write, tmp_path, genotypes):
-    source = write(lines(genotypes[:1]))
-    for target in ("table.csv", "table.parquet"):
-        with pytest.raises(SystemExit, match=r"^error: expected "):
-            main(["convert", str(source), str(tmp_path / target)])
-    assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
 # Tables of any space

@@ -242,7 +242,7 @@ def test_a_table_converted_on_a_disk_that_is_small(share, mount):
     """Less than a page of memory is none; with as much as is needed it is done."""
     place = mount(MORE)
     write_table(place.parent)
-    words = ("convert", str(place.parent / "table.csv"), str(place / "out" / "x.parquet"))
+    words = (str(place.parent / "table.csv"), str(place / "out" / "x.parquet"))
     convert(words)
     needed = (place / "out" / "x.parquet").stat().st_size
     shutil.rmtree(place / "out")

@@ -19,7 +19,7 @@ def written(request, tmp_path):
     """A folder for the file, the command that writes it, and the file as it is when nothing goes wrong."""
     if request.param == "x.parquet":
         write_table(tmp_path)
-        words, command = ("convert", str(tmp_path / "table.csv")), convert
+        words, command = (str(tmp_path / "table.csv"),), convert
     else:
         trained = request.getfixturevalue("finished") / "trained"
         words, command = (str(trained),), export
