@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 N = TypeVar("N", bound=nn.Module)
@@ -73,17 +72,17 @@ def bytes_for_backward(forward: Callable[[], object], without: Iterable[Tensor] 
     >>> bytes_for_backward(lambda: x.exp().sum())  # whose derivative is itself: ten floats
     40
     """
-    own = {tensor.untyped_storage()._cdata for tensor in without}
-    kept: dict[int, torch.UntypedStorage] = {}  # they stay alive, or an address might come twice
+    own = {id(tensor.untyped_storage()) for tensor in without}
+    kept: dict[int, torch.UntypedStorage] = {}  # they stay alive, so that no id comes twice
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage._cdata] = storage
+        kept[id(storage)] = storage
         return tensor.detach()
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         forward()
-    return sum(storage.nbytes() for address, storage in kept.items() if address not in own)
+    return sum(storage.nbytes() for key, storage in kept.items() if key not in own)
 
 
 def inference_memory(network: nn.Module, x: Tensor) -> int:
@@ -128,26 +127,27 @@ class LiveTensors(TorchDispatchMode):
         self.holders: Counter[int] = Counter()  # of each storage: views share theirs
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        before = {id(leaf) for leaf in tree_leaves((args, kwargs))}
+        given = list(_tensors((args, kwargs)))
+        before, storages = {id(tensor) for tensor in given}, {id(tensor.untyped_storage()) for tensor in given}
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result[:1] if _is_norm_by_stored_statistics(func, args) else result):
-            if isinstance(tensor, Tensor) and id(tensor) not in before:
-                self._hold(tensor, {leaf.untyped_storage()._cdata for leaf in _tensors((args, kwargs))})
+        for tensor in _tensors(result[:1] if _is_norm_by_stored_statistics(func, args) else result):
+            if id(tensor) not in before:
+                self._hold(tensor, storages)
         self.peak = max(self.peak, self.now)
         return result
 
     def _hold(self, tensor: Tensor, given: Collection[int]) -> None:
         storage = tensor.untyped_storage()
-        address, size = storage._cdata, storage.nbytes()
-        if address in given and not self.holders[address]:
+        key, size = id(storage), storage.nbytes()
+        if key in given and not self.holders[key]:
             return  # a view of what was there before
-        self.now += 0 if self.holders[address] else size
-        self.holders[address] += 1
-        weakref.finalize(tensor, self._release, address, size)
+        self.now += 0 if self.holders[key] else size
+        self.holders[key] += 1
+        weakref.finalize(tensor, self._release, key, size)
 
-    def _release(self, address: int, size: int) -> None:
-        self.holders[address] -= 1
-        self.now -= 0 if self.holders[address] else size
+    def _release(self, key: int, size: int) -> None:
+        self.holders[key] -= 1
+        self.now -= 0 if self.holders[key] else size
 
 
 def _is_norm_by_stored_statistics(func: Any, args: Sequence[Any]) -> bool:
@@ -157,8 +157,13 @@ def _is_norm_by_stored_statistics(func: Any, args: Sequence[Any]) -> bool:
     return is_either or func is aten._native_batch_norm_legit_no_training.default
 
 
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    """The tensors in nested lists, tuples, and dictionaries."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, (list, tuple, dict)):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from _tensors(part)
 
 
 def optimizer_copies(build: Callable[[list[nn.Parameter]], Optimizer]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -233,9 +234,9 @@ def widen(module: pl.LightningModule) -> None:
     >>> module = pl.LightningModule()
     >>> widen(module)  # nothing to do without a trainer
     """
-    trainer = module._trainer
-    if trainer is not None and trainer.precision == "64-true":
-        module.double()
+    with suppress(RuntimeError):  # of a module without a trainer
+        if module.trainer.precision == "64-true":
+            module.double()
 
 
 # Training a derived network from scratch, as DARTS (arXiv:1806.09055, appendix A.2.1) does.
