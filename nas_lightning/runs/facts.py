@@ -116,13 +116,19 @@ class RunFacts:
     @classmethod
     def from_dict(cls, data: object, where: object = None) -> RunFacts:
         """Return the facts in the values of `as_dict`."""
-        if not isinstance(data, Mapping) or data.get("kind") not in KINDS:
-            raise InputError(f"expected the facts of a run of kind {', '.join(KINDS)}", got=data, where=where)
+        if not isinstance(data, Mapping):
+            raise InputError("expected the facts of a run", got=data, where=where)
         known = {_IN_JSON.get(f.name, f.name): f.name for f in fields(cls)}
         values = {known[name]: value for name, value in data.items() if name in known}
         values["metrics"] = not_finite_as_nan(values.get("metrics", {}))
         values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-        return cls(**{"versions": {}, **values})
+        return cls(**{"kind": _infer_kind(data), "versions": {}, **values})
+
+
+def _infer_kind(data: Mapping[str, Any]) -> str:
+    """Return the kind of facts that do not name it, such as those of a file written by hand."""
+    marks = {"strategy": "search", "study": "study", "members": "ensemble"}
+    return next((kind for mark, kind in marks.items() if mark in data), "training")
 
 
 def not_finite_as_nan(metrics: object) -> object:
@@ -233,8 +239,8 @@ def _check_group(name: str, group: Mapping[str, Any], before: Mapping[str, Any])
         raise InputError("expected a score for each candidate of each decision", where=name)
 
 
-# A run's `metrics.csv`. Lightning's CSVLogger deletes the file when a run is resumed; `MetricsCSV` appends, and
-# `rewind` drops the rows that the resumed run computes again.
+# A run's `metrics.csv`. Lightning's CSVLogger deletes the file when a run is resumed; `MetricsCSV` appends,
+# and `rewind` drops the rows that the resumed run computes again.
 
 METRICS_FILE = "metrics.csv"
 

@@ -441,7 +441,7 @@ def wandb_logger(folder: str | Path, project: str = "nas-lightning", **options: 
 
 @rank_zero_only
 def _start_wandb(folder: Path, options: dict[str, Any]) -> Any:
-    """Start the W&B run, which Lightning would do only in forked processes and with an option W&B warns of."""
+    """Start the W&B run here, since Lightning would only in forked processes and with a warning."""
     import wandb
 
     publication = Publication(folder)
@@ -514,7 +514,7 @@ class WandbTracker(Tracker):
         self.logger.experiment.finish(exit_code=int(failed))
 
     def _use_source(self, publication: Publication) -> None:
-        """Link the search's genotype as an input of this run; offline the link is stored until it is synced."""
+        """Link the search's genotype as an input of this run; offline the link waits for `wandb sync`."""
         if (source := publication.source) is None:
             return
         run, searched = self.logger.experiment, Publication(source)

@@ -15,7 +15,7 @@ from nas_lightning.errors import InputError
 # A time limit for a search, which schedules follow.
 
 _PLAIN_END = 0.3
-"""Seconds of processor time for the end of an epoch before one was timed; .2 to .5 for a supernet of `darts`."""
+"""Seconds of processor time for the end of an epoch until one was timed; .2 to .5 in the space `darts`."""
 
 
 class Deadline(pl.Callback):
@@ -65,7 +65,7 @@ class Deadline(pl.Callback):
         return self._plain_end() if self._end_of_epoch is None else self._end_of_epoch
 
     def stretch(self, computed: float) -> float:
-        """Return the wall-clock seconds for so many seconds of computing, on a machine as busy as this one."""
+        """Return the wall-clock time of so many seconds of computing on a machine as busy as this one."""
         passed, so_far = time.monotonic() - self._made, time.process_time() - self._computed
         return computed * max(1.0, passed / max(so_far, 1e-3))
 
