@@ -60,7 +60,7 @@ class SearchData(pl.LightningDataModule):
             orders. Where data come with a validation part of their own nothing is divided.
         augment_valid: treat the validation side like training images, as published code does.
         batch_size: images of a step of one process; None: the data set's.
-        **own: what `ExternalData` is told of data that are not ours, such as `num_classes`, `inputs` and `sides`.
+        **own: arguments of `ExternalData`, such as `num_classes`, `inputs`, and `sides`.
 
     >>> from nas_lightning.data import Digits
     >>> search = SearchData(Digits(batch_size=32), train_fraction=0.7)

@@ -8,6 +8,7 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD
 
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
@@ -23,7 +24,6 @@ from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.supernet import SupernetStrategy
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import constant
-from nas_lightning.training.optimizers import SGD
 from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, Seed, Share, checked
 
 # What a derivation is: the end of a search with a supernet → genotypes, not by the strategy's own scores.

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
@@ -24,7 +24,6 @@ from nas_lightning.strategies.one_shot.relaxations import straight_through_gumbe
 from nas_lightning.strategies.supernet import LimitPressure
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import accumulate, average, gradients
-from nas_lightning.training.optimizers import SGD
 from nas_lightning.training.run_length import epochs_of
 from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 

@@ -27,7 +27,6 @@ from nas_lightning.tasks import task_of
 from nas_lightning.training.epoch_means import EpochMeans
 from nas_lightning.training.gradients import Gradients, accumulate, gradients
 from nas_lightning.training.optimizers import build_optimizer, build_scheduler
-from nas_lightning.training.retrain import prepare_compiler
 from nas_lightning.training.run_length import epochs_of
 from nas_lightning.validation import (
     NonNegativeFloat,
@@ -165,7 +164,6 @@ class SupernetStrategy(Strategy):
         self._epochs: int | None = None  # as the current epoch knows it
         supernet.backbone.checkpointed = checkpoint_cells
         if compile:
-            prepare_compiler("strategy.compile")
             supernet.backbone.compile_cells()
 
     @classmethod

@@ -21,11 +21,11 @@ from nas_lightning.objectives.latency import (
     Array,
     Features,
     KnownDevices,
+    LatencyTable,
     Prior,
     Regression,
     indices_to_measure,
 )
-from nas_lightning.objectives.tables import LatencyTable
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study

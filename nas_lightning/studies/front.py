@@ -21,8 +21,9 @@ from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool import MetricValues, score_pool
 from nas_lightning.objectives.counts import cost
 from nas_lightning.objectives.fronts import Array, Rows, front_of, fronts_of, hypervolume
+from nas_lightning.objectives.latency import LatencyTable
 from nas_lightning.objectives.rankings import MetricsChoice, log_ranks, named_metrics
-from nas_lightning.objectives.tables import LatencyTable, TabularBenchmark
+from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.constrained import COUNTED, HELD_OUT, fit_costs

@@ -28,10 +28,11 @@ from nas_lightning.objectives.latency import (
     Clock,
     Features,
     LatencyModel,
+    device_settings,
     medians,
     time_in_turn,
+    write_device,
 )
-from nas_lightning.objectives.tables import device_settings, write_device
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.spaces.network import NetworkFactory

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -427,14 +426,3 @@ def test_facts_of_the_wrong_type_do_not_end_the_page(run, text):
     (run / ".hydra" / "hydra.yaml").write_text("- a list")
     (run / ".hydra" / "config.yaml").write_bytes(b"\xff: {")
     assert "Configuration" in Page(write_report(run)).sections
-
-
-@pytest.mark.parametrize("name", ["search", "search_end", "train", "ensemble"])
-def test_pages_of_runs_of_version_0_1_are_made_anew(tmp_path, name):
-    folder = shutil.copytree(Path(__file__).parents[1] / "files_of_0_1" / name, tmp_path / name)
-    page = Page(write_report(folder))
-    has_genotype = any((folder / file).is_file() for file in ("genotype.json", "history.jsonl"))
-    assert ("Left out" not in page.sections["Architecture"]) == has_genotype
-    for file, title in (("metrics.csv", "Curves"), ("history.jsonl", "Weights over time")):
-        if (folder / file).is_file():
-            assert "Left out" not in page.sections[title]

@@ -15,9 +15,9 @@ import torch
 from nas_lightning.cli.factories import factory_of, searched_parts
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.counts import count_macs, count_parameters
+from nas_lightning.objectives.latency import Device
 from nas_lightning.objectives.limits import OF_NETWORKS
 from nas_lightning.objectives.memory import inference_memory
-from nas_lightning.objectives.tables import Device
 from nas_lightning.spaces import constrained as bounds
 from nas_lightning.spaces import constrained as repair
 from nas_lightning.spaces.base import sample_distinct

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from nas_lightning.callbacks.monitors import SaveRounds
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.models.evaluation import InheritedWeights
+from nas_lightning.objectives.inherited import InheritedWeights
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.strategies import Darts
 from nas_lightning.strategies.nesbs.strategy import Nesbs

@@ -18,7 +18,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Snip, score
 from nas_lightning.metrics import pool as pools
 from nas_lightning.objectives.rankings import COMBINED
-from nas_lightning.objectives.tables import GenotypeTable, TabularNasBench201, read
+from nas_lightning.objectives.tables import GenotypeTable, TabularNasBench201, read_nasbench201
 from nas_lightning.spaces import NasBench201
 from nas_lightning.studies.correlation import Correlation, CorrelationSettings
 from nas_lightning.studies.scoring import (
@@ -81,7 +81,7 @@ METRICS = {
 def test_the_table_is_what_the_scores_come_to(study, table, tmp_path):
     tables = study("a")
     scores = rows(tmp_path / "a" / "scores" / "main.csv")
-    accuracies = read(table)
+    accuracies = read_nasbench201(table)
     found = {row["metric"]: row for row in tables["metrics"]}
     assert len(scores) == 12
     assert set(found) == {*METRICS, "combined"}
@@ -101,7 +101,7 @@ def test_the_table_is_what_the_scores_come_to(study, table, tmp_path):
 def test_the_objective_in_its_four_scenarios(study, table, tmp_path):
     (row, *_) = study("a")["objective_spearman"]
     scores = rows(tmp_path / "a" / "scores" / "main.csv")
-    truth = [read(table)["cifar10"][row["arch"]] for row in scores]
+    truth = [read_nasbench201(table)["cifar10"][row["arch"]] for row in scores]
     m, kappa = ([float(row[name]) for row in scores] for name in ("grad_norm", "ntk_condition"))
 
     def rho(objective):
@@ -202,7 +202,7 @@ def test_settings_vary_one_thing(study, table, tmp_path, counted):
         assert {key for key in facts["main"] if facts["main"][key] != facts[name][key]} == keys
     assert len(counted) == 8 * 8
 
-    truth = read(table)["cifar10"]
+    truth = read_nasbench201(table)["cifar10"]
     xavier = rows(folder / "scheme_xavier.csv")
     found = {(row["metric at"], row["κ at"]): row for row in tables["initialization_spearman"]}
     values = [float(row["grad_norm"]) for row in xavier]
@@ -339,7 +339,7 @@ def test_reliability_is_of_two_draws_and_of_the_best(study, table, tmp_path):
     expected = stats.spearmanr(*zip(*pairs, strict=True)).statistic
     assert float(found["snip"]["ρ with itself"]) == pytest.approx(expected)
     best = sorted(first, key=lambda row: -float(row["snip"]))[:2]
-    truth = read(table)["cifar10"]
+    truth = read_nasbench201(table)["cifar10"]
     mean = sum(truth[row["arch"]] for row in best) / 2
     assert float(found["snip"]["accuracy of the best tenth"]) == pytest.approx(mean)
     assert all(float(row["seconds"]) > 0 for row in found.values())

@@ -12,7 +12,7 @@ from scipy import stats
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, Params
-from nas_lightning.objectives.tables import TabularNasBench201, read
+from nas_lightning.objectives.tables import TabularNasBench201, read_nasbench201
 from nas_lightning.spaces import NasBench201
 from reproductions.hnas import FILE, HnasAblation, KnownPool, SearchTrace, metric_order, values_of
 from tests.studies.conftest import write_table
@@ -31,7 +31,7 @@ class Run:
 
     def __init__(self, folder):
         self.folder = folder
-        self.truth = read(write_table(folder))
+        self.truth = read_nasbench201(write_table(folder))
         lines = [f"{arch},{100 - value},{10 + len(arch)}" for arch, value in self.truth["cifar10"].items()]
         (folder / "valid.csv").write_text("\n".join(["arch,cifar10_valid,seconds", *lines]))
         self.benchmark = TabularNasBench201(folder / "table.csv", validation=folder / "valid.csv")

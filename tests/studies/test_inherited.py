@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nas_lightning.models.evaluation import averaged_loss
+from nas_lightning.objectives.inherited import averaged_loss
 from reproductions.nesbs import Inherited, agreement, over_subsets
 
 

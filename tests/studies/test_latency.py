@@ -7,7 +7,7 @@ import torch
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.parts import Parts
-from nas_lightning.objectives.tables import Device, device_settings
+from nas_lightning.objectives.latency import Device, device_settings
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.base import draw_distinct
 from nas_lightning.studies import latency

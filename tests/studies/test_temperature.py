@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.models.evaluation import InheritedWeights
+from nas_lightning.objectives.inherited import InheritedWeights
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies.nesbs.samplers import Sampling
 from nas_lightning.strategies.nesbs.strategy import Nesbs

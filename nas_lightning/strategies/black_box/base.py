@@ -35,7 +35,6 @@ from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory, build_on
 from nas_lightning.strategies.base import Strategy
-from nas_lightning.training.optimizers import SGD
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import OutOfTimeError
 from nas_lightning.utils.text import duration
@@ -351,7 +350,7 @@ class BlackBox(StatefulSearch):
             self.print(", ".join(f"{work} took {duration(spent)}" for work, spent in self.spent.items()))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return SGD([self.rounds], lr=1.0)
+        return torch.optim.SGD([self.rounds], lr=1.0)
 
     def score(self, genotypes: Sequence[Genotype]) -> list[Scores]:
         """Their metrics; each architecture is scored once in a search."""

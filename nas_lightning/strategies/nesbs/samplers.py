@@ -19,7 +19,7 @@ from torch import Tensor
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.models.evaluation import InheritedWeights, Round, forward_selection
+from nas_lightning.objectives.inherited import InheritedWeights, Round, forward_selection
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.nesbs.posterior import Architectures, Matrices
 from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, Variance, svgd_rd

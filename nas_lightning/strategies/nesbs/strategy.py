@@ -15,7 +15,7 @@ from nas_lightning.data.labels import class_labels
 from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.models.evaluation import InheritedWeights, Round
+from nas_lightning.objectives.inherited import InheritedWeights, Round
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.nesbs.posterior import Architectures

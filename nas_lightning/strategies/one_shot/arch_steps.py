@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from nas_lightning.strategies.one_shot.parts import ArchOptimizer, ArchStep, Search, SearchBatch
 from nas_lightning.strategies.one_shot.unrolled import unrolled_gradients
 from nas_lightning.training.gradients import Gradients, accumulate, constant, gradients
-from nas_lightning.training.optimizers import EagerOptimizer, build_optimizer
+from nas_lightning.training.optimizers import build_optimizer
 from nas_lightning.validation import NonNegativeFloat, Share, checked
 
 # Adam for architecture parameters, as DARTS has it (Liu et al. 2019, arXiv:1806.09055, appendix A.1.1).
@@ -74,7 +74,7 @@ class ExponentiatedGradient(ArchOptimizer):
         return ExponentiatedDescent([*decaying, *others], lr=lr)
 
 
-class ExponentiatedDescent(EagerOptimizer):
+class ExponentiatedDescent(Optimizer):
     """α ← α · exp(−η ∇) / Z for parameters whose rows lie on the simplex.
 
     Args:

@@ -35,7 +35,8 @@ class GradientMatching(Freezing):
         threshold: of their mean cosine.
         steps: M; an operation that a step does not compute is not counted.
 
-    >>> start = FreezeState(torch.zeros(2), torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.bool))
+    >>> zeros = torch.zeros(2)
+    >>> start = FreezeState(zeros, zeros.long(), zeros.bool())
     >>> GradientMatching(steps=1).update(start, torch.tensor([0.9, 0.1])).frozen
     tensor([False,  True])
     """

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nas_lightning.errors import InputError
-from nas_lightning.models.evaluation import InheritedWeights, Round, averaged_loss, forward_selection
+from nas_lightning.objectives.inherited import InheritedWeights, Round, averaged_loss, forward_selection
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies.nesbs.posterior import Architectures
 from nas_lightning.strategies.nesbs.samplers import (
