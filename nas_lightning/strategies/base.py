@@ -15,7 +15,6 @@ from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.fronts import Front
-from nas_lightning.signatures import FullDocstring, FullSignature, check_options
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.training.retrain import widen
 from nas_lightning.training.run_length import are_steps_over
@@ -40,7 +39,7 @@ INSTEAD = {
 
 
 def check_callbacks(trainer: pl.Trainer) -> None:
-    """Raise for what would change parameters that the search has for its own use."""
+    """Raise an `InputError` for callbacks that are incompatible with a search."""
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     for callback in callbacks:
         for kind in type(callback).__mro__:
@@ -50,7 +49,7 @@ def check_callbacks(trainer: pl.Trainer) -> None:
 
 
 def check_trainer(trainer: pl.Trainer) -> None:
-    """Raise for what only automatic optimization has."""
+    """Raise an `InputError` for trainer options that need automatic optimization."""
     if trainer.gradient_clip_val is not None:
         expected = f"expected clip={trainer.gradient_clip_val} of the strategy instead"
         raise InputError(expected, where="Trainer.gradient_clip_val")
@@ -98,16 +97,7 @@ class Strategy(pl.LightningModule, ABC):
     """
 
     needs_steps = False
-    """Whether it stands for nothing before it has made a step: a search that makes none is refused."""
-    __signature__ = FullSignature()
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls.__doc__ = FullDocstring(cls.__doc__ or "")  # type: ignore[assignment]
-
-    def __new__(cls, *args: Any, **options: Any) -> Strategy:
-        check_options(cls, options)
-        return super().__new__(cls)
+    """Whether the strategy needs at least one step: a search of zero epochs is an error."""
 
     @checked
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:
@@ -117,35 +107,35 @@ class Strategy(pl.LightningModule, ABC):
 
     @abstractmethod
     def derive(self) -> list[Genotype]:
-        """The architectures that the strategy stands for now, the best first."""
+        """Return the architectures that the search finds in its current state, the best first."""
 
     @property
     def label(self) -> str:
-        """What the strategy is called in a run's facts and checkpoints."""
+        """The name of the strategy in a run's facts and checkpoints."""
         return type(self).__name__
 
     def out_of_time(self) -> bool:
-        """Whether the time that limits a search leaves none for steps, by the clock of this process."""
+        """Return whether the time limit leaves no time for further steps."""
         return are_steps_over(self.trainer)
 
     def check_length(self, epochs: int | None) -> None:
-        """Raise for a search of so many epochs that finds nothing; None or less: without end."""
+        """Raise an `InputError` if this many epochs find nothing; None or negative: unlimited."""
         if self.needs_steps and epochs == 0:
             raise InputError("expected at least one epoch or round", got=0, where="trainer.max_epochs")
 
     def front(self) -> Front | None:
-        """The front of what was looked at, where several things count; `derive` is its architectures."""
+        """Return the Pareto front if there are several objectives; `derive` returns its architectures."""
         return None
 
     def scores(self) -> Mapping[str, Tensor]:
-        """What `derive` ranks by, (edges, ops) per group; empty for strategies that do not score edges."""
+        """Return the scores that `derive` uses, (edges, ops) per group; empty if edges are not scored."""
         return {}
 
     def resize_to_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Give the parameters the shapes that a checkpoint's have, where those change in a search."""
+        """Resize the parameters to those of a checkpoint, if their shapes change during a search."""
 
     def configure_callbacks(self) -> list[pl.Callback]:
-        """None; but Lightning asks before callbacks do what has no place in a search."""
+        """Check the trainer's callbacks; the strategy adds none."""
         check_callbacks(self.trainer)
         return []
 

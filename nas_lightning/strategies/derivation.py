@@ -36,7 +36,7 @@ class Derivation(ABC):
     """A way from a trained supernet to genotypes."""
 
     def check(self, strategy: Strategy) -> None:
-        """Raise unless the strategy trains a supernet that can be perturbed."""
+        """Raise an `InputError` unless the strategy trains a supernet with operations on edges."""
         if not isinstance(strategy, SupernetStrategy):
             raise InputError(
                 "expected a strategy that trains a supernet", got=type(strategy).__name__, where="derivation"
@@ -50,22 +50,22 @@ class Derivation(ABC):
 
     @abstractmethod
     def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
-        """The genotypes, the best first."""
+        """Return the genotypes, the best first."""
 
 
 def equal_weights(space: SearchSpace) -> Matrices:
-    """Every operation of a row with the same share."""
+    """Return the same share for every operation of a row."""
     return {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in space.groups.items()}
 
 
 def weights_at_the_end(strategy: SupernetStrategy) -> Matrices:
-    """The strategy's scores, and no relaxed weights, which may be one sample; equal where it has none."""
+    """Return the strategy's scores (not relaxed weights, which may be a sample), or equal weights."""
     scores = strategy.scores()
     return {name: scores.get(name, equal).clone() for name, equal in equal_weights(strategy.space).items()}
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """1 for the smallest value and more for larger ones, the same for equal ones.
+    """Return the rank of each value: 1 for the smallest, the same for equal values.
 
     >>> ranks([0.5, -3.0, 0.5])
     [2.0, 1.0, 2.0]
@@ -112,7 +112,7 @@ class Perturbation(Derivation):
         self.tune_lr, self.seed = tune_lr, seed
 
     def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
-        """The selected genotype; the strategy's supernet is trained a little on the way."""
+        """Return the selected genotype; this tunes the strategy's supernet."""
         weights = weights_at_the_end(strategy)
         tuning = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
         train = list(place_batches(strategy.supernet, tuning))
@@ -164,7 +164,7 @@ class Discretization:
         return self.space.discretize(scores)
 
     def keep_one(self, name: str, row: int) -> int:
-        """Make a row one-hot at the operation whose removal costs most; returns its column."""
+        """Make a row one-hot at the operation whose removal costs most, and return its column."""
         names = self.space.groups[name].candidates[row]
         columns = [column for column, op in enumerate(names) if op != NONE]
         worth = [self.worth_without(name, row, column) for column in columns]
@@ -174,7 +174,7 @@ class Discretization:
         return column
 
     def keep_edges(self, name: str, node: int, scores: Matrices) -> bool:
-        """Score the discrete edges into a node, remove those that it does not keep; whether there are any."""
+        """Score the edges into a node and remove those that it drops; return whether there were any."""
         rows = [row for row, (_, target) in enumerate(self.space.groups[name].edges) if target == node]
         left = [self.worth_without(name, row, slice(None)) for row in rows]
         for row, rank in zip(rows, ranks([-worth for worth in left]), strict=True):
@@ -184,17 +184,17 @@ class Discretization:
         return int(kept.sum()) < len(rows)
 
     def worth_without(self, name: str, row: int, column: int | slice) -> float:
-        """What the supernet is worth with a part of a row at zero."""
+        """Return the worth of the supernet with a part of a row at zero."""
         without = {key: matrix.clone() for key, matrix in self.weights.items()}
         without[name][row, column] = 0.0
         return self.worth(without)
 
     def worth(self, weights: Matrices) -> float:
-        """Validation accuracy."""
+        """Return the validation accuracy."""
         return judge_weights(self.supernet, weights, self.valid).accuracy
 
     def tune(self) -> None:
-        """Let the supernet's weights follow the decision."""
+        """Train the supernet's weights on the tuning batches."""
         for x, y in self.train:
             self.optimizer.zero_grad()
             task_of(self.supernet).loss(self.supernet(x, self.weights), y).backward()
@@ -238,7 +238,7 @@ class Pruning(Derivation):
 
 
 def prune(space: SearchSpace, supernet: Supernet, weights: Matrices, batches: Sequence[Batch]) -> Genotype:
-    """The genotype that is left of weights of (edges, ops)."""
+    """Prune weights (edges, ops) per group until one genotype is left."""
     weights = {name: start(w, space.groups[name]) for name, w in weights.items()}
     while any(bool(((w > 0).sum(dim=1) > 1).any()) for w in weights.values()):
         raises = raised_loss(supernet, weights, batches)
@@ -249,14 +249,14 @@ def prune(space: SearchSpace, supernet: Supernet, weights: Matrices, batches: Se
 
 
 def start(weights: Tensor, group: Group) -> Tensor:
-    """The weights without the zero operation, equal where nothing else has any: (edges, ops)."""
+    """Return the weights without the zero operation, equal in rows without any other weight: (edges, ops)."""
     real = without_none(weights, group)
     empty = real.sum(dim=1, keepdim=True) == 0
     return normalize_rows(real.where(~empty, without_none(torch.ones_like(weights), group)), weights)
 
 
 def raised_loss(supernet: Supernet, weights: Matrices, batches: Sequence[Batch]) -> Matrices:
-    """−w ∂L/∂w: what the loss is to rise by without each operation, (edges, ops) per group."""
+    """Return −w ∂L/∂w, the first-order rise of the loss without each operation: (edges, ops) per group."""
     moving = {name: matrix.detach().clone().requires_grad_() for name, matrix in weights.items()}
     active = {name: matrix > 0 for name, matrix in weights.items()}
     names, leaves = list(moving), list(moving.values())
@@ -271,7 +271,7 @@ def raised_loss(supernet: Supernet, weights: Matrices, batches: Sequence[Batch])
 
 
 def without_least(weights: Tensor, raises: Tensor) -> Tensor:
-    """Each row without the operation that raises the loss least, unless it is the last: (edges, ops)."""
+    """Remove from each row the operation that raises the loss least, unless it is the last: (edges, ops)."""
     least = raises.where(weights > 0, torch.inf).argmin(dim=1, keepdim=True)
     more = (weights > 0).sum(dim=1, keepdim=True) > 1
     kept = torch.where(more, weights.scatter(1, least, 0.0), weights)
@@ -279,14 +279,14 @@ def without_least(weights: Tensor, raises: Tensor) -> Tensor:
 
 
 def normalize_rows(kept: Tensor, before: Tensor) -> Tensor:
-    """The rows that are kept with the sums that they had: (edges, ops)."""
+    """Rescale the remaining weights of each row to the row's sum before: (edges, ops)."""
     total = kept.sum(dim=1, keepdim=True)
     share = before.sum(dim=1, keepdim=True) / total.where(total > 0, 1.0)
     return kept * share
 
 
 def ranked_rows(weights: Tensor, raises: Tensor) -> Tensor:
-    """One-hot rows, the larger the more the loss rises without them: (edges, ops)."""
+    """Return one-hot rows, scaled by the rank of their rise of the loss: (edges, ops)."""
     rank = torch.tensor(ranks(raises.sum(dim=1).tolist()), dtype=weights.dtype)
     return rank[:, None] * (weights > 0)
 
@@ -359,7 +359,7 @@ def shapley_values(
     orders: Iterable[Sequence[int]],
     truncation: float = 0.0,
 ) -> list[float]:
-    """φ of each player, over the orders in which they leave.
+    """Return φ of each player, averaged over orders in which the players leave.
 
     >>> shapley_values(2, lambda present: float(len(present) == 2), [[0, 1], [1, 0]])  # a glove each
     [0.5, 0.5]
@@ -379,7 +379,7 @@ def shapley_values(
 
 
 def all_players(space: SearchSpace) -> list[Player]:
-    """Every operation of every row that computes something."""
+    """Return every operation of every row except the zero operation."""
     return [
         (name, row, column)
         for name, group in space.groups.items()
@@ -390,7 +390,7 @@ def all_players(space: SearchSpace) -> list[Player]:
 
 
 def coalition(weights: Matrices, present: Iterable[Player]) -> Matrices:
-    """The weights of these operations, all others at zero."""
+    """Return the weights of these operations, with all others at zero."""
     found = {name: torch.zeros_like(matrix) for name, matrix in weights.items()}
     for name, row, column in present:
         found[name][row, column] = weights[name][row, column]
@@ -491,7 +491,7 @@ class WeighedSupernet(nn.Module):
 
 
 def initialize_weights(supernet: Supernet, seed: int) -> Supernet:
-    """A copy of the supernet as it may be before training."""
+    """Return a copy of the supernet with newly initialized weights."""
     fresh = deepcopy(supernet)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

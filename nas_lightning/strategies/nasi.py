@@ -43,7 +43,7 @@ def replace_batch(
     rank: int = 0,
     processes: int = 1,
 ) -> Batch:
-    """Inputs and labels, true or drawn; every process draws for all of them and keeps its own part.
+    """Return true or random inputs and labels; every process draws for all and keeps its part.
 
     >>> x, y = torch.zeros(2, 1), torch.tensor([0, 1])
     >>> replace_batch((x, y), "true", "true", 2, torch.Generator())[1] is y
@@ -61,7 +61,7 @@ def replace_batch(
 
 
 def trace_and_direction(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """t = ‖ḡ‖² and 2⟨ḡ, g⟩: g is the gradient of this process' loss, ḡ its mean over processes.
+    """Return t = ‖ḡ‖² and 2⟨ḡ, g⟩; g is the gradient of this process' loss, ḡ its mean over processes.
 
     The mean over processes of ∇_α 2⟨ḡ, g⟩, with ḡ held fixed, is ∇_α ‖ḡ‖².
     """
@@ -74,12 +74,12 @@ def trace_and_direction(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Ten
 
 
 def squared_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """Σ ‖·‖²."""
+    """Return Σ ‖·‖²."""
     return torch.stack([tensor.square().sum() for tensor in tensors]).sum()
 
 
 def parameters_without_biases(network: nn.Module) -> list[nn.Parameter]:
-    """θ: what is trained later, without the biases of linear layers and convolutions."""
+    """Return θ: the parameters without the biases of linear layers and convolutions."""
     return [
         parameter
         for module in network.modules()
@@ -89,7 +89,7 @@ def parameters_without_biases(network: nn.Module) -> list[nn.Parameter]:
 
 
 def trace(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
-    """t = ‖ḡ‖² alone."""
+    """Return t = ‖ḡ‖²."""
     return squared_norm([gradient for gradient in gradients(loss, parameters) if gradient is not None])
 
 
@@ -206,7 +206,7 @@ class Nasi(Strategy):
         optimizer.zero_grad()  # type: ignore[union-attr]
 
     def keep_within_limits(self) -> None:
-        """Take from the gradient, which has norm 1 at most, that of what limits add to a loss."""
+        """Subtract the gradient of the limits' term from the gradient, whose norm is at most 1."""
         if self.space.limited:
             probabilities = {name: torch.softmax(alpha, dim=-1) for name, alpha in self.arch.items()}
             slopes = torch.autograd.grad(self.pressure.term(probabilities), self.arch_list)
@@ -215,7 +215,7 @@ class Nasi(Strategy):
             self.log_dict(self.pressure.metrics(self.scores()), on_step=True, on_epoch=False)
 
     def sample_gradient(self, x: Tensor, y: Tensor) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """G_t for a sampled architecture, and what there is to log of it."""
+        """Return G_t for a sampled architecture, and metrics to log."""
         slopes, t, loss = self.trace_slopes(x, y)
         nu = self.nu(self.trainer.global_step + 1)
         # ∇R = (1 − μ [t > ν]) ∇t
@@ -226,7 +226,7 @@ class Nasi(Strategy):
         return G, {"train_loss": loss, "trace": t, "nu": nu, "reward": reward}
 
     def trace_slopes(self, x: Tensor, y: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        """∇_α t(A(α, g)) of this process at α₀ = 0 for a sampled g; t(A); the loss."""
+        """Return ∇_α t(A(α, g)) of this process at α₀ = 0 for a sampled g, t(A), and the loss."""
         alpha = {
             name: torch.zeros_like(parameter, requires_grad=True) for name, parameter in self.arch.items()
         }
@@ -238,7 +238,7 @@ class Nasi(Strategy):
         return list(slopes), t, loss.detach()
 
     def sample(self, alpha: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Active | None]:
-        """One operation an edge, by straight-through Gumbel-softmax, and which operations to compute."""
+        """Sample one operation per edge; return straight-through Gumbel weights and active operations."""
         weights = {
             name: straight_through_gumbel(
                 matrix, uniform_noise(matrix, self.generator), self.tau, self.space.groups[name].draw
@@ -249,11 +249,11 @@ class Nasi(Strategy):
         return weights, None if self.computed == "all" else drawn
 
     def nu(self, t: int) -> Tensor:
-        """ν = ν₀, or ν_t = t⁻¹ (ν₀ + Σ_{s<t} t(A_s)) (equations 40 and 41)."""
+        """Return ν₀, or ν_t = t⁻¹ (ν₀ + Σ_{s<t} t(A_s)) (equations 40 and 41)."""
         return (self.nu0 + self.trace_sum) / t if self.adaptive else self.nu0.clone()
 
     def mean_trace(self, x: Tensor, y: Tensor) -> float:
-        """ν₀ = N⁻¹ Σ_i t(A_i) over random architectures (equation 40)."""
+        """Return ν₀ = N⁻¹ Σ_i t(A_i) over random architectures (equation 40)."""
         start = {name: torch.zeros_like(parameter) for name, parameter in self.arch.items()}
         total = 0.0
         for _ in range(self.nu_samples):
@@ -262,7 +262,7 @@ class Nasi(Strategy):
         return total / self.nu_samples
 
     def step_batch(self, batch: Batch_inherited) -> Batch_inherited:
-        """The mini-batch of a step, with the inputs and labels that the options ask for."""
+        """Return the mini-batch of a step with the chosen kind of inputs and labels."""
         if not self.fixed_batch:
             return self.replace_batch(batch, self.generator)
         if self._batch is None:
@@ -272,12 +272,12 @@ class Nasi(Strategy):
         return self._batch
 
     def replace_batch(self, batch: Batch_inherited, generator: torch.Generator) -> Batch_inherited:
-        """Inputs and labels, true or drawn."""
+        """Return true or random inputs and labels."""
         classes, processes = self.supernet.head.out_features, self.trainer.world_size
         return replace_batch(batch, self.labels, self.inputs, classes, generator, self.global_rank, processes)
 
     def scores(self) -> Mapping[str, Tensor]:
-        """p_{α*} of each operation."""
+        """Return p_{α*} of each operation."""
         return {name: torch.softmax(parameter.detach(), dim=-1) for name, parameter in self.arch.items()}
 
     def derive(self) -> list[Genotype]:
@@ -287,14 +287,14 @@ class Nasi(Strategy):
         return SGD(self.arch_list, lr=self.xi, maximize=True)
 
     def on_train_start(self) -> None:
-        """The rate ξ/T, as soon as T is known: asked for earlier, Lightning makes the loader too early."""
+        """Read T here: earlier, Lightning would build the data loader before its state is restored."""
         self.length = self.trainer.estimated_stepping_batches
         if not math.isfinite(self.length):
             epochs_of(self.trainer)  # raises where nothing ends the run
 
     @torch.no_grad()
     def set_rate(self) -> None:
-        """ξ/T; where time alone says T, the t samples so far are all: α* = ξ/t Σ_{s≤t} …"""
+        """Set the rate ξ/T; if only time limits the run, T is the number of samples so far."""
         taken = self.trainer.global_step + 1
         known = math.isfinite(self.length)
         for parameter in () if known else self.arch_list:

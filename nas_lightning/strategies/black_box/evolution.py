@@ -79,8 +79,8 @@ class Evolution(FrontSearch):
             self.alive = self._best(list(dict.fromkeys([*self.alive, *self.history[-self.population :]])))
         return values
 
-    def expected(self, count: int) -> list[Genotype]:
-        """As if what is not evaluated yet were no parent; the same numbers are drawn in their rounds."""
+    def likely_next(self, count: int) -> list[Genotype]:
+        """Draw the next children as if none of them became a parent; the generator's state is restored."""
         state, history, found = self.generator.get_state(), self.history, list[Genotype]()
         for _ in range(count):
             self.history = [*history, *map(self.space.notation, found)]
@@ -106,7 +106,7 @@ class Evolution(FrontSearch):
         return torch.randint(len(alive), (self.sample,), generator=self.generator).tolist()
 
     def _new_child(self) -> Genotype:
-        """A mutant of the best of S parents, which stand in the order of rank and crowding."""
+        """Mutate the best of S parents, which are sorted by rank and crowding."""
         child = self.space.parse(self.alive[min(self._draw(self.alive))])
         for _ in range(TRIES):
             child = self.space.mutate(child, self.generator)
@@ -115,14 +115,14 @@ class Evolution(FrontSearch):
         return child
 
     def _best(self, notations: list[str]) -> list[str]:
-        """The best P by rank and crowding, in that order."""
+        """Return the best P by rank and crowding, in this order."""
         assert self.objectives is not None
         order = self.objectives.order(self.candidates(notations), self.ranked)
         return [notations[row] for row in order[: self.population].tolist()]
 
-    def memory(self) -> dict[str, Any]:
-        return {**super().memory(), "history": list(self.history), "alive": list(self.alive)}
+    def search_state(self) -> dict[str, Any]:
+        return {**super().search_state(), "history": list(self.history), "alive": list(self.alive)}
 
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        super().remember(memory)
-        self.history, self.alive = list(memory["history"]), list(memory.get("alive", []))
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        super().load_search_state(state)
+        self.history, self.alive = list(state["history"]), list(state["alive"])

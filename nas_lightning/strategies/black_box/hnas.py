@@ -124,7 +124,7 @@ class Hnas(PoolSearch):
         return genotype
 
     def _values(self, rows: Sequence[Scores]) -> list[float]:
-        """M of each; by default's metrics exp(s/metrics), s the sum of their log-ranks."""
+        """Return M of each row; for `default` exp(s/metrics), s the sum of the log-ranks."""
         if isinstance(self.metric, str):
             return [math.exp(value / len(COMBINED)) for value in log_ranks(rows, COMBINED)]
         return [row["metric"] for row in rows]
@@ -134,21 +134,21 @@ class Hnas(PoolSearch):
         parameters, _ = self.proposals[-1]
         return {**values, **parameters}
 
-    def memory(self) -> dict[str, Any]:
+    def search_state(self) -> dict[str, Any]:
         return {"proposals": [[dict(parameters), notation] for parameters, notation in self.proposals]}
 
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        self.proposals = [(parameters, notation) for parameters, notation in memory["proposals"]]
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        self.proposals = [(parameters, notation) for parameters, notation in state["proposals"]]
 
 
 def objective_values(M: Tensor, kappa: Tensor, parameters: Mapping[str, float], t: float) -> Tensor:
-    """Minus (7.7) for a proposal, so that larger is better: (n,)."""
+    """Return minus (7.7) for a proposal, so that larger is better: (n,)."""
     mu, nu = in_units(M, kappa, 10 ** parameters["log10_mu"], parameters["quantile"], t)
     return -trade_off(kappa, M, mu, nu, 2 * t)
 
 
 def in_units(M: Tensor, kappa: Tensor, relative: float, quantile: float, t: float) -> tuple[float, float]:
-    """μ and ν for this pool: √ν is a quantile of M, and at `relative` = 1 both terms have the same median."""
+    """Return μ and ν: √ν is a quantile of M; at `relative` = 1 both terms have the same median."""
     sound = _sound(M, kappa)
     if not bool(sound.any()):
         expected = "expected an architecture with a regular kernel and a metric above 0 in the pool"
@@ -164,7 +164,7 @@ def _sound(M: Tensor, kappa: Tensor) -> Tensor:
 
 
 def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed: int) -> dict[str, float]:
-    """c and q after the rounds so far; the process is fitted to them anew, so it has no state."""
+    """Propose c and q, given the rounds so far."""
     if len(seen) < starts:
         share = len(seen) / max(starts - 1, 1)
         return {"log10_mu": sum(BOX["log10_mu"]) / 2, "quantile": share}
@@ -172,7 +172,7 @@ def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed
 
 
 def check_metric(metric: Metric, where: str) -> None:
-    """Raise for what cannot be M, whatever it is computed of."""
+    """Raise an `InputError` if the metric cannot be M."""
     if not metric.larger_is_better:
         raise InputError("expected a metric of which more is better", got=metric, where=where)
     if metric.never_positive:
@@ -180,6 +180,6 @@ def check_metric(metric: Metric, where: str) -> None:
 
 
 def check_condition(condition: Metric, where: str) -> None:
-    """Raise for what cannot be κ."""
+    """Raise an `InputError` if the metric cannot be κ."""
     if condition.larger_is_better:
         raise InputError("expected a metric of which less is better", got=condition, where=where)

@@ -91,7 +91,7 @@ class OptunaSearch(FrontSearch):
         return values
 
     def build_sampler(self, seed: int) -> BaseSampler:
-        """Optuna's, with that seed."""
+        """Return the Optuna sampler with this seed."""
         from optuna import samplers
 
         if self.sampler == "nsga2":
@@ -100,7 +100,7 @@ class OptunaSearch(FrontSearch):
         return kind(n_startup_trials=self.starts, seed=seed)
 
     def _study(self, number: int) -> Study:
-        """All trials so far, with the values that they have among all so far."""
+        """Return a study with all trials so far and their current values."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -120,7 +120,7 @@ class OptunaSearch(FrontSearch):
         return study
 
     def _values(self) -> dict[str, list[float]]:
-        """What samplers minimize, by notation."""
+        """Return the values that samplers minimize, by notation."""
         if self.objectives is None:
             worth = self.ranking() if self.objective is None else self.evaluated
             return {name: [min(-value, _FAR)] for name, value in worth.items()}
@@ -130,16 +130,16 @@ class OptunaSearch(FrontSearch):
         values = self.objectives.minimized(self.objectives.columns(self.candidates(seen), self.ranked))
         return dict(zip(seen, np.clip(values, -_FAR, _FAR).tolist(), strict=True))
 
-    def memory(self) -> dict[str, Any]:
-        return {**super().memory(), "trials": [dict(trial) for trial in self.trials]}
+    def search_state(self) -> dict[str, Any]:
+        return {**super().search_state(), "trials": [dict(trial) for trial in self.trials]}
 
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        super().remember(memory)
-        self.trials = [dict(trial) for trial in memory["trials"]]
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        super().load_search_state(state)
+        self.trials = [dict(trial) for trial in state["trials"]]
 
 
 def _distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """A candidate for every row, and a strength for the rows of groups that leave some out."""
+    """Return a categorical parameter for every row, and a strength if genotypes leave rows out."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     hot = space.one_hot(space.sample(torch.Generator().manual_seed(0)))
@@ -156,7 +156,7 @@ def _distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
 
 
 def _scores(space: SearchSpace, params: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Parameters as scores of (edges, ops): each row's candidate with its strength, the others less."""
+    """Return parameters as scores (edges, ops): each row's candidate has its strength, others have 0."""
     scores = {}
     for name, group in space.groups.items():
         matrix = torch.zeros(group.shape)

@@ -129,7 +129,7 @@ class RandomSearch(Strategy):
             )
 
     def training_step(self, *args: Any) -> None:
-        """Nothing; Lightning fits no module without one."""
+        """Do nothing; Lightning requires the method."""
 
     def configure_optimizers(self) -> None:
         return None
@@ -194,11 +194,11 @@ class PoolSearch(BlackBox):
         return {f"candidate/{self.objective.name}": value / 100}
 
     def examine(self, genotypes: Sequence[Genotype]) -> None:
-        """Look at what the pool has."""
+        """Score the architectures of the pool."""
         self.score(genotypes)
 
     def draw(self, count: int) -> list[Genotype]:
-        """The first `count` architectures of the pool, by the seed; a small space has fewer."""
+        """Return the first `count` architectures of the pool; fewer if the space is smaller."""
         repeats = 0  # in a row
         while len(self.drawn) < count and not self.exhausted:
             genotype = self.space.sample(self.draws)
@@ -208,7 +208,7 @@ class PoolSearch(BlackBox):
         return list(self.drawn)[:count]
 
     def largest(self, drawn: list[Genotype]) -> list[Genotype]:
-        """The share with the most parameters that is kept, in that order; all as they came where all are."""
+        """Return the share `keep` with the most parameters, sorted by size; if `keep` is 1, all unsorted."""
         if self.keep == 1:
             return drawn
         new = [genotype for genotype in drawn if genotype not in self.sizes]
@@ -222,11 +222,11 @@ class PoolSearch(BlackBox):
             return [count_parameters(self.network(genotype)) for genotype in genotypes]
 
     def choose(self, number: int) -> Genotype:
-        """The architecture that a round evaluates: the best by its scores that was not evaluated yet."""
+        """Return the architecture that a round evaluates: the best one that was not evaluated yet."""
         return self.best_unevaluated(self.ranking())
 
     def best_unevaluated(self, values: Mapping[str, float]) -> Genotype:
-        """The largest value of those not evaluated, and not −∞; the largest of all where none is left."""
+        """Return the best unevaluated architecture of finite value; if none is left, the best of all."""
         worth = {notation: value for notation, value in values.items() if value > -torch.inf}
         if not worth:
             raise InputError(
@@ -238,8 +238,8 @@ class PoolSearch(BlackBox):
         self.promising = sorted(new or worth, key=lambda notation: -worth[notation])
         return self.space.parse(self.promising[0])
 
-    def expected(self, count: int) -> list[Genotype]:
-        """The next best by what the round has chosen by."""
+    def likely_next(self, count: int) -> list[Genotype]:
+        """Return the next best architectures by the values of the last choice."""
         return [self.space.parse(notation) for notation in self.promising[1 : 1 + count]]
 
 
@@ -439,24 +439,24 @@ class Robot(Greedy):
         return random_weights(list(self.metrics), seed, signed=self.signed)
 
     def _best_weights(self) -> Weights:
-        """Those of the best round; equal ones where no round looked for any."""
+        """Return the weights of the best exploration round; equal weights if there was none."""
         if not self._observations():
             return self._weights(0)
         return max(self._observations(), key=lambda pair: pair[1])[0]
 
     def _observations(self) -> list[tuple[Weights, float]]:
-        """Weights and the value of what they chose, but for one that came too late."""
+        """Return weights with the value of the architecture that they chose, if it was evaluated."""
         return [(weights, self.evaluated[name]) for weights, name in self.tried if name in self.evaluated]
 
-    def memory(self) -> dict[str, Any]:
+    def search_state(self) -> dict[str, Any]:
         return {"tried": [[dict(weights), notation] for weights, notation in self.tried]}
 
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        self.tried = [(weights, notation) for weights, notation in memory["tried"]]
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        self.tried = [(weights, notation) for weights, notation in state["tried"]]
 
 
 def random_weights(names: list[str], seed: int, *, signed: bool = False) -> Weights:
-    """Uniform on the simplex, whose entries are ≥ 0 and add up to 1; signed: uniform in the cube [−1, 1].
+    """Draw weights uniformly from the simplex, or, if signed, from the cube [−1, 1].
 
     >>> sum(random_weights(["a", "b", "c"], seed=0).values())
     1.0
@@ -475,7 +475,7 @@ Best = Callable[..., int]
 
 
 def graph_counts(genotype: Genotype) -> dict[str, float]:
-    """Of each cell and operation its edges and the most and fewest on a path; of each node its degrees.
+    """Count edges, and the most and fewest on a path, per cell and operation; and degrees per node.
 
     A path leads from an input to an output. What is not there is not listed, and counts as 0.
 
@@ -506,7 +506,7 @@ def _of_cell(cell: Cell) -> dict[str, int]:
 
 
 def _path_sums(cell: Cell, steps: list[tuple[int, int, int]], best: Best) -> list[int]:
-    """The best sum over the paths from any input to each output that one leads to."""
+    """Return the best sum over the paths from any input to each reachable output."""
     sums = dict.fromkeys(range(cell.inputs), 0)
     for source, target, length in sorted(steps, key=lambda step: step[1]):
         if source in sums:
@@ -580,7 +580,7 @@ class Predictor(Greedy):
         return self.best_unevaluated({name: float(place) for place, (_, _, name) in enumerate(order)})
 
     def _features(self, names: list[str]) -> Array:
-        """(architectures, features): their log-ranks by each metric and by all, and their graphs' counts."""
+        """Return log-ranks by each metric and by all, and graph counts: (architectures, features)."""
         pool = [self.scored[name] for name in names]
         columns = [log_ranks(pool, {name: metric}) for name, metric in self.metrics.items()]
         columns.append(log_ranks(pool, self.metrics))
@@ -591,7 +591,7 @@ class Predictor(Greedy):
 
 
 def forest(x: Array, y: Array, pool: Array, trees: int, seed: int) -> tuple[Array, Array]:
-    """Mean and deviation over the trees of what each expects of the pool, (n,) both, learned from x and y."""
+    """Return mean and deviation over the trees' predictions for the pool, (n,) each."""
     from sklearn.ensemble import RandomForestRegressor
 
     model = RandomForestRegressor(trees, random_state=seed, max_features=0.5).fit(x, y)
@@ -600,7 +600,7 @@ def forest(x: Array, y: Array, pool: Array, trees: int, seed: int) -> tuple[Arra
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
-    """E max(0, v − best), v normal: (μ − b) Φ(z) + σ φ(z), z = (μ − b)/σ (Jones et al. 1998).
+    """Return E max(0, v − b) = (μ − b) Φ(z) + σ φ(z), z = (μ − b)/σ (Jones et al. 1998).
 
     >>> expected_improvement(np.array([1.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.0]), best=1.0).round(3)
     array([0.   , 0.399, 2.   ])

@@ -73,7 +73,7 @@ class Sampling:
         generator: torch.Generator,
         seed: int,
     ) -> Iterator[Round]:
-        """The sets, each judged; `logits` are α/τ, on the CPU."""
+        """Yield the judged sets; `logits` are α/τ, on the CPU."""
         space, p = judge.space, distribution.probabilities(logits)
         uniform = partial(space.sample, generator)
         if self.sampler == "svgd_rd":
@@ -95,7 +95,7 @@ class Sampling:
     def expected_seconds(
         self, judge: InheritedWeights, distribution: Architectures, logits: Matrices
     ) -> float:
-        """T (n t + L s): what all sets take, by the times t of a prediction and s of a step."""
+        """Return T (n t + L s), given the measured times t of a prediction and s of a step."""
         generator = torch.Generator().manual_seed(0)
         relaxed = RelaxedArchitectures(
             distribution.decisions, distribution.probabilities(logits), self.svgd_variance
@@ -111,7 +111,7 @@ class Sampling:
         return self.rounds * (self.size * (judged - start) + steps * (moved - judged) / _TRIED)
 
     def move_particles(self, particles: Tensor, relaxed: RelaxedArchitectures, delta: float) -> Tensor:
-        """The particles where SVGD-RD takes them."""
+        """Return the particles after SVGD-RD."""
         return svgd_rd(
             particles,
             relaxed.score,
@@ -124,7 +124,7 @@ class Sampling:
 
 
 def set_of_draws(space: SearchSpace, draw: GenotypeSource, size: int, scores: Matrices) -> list[Genotype]:
-    """`size` distinct draws; where a hundred bring nothing new, the best-scored neighbor of the last."""
+    """Draw `size` distinct architectures; after 100 duplicates take the best-scored neighbor."""
     members: list[Genotype] = []
     for _ in range(size):
         genotype = draw()
@@ -139,7 +139,7 @@ def set_of_draws(space: SearchSpace, draw: GenotypeSource, size: int, scores: Ma
 def monte_carlo(
     space: SearchSpace, distribution: Architectures, logits: Matrices, generator: torch.Generator
 ) -> GenotypeSource:
-    """Draws from the posterior (algorithm 5.2)."""
+    """Return a function that samples from the posterior (algorithm 5.2)."""
 
     def draw() -> Genotype:
         noise = {name: uniform_noise(matrix, generator) for name, matrix in logits.items()}
@@ -149,7 +149,7 @@ def monte_carlo(
 
 
 def set_of_particles(space: SearchSpace, relaxed: RelaxedArchitectures, particles: Tensor) -> list[Genotype]:
-    """The architectures that particles stand for (5.9): (n, d) → n."""
+    """Return the architectures that particles represent (5.9): (n, d) → n."""
     found: list[Genotype] = []
     for particle in particles:
         scores = relaxed.scores(particle)
@@ -160,7 +160,7 @@ def set_of_particles(space: SearchSpace, relaxed: RelaxedArchitectures, particle
 def nearest(
     space: SearchSpace, genotype: Genotype, scores: Matrices, taken: Collection[Genotype]
 ) -> Genotype:
-    """The genotype, or where it is taken its neighbor whose one-hot vectors are nearest to the scores.
+    """Return the genotype, or if it is taken its free neighbor that is nearest to the scores.
 
     All architectures have equally many ones, so the nearest is that with the largest inner product.
     """
@@ -182,7 +182,7 @@ def nearest(
 def rounds_by_delta(
     judge: InheritedWeights, set_of: SetOf, rounds: int, delta: float | DeltaSearch, seed: int
 ) -> Iterator[Round]:
-    """One round for every δ that is tried: a given one, equal steps over [−2, 1], or what Optuna asks for."""
+    """Yield a round for every δ: a fixed one, equal steps over [−2, 1], or Optuna's proposals."""
     if delta == "optuna":
         yield from _by_optuna(judge, set_of, rounds, seed)
         return
@@ -195,7 +195,7 @@ def rounds_by_delta(
 
 
 def _by_optuna(judge: InheritedWeights, set_of: SetOf, rounds: int, seed: int) -> Iterator[Round]:
-    """Bayesian optimization of δ for the loss of its set, by a Gaussian process."""
+    """Yield rounds whose δ a Gaussian process proposes to minimize the loss of its set."""
     import optuna
 
     verbosity = optuna.logging.get_verbosity()
@@ -214,7 +214,7 @@ def _by_optuna(judge: InheritedWeights, set_of: SetOf, rounds: int, seed: int) -
 
 
 def nes_rs(judge: InheritedWeights, draw: GenotypeSource, size: int, pool: int) -> Round:
-    """NES-RS (Zaidi et al. 2021, arXiv:2006.08573): `size` of a random pool, by forward selection."""
+    """Select `size` members of a random pool (NES-RS, Zaidi et al. 2021, arXiv:2006.08573)."""
     none = {name: torch.zeros(group.shape) for name, group in judge.space.groups.items()}
     candidates = set_of_draws(judge.space, draw, pool, none)
     return judge.judge(forward_selection(candidates, size, judge.loss))

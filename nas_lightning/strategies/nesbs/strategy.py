@@ -100,7 +100,7 @@ class PosteriorTraining(SupernetStrategy):
 
     @property
     def posterior_epochs(self) -> int:
-        """How many epochs at the end train the posterior; the supernet keeps one at least."""
+        """The number of epochs that train the posterior; at least one is left for the supernet."""
         return min(round(self.posterior_share * super().epochs), super().epochs - 1)
 
     @property
@@ -110,7 +110,7 @@ class PosteriorTraining(SupernetStrategy):
 
     @property
     def in_posterior(self) -> bool:
-        """Whether this epoch is of the second stage."""
+        """Whether this epoch trains the posterior."""
         return self.current_epoch >= self.epochs
 
     def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor | None:
@@ -135,7 +135,7 @@ class PosteriorTraining(SupernetStrategy):
     def posterior_step(
         self, batches: Sequence[SearchBatch], optimizer: LightningOptimizer | Optimizer
     ) -> None:
-        """One step of α down the negative ELBO, divided by m, or down the mean loss."""
+        """Take one step of α on the negative ELBO divided by m, or on the mean loss."""
         for batch in batches:
             relaxed = self.sample_path()
             if self.computed == "all":
@@ -155,26 +155,26 @@ class PosteriorTraining(SupernetStrategy):
         return RelaxedWeights({name: matrix.to(self.device) for name, matrix in path.items()})
 
     def sample_path(self) -> RelaxedWeights:
-        """An architecture drawn from the posterior, whose weights pass gradients to α."""
+        """Sample an architecture from the posterior; its weights pass gradients to α."""
         noise = {name: uniform_noise(alpha, self.generator) for name, alpha in self.arch.items()}
         weights = self.distribution.sample(self.logits(), noise, self.gumbel_tau)
         return RelaxedWeights(weights, {name: matrix.detach() > 0.5 for name, matrix in weights.items()})
 
     def logits(self) -> dict[str, Tensor]:
-        """α/τ."""
+        """Return α/τ."""
         return {name: alpha / self.tau for name, alpha in self.arch.items()}
 
     def kl(self) -> Tensor:
-        """KL(p_α ‖ uniform)."""
+        """Return KL(p_α ‖ uniform)."""
         return self.distribution.kl_to_uniform(self.logits())
 
     def divergence(self) -> Tensor | float:
-        """KL(p_α ‖ uniform)/m, which a best response does without."""
+        """Return KL(p_α ‖ uniform)/m; a best response has none."""
         return 0.0 if self.best_response else self.kl() / self.images
 
     @property
     def images(self) -> float:
-        """m."""
+        """m, the number of images in the likelihood."""
         count = self.likelihood_images
         return self.data.valid.images if count is None else count
 
@@ -189,7 +189,7 @@ class PosteriorTraining(SupernetStrategy):
         return [*super().configure_optimizers(), arch]
 
     def scores(self) -> Mapping[str, Tensor]:
-        """p_{α_i}(o)."""
+        """Return p_{α_i}(o)."""
         return {name: p.detach() for name, p in self.distribution.probabilities(self.logits()).items()}
 
     def on_train_epoch_end(self) -> None:
@@ -204,7 +204,7 @@ class PosteriorTraining(SupernetStrategy):
         return {"kl": self.kl().detach(), **self.pressure.metrics(self.scores())}
 
     def _log_posterior(self) -> None:
-        """What `SupernetStrategy` logs, without the weights' side."""
+        """Log the metrics of `SupernetStrategy` without those of the weights."""
         self.valid_scores.log(self, "valid")
         self.log_dict(dict(self.epoch_metrics()))
         for name, p in self.scores().items():
@@ -299,7 +299,7 @@ class Nesbs(PosteriorTraining):
         return list(min(self.rounds_done, key=lambda done: done.loss).members)
 
     def select(self) -> None:
-        """Sample the sets and judge them; what is drawn depends on the seed and the step alone."""
+        """Sample the sets and judge them; the draws depend only on the seed and the step."""
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + self.trainer.global_step)
         self.rounds_done = []
         for done in self.sampling.judge_sets(

@@ -34,7 +34,7 @@ def svgd_rd(
     momentum: float = 0.9,
     bandwidth: float | None = None,
 ) -> Tensor:
-    """The particles after algorithm 5.3: (n, d).
+    """Return the particles after algorithm 5.3: (n, d).
 
     Args:
         particles: where they start.
@@ -137,7 +137,7 @@ class RelaxedArchitectures:
         self.log_p = table.log()
 
     def start(self, n: int, generator: torch.Generator) -> Tensor:
-        """Particles from N(0, I): (n, d)."""
+        """Draw particles from N(0, I): (n, d)."""
         drawn = torch.randn(n, *self.exists.shape, dtype=torch.float64, generator=generator)
         return (drawn * self.exists).flatten(1)
 
@@ -154,7 +154,7 @@ class RelaxedArchitectures:
         return ((shares - o) / self.variance).flatten(1)
 
     def scores(self, particle: Tensor) -> dict[str, Tensor]:
-        """A particle as scores, which favor its nearest one-hot vectors (5.9): (edges, ops) per group."""
+        """Return scores that favor the particle's nearest one-hot vectors (5.9): (edges, ops) per group."""
         found = {name: torch.zeros(shape, dtype=particle.dtype) for name, shape in self.shapes.items()}
         for decision, values in zip(self.decisions, self._by_decision(particle[None])[0], strict=True):
             found[decision.group][decision.rows, decision.columns] = values[: len(decision.rows)]

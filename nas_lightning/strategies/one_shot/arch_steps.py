@@ -96,7 +96,7 @@ class ExponentiatedDescent(EagerOptimizer):
 
 
 def exponentiated_gradient(alpha: Tensor, gradient: Tensor, lr: float) -> Tensor:
-    """α exp(−η ∇)/Z row by row, in logarithms, so that no step is too long to be computed: (edges, ops)."""
+    """Return α exp(−η ∇)/Z row by row, computed in logarithms to avoid overflow: (edges, ops)."""
     return torch.softmax(alpha.log() - lr * gradient, dim=-1)
 
 
@@ -115,7 +115,7 @@ class FirstOrder(ArchStep):
     >>> space = NasBench201()
     >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     >>> OneShot(space, supernet, arch_step=FirstOrder()).label
-    'Darts'
+    'Softmax'
     """
 
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
@@ -138,14 +138,14 @@ class SecondOrder(ArchStep):
     >>> space = NasBench201()
     >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     >>> OneShot(space, supernet, arch_step=SecondOrder()).label
-    'Darts'
+    'Softmax + SecondOrder'
     """
 
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
         noise = search.draw()
 
         def train_loss() -> Tensor:
-            return search.cross_entropy(batch["train"], search.relax(noise))[0]
+            return search.loss_and_logits(batch["train"], search.relax(noise))[0]
 
         def valid_loss() -> Tensor:
             return search.add_penalties(search.loss("valid", batch["valid"], search.relax(noise)))

@@ -64,12 +64,12 @@ class AuxiliarySkip(Connection):
 
 
 def with_skip(weights: Tensor, beta: float, group: Group) -> Tensor:
-    """w + β at the skip of every edge: (edges, ops)."""
+    """Add β to the skip of every edge: (edges, ops)."""
     return weights + beta * skips_of(group).to(weights)
 
 
 def skips_of(group: Group) -> Tensor:
-    """Where the skips stand: boolean (edges, ops)."""
+    """Return a mask of the skips: boolean (edges, ops)."""
     return group.where(lambda op: op == SKIP)
 
 
@@ -102,11 +102,10 @@ class Widening(Connection):
         object.__setattr__(self, "stages", tuple(self.stages))  # a configuration has a list
         if len(self.stages) < self.fewest:
             expected = "expected one stage or more, with which the supernet begins"
-            raise InputError(expected, got=[], where="strategy.partial.stages")
+            raise InputError(expected, got=[], where="strategy.edge_weights.stages")
         if any(later >= stage for stage, later in zip(self.stages, self.stages[1:], strict=False)):
-            raise InputError(
-                "expected stages of smaller and smaller K", got=list(self.stages), where="partial"
-            )
+            expected = "expected stages of smaller and smaller K"
+            raise InputError(expected, got=list(self.stages), where="strategy.edge_weights.stages")
 
     def check_supernet(self, supernet: Supernet) -> None:
         if self.stages and supernet.backbone.partial != self.stages[0]:
@@ -174,13 +173,13 @@ class EdgeWeights(Widening):
 
 
 def weigh_edges(weights: Mapping[str, Tensor], arch: Arch, groups: Groups) -> dict[str, Tensor]:
-    """β̂ w: (edges, ops) per group."""
+    """Return β̂ w: (edges, ops) per group."""
     edges = {name: softmax_by_target(arch[name + _EDGES], groups[name]) for name in weights}
     return {name: edges[name][:, None] * matrix for name, matrix in weights.items()}
 
 
 def softmax_by_target(values: Tensor, group: Group) -> Tensor:
-    """Softmax over the edges that end in the same node: (edges,) → (edges,)."""
+    """Return the softmax over the edges into the same node: (edges,) → (edges,)."""
     targets = torch.tensor([target for _, target in group.edges], device=values.device)
     same = targets[:, None] == targets[None, :]  # (edges, edges)
     return torch.exp(values - torch.where(same, values, -torch.inf).logsumexp(dim=1))

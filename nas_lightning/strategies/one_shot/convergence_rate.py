@@ -52,7 +52,7 @@ def convergence_rate(alpha: Tensor, group: Group) -> Rate:
 
 
 def check(group: Group) -> None:
-    """Raise unless the group chooses skips and operations with parameters on edges."""
+    """Raise an `InputError` unless the group chooses skips and operations with parameters on edges."""
     learned = [op for op in group.ops if op != SKIP and group.on_edges and has_parameters(op)]
     if not learned or SKIP not in group.ops:
         raise InputError(

@@ -55,12 +55,12 @@ class RandomNoise(WeightPerturbation):
         return {name: project(w + epsilon * (2 * noise[name] - 1), sampler) for name, w in weights.items()}
 
     def radius(self, epoch: Epoch) -> float:
-        """ε in an epoch."""
+        """Return ε in an epoch."""
         return epoch.between(self.epsilon_start, self.epsilon)
 
 
 def project(weights: Tensor, sampler: Sampler) -> Tensor:
-    """Weights in [0, 1], of rows that sum to one where the sampler's do: (edges, ops)."""
+    """Project weights to [0, 1], and rows to sum one if the sampler's do: (edges, ops)."""
     inside = weights.clamp(0.0, 1.0)
     if not sampler.shares:
         return inside

@@ -67,7 +67,7 @@ class Anchor(Regularizer):
 
 
 def kl_from_flat(c: Tensor) -> Tensor:
-    """KL(Dir(c) ‖ Dir(1)) of each row: (edges, ops) → (edges,)."""
+    """Return KL(Dir(c) ‖ Dir(1)) of each row: (edges, ops) → (edges,)."""
     total = c.sum(dim=-1)
     spread = ((c - 1) * (torch.digamma(c) - torch.digamma(total)[..., None])).sum(dim=-1)
     return torch.lgamma(total) - torch.lgamma(c).sum(dim=-1) - math.lgamma(c.shape[-1]) + spread
@@ -116,7 +116,7 @@ class BetaDecay(Regularizer):
 
 
 def beta_loss(alphas: list[Tensor]) -> Tensor:
-    """L_Beta of all rows together: (edges, ops) each → scalar."""
+    """Return L_Beta of all rows: (edges, ops) each → scalar."""
     return torch.cat([alpha.logsumexp(dim=-1) for alpha in alphas]).mean()
 
 
@@ -201,7 +201,7 @@ class LayerAlignment(WeightRegularizer):
     def _slopes(
         self, search: TrainedSupernet, batch: Batch, cells: CellWeights, relaxed: RelaxedWeights
     ) -> CellWeights:
-        """g_l of each cell, zero where the loss does not reach it."""
+        """Return g_l of each cell, zero if the loss does not depend on it."""
         flat = [w for cell in cells for w in cell.values()]
         with constant(search.weight_list):
             found = gradients(loss(search.supernet, batch, cells, relaxed), flat)
@@ -213,13 +213,13 @@ class LayerAlignment(WeightRegularizer):
 
 
 def loss(supernet: Supernet, batch: Batch, cells: CellWeights, relaxed: RelaxedWeights) -> Tensor:
-    """L_train with weights of its own for each cell, for what the step computes."""
+    """Return L_train with separate architecture weights for each cell."""
     active = relaxed.active or {name: w != 0 for name, w in relaxed.weights.items()}
     return task_of(supernet).loss(supernet.by_cell(batch[0], cells, active), batch[1])
 
 
 def move_cells(cells: CellWeights, toward: CellWeights, epsilon: float) -> CellWeights:
-    """w + ε d."""
+    """Return w + ε d."""
     return [
         {name: w.detach() + epsilon * d[name] for name, w in cell.items()}
         for cell, d in zip(cells, toward, strict=True)
@@ -227,20 +227,20 @@ def move_cells(cells: CellWeights, toward: CellWeights, epsilon: float) -> CellW
 
 
 def directions(slopes: CellWeights) -> CellWeights:
-    """d_l of each cell and group, which are zero where fewer than two cells use the group."""
+    """Return d_l of each cell and group, zero if fewer than two cells use the group."""
     by_group = {name: alignment_slopes([cell[name] for cell in slopes]) for name in slopes[0]}
     return [{name: found[index] for name, found in by_group.items()} for index in range(len(slopes))]
 
 
 def alignment(slopes: Sequence[Tensor]) -> Tensor:
-    """Λ of the gradients of the cells that use a group, those that are not zero."""
+    """Return Λ of the nonzero gradients of a group's cells."""
     unit = torch.stack([(g / g.norm()).flatten() for g in slopes if bool(g.any())])  # (n, edges · ops)
     n = len(unit)
     return (unit.sum(dim=0).square().sum() - n) / (n * (n - 1))
 
 
 def alignment_slopes(slopes: Sequence[Tensor]) -> list[Tensor]:
-    """∂Λ/∂g_l of each cell."""
+    """Return ∂Λ/∂g_l of each cell."""
     norms = [g.norm() for g in slopes]
     used = [bool(norm > 0) for norm in norms]
     n = sum(used)
@@ -306,7 +306,7 @@ class PathDepth(Regularizer):
 
 
 def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> Tensor:
-    """L_path of a cell: how likely learned operations join all neighboring nodes."""
+    """Return L_path of a cell, a scalar."""
     learned = group.where(has_parameters).to(probability)[path(group)]
     neighbors = (probability[path(group)] * learned).sum(dim=1)  # (path edges,)
     if not literal_sum:
@@ -315,7 +315,7 @@ def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> 
 
 
 def path(group: Group) -> list[int]:
-    """The rows of the edges l → l+1, from the last input node on."""
+    """Return the rows of the edges l → l+1, starting at the last input node."""
     first = min(target for _, target in group.edges) - 1
     return [
         row for row, (source, target) in enumerate(group.edges) if source >= first and target == source + 1
@@ -323,7 +323,7 @@ def path(group: Group) -> list[int]:
 
 
 def has_deep_path(group: Group) -> bool:
-    """Whether L_path can be more than zero."""
+    """Return whether L_path can be positive."""
     return bool(group.where(has_parameters)[path(group)].any(dim=1).all())
 
 
@@ -383,7 +383,7 @@ class Sparsity(Regularizer):
 
 
 def check_skips(space: SearchSpace) -> None:
-    """Raise unless every decision is for an operation on an edge, a skip or another."""
+    """Raise an `InputError` unless every group chooses skips and other operations on edges."""
     groups = space.groups.values()
     if not all(group.on_edges and SKIP in group.ops and len(group.ops) > 1 for group in groups):
         raise InputError(
@@ -392,7 +392,7 @@ def check_skips(space: SearchSpace) -> None:
 
 
 def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = False) -> dict[str, Tensor]:
-    """L_skip and L_nonskip of a cell, found by the operations' names: (edges, ops) → scalars.
+    """Return L_skip and L_nonskip of a cell by the operations' names: (edges, ops) → scalars.
 
     With `pooling_group`, pooling operations leave L_nonskip for an average of their own.
     """
@@ -407,7 +407,7 @@ def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = Fals
 
 
 def mean_where(probability: Tensor, place: Tensor) -> Tensor:
-    """The mean over some operations, 0 where there are none: a scalar."""
+    """Return the mean over the masked operations, 0 if there are none: a scalar."""
     if not bool(place.any()):
         return probability.new_zeros(())
     return probability[place.to(probability.device)].mean()
@@ -439,5 +439,5 @@ class ZeroOne(Regularizer):
 
 
 def zero_one_loss(weights: Tensor) -> Tensor:
-    """L_01 = −mean (w − 0.5)²."""
+    """Return L_01 = −mean (w − 0.5)²."""
     return -(weights - 0.5).square().mean()

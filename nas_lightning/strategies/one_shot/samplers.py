@@ -54,7 +54,7 @@ class TemperatureSampler(Sampler):
             raise InputError("expected tau_start of at least tau_end", got=got, where="strategy.sampler")
 
     def tau(self, epoch: Epoch) -> float:
-        """τ in an epoch."""
+        """Return τ in an epoch."""
         return epoch.between(self.tau_start, self.tau_end)
 
     def metrics(self, arch: Arch, epoch: Epoch, groups: Groups) -> Mapping[str, float | Tensor]:
@@ -201,7 +201,7 @@ class Fair(Paths):
 
 
 def fair_paths(noise: Tensor) -> list[Tensor]:
-    """m one-hot matrices that add up to ones, in random order: (edges, ops) each."""
+    """Return m one-hot matrices whose sum is all ones, in random order: (edges, ops) each."""
     order = noise.argsort(dim=-1)  # a permutation of the operations of each row
     return [torch.zeros_like(noise).scatter(-1, order[:, k : k + 1], 1.0) for k in range(noise.shape[-1])]
 
@@ -300,18 +300,18 @@ class Dirichlet(Sampler):
         return (gammas / gammas.sum(dim=-1, keepdim=True)).to(beta.dtype)
 
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        """E[w] = c / Σ c."""
+        """Return E[w] = c / Σ c."""
         c = concentration(beta)
         return c / c.sum(dim=-1, keepdim=True)
 
 
 def concentration(beta: Tensor) -> Tensor:
-    """c = elu(β) + 1 > 0: (edges, ops)."""
+    """Return c = elu(β) + 1 > 0: (edges, ops)."""
     return (F.elu(beta) + 1).clamp_min(torch.finfo(beta.dtype).tiny)
 
 
 def gamma_quantile(c: Tensor, u: Tensor) -> Tensor:
-    """F⁻¹(u; c) of the Gamma distribution with shape c and scale 1.
+    """Return the quantile F⁻¹(u; c) of the Gamma distribution with shape c and scale 1.
 
     >>> gamma_quantile(torch.tensor([1.0]), torch.tensor([0.5])).item()  # −ln(1 − u) where c = 1
     0.6931471824645996
@@ -393,14 +393,13 @@ class HardConcrete(TemperatureSampler):
         return gate_probability(beta, self.tau(epoch), self.stretched)
 
     def scores(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        """P at the last temperature: any gives the same order, but at the first ones P is 1 in float32."""
+        """Return P at the last temperature: at any the order is the same, but at high ones P rounds to 1."""
         return without_none(gate_probability(beta, self.tau_end, self.stretched), group)
 
     def metrics(self, arch: Arch, epoch: Epoch, groups: Groups) -> Mapping[str, float | Tensor]:
         tau = self.tau(epoch)
         shares = {name: saturated_share(arch[name].detach(), tau, self.stretched) for name in groups}
-        saturated = {f"saturated/{name}": share for name, share in shares.items()}
-        return {"tau": tau, **saturated}
+        return {"tau": tau, **{f"gate_saturation/{name}": share for name, share in shares.items()}}
 
 
 # ReinMax' weights: one sampled operation, with a second-order gradient (Liu et al. 2023, arXiv:2304.08612).
@@ -448,7 +447,7 @@ class ReinMax(Sampler):
 
 
 def reinmax(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
-    """D forward, 2 π₁ − ½ π₀ backward: (edges, ops)."""
+    """Return D with the gradient of 2 π₁ − ½ π₀: (edges, ops)."""
     sample = one_hot(beta.detach() + gumbel(noise))
     between = (sample + torch.softmax(beta.detach() / tau, dim=-1)) / 2
     logits = between.clamp_min(torch.finfo(between.dtype).tiny).log() - beta.detach()  # π₁ as a softmax of β
@@ -479,7 +478,7 @@ class ClippedSkips(Softmax):
     softmax: ClassVar[bool] = False
 
     def initial(self, group: Group, generator: torch.Generator) -> Tensor:
-        """10⁻³ N(0, 1) for what has a softmax; ½ for the weight of each skip, (rows, 1)."""
+        """Return 10⁻³ N(0, 1) for a softmax, ½ for the weight of each skip: (rows, 1)."""
         start = super().initial(group, generator)
         return torch.full((len(start), 1), 0.5) if is_skip(group) else start
 
@@ -497,11 +496,11 @@ class ClippedSkips(Softmax):
 
 
 def is_skip(group: Group) -> bool:
-    """Whether its decisions are between a skip and nothing."""
+    """Return whether the group decides between a skip and nothing."""
     return set(group.ops) == {NONE, SKIP} and not group.own
 
 
 def clipped_weights(alpha: Tensor, group: Group) -> Tensor:
-    """α for the skip and 1 − α for `none`, which shows α in scores and does not enter the loss: (rows, 2)."""
+    """Return α for the skip and 1 − α for `none`, which the loss does not depend on: (rows, 2)."""
     columns = {SKIP: alpha, NONE: 1 - alpha}
     return torch.cat([columns[op] for op in group.ops], dim=-1)

@@ -47,7 +47,7 @@ class SelectionStage:
         self._found: tuple[int, Genotype, Judgment] | None = None  # at which step
 
     def begin(self, trainer: pl.Trainer) -> None:
-        """Keep the time of as many judgments as there may be, by the mean of some after the first."""
+        """Reserve time for all judgments, estimated from a few after the first."""
         deadline = deadline_of(trainer)
         if deadline is None:
             return
@@ -64,7 +64,7 @@ class SelectionStage:
         deadline.expect(judgments * (monotonic() - start) / timed)
 
     def best(self, trainer: pl.Trainer) -> tuple[Genotype, Judgment]:
-        """What is found with the weights of this step, the same whenever the step is the same.
+        """Return the best architecture with the weights of this step; a step's result is cached.
 
         Where its time would be missed at the end of the search, it is what an earlier step came to, or where
         none has been, the first that is judged.
@@ -198,7 +198,7 @@ class InheritedEvolution(Selection):
 
 
 def samples(space: SearchSpace, generator: torch.Generator) -> Iterator[Genotype]:
-    """Uniform architectures, without end."""
+    """Yield random architectures, without end."""
     while True:
         yield space.sample(generator)
 
@@ -206,14 +206,14 @@ def samples(space: SearchSpace, generator: torch.Generator) -> Iterator[Genotype
 def children(
     space: SearchSpace, parents: Sequence[Genotype], generator: torch.Generator
 ) -> Iterator[Genotype]:
-    """By turns a child of two parents, and one of a parent with another decision; without end."""
+    """Yield alternately a crossover of two parents and a mutation of one, without end."""
     while True:
         yield cross_over(space, choose(parents, generator), choose(parents, generator), generator)
         yield space.mutate(choose(parents, generator), generator)
 
 
 def cross_over(space: SearchSpace, one: Genotype, two: Genotype, generator: torch.Generator) -> Genotype:
-    """Each decision from either parent, at random.
+    """Take each decision from a random one of two parents.
 
     Where a node has edges of both and keeps fewer, chance decides which, those first whose parent was drawn.
     """
