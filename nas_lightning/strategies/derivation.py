@@ -26,14 +26,12 @@ from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import constant
 from nas_lightning.training.optimizers import SGD
 
-# What a derivation is: the end of a search with a supernet → genotypes, not by the strategy's own scores.
-
 Matrices = dict[str, Tensor]
 """One matrix of (edges, ops) per group."""
 
 
 class Derivation(ABC):
-    """A way from a trained supernet to genotypes."""
+    """Derives genotypes from a trained supernet, instead of the strategy's `derive`."""
 
     def check(self, strategy: Strategy) -> None:
         """Raise an `InputError` unless the strategy trains a supernet with operations on edges."""
@@ -75,21 +73,20 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 # Discretization by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
 #
-# The weight of an operation says little about what it does for the supernet, so operations are judged by
-# what their removal costs (section 4): edge by edge, in random order, the operation without which validation
-# accuracy falls most is kept and the edge becomes discrete; then, node by node, the edges without which it
-# falls most, and the node's others go. It starts from the strategy's scores, as weights; a strategy without
-# starts from equal ones.
+# The weight of an operation says little about its contribution to the supernet, so operations are judged by
+# the cost of their removal (section 4): edge by edge, in random order, the operation without which the
+# validation accuracy falls most is kept, and the edge becomes discrete; then, node by node, the edges without
+# which it falls most are kept. The initial weights are the strategy's scores, or equal if it has none.
 
 
 class Perturbation(Derivation):
-    """Derives a genotype from the supernet of any strategy with weights.
+    """DARTS-PT: keep the operations and edges whose removal costs most accuracy.
 
     Args:
-        valid_batches: batches that every perturbed supernet is judged on.
-        tune_batches: batches that the supernet trains on after each decision.
+        valid_batches: number of batches on which every perturbed supernet is judged.
+        tune_batches: number of training batches after each decision.
         tune_lr: learning rate of that training.
-        seed: of the order of the edges.
+        seed: seed of the order of the edges.
 
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
@@ -124,14 +121,14 @@ class Perturbation(Derivation):
 
 
 class Discretization:
-    """The decisions of one genotype, on weights of (edges, ops) that become discrete row by row.
+    """Makes weights (edges, ops) discrete, row by row.
 
     Args:
         space: the search space.
-        supernet: the trained one; it is tuned on.
-        weights: (edges, ops) per group, which rows are replaced in.
-        train: batches that the supernet is tuned on.
-        valid: batches that candidates are judged on.
+        supernet: the trained supernet, which is tuned.
+        weights: (edges, ops) per group; modified in place.
+        train: batches for tuning.
+        valid: batches for judging.
         lr: learning rate of the tuning.
     """
 
@@ -201,23 +198,23 @@ class Discretization:
             self.optimizer.step()
 
 
-# Pruning by gradients: the operation goes whose removal raises the validation loss least.
+# Pruning by gradients: remove the operation whose removal raises the validation loss least.
 #
 # To first order, setting the weight w_o of an operation to zero changes the loss by
 #
 #     L(w − w_o e_o) − L(w) ≈ −w_o ∂L/∂w_o                       (Molchanov et al. 2017, arXiv:1611.06440)
 #
-# so one backward pass judges all operations. The supernet is pruned in rounds, one operation from each edge
-# in each, as TE-NAS does with metrics (Chen et al. 2021, arXiv:2102.11535, algorithm 1), because with every
-# removal the rest is worth something else; a row keeps the sum of its weights. In the end each edge has one
-# operation, and edges are ranked by the same difference.
+# so one backward pass judges all operations. The supernet is pruned in rounds, one operation per edge in
+# each, as in TE-NAS (Chen et al. 2021, arXiv:2102.11535, algorithm 1), because every removal changes the
+# value of the others; a row keeps the sum of its weights. At the end each edge has one operation, and edges
+# are ranked by the same difference.
 
 
 class Pruning(Derivation):
-    """Derives a genotype by removing from every edge, round by round, what the loss misses least.
+    """Remove from every edge, round by round, the operation with the smallest effect on the loss.
 
     Args:
-        valid_batches: batches that the loss is the mean of.
+        valid_batches: number of batches in the loss.
 
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
@@ -293,27 +290,27 @@ def ranked_rows(weights: Tensor, raises: Tensor) -> Tensor:
 
 # Shapley values of operations (Shapley-NAS, Xiao et al. 2022, arXiv:2206.09811).
 #
-# Operations of a supernet are players who earn its validation accuracy V together. What one of N is worth is
-# its contribution, averaged over the orders π in which they may join,
+# The operations of a supernet are players of a cooperative game whose worth is the validation accuracy V. The
+# value of one of N players is its contribution, averaged over the orders π in which they can join,
 #
 #     φ_o = 1/N! Σ_π [V(π before o, with o) − V(π before o)],
 #
-# here over as many random orders as are asked for. An order is gone through from all operations on, each
-# leaving in turn; once little of the accuracy is left, those who remain have contributed nothing. The paper
-# moves α by these values in every epoch; here they decide at the end, and α is the strategy's.
+# here over a number of random orders. Each order starts from all operations, which leave one after the other;
+# once little of the accuracy is left, the remaining ones contribute nothing. The paper updates α by these
+# values in every epoch; here they decide at the end.
 
 Player = tuple[str, int, int]
-"""A group, a row and a column."""
+"""Group, row, and column of an operation."""
 
 
 class Shapley(Derivation):
-    """Derives a genotype by the Shapley values of all operations.
+    """Keep the operations with the largest Shapley values of the validation accuracy.
 
     Args:
-        orders: random orders that contributions are averaged over; each judges every operation once.
+        orders: number of random orders; each judges every operation once.
         truncation: share of the whole supernet's accuracy below which an order ends.
-        valid_batches: batches that accuracies are of.
-        seed: of the orders.
+        valid_batches: number of batches per accuracy.
+        seed: seed of the orders.
 
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
@@ -397,29 +394,28 @@ def coalition(weights: Matrices, present: Iterable[Player]) -> Matrices:
     return found
 
 
-# Zero-Cost-PT: what operations are worth before any training (Xiang et al. 2023, arXiv:2106.06799).
+# Zero-Cost-PT (Xiang et al. 2023, arXiv:2106.06799).
 #
-# As DARTS-PT does, edge by edge and then node by node, it keeps the operation without which the supernet is
+# Like DARTS-PT it keeps, edge by edge and then node by node, the operation without which the supernet is
 # worth least,
 #
 #     arg min_o S(A − o),
 #
-# but what a supernet is worth is what a training-free metric S says of it, on one batch. It begins with an
-# untrained supernet whose operations have equal weights, in several random orders of the edges; the genotype
-# whose path has the best S is the result.
+# but the worth is a training-free metric S on one batch. It starts from an untrained supernet with equal
+# weights, in several random orders of the edges; the result is the genotype whose path has the best S.
 
 NASWOT = Naswot()
 
 
 class ZeroCost(Derivation):
-    """Derives a genotype by a training-free metric of the supernet without each operation.
+    """Keep the operations without which a training-free metric of the supernet is worst.
 
     Args:
         metric: S.
-        untrained: begin with a supernet as it is before training, and with equal weights, as the paper does;
-            else with the trained one and the strategy's scores.
-        orders: of the edges, of which the one with the best genotype counts; the paper has 10.
-        seed: of the orders, and of the untrained supernet.
+        untrained: start from an untrained supernet with equal weights, as in the paper; False: from the
+            trained one with the strategy's scores.
+        orders: number of orders of the edges, of which the best genotype counts; the paper has 10.
+        seed: seed of the orders and of the untrained supernet.
 
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
@@ -451,14 +447,14 @@ class ZeroCost(Derivation):
 
 
 class MetricDiscretization(Discretization):
-    """Decisions by what a metric says of the supernet, which is not trained on the way.
+    """Discretization by a metric of the supernet, without tuning.
 
     Args:
         space: the search space.
-        supernet: as it is judged.
-        weights: (edges, ops) per group, which rows are replaced in.
-        batch: that the metric is computed on.
-        metric: what the supernet is worth.
+        supernet: the supernet.
+        weights: (edges, ops) per group; modified in place.
+        batch: the batch of the metric.
+        metric: the worth of the supernet.
     """
 
     def __init__(
@@ -473,10 +469,10 @@ class MetricDiscretization(Discretization):
 
 
 class WeighedSupernet(nn.Module):
-    """A supernet with its architecture weights: a network, as metrics know them.
+    """A supernet with fixed architecture weights, as a network for metrics.
 
     Args:
-        supernet: whose parameters these are.
+        supernet: the supernet.
         weights: (edges, ops) per group.
     """
 

@@ -17,7 +17,6 @@ from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.recording import LAYERS, initialize
-from nas_lightning.objectives.inherited import Batch as Batch_inherited
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Active, Supernet
 from nas_lightning.strategies.base import Strategy
@@ -28,7 +27,7 @@ from nas_lightning.training.gradients import accumulate, average, gradients
 from nas_lightning.training.optimizers import SGD
 from nas_lightning.training.run_length import epochs_of
 
-# What NASI looks at in place of images and labels, if asked to (arXiv:2109.00817, sections 4.1 and 4.2).
+# Random labels and inputs (sections 4.1 and 4.2).
 
 Labels = Literal["true", "random"]
 Inputs = Literal["true", "gaussian"]
@@ -57,7 +56,7 @@ def replace_batch(
     return x, y
 
 
-# t(A) = ‖b⁻¹ Σ_x ∇_θ L_x‖², for a kernel's trace (NASI, arXiv:2109.00817, equation 12), and its slope.
+# The trace t(A) = ‖b⁻¹ Σ_x ∇_θ L_x‖² (equation 12) and its gradient.
 
 
 def trace_and_direction(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -97,45 +96,45 @@ def trace(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
 #
 #     max_α E_{A~p_α}[R(A)],   R(A) = t(A) − μ max(0, t(A) − ν),   t(A) = ‖b⁻¹ Σ_x ∇_θ L_x‖²     (12–14)
 #
-# t(A), at the initial weights θ, stands for the trace norm of the neural tangent kernel. One step from α₀ = 0
-# along the mean gradient, by straight-through Gumbel samples (17, 18), gives the distribution whose mode is
+# t(A), at the initial weights θ, approximates the trace norm of the neural tangent kernel. One step from α₀ =
+# 0 along the mean gradient, by straight-through Gumbel samples (17, 18), gives the distribution whose mode is
 # the architecture. The gradient of t is a gradient through a gradient: a second backward pass through the
 # supernet.
 # t needs supernets as deep as the networks: its rank correlation with the accuracies of random NAS-Bench-201
-# cells on CIFAR-10 images was 0.49 with five cells a stage and 0.03 with one (8 channels, 200 and 300 cells).
+#     cells on CIFAR-10 was 0.49 with five cells per stage and 0.03 with one (8 channels, 200 and 300 cells).
 
 Computed = Literal["all", "sampled"]
 
 
 class Nasi(Strategy):
-    """Every training step is one sample g_t of algorithm 1; the length of the run is its T.
+    """NASI: every training step is one sample g_t of algorithm 1; T is the number of steps of the run.
 
     `arch` holds α* = ξ/T Σ_t G_t / max_{s≤t} ‖G_s‖₂ so far, G_t = ∇_α R(A(α, g_t)) at α₀ = 0.
 
     Args:
         space: the search space.
         supernet: its supernet; its weights are drawn from N(0, 1/fan_in) (section 3.1), without biases.
-        data: where a fixed mini-batch comes from.
+        data: the images of a fixed mini-batch.
         mu: weight of the penalty: 2 in DARTS' space, 1 in NAS-Bench-1Shot1.
         nu: ν₀; None: the mean of t over `nu_samples` random architectures (equation 40).
         adaptive: ν_t is the mean of ν₀ and all t so far (equation 41, NASI-ADA); False: ν₀ (NASI-FIX).
         nu_samples: N of equation 40.
         tau: temperature of the Gumbel-softmax.
-        xi: length of the step.
-        computed: `all` operations of an edge enter the gradient by α; with `sampled` only the one that
-            was drawn is computed, which costs what one path costs and leaves the others to the softmax.
-            In the default supernet of `darts` a step of `all` needs 0.23 GB an image, four times as much.
-        fixed_batch: one mini-batch for all steps (as equation 12) instead of a fresh one each (algorithm 1).
-        labels: `random` ones show that the search needs none (section 4.1).
-        inputs: `gaussian` noise shows that it needs no images (section 4.2).
-        seed: of initialization, samples, and random labels and inputs.
+        xi: ξ, the length of the step.
+        computed: `all`: all operations of an edge enter the gradient by α; `sampled`: only the sampled one is
+            computed, at the cost of one path. In the default supernet of `darts` a step of `all` needs 0.23
+            GB per image, four times as much.
+        fixed_batch: one mini-batch for all steps (equation 12) instead of a new one in each (algorithm 1).
+        labels: `true`, or `random` for a search without labels (section 4.1).
+        inputs: `true`, or `gaussian` for a search without images (section 4.2).
+        seed: seed of initialization, samples, and random labels and inputs.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
     >>> supernet = space.supernet(in_channels=1, num_classes=10, channels=2, cells=1)
     >>> search = Nasi(space, supernet, SearchData(Digits()), mu=1.0, nu=10.0)
-    >>> search.scores()["cell"][0]  # before the first sample all operations are as likely
+    >>> search.scores()["cell"][0]  # before the first sample all operations are equally likely
     tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000])
     """
 
@@ -176,13 +175,13 @@ class Nasi(Strategy):
         self.pressure = LimitPressure(space)
         self.mu, self.adaptive, self.nu_samples, self.tau, self.xi = mu, adaptive, nu_samples, tau, xi
         self.computed, self.fixed_batch, self.labels, self.inputs = computed, fixed_batch, labels, inputs
-        self.seed, self.length = seed, math.inf  # T, until a fit says it
-        self._batch: Batch_inherited | None = None
+        self.seed, self.length = seed, math.inf  # T, set by a fit
+        self._batch: Batch | None = None
         self.register_buffer("largest", torch.zeros(()))  # max_{s≤t} ‖G_s‖₂
         self.register_buffer("nu0", torch.tensor(0.0 if nu is None else nu))
         self.register_buffer("trace_sum", torch.zeros(()))  # Σ_{s<t} t(A_s)
 
-    def training_step(self, batch: Mapping[str, Batch_inherited], batch_idx: int) -> None:
+    def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
         x, y = self.step_batch(
             read_sides(batch, self.theta[0].dtype, task_of(self.supernet).targets)["train"]
         )
@@ -261,7 +260,7 @@ class Nasi(Strategy):
             total += float(trace(task_of(self.supernet).loss(self.supernet(x, weights), y), self.theta))
         return total / self.nu_samples
 
-    def step_batch(self, batch: Batch_inherited) -> Batch_inherited:
+    def step_batch(self, batch: Batch) -> Batch:
         """Return the mini-batch of a step with the chosen kind of inputs and labels."""
         if not self.fixed_batch:
             return self.replace_batch(batch, self.generator)
@@ -271,7 +270,7 @@ class Nasi(Strategy):
             self._batch = self.replace_batch(fixed, torch.Generator().manual_seed(self.seed))
         return self._batch
 
-    def replace_batch(self, batch: Batch_inherited, generator: torch.Generator) -> Batch_inherited:
+    def replace_batch(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Return true or random inputs and labels."""
         classes, processes = self.supernet.head.out_features, self.trainer.world_size
         return replace_batch(batch, self.labels, self.inputs, classes, generator, self.global_rank, processes)

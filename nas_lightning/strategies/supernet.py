@@ -31,23 +31,24 @@ from nas_lightning.training.optimizers import build_optimizer, build_scheduler
 from nas_lightning.training.retrain import prepare_compiler
 from nas_lightning.training.run_length import epochs_of
 
-# Limits in searches by gradients: an expected cost whose multiplier rises until the limit is kept.
+# Limits in gradient-based searches: the multiplier of an expected cost rises until the limit is met.
 #
 #     max_{λ ≥ 0} min_β  L(β) + Σ_k λ_k (E_β c_k / limit_k − 1)
 #     λ_k ← max(0, λ_k + ρ (c_k(A_β) / limit_k − 1))
 #
-# as LightNAS ascends on the multiplier of a latency (Luo et al. 2022, arXiv:2208.14446). A_β is the
-# architecture that β stands for: what is to be within the limit is that, and not an expectation.
+# as LightNAS ascends on the multiplier of a latency (Luo et al. 2022, arXiv:2208.14446). The multiplier
+# depends on A_β, the architecture that would be derived, because that is what must meet the limit, not the
+# expectation.
 
 RATE = 0.02
-"""ρ: a limit that is exceeded by half weighs as much as the loss after a hundred steps."""
+"""ρ: a limit that is exceeded by half has a multiplier of 1 after a hundred steps."""
 
 
 class LimitPressure(nn.Module):
     """The multipliers λ of a space's limits, which are part of a checkpoint.
 
     Args:
-        space: whose limits they are; without any there is nothing to weigh.
+        space: the search space; without limits all terms are zero.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> from nas_lightning.spaces.constrained import Bounds
@@ -93,32 +94,32 @@ class LimitPressure(nn.Module):
         }
 
 
-# Training a supernet's weights: what every strategy with shared weights has in common.
+# Training of shared weights.
 
 
 class SupernetStrategy(Strategy):
-    """Base of the strategies with a supernet: SGD on its weights, with the architecture weights of `relax`.
+    """Base class of strategies with a supernet: SGD on its weights, at the architecture weights of `relax`.
 
     A batch is {"train": (x, y), "valid": (x, y)}, as `nas_lightning.data.SearchData` or Lightning's
-    `CombinedLoader` gives it; here only the first is used. Lightning's step count is that of the weights.
+    `CombinedLoader` yields it; this class uses only the first. Lightning's global step counts weight steps.
 
     Args:
         space: the search space.
         supernet: its supernet.
-        lr: learning rate of the first epoch; it falls along a cosine.
-        lr_min: what it falls to.
-        momentum: of the SGD.
-        weight_decay: of the weights.
-        clip: largest norm of their gradient.
-        accumulate_grad_batches: batches that make one step together, as one large batch would.
-        compile: let `torch.compile` translate the supernet's cells, which takes minutes at the start; on a
-            CPU it gained between nothing and a seventh of a step, and seldom pays.
-        checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
-        seed: of everything that the strategy draws.
+        lr: learning rate in the first epoch; it follows a cosine schedule.
+        lr_min: learning rate at the end of the schedule.
+        momentum: momentum of SGD.
+        weight_decay: weight decay of SGD.
+        clip: largest norm of the gradient.
+        accumulate_grad_batches: number of batches per step.
+        compile: compile the supernet's cells with `torch.compile`. It takes minutes at the start, and on a
+            CPU it gains between nothing and a seventh of a step.
+        checkpoint_cells: store only the outputs of cells, and recompute the rest for the backward pass.
+        seed: seed of all random numbers.
     """
 
     compilable: bool = True
-    """False where every step computes other operations, which would be translated anew each time."""
+    """False if every step computes other operations, so that each would be compiled again."""
 
     needs_steps = True
 
@@ -165,9 +166,9 @@ class SupernetStrategy(Strategy):
 
         Args:
             space: the search space.
-            in_channels: of the images.
-            num_classes: of the data set.
-            **settings: sizes of the supernet, such as `channels` and `cells`, and options of the strategy.
+            in_channels: number of image channels.
+            num_classes: number of classes.
+            **settings: sizes of the supernet, such as `channels` and `cells`, and arguments of the strategy.
 
         >>> from nas_lightning.spaces import NasBench201
         >>> from nas_lightning.strategies import Darts

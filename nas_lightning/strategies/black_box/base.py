@@ -52,39 +52,36 @@ _ENTRY = "nas_lightning_black_box"  # of a checkpoint
 
 
 class BlackBox(Strategy):
-    """Base of the strategies that judge whole architectures.
+    """Base class of strategies that score and evaluate whole architectures.
 
-    `rounds`, the number of rounds so far, is the only parameter: Lightning takes checkpoints by the steps of
-    optimizers, and distributes no module without parameters.
+    `rounds`, the number of rounds so far, is the only parameter: Lightning counts optimizer steps for
+    checkpoints, and cannot distribute a module without parameters.
 
-    Logged where architectures are evaluated: the best value so far under the objective's name
-    (`valid_accuracy`; `oracle_test_accuracy` where a table has test accuracies only), and that of the round's
-    own under `candidate/…`. Scores and short trainings are float32, whatever the trainer's precision.
+    Searches with an evaluation log the best value so far under the objective's name (`valid_accuracy`;
+    `oracle_test_accuracy` for a table of test accuracies only), and the value of the round under
+    `candidate/…`. Scores and short trainings are float32, whatever the trainer's precision.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        images: of the weights' side that they are scored on; fewer where it has fewer.
-        pool: a CSV file of scores that each is appended to as it comes, and that another search goes on with.
-        workers: processes that score, and that train what the next rounds are likely to evaluate, too.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        evaluation: `training`, a short one; `table`; `none` where the scores decide.
-        epochs: of the short training.
-        lr: its learning rate.
-        agreement: of a pool of four times as many, how many are scored again with other weights, to warn of
-            metrics that disagree with themselves; 0: none.
-        seconds: that evaluations may take, by the table or by the clock; one that ends later does not count,
-            and ends the search. None: there is no limit.
-        seed: of all that is drawn.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        images: number of training images on which architectures are scored; fewer if there are fewer.
+        pool: a CSV file to which scores are appended, and which another search can continue.
+        workers: number of processes that score architectures and train the next ones in advance.
+        backend: where the processes run, see `nas_lightning.backends.spread`.
+        evaluation: `training`, a short one; `table`; or `none`: the scores decide.
+        epochs: number of epochs of the short training.
+        lr: learning rate of the short training.
+        agreement: number of architectures that are scored again with other weights, to warn of noisy metrics;
+            the pool must be four times as large. 0: none.
+        seconds: time limit of all evaluations, by the table or by the clock. An evaluation that ends later
+            does not count and ends the search. None: no limit.
+        seed: seed of all random numbers.
     """
 
     metrics: Mapping[str, Metric]
-    """What architectures are scored by, all from one set of passes; none where they are not scored.
-
-    A subclass' constructor says it.
-    """
+    """The metrics of the scores, which share their passes; set by the constructor of a subclass."""
 
     needs_steps = True
 
@@ -168,7 +165,7 @@ class BlackBox(Strategy):
 
     def on_train_end(self) -> None:
         super().on_train_end()
-        if self.trainer.progress_bar_callback is not None:  # otherwise nothing is to be shown
+        if self.trainer.progress_bar_callback is not None:  # otherwise the output is quiet
             self.print(", ".join(f"{work} took {duration(spent)}" for work, spent in self.spent.items()))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

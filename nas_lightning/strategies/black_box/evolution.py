@@ -1,12 +1,11 @@
 """Regularized evolution (Real et al. 2019, arXiv:1802.01548, algorithm 1), over metrics or evaluations.
 
-Every round draws S of the last P architectures, with replacement, and mutates the best of them; the oldest
-leaves the population. The first P are drawn uniformly. The best of the whole history is the result.
+Every round draws S of the last P architectures with replacement and mutates the best of them; the oldest
+leaves the population. The first P are random. The result is the best of the whole history.
 
-Where several things count, the selection is that of NSGA-II (Deb et al. 2002): a generation is P children,
-and the best P of parents and children live, by rank and by crowding. The front of the whole history is the
-result. Spaces know neighbors and no crossover, so children are mutants; one that was looked at is mutated
-again.
+With objectives the selection is that of NSGA-II (Deb et al. 2002): a generation has P children, and the best
+P of parents and children survive, by rank and crowding distance. The result is the Pareto front of the whole
+history. Children are mutants without crossover; a child that was evaluated before is mutated again.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.fronts import FrontSearch
 
 TRIES = 20
-"""Mutations in a row until one leads to what was not looked at yet."""
+"""The largest number of mutations to find a new architecture."""
 
 
 class Evolution(FrontSearch):
-    """A mutation changes one decision, as `SearchSpace.neighbors` has them.
+    """Regularized evolution; a mutation is one of `SearchSpace.neighbors`.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        objectives: what counts, where it is several things.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        objectives: the objectives of a search for a Pareto front.
         population: P.
         sample: S.
-        **black_box: see `FrontSearch` and `BlackBox`. The metrics are the fitness where nothing is evaluated,
-            several by the sum of their log-ranks among all so far.
+        **black_box: see `FrontSearch` and `BlackBox`. Without an evaluation the fitness is the sum of the
+            metrics' log-ranks among all architectures so far.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201

@@ -1,4 +1,4 @@
-"""Searches without a supernet in which several things count: what was looked at, and its front."""
+"""Base of searches without a supernet that can have several objectives."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from nas_lightning.strategies.black_box.base import BlackBox
 
 
 class FrontSearch(BlackBox):
-    """Base of the strategies that end in a front where there are objectives, and in the best one else.
+    """Base class of strategies that return a Pareto front with objectives, else the best architecture.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        objectives: what counts, where it is several things.
-        metrics: of the ranking. None: what the space says, or `default`: `COMBINED`; `top`: `AT_THE_TOP`.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        objectives: the objectives of a search for a Pareto front.
+        metrics: metrics of the ranking. None: the space's, or `default`: `COMBINED`; `top`: `AT_THE_TOP`.
         **black_box: see `BlackBox`.
     """
 
     ranks_candidates: ClassVar[bool] = False
-    """Whether the ranking says what is evaluated."""
+    """Whether the ranking decides which architectures are evaluated."""
 
     @checked
     def __init__(
@@ -56,7 +56,9 @@ class FrontSearch(BlackBox):
         ranked = self.ranked if is_ranked else {}
         self.metrics = {**objectives.metrics, **ranked}
         if metrics is not None and not ranked:
-            raise InputError(f"expected {RANKING}, which strategy.metrics are for", where="objectives")
+            raise InputError(
+                f"expected the objective {RANKING}, which strategy.metrics belong to", where="objectives"
+            )
         if (ACCURACY in objectives.names) != (self.objective is not None):
             expected = f"expected {ACCURACY} and an evaluation (strategy.evaluation) together, or neither"
             raise InputError(expected, got=", ".join(objectives.names), where="objectives")

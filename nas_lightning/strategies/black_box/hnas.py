@@ -2,14 +2,15 @@
 
     min_A κ(A)/M(A) + μ F(M²(A) − ν),   F(x) = |x|^{2t}                                              (7.7)
 
-over a pool of architectures, M any metric at initialization and κ the condition number of the neural tangent
-kernel. A Gaussian process finds the μ and ν whose minimizer has the best validation accuracy (algorithm 7.1).
+over a pool of architectures, where M is any metric at initialization and κ the condition number of the neural
+tangent kernel. A Gaussian process finds the μ and ν whose minimizer has the best validation accuracy
+(algorithm 7.1).
 
-What is proposed has no units, so that it means the same for every metric: √ν is the q-quantile of M in the
-pool, q ∈ [0, 1], and μ is 10^c times the value at which both terms have the same median there, c ∈ [−1, 4].
-The public code (shuyao95/HNAS) has √ν ∈ [0, scale], with a scale that its user finds by hand for each metric,
-and μ = 10^c, c ∈ [−4, 1]; for the kernel's trace, whose square is a thousand times κ/M, that is similar.
-Its F has t = 1/2. As there, the first rounds look at evenly spaced ν with c in the middle.
+The proposals have no units, so that they mean the same for every metric: √ν is the q-quantile of M in the
+    pool, q ∈ [0, 1], and μ is 10^c times the value at which both terms have the same median there, c ∈ [−1,
+    4]. The public code (shuyao95/HNAS) has √ν ∈ [0, scale], with a scale that the user tunes for each metric,
+    and μ = 10^c, c ∈ [−4, 1]; for the kernel's trace, whose square is a thousand times κ/M, this is similar.
+    Its F has t = 1/2. As there, the first rounds use evenly spaced ν and the middle of c.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ from nas_lightning.utils.randomness import seed_of_name
 
 BOX = {"log10_mu": EXPONENTS, "quantile": (0.0, 1.0)}
 NTK_TRACE, NTK_CONDITION = NTKTrace(), NTKCondition()
-Proposal = tuple[dict[str, float], str]  # parameters, and the notation of what they chose
+Proposal = tuple[dict[str, float], str]  # parameters, and the architecture that they chose
 
 
 class Hnas(PoolSearch):
-    """The length of the run is K; every round proposes (μ, ν) and evaluates what they choose.
+    """HNAS: every round proposes (μ, ν) and evaluates their minimizer.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        metric: M, positive and the larger the better; `default`: the geometric mean of the relative ranks by
-            the metrics of `nas_lightning.objectives.rankings.COMBINED`.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        metric: M, positive, larger is better; `default`: the geometric mean of the relative ranks by the
+            metrics of `nas_lightning.objectives.rankings.COMBINED`.
         condition: κ.
-        t: of F; 1 in the thesis, 0.5 in its public code.
-        starts: rounds before the Gaussian process has its say.
-        score_data: images that architectures are scored on, by networks for these; None: those of `data`.
-        evaluation: what the Gaussian process learns from: `training`, a short one, or `table`.
+        t: exponent of F; 1 in the thesis, 0.5 in its public code.
+        starts: number of rounds before the Gaussian process.
+        score_data: other images on which architectures are scored; None: those of `data`.
+        evaluation: `training` or `table`, the observations of the Gaussian process.
         **pool: see `PoolSearch` and `BlackBox`.
 
     >>> from nas_lightning.data import Digits, SearchData
@@ -94,7 +95,7 @@ class Hnas(PoolSearch):
         self.metric = metric
         if self.objective is None:
             raise InputError(
-                "expected an evaluation, training or table, which the Gaussian process learns from",
+                "expected an evaluation (training or table), which the Gaussian process observes",
                 got="none",
                 where="strategy.evaluation",
             )

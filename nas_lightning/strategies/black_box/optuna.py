@@ -1,8 +1,8 @@
 """Optuna's samplers propose architectures (Akiba et al. 2019, arXiv:1907.10902).
 
-Every row of every group is a categorical parameter for each candidate that it takes. Where a genotype
-has not every row, such as two of the edges into a node, each row has a strength, too, and the strongest are
-taken. A sampler sees all that was looked at, with the values that it has now.
+Every row of every group has a categorical parameter for each candidate that it keeps. If genotypes keep only
+some rows, such as two of the edges into a node, each row also has a strength, and the strongest rows are
+kept. The sampler gets all earlier trials with their current values.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ if TYPE_CHECKING:
 
 
 _FAR = 1e9
-"""In the place of an infinite value, of a network that computes nothing."""
+"""Replaces infinite values, of networks that compute nothing."""
 Trial = dict[str, Any]
 
 
 class OptunaSearch(FrontSearch):
-    """A round asks the sampler for one architecture and looks at it.
+    """In every round the sampler proposes one architecture, which is scored or evaluated.
 
-    What is over a limit is a constraint of the sampler's, and the nearest architecture within is looked at.
+    Limits are constraints of the sampler; if the proposal exceeds one, the nearest architecture within is
+    taken.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        objectives: what counts, where it is several things.
-        sampler: `tpe`, `nsga2` or `gp`, a Gaussian process.
-        starts: rounds of random architectures; of `nsga2` its population.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        objectives: the objectives of a search for a Pareto front.
+        sampler: `tpe`, `nsga2`, or `gp` (Gaussian process).
+        starts: number of random architectures at the start; for `nsga2` the population size.
         **black_box: see `FrontSearch` and `BlackBox`.
 
     >>> from nas_lightning.data import Digits, SearchData

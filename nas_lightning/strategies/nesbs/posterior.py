@@ -4,10 +4,11 @@
     p_{α_i}(o) = exp(α_i^o / τ) / Σ_o' exp(α_i^o' / τ)                                         (5.6)
     p_α(A) = Π_i p_{α_i}(o)                                                                    (5.7)
 
-The factors of (5.7) are the *decisions* of a space. Where every edge has its operation a decision is an edge.
-A node of DARTS keeps two of its edges, with one operation each: its candidates are all pairs of an edge and
-an operation, one is drawn by (5.6), the second by (5.6) among those of the other edges. With α = 0 every
-architecture of the space is equally likely, which is the prior.
+The factors of (5.7) are the *decisions* of a space. If every edge has an operation, a decision is an edge. A
+node of
+DARTS keeps two of its edges with one operation each: its candidates are all pairs of an edge and an
+    operation; the first is sampled by (5.6), the second by (5.6) among those of the other edges. With α = 0
+    all architectures of the space are equally likely, which is the prior.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Matrices = Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A choice of `keep` among candidates, no two of one exclusive kind."""
+    """A choice of `keep` candidates, no two of the same kind."""
 
     group: str  # its name
     rows: Tensor  # (candidates,): where a candidate stands in the group's matrix

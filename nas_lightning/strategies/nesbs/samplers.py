@@ -1,9 +1,10 @@
-"""How sets of architectures are found: by the posterior (NESBS), or without it (the baselines).
+"""Samplers of sets of architectures: from the posterior (NESBS), or without it (the baselines).
 
-NESBS, algorithm 5.1 (Shu 2022, thesis): T rounds, each a set of n, of which the best is taken. All samplers
-here judge as many architectures, T × n at most. The members of a set are distinct, because an architecture
-that is trained twice is a deep ensemble and not one of architectures: Monte Carlo draws a duplicate again; a
-particle of SVGD-RD whose architecture is taken goes to the nearest one that is not.
+NESBS, algorithm 5.1 (Shu 2022, thesis): T rounds, each with a set of n architectures, of which the best is
+taken. All samplers judge at most T × n architectures. The members of a set are distinct, because one
+architecture trained twice
+is a deep ensemble: Monte Carlo redraws duplicates; a particle of SVGD-RD whose architecture is taken moves to
+    the nearest free one.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from nas_lightning.strategies.one_shot.relaxations import uniform_noise
 LOWEST, HIGHEST = -2.0, 1.0  # δ (section 5.3.4)
 Sampler = Literal["svgd_rd", "monte_carlo", "uniform", "nes_rs"]
 DeltaSearch = Literal["grid", "optuna"]
-_REDRAWS = 100  # of a duplicate
-_TRIED = 20  # steps of SVGD-RD whose time is measured
+_REDRAWS = 100  # of a duplicate, at most
+_TIMED = 20  # steps of SVGD-RD whose time is measured
 
 GenotypeSource = Callable[[], Genotype]
 SetOf = Callable[[float], list[Genotype]]
@@ -40,19 +41,19 @@ SetOf = Callable[[float], list[Genotype]]
 @checked
 @dataclass(frozen=True)
 class Sampling:
-    """What is tried.
+    """The settings of a sampler of sets.
 
     Args:
         sampler: `svgd_rd`, `monte_carlo`, or, without the posterior, `uniform` (URS) and `nes_rs`.
-        size: n, members of a set.
-        rounds: T, sets; `nes_rs` has one, from a pool of T × n.
-        delta: δ of SVGD-RD, a number or how the rounds choose theirs in [−2, 1]: `grid` or `optuna`.
+        size: n, the number of members of a set.
+        rounds: T, the number of sets; `nes_rs` has one, from a pool of T × n.
+        delta: δ of SVGD-RD, a number, or how each round chooses it from [−2, 1]: `grid` or `optuna`.
         svgd_steps: L.
         svgd_lr: ε.
-        svgd_momentum: of its steps.
-        svgd_bandwidth: h of the kernel; None: by the median distance of the particles.
-        svgd_variance: of the Gaussians round the candidates: the number of `operations` (thesis, section
-            5.3.4), or of `candidates`, which it was up to 0.1.
+        svgd_momentum: momentum of the steps.
+        svgd_bandwidth: h of the kernel; None: from the median distance of the particles.
+        svgd_variance: variance of the Gaussians around the candidates: the number of `operations` (thesis,
+            section 5.3.4) or of `candidates`.
     """
 
     sampler: Sampler = "svgd_rd"
@@ -104,11 +105,11 @@ class Sampling:
             start = monotonic()
             judge.predict(judge.space.sample(generator))
             judged = monotonic()
-            few = replace(self, svgd_steps=_TRIED)
+            few = replace(self, svgd_steps=_TIMED)
             few.move_particles(relaxed.start(self.size, generator), relaxed, 0.0)
             moved = monotonic()
         steps = self.svgd_steps if self.sampler == "svgd_rd" else 0
-        return self.rounds * (self.size * (judged - start) + steps * (moved - judged) / _TRIED)
+        return self.rounds * (self.size * (judged - start) + steps * (moved - judged) / _TIMED)
 
     def move_particles(self, particles: Tensor, relaxed: RelaxedArchitectures, delta: float) -> Tensor:
         """Return the particles after SVGD-RD."""
@@ -162,7 +163,7 @@ def nearest(
 ) -> Genotype:
     """Return the genotype, or if it is taken its free neighbor that is nearest to the scores.
 
-    All architectures have equally many ones, so the nearest is that with the largest inner product.
+    All one-hot vectors have the same norm, so the nearest has the largest inner product.
     """
     if genotype not in taken:
         return genotype

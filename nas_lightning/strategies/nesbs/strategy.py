@@ -30,32 +30,32 @@ from nas_lightning.training.gradients import accumulate, average, constant, grad
 from nas_lightning.training.optimizers import build_optimizer
 from nas_lightning.training.run_length import deadline_of, is_last_epoch, is_out_of_time
 
-# The first two stages of NESBS: a supernet trained on all paths equally often, and a posterior of paths.
+# Stages 1 and 2: a supernet trained on uniform paths, and the posterior of paths.
 
 Computed = Literal["all", "sampled"]
 _WHERE = "strategy.posterior_share"
 
 
 class PosteriorTraining(SupernetStrategy):
-    """A supernet and, in the last epochs or beside it, the posterior p_α of its architectures.
+    """Trains a supernet and, in the last epochs or together with it, the posterior p_α of its architectures.
 
     Args:
         space: the search space.
         supernet: its supernet.
-        data: where the validation images come from.
-        posterior_share: of the epochs, those at the end that train the posterior, each once over the
+        data: the images.
+        posterior_share: share of the epochs, at the end, that train the posterior, each once over the
             validation images; 0 leaves the posterior uniform.
-        best_response: train the posterior beside the supernet, whose paths it draws then, by the likelihood
-            alone, without the divergence of (5.4) (sections 5.2.2 and 5.5.2); with posterior_share=0.
+        best_response: train the posterior together with the supernet, whose paths it then samples, without
+            the KL term of (5.4) (sections 5.2.2 and 5.5.2); with posterior_share=0.
         arch_lr: learning rate of the posterior's Adam; the thesis' 0.01 is for its 2,300 steps.
-        arch_betas: Adam's.
-        arch_weight_decay: of α.
+        arch_betas: coefficients of Adam's running averages.
+        arch_weight_decay: weight decay of α.
         tau: temperature of the posterior (5.6).
         gumbel_tau: temperature of the straight-through estimator.
-        computed: `all` operations enter the gradient by α; with `sampled` only those that were drawn are
-            computed, at the cost of a path, and those that were not count as if they changed nothing.
+        computed: `all`: all operations enter the gradient by α; `sampled`: only the sampled ones are
+            computed, at the cost of one path, and the others have no gradient.
         likelihood_images: m; None: all validation images. A best response has none.
-        **weight_sharing: see `SupernetStrategy`.
+        **options: see `SupernetStrategy`.
     """
 
     compilable = False
@@ -76,9 +76,9 @@ class PosteriorTraining(SupernetStrategy):
         gumbel_tau: PositiveFloat = 1.0,
         computed: Computed = "all",
         likelihood_images: PositiveFloat | None = None,
-        **weight_sharing: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(space, supernet, **weight_sharing)
+        super().__init__(space, supernet, **options)
         if best_response and posterior_share:
             raise InputError("expected 0 with best_response=true", got=posterior_share, where=_WHERE)
         if best_response and likelihood_images is not None:
@@ -232,26 +232,26 @@ _KEY = "nesbs"  # in a checkpoint
 
 
 class Nesbs(PosteriorTraining):
-    """An ensemble of `size` architectures; before the end of the run, the posterior's mode.
+    """NESBS: an ensemble of `size` architectures; before the end of the run, the posterior's mode.
 
-    `rounds_done` holds every set that was tried, as `ensembles.forward_selection.Round`.
+    `rounds_done` has every judged set as a `Round`.
 
     Args:
         space: the search space.
         supernet: its supernet; the thesis has partial=2.
-        data: where the validation images come from.
-        sampler: how sets of architectures are found; for this and the next eight see `nesbs.samplers`.
-        size: members of the ensemble.
-        rounds: sets that are tried.
-        delta: diversity of SVGD-RD.
-        svgd_steps: of SVGD-RD.
-        svgd_lr: of SVGD-RD.
-        svgd_momentum: of SVGD-RD.
-        svgd_bandwidth: of SVGD-RD.
-        svgd_variance: of SVGD-RD.
-        valid_batches: batches that sets are judged on, of one process; None: all.
-        lr_min: what the weights' learning rate decays toward.
-        seed: of all that is drawn.
+        data: the images.
+        sampler: how sets of architectures are found; for this and the next eight see `Sampling`.
+        size: number of members of the ensemble.
+        rounds: number of sets.
+        delta: diversity δ of SVGD-RD.
+        svgd_steps: number of steps of SVGD-RD.
+        svgd_lr: step size of SVGD-RD.
+        svgd_momentum: momentum of SVGD-RD.
+        svgd_bandwidth: kernel bandwidth of SVGD-RD.
+        svgd_variance: variance of the Gaussians of SVGD-RD.
+        valid_batches: number of batches per set and process; None: all.
+        lr_min: learning rate of the weights at the end of the schedule.
+        seed: seed of all random numbers.
         **training: see `PosteriorTraining` and `SupernetStrategy`.
 
     >>> from nas_lightning.data import Digits, SearchData

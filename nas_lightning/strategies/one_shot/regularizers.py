@@ -36,7 +36,7 @@ from nas_lightning.training.gradients import Gradients, constant, gradients
 #     λ Σ_edges KL(Dir(c) ‖ Dir(1)),
 #     KL = ln Γ(Σ c) − Σ ln Γ(c) − ln Γ(K) + Σ (c − 1)(ψ(c) − ψ(Σ c))
 #
-# keeps the concentrations c of K operations near those of the uniform distribution over the simplex.
+# keeps the concentrations c of K operations near 1, the uniform distribution over the simplex.
 
 
 @checked
@@ -88,7 +88,7 @@ class BetaDecay(Regularizer):
 
     Args:
         weight_start: λ in the first epoch.
-        weight_end: and in the last.
+        weight_end: λ in the last epoch.
 
     >>> from nas_lightning.spaces.group import Group
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
@@ -122,33 +122,34 @@ def beta_loss(alphas: list[Tensor]) -> Tensor:
 
 # Λ-DARTS' alignment of layers (Movahedi et al. 2023, arXiv:2210.07998).
 #
-# Cells share architecture weights w, but those near the output have the say in what they become. With
-# g_l = ∂L_train/∂w^(l), the gradient for the weights as cell l of n uses them, and u_l = g_l/‖g_l‖,
+# Cells share architecture weights w, but the cells near the output dominate their gradient. With
+# g_l = ∂L_train/∂w^(l), the gradient for the weights of cell l of n, and u_l = g_l/‖g_l‖,
 #
 #     Λ = 2/(n(n−1)) Σ_{l<m} u_lᵀ u_m
 #
-# is how far the cells agree, and the supernet's weights θ descend L_train − λ Λ. Its gradient takes second
-# derivatives along d_l = ∂Λ/∂g_l = 2/(n(n−1)) (I − u_l u_lᵀ) Σ_m u_m / ‖g_l‖, which are a central difference:
+# is the alignment of the cells, and the supernet's weights θ descend L_train − λ Λ. Its gradient is a second
+# derivative along d_l = ∂Λ/∂g_l = 2/(n(n−1)) (I − u_l u_lᵀ) Σ_m u_m / ‖g_l‖, computed as a central
+# difference:
 #
 #   ∇_θ Λ = Σ_l ∇²_{θ w^(l)} L_train d_l ≈ (∇_θ L_train(w + ε d) − ∇_θ L_train(w − ε d)) / (2ε), ε = ε₀/‖d‖.
 #
-# λ grows linearly from 0. Each group of decisions that several cells share has a Λ of its own; the public
-# code leaves the two reduction cells of DARTS out.
+# λ grows linearly from 0. Each group of decisions that several cells share has its own Λ; the public code
+# excludes the two reduction cells of DARTS.
 
 CellWeights = list[dict[str, Tensor]]
-"""Weights for each cell, or what is added to them."""
+"""Weights of each cell, or changes of them."""
 
 
 @checked
 @dataclass(frozen=True)
 class LayerAlignment(WeightRegularizer):
-    """−λ Λ, at three more passes a step.
+    """−λ Λ, at three more passes per step.
 
     Args:
         weight_start: λ in the first epoch.
-        weight_end: and in the last.
-        scale: ε₀, the length of the central difference, as in the public code; a longer one crosses the
-            kinks of rectifiers, whose jumps it then takes for curvature.
+        weight_end: λ in the last epoch.
+        scale: ε₀, the length of the central difference, as in the public code. A longer one crosses kinks of
+            rectifiers and mistakes their jumps for curvature.
 
     >>> LayerAlignment().metrics({}, Epoch(1, of=3), {})
     {'lambda_alignment': 0.0625}
@@ -160,7 +161,7 @@ class LayerAlignment(WeightRegularizer):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if not space.repeated:
-            reason = "because the layers of this one decide by themselves"
+            reason = "because the layers of this space have separate decisions"
             raise InputError(
                 f"expected a space whose cells share decisions, {reason}", got=space.name, where="space"
             )
@@ -168,7 +169,7 @@ class LayerAlignment(WeightRegularizer):
     def check_supernet(self, supernet: Supernet) -> None:
         cells = len(supernet.backbone.widths)
         if cells < 2:
-            expected = "expected two or more cells, whose gradients are to agree"
+            expected = "expected two or more cells, whose gradients are aligned"
             raise InputError(expected, got=cells, where="supernet.cells")
 
     def gradients(
@@ -177,7 +178,7 @@ class LayerAlignment(WeightRegularizer):
         weight = epoch.between(self.weight_start, self.weight_end)
         if weight == 0:
             return None
-        with torch.autocast(batch[0].device.type, enabled=False):  # of small differences
+        with torch.autocast(batch[0].device.type, enabled=False):  # because it takes small differences
             cells = [
                 {name: w.detach().clone().requires_grad_() for name, w in relaxed.weights.items()}
                 for _ in search.supernet.backbone.widths
@@ -262,10 +263,9 @@ def alignment_slopes(slopes: Sequence[Tensor]) -> list[Tensor]:
 #
 #     −λ₃ L_path, L_path = Π_l P(l, l+1),   P(l, l+1) = Σ over parameterized operations between l and l+1 of P
 #
-# makes deep cells likelier (equation 8). `L_path` starts at the last input node: in a DARTS cell the output
-# of
-# the previous cell (section 5), in a NAS-Bench-201 cell its only input, so that the path is 0→1→2→3 there,
-# the longest that the cell has.
+# makes deep cells likelier (equation 8). The path starts at the last input node: in a DARTS cell the output
+# of the previous cell (section 5), in a NAS-Bench-201 cell its only input, so that it is the longest path,
+# 0→1→2→3.
 
 
 @checked
@@ -275,8 +275,8 @@ class PathDepth(Regularizer):
 
     Args:
         lambda_path: λ₃.
-        path_sum: sum P over the parameterized operations as equation 8 is written, which exceeds 1;
-            by default it is their mean; the authors' code has that of those that the step computes.
+        path_sum: sum P over the parameterized operations as in equation 8, which can exceed 1. By default it
+            is their mean; the authors' code has the mean over the operations that the step computes.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> probabilities = {"cell": torch.tensor([[0.9, 0.2]])}
@@ -345,9 +345,8 @@ class Sparsity(Regularizer):
     Args:
         lambda_skip: λ₁.
         lambda_nonskip: λ₂.
-        pooling_group: take the pooling operations out of L_nonskip, as a third group with λ₂, as in the
-            authors' code.
-        threshold: penalize a group only for what its probability exceeds this by; the authors' code has 0.2.
+        pooling_group: make the pooling operations a third group with λ₂, as in the authors' code.
+        threshold: penalize a group only for its probability above this threshold; the authors' code has 0.2.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> zero, probabilities = Sparsity(0.0, 0.0), {"cell": torch.tensor([[0.9, 0.2]])}
@@ -417,7 +416,7 @@ def mean_where(probability: Tensor, place: Tensor) -> Tensor:
 #
 #     L_01 = −(1/N) Σ_i (w_i − 0.5)²                                                        (equation 6)
 #
-# pulls weights to zero or one, so that little changes when the genotype is derived.
+# pulls weights to zero or one, so that the derivation of the genotype changes little.
 
 
 @checked

@@ -1,7 +1,7 @@
-"""From architecture parameters to weights: pure functions on one group's matrix of (edges, ops).
+"""Maps from architecture parameters to weights: pure functions of one group's matrix (edges, ops).
 
-Random numbers are an argument (`noise`, uniform on (0, 1), of the matrix' shape), so that the same numbers
-give the same weights on every process and in every test.
+Random numbers are an argument (`noise`, uniform on (0, 1), of the shape of the matrix), so that the same
+numbers give the same weights on every process and in every test.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 STRETCHED = (-0.1, 1.1)
-"""(a, b), what hard-concrete gates are stretched to (PR-DARTS, arXiv:2006.16537, section 4.1)."""
+"""(a, b), the interval of stretched hard-concrete gates (PR-DARTS, arXiv:2006.16537, section 4.1)."""
 
 
 def uniform_noise(like: Tensor, generator: torch.Generator) -> Tensor:
@@ -29,8 +29,8 @@ def gumbel(noise: Tensor) -> Tensor:
 def straight_through_gumbel(beta: Tensor, noise: Tensor, tau: float, draw: int = 1) -> Tensor:
     """Return the one-hot arg max of softmax((β + G)/τ) with the gradient of that softmax: (edges, ops).
 
-    The `draw` largest of a row are a sample of as many candidates without replacement (Kool et al. 2019,
-    arXiv:1903.06059, section 2.3).
+    The `draw` largest of a row are a sample without replacement (Kool et al. 2019, arXiv:1903.06059, section
+    2.3).
     """
     soft = torch.softmax((beta + gumbel(noise)) / tau, dim=-1)
     return one_hot(soft, draw) + soft - soft.detach()
