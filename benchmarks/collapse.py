@@ -1,6 +1,6 @@
 """What keeps cells from filling with skips: one-shot searches in RobustDARTS' spaces, on real images.
 
-    python -m benchmarks.collapse --data FOLDER [--searches darts "darts stop=skips" …] [--seeds 2]
+    python -m benchmarks.collapse --data FOLDER [--searches darts "darts early_stop=skips" …] [--seeds 2]
 
 The operation sets of RobustDARTS (arXiv:1909.09656, section 3) in small supernets of DARTS' cells: two of its
 own on each edge; skips and convolutions; nothing beside them; noise and convolutions. The folder holds
@@ -29,7 +29,7 @@ from nas_lightning.spaces.operations import has_parameters
 
 SETS = ("s1", "s2", "s3", "s4")
 SEARCHES = (
-    *("darts", "darts stop=skips", "darts arch_step=second_order", "darts regularizer=[path]"),
+    *("darts", "darts early_stop=skips", "darts arch_step=second_order", "darts regularizer=[path]"),
     *("pr_darts", "fair_darts", "drnas", "beta_darts", "darts_minus", "sdarts", "lambda_darts", "oles"),
     *("gdas", "pc_darts", "gaea", "darts derivation=perturbation", "darts derivation=pruning"),
 )

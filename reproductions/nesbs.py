@@ -45,6 +45,7 @@ from nas_lightning.strategies.nesbs.samplers import (
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, Variance, svgd_rd
 from nas_lightning.strategies.one_shot.papers import RandomWS
+from nas_lightning.strategies.one_shot.selection import RandomCandidates
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import Values, draw_genotypes, mean_estimate, pearson, spearman
@@ -672,7 +673,8 @@ class Inherited(Study):
         pl.seed_everything(self.seed, workers=True, verbose=False)
 
         def train(shared: Supernet) -> Supernet:
-            options: dict[str, Any] = {"candidates": 1, "valid_batches": 1, "lr_min": 0.0, "seed": self.seed}
+            options: dict[str, Any] = {"lr_min": 0.0, "seed": self.seed}
+            options["selection"] = RandomCandidates(candidates=1, valid_batches=1)
             strategy = RandomWS(space, shared, data, lr=self.supernet_lr, **options)
             fit_quietly(trainer, strategy, data, max_epochs=self.supernet_epochs)
             return shared

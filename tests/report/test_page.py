@@ -359,7 +359,7 @@ def test_a_search_without_training_shows_its_pool_and_no_curves(run):
 
 def test_a_search_that_only_scores_has_no_curves_where_its_pool_is_in_no_file(run):
     facts = json.loads((run / "genotype.json").read_text())
-    facts["metrics"] = {"scored": 40, "self_correlation/zen": 0.9}
+    facts["metrics"] = {"num_scored": 40, "self_correlation/zen": 0.9}
     (run / "genotype.json").write_text(json.dumps(facts))
     (run / "metrics.csv").write_text("step,epoch,scored\n0,0,40\n")
     page = Page(write_report(run))

@@ -38,6 +38,7 @@ LIGHTNING_SAYS = (
     "ignore:.*LeafSpec.*:FutureWarning",
     "ignore:Checkpoint directory .* exists and is not empty",
     "ignore:`LightningModule.configure_optimizers` returned `None`",
+    "ignore:Using ModelCheckpoint with manual optimization",
 )
 
 

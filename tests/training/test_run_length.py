@@ -19,7 +19,7 @@ from torch import nn
 from nas_lightning.data import ExternalData, Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
-from nas_lightning.strategies import Darts, Gdas, RandomSearch
+from nas_lightning.strategies import Darts, Gdas, Gumbel, RandomSearch
 from nas_lightning.training.retrain import Retrain
 from nas_lightning.training.run_length import epochs_of
 
@@ -83,9 +83,9 @@ LIMITS = {
 
 @pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
 def test_a_temperature_is_at_its_end_where_the_run_is(limits, clock):
-    noted = Noted(lambda module: module.parts.sampler.metrics(module.by_name, module.epoch, {}).get("tau"))
+    noted = Noted(lambda module: module.sampler.metrics(module.by_name, module.epoch, {}).get("tau"))
     fit = clock.trainer = trainer(noted, **limits)
-    fit.fit(strategy(Gdas, tau_start=4.0, tau_end=1.0), SearchData(Fake(**DATA), train_fraction=1.0))
+    fit.fit(strategy(Gdas, sampler=Gumbel(4.0, 1.0)), SearchData(Fake(**DATA), train_fraction=1.0))
     assert fit.current_epoch == 4
     assert noted.values[0] == 4.0
     assert noted.values[-1] == pytest.approx(1.0)
