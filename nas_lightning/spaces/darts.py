@@ -442,7 +442,7 @@ class DartsSpace(TwoCellSpace):
         return super().one_hot(genotype)
 
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """Keep the two edges per node with the largest score of an operation other than `none` (section 2.4)."""
+        """Keep two edges per node, by the largest score of an operation other than `none` (section 2.4)."""
         self.check_scores(scores)
         cells = {kind: self._strongest(matrix, self.groups[kind]) for kind, matrix in scores.items()}
         return self.genotype_of(cells)

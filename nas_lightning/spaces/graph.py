@@ -357,7 +357,7 @@ class _Run:
         return self.nodes[source] if self.graph.partial == 1 else self.parts(source)[0]
 
     def parts(self, source: int) -> tuple[Tensor, Tensor]:
-        """Return the channels of a node that pass the operations, and the others, downsampled if readers have a stride."""
+        """Return the channels of a node that pass the operations, and the bypassing ones after a stride."""
         if source not in self.divided:
             passing, rest = divide(self.nodes[source], self.graph.partial)
             self.divided[source] = passing, self.read_strided(rest, source)

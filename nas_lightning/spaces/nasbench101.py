@@ -250,9 +250,9 @@ def _md5(text: str) -> str:
 # Uniform draws from the 423,624 modules
 #
 # Random bits rejected until they form a valid module are mostly pruned to a few vertices: of 2,000, 5 had 7
-# vertices (85 % of the space has) and 193 only input and output. Therefore matrices are drawn from the list of
-# those that need no pruning, with operations, and a module that is in this list in n orders of its vertices is
-# accepted with probability 1/n.
+# vertices (85 % of the space has) and 193 only input and output. Therefore matrices are drawn from the list
+# of those that need no pruning, with operations, and a module that is in this list in n orders of its
+# vertices is accepted with probability 1/n.
 
 
 @cache

@@ -101,7 +101,7 @@ class Pick(nn.Module):
         self.pixels = slice(first, None, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.movedim(1, -1)[:, self.pixels, self.pixels].movedim(-1, 1)
+        return x[:, :, self.pixels, self.pixels]
 
 
 class FactorizedReduce(NeedsReLU, nn.Module):

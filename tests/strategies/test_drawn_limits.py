@@ -125,7 +125,7 @@ def check(case: Case, path: Path, trainer, epochs) -> None:
 def quick(monkeypatch):
     """The same with less work: fewer networks counted, fewer architectures looked at."""
     monkeypatch.setattr(bounds, "COUNTED", 40)
-    monkeypatch.setattr(repair, "MOST", 300)
+    monkeypatch.setattr(repair, "MAX_EVALUATED", 300)
 
 
 @pytest.mark.parametrize("seed", range(1000, 1005))
