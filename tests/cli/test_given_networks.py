@@ -11,7 +11,7 @@ from tests.cli.conftest import TINY_DATA
 
 QUICK = (*TINY_DATA, "trainer.max_epochs=1")
 TIMM = ("network=timm", "network.name=test_resnet")
-OWN = ("network=module", "network.path=my_nets.Net")
+OWN = ("network=custom", "network.path=my_nets.Net")
 CODE = """
 from torch import nn
 
