@@ -1,6 +1,6 @@
 """Every figure of speed in one table: ours, the reference, their ratio and what is wanted of it.
 
-    make bench, or python -m benchmarks.bench [--folder docs] [--only kernel start]
+    make bench, or python -m benchmarks.bench [--folder benchmarks/results] [--only kernel start]
 
 Runs the commands of this room one after another, each in a process of its own, and writes what they measured
 to bench.csv and bench.md; a command that fails leaves its rows empty. `--only` measures some anew, and takes
@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, default=Path("docs"))
+    parser.add_argument("--folder", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--only", nargs="+", choices=[*COMMANDS], default=[*COMMANDS])
     options = parser.parse_args()
     start, load = time.perf_counter(), os.getloadavg()[0]
@@ -86,7 +86,7 @@ def write(rows: list[tuple[str, ...]], folder: Path, where: str) -> None:
     text = "\n".join(
         [
             "# Speed in one table\n",
-            f"Written by `make bench`; see [performance](performance.md). {where}.\n",
+            f"Written by `make bench`; see [performance](../../docs/performance.md). {where}.\n",
             *_table([COLUMNS, ("---",) * len(COLUMNS), *rows]),
             "\n| not in it | why |",
             *_table([("---", "---"), *NOT_MEASURED]),

@@ -152,7 +152,7 @@ LINES = (
 NOT_MEASURED = (
     (
         "compiled steps, targets 3.6 and 5.4",
-        "no gain, after minutes (performance.md): `measure.supernet_step --compile`",
+        "no gain, after minutes (performance.md): `benchmarks.supernet_step --compile`",
     ),
     ("growth", "[a table of its own](growth.md), written by `make bench` as well"),
 )

@@ -22,7 +22,7 @@ def test_table_and_figure(tmp_path):
     assert head == list(COLUMNS)
     assert [row[1] for row in rows] == list(GROWTHS)
     assert {row[4] for row in rows} == {"1.00"}
-    assert (tmp_path / "images" / "growth.png").stat().st_size > 1000
+    assert (tmp_path / "growth.png").stat().st_size > 1000
 
 
 def test_what_pools_and_tables_are_measured_on():
