@@ -21,10 +21,10 @@ HERE = Path(__file__).parent
 PAPERS, RESULTS, PAGE = HERE / "papers", HERE / "results", HERE / "papers.md"
 START = """# The papers, place by place
 
-What five papers say, the command that asks it of this suite, and what it gave here. Numbers under *here* are
-read from the tables that the command wrote, which stand in `reproductions/results`; those under *reported* are
-the papers'. Where nothing stands under *here*, *so* says where the numbers are, or that the command is a
-recipe for larger machines.
+The claims of five papers, the command that tests each, and its result. Run the commands in a checkout of the
+repository. Numbers under *here* are read from the tables that the command wrote, which are in
+`reproductions/results`; numbers under *reported* are the papers'. Where *here* is empty, *so* says where the
+numbers are, or that the command is a recipe for larger machines.
 """
 DURATIONS = """## How long they take
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, islice
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.backends import Backend, check_backend
 from nas_lightning.checks import (
     DISTINCT,
     NonNegativeFloat,
@@ -30,6 +29,7 @@ from nas_lightning.checks import (
 )
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
+from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import GradNorm, NTKTrace
 from nas_lightning.metrics.base import Metric
@@ -40,28 +40,23 @@ from nas_lightning.plots.style import COLORS, GRAY, INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies import Nasi as Nasi_strategies
 from nas_lightning.strategies.nasi import Computed, Inputs, Labels, Nasi, replace_batch
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.figures import against, heat_map
-from nas_lightning.studies.scoring import MAIN as MAIN_POOL
 from nas_lightning.studies.scoring import (
-    Pool,
-    Scorer,
+    MAIN,
+    ScoredStudy,
     Setting,
     Statistic,
     Values,
     batch_sizes,
     draw_genotypes,
-    draw_known,
     estimate,
     kendall,
     mean_estimate,
     pearson,
     spearman,
 )
-from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator
 from nas_lightning.utils.tables import Entry, Estimate, Table
@@ -232,7 +227,6 @@ def _picture(bins: Sequence[Bin]) -> Figure:
 
 # What searches by NASI end in over ν, μ, budgets and settings, as tables and figures.
 
-MAIN = "main"
 _GRID = "ν is a quantile of the t sampled by a search; means over searches ± their standard errors"
 _BUDGETS = "ν at a quantile of t, at their mean (equation 6.14), at the running mean (6.15); μ = {mu:g}"
 _SETTINGS = "ν at the {nu:.0%} quantile of the t sampled, μ = {mu:g}"
@@ -301,7 +295,7 @@ def grid_table(found: Found, nus: Sequence[float], mus: Sequence[float], what: s
     table = Table("grid", f"Accuracy over ν and μ: {what}", columns, rows, _note(_GRID, rows))
     values = np.array([[np.nan if cell is None else cell.value for cell in line] for line in cells])
     names = [[f"{nu:.0%}" for nu in nus], [f"{mu:g}" for mu in mus]]
-    return table, heat_map(values, *names, row="ν, quantile of t", column="μ", label="accuracy (%)")
+    return table, figures.heat_map(values, *names, row="ν, quantile of t", column="μ", label="accuracy (%)")
 
 
 def budget_tables(found: Found, budgets: Sequence[int], rule: Rule, what: str) -> tuple[Table, Figure]:
@@ -364,66 +358,51 @@ class SearchSetting(NamedTuple):
 
 
 @checked
-class NasiAblation(Study):
-    """NASI's trace against accuracies, and what becomes of its search when one thing varies.
+@dataclass(frozen=True, kw_only=True)
+class NasiAblation(ScoredStudy):
+    """NASI's trace against accuracies, and its search when one setting varies.
 
-    A search's samples serve for all ν, μ and budgets, which are computed from them exactly.
+    The samples of a search serve for all ν, μ, and budgets, which are computed from them exactly.
 
     Args:
-        cells: random architectures whose t stands against accuracies.
-        bins: of as many architectures each.
-        steps: T, of each search.
-        searches: of each setting, with other weights, samples and order of images; 0: cells are binned, and
-            that is all, which needs no supernet.
-        nus: ν as quantiles of the t that were sampled; 1 is a search without constraint.
-        mus: μ.
-        nu, mu: where they do not vary.
-        budgets: of steps; those above T are left out.
-        channels: widths of the supernet beside its own.
-        batch_sizes: beside that of the data set.
+        bins: number of bins of t, of equal size.
+        steps: T of each search.
+        searches: searches of each setting, with other weights, samples, and order of images; 0: only the
+            bins, which need no supernet.
+        nus: ν as quantiles of the sampled t; 1 is a search without constraint.
+        mus: values of μ.
+        nu: ν where it does not vary.
+        mu: μ where it does not vary.
+        budgets: numbers of steps; those above T are left out.
+        channels: widths of the supernet besides its own.
+        batch_sizes: batch sizes besides that of the data set.
         agnostic: whether to search with random labels, and with Gaussian inputs.
-        computed: as of `Nasi`.
-        resamples: of the bootstrap.
-        workers: processes that score the cells.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        seed: of cells and searches.
+        computed: which operations are computed, see `Nasi`.
+        cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
 
     >>> study = NasiAblation(steps=4, channels=[2], batch_sizes=[], agnostic=False)
     >>> list(study.settings(16))
     ['main', '2 channels']
     """
 
-    def __init__(
-        self,
-        *,
-        cells: Annotated[int, at_least(4)] = 300,
-        bins: Annotated[int, at_least(2)] = 10,
-        steps: PositiveInt = 100,
-        searches: NonNegativeInt = 5,
-        nus: Annotated[Sequence[Quantile], entries(1), DISTINCT] = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0),
-        mus: Annotated[Sequence[NonNegativeFloat], entries(1), DISTINCT] = (0.5, 1.0, 2.0, 4.0, 8.0),
-        nu: Quantile = 0.5,
-        mu: NonNegativeFloat = 1.0,
-        budgets: Annotated[Sequence[PositiveInt], DISTINCT] = (1, 2, 5, 10, 20, 50, 100, 200, 500),
-        channels: Annotated[Sequence[PositiveInt], DISTINCT] = (2, 4, 16),
-        batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], DISTINCT] = (8, 16, 64),
-        agnostic: bool = True,
-        computed: Computed = "sampled",
-        resamples: PositiveInt = 200,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        seed: Seed = 0,
-    ) -> None:
-        self.cells, self.bins, self.steps, self.searches = cells, bins, steps, searches
-        self.nus, self.mus, self.rule = sorted(nus), sorted(mus), Rule(nu, mu)
-        self.budgets = sorted({b for b in budgets if b < steps} | {steps})
-        self.channels, self.batch_sizes, self.agnostic = list(channels), list(batch_sizes), agnostic
-        self.computed, self.resamples, self.seed = computed, resamples, seed
-        self.scorer = Scorer(TRACE, workers, backend)
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: TRACE, init=False)
+    cells: Annotated[int, at_least(4)] = 300
+    bins: Annotated[int, at_least(2)] = 10
+    steps: PositiveInt = 100
+    searches: NonNegativeInt = 5
+    nus: Annotated[Sequence[Quantile], entries(1), DISTINCT] = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+    mus: Annotated[Sequence[NonNegativeFloat], entries(1), DISTINCT] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    nu: Quantile = 0.5
+    mu: NonNegativeFloat = 1.0
+    budgets: Annotated[Sequence[PositiveInt], DISTINCT] = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+    channels: Annotated[Sequence[PositiveInt], DISTINCT] = (2, 4, 16)
+    batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], DISTINCT] = (8, 16, 64)
+    agnostic: bool = True
+    computed: Computed = "sampled"
 
     def settings(self, batch_size: int) -> dict[str, SearchSetting]:
         """By name, the main one first."""
-        found = {"main": SearchSetting({}, batch_size)}
+        found = {MAIN: SearchSetting({}, batch_size)}
         for channels in self.channels:
             found[f"{channels} channels"] = SearchSetting({"channels": channels}, batch_size)
         for size in self.batch_sizes:
@@ -446,14 +425,14 @@ class NasiAblation(Study):
         if self.searches:
             with torch.device("meta"):
                 supernet()  # raises in a space without one, before anything is scored
-        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
-        pool = self.scorer.pool(space, genotypes, folder)
+        genotypes, accuracies = self.draw_known(benchmark, space)
+        pool = self.scored_pool(space, genotypes, folder)
         norms = pool.score_main(Setting(network, data.train_batches(1)[0]))["norm"]
         what = f"{self.cells:,} cells scored on {data.name}"
         options = {"bins": self.bins, "resamples": self.resamples, "seed": self.seed}
-        tables, figures = bins_of(norms, accuracies[benchmark.dataset], what=what, **options)
+        tables, pictures = bins_of(norms, accuracies[benchmark.dataset], what=what, **options)
         if not self.searches:
-            return Findings(tables, figures)
+            return Findings(tables, pictures)
 
         settings = self.settings(data.batch_size)
         cases = [(name, seed) for name in settings for seed in range(self.seed, self.seed + self.searches)]
@@ -464,10 +443,12 @@ class NasiAblation(Study):
             samples[name].append(self._search(settings[name], space, supernet, data, path, seed))
         found = Found(space, benchmark, samples, {k: float(v.mean()) for k, v in accuracies.items()})
         what = f"{self.searches} searches of {space.name} on {data.name}"
-        grid, picture = grid_table(found, self.nus, self.mus, what)
-        budget, lines = budget_tables(found, self.budgets, self.rule, what)
-        tables += [grid, budget, settings_table(found, self.rule, what)]
-        return Findings(tables, {**figures, "grid": picture, "budgets": lines})
+        budgets = sorted({budget for budget in self.budgets if budget < self.steps} | {self.steps})
+        rule = Rule(self.nu, self.mu)
+        grid, picture = grid_table(found, sorted(self.nus), sorted(self.mus), what)
+        budget, lines = budget_tables(found, budgets, rule, what)
+        tables += [grid, budget, settings_table(found, rule, what)]
+        return Findings(tables, {**pictures, "grid": picture, "budgets": lines})
 
     def _search(
         self,
@@ -493,93 +474,80 @@ class NasiAblation(Study):
 # ‖Θ₀‖_tr = Σ_x ‖∇_θ f(x)‖²_F  ≈  Σ_x ‖∇_θ L_x‖² (6.6)  ≈  ‖b⁻¹ Σ_{x ≤ b} ∇_θ L_x‖² (6.7)
 
 _EXACT = {"exact": NTKTrace(output="all"), "sum": SampleGradNorm()}
-_BATCH = {"norm": GradNorm(per_layer=False)}
-_NOTE = (
+_NOTE_APPROXIMATION = (
     "± the bootstrap's standard error. The exact trace is that of all outputs; rows of the kernel are what "
     "flows through each image's activations"
 )
 
 
 @checked
-class TraceApproximation(Study):
+@dataclass(frozen=True, kw_only=True)
+class TraceApproximation(ScoredStudy):
     """The trace norm of random architectures' kernels, and its approximations by gradients of the loss.
 
     Args:
-        spaces: whose architectures are drawn, by name.
-        sizes: of the networks.
-        architectures: of each space.
+        spaces: the spaces that architectures are drawn from, by name.
+        sizes: sizes of the networks.
         batch_sizes: b of the mini-batches; the trace is of as many images as the data set's batch has.
-        resamples: of the bootstrap.
-        workers: processes that score.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        seed: of the architectures.
+        cells: number of architectures of each space.
+        resamples, scores, seed, workers, backend: see `ScoredStudy`.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> study = TraceApproximation(spaces={"NB201": NasBench201()}, batch_sizes=[8, 4])
-    >>> study.batch_sizes, list(study.wants())
-    ([4, 8], ['data', 'folder'])
+    >>> list(study.wants())
+    ['data', 'folder']
     """
 
-    def __init__(
-        self,
-        *,
-        spaces: Annotated[Mapping[str, SearchSpace], entries(1)],
-        sizes: Mapping[str, int] = MappingProxyType({"channels": 8, "cells": 1}),
-        architectures: Annotated[int, at_least(4)] = 60,
-        batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], entries(1), DISTINCT] = (
-            *(4, 8, 16, 32),
-            *(64, 128),
-        ),
-        resamples: PositiveInt = 200,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        seed: Seed = 0,
-    ) -> None:
-        self.spaces, self.sizes = dict(spaces), dict(sizes)
-        self.architectures, self.batch_sizes = architectures, sorted(batch_sizes)
-        self.resamples, self.workers, self.seed = resamples, workers, seed
-        check_backend(backend, "study.backend")
-        self.backend = backend
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: TRACE, init=False)
+    spaces: Annotated[Mapping[str, SearchSpace], entries(1)]
+    sizes: Mapping[str, int] = FrozenMap({"channels": 8, "cells": 1})
+    cells: Annotated[int, at_least(4)] = 60
+    batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], entries(1), DISTINCT] = (
+        4,
+        8,
+        16,
+        32,
+        64,
+        128,
+    )
 
     def run(self, data: SearchData, folder: Path) -> Findings:
         """Score each space's architectures, and correlate the approximations with the trace."""
         traces = {name: self._traces(name, space, data, folder) for name, space in self.spaces.items()}
         kinds: dict[str, Statistic] = {"pearson": pearson, "spearman": spearman}
-        what = f"{self.architectures} architectures, {data.batch_size} images of {data.name}"
+        what = f"{self.cells} architectures, {data.batch_size} images of {data.name}"
         tables = [self._table(name, statistic, traces, what) for name, statistic in kinds.items()]
         points = {
             f"{name}, {kind}": (of["exact"], of[kind])
             for name, of in traces.items()
-            for kind in (f"b = {self.batch_sizes[-1]}", "sum")
+            for kind in (f"b = {max(self.batch_sizes)}", "sum")
         }
-        figure = against(points, "trace of the kernel", "approximation")
+        figure = figures.against(points, "trace of the kernel", "approximation")
         return Findings(tables, {"approximations": figure})
 
     def _traces(self, name: str, space: SearchSpace, data: SearchData, folder: Path) -> dict[str, Values]:
         """The trace and its approximations, (architectures,) each."""
         sizes: dict[str, Any] = {"in_channels": data.image[0], "num_classes": data.num_classes, **self.sizes}
-        genotypes = draw_genotypes(space, self.architectures, self.seed)
+        genotypes = draw_genotypes(space, self.cells, self.seed)
         main = Setting(partial(space.network, **sizes), data.train_batches(1)[0])
-        varied = batch_sizes(main, data, self.batch_sizes)
-        files, by = folder / "scores" / name, (self.workers, self.backend)
-        exact = Pool(space, genotypes, _EXACT, files / "trace", *by)
-        parts = Pool(space, genotypes, _BATCH, files / "batches", *by)
-        norms = exact.score_main(main)
-        scores = parts.score({MAIN_POOL: main, **varied.settings})
+        varied = batch_sizes(main, data, sorted(self.batch_sizes))
+        pool = self.scored_pool(space, genotypes, folder)
+        parts = replace(pool, folder=pool.folder / name / "batches")
+        norms = replace(pool, metrics=_EXACT, folder=pool.folder / name / "trace").score_main(main)
+        scores = parts.score({MAIN: main, **varied.settings})
         batches = {f"b = {size}": _squares(scores[pool]["norm"]) for size, pool in varied.pools.items()}
-        wanted = {f"b = {size}": batches[f"b = {size}"] for size in self.batch_sizes}
+        wanted = {f"b = {size}": batches[f"b = {size}"] for size in sorted(self.batch_sizes)}
         return {"exact": _squares(norms["exact"]), **wanted, "sum": _squares(norms["sum"])}
 
     def _table(
         self, name: str, statistic: Statistic, traces: Mapping[str, Mapping[str, Values]], what: str
     ) -> Table:
-        columns = [f"b = {size}" for size in self.batch_sizes] + ["sum"]
+        columns = [f"b = {size}" for size in sorted(self.batch_sizes)] + ["sum"]
         rows: list[list[Entry]] = []
         for space, of in traces.items():
-            options = {"resamples": self.resamples, "seed": self.seed}
-            rows.append([space, *(estimate(statistic, of["exact"], of[kind], **options) for kind in columns)])
+            rows.append([space, *(self.estimate(statistic, of["exact"], of[kind]) for kind in columns)])
         title = f"The kernel's trace against its approximations, {name.capitalize()}: {what}"
-        return Table(name, title, ["space", *columns], rows, _NOTE)
+        return Table(name, title, ["space", *columns], rows, _NOTE_APPROXIMATION)
 
 
 def _squares(norms: Values) -> Values:
@@ -593,7 +561,7 @@ def _squares(norms: Values) -> Values:
 #
 # is a mean of numbers with a long tail; beside it stand the median and what the largest makes of it.
 
-_NOTE_PATH_TRACES = (
+_NOTE_PATHS = (
     "Mean ± standard error over draws of weights, each of as many paths; a path has a fresh mini-batch. "
     "Last: the mean of all draws' paths but the largest of all"
 )
@@ -640,13 +608,13 @@ class PathTraces(Study):
             f"{self.draws} times {self.paths} paths, {data.batch_size} images of {data.name}, ν = {self.nu:g}"
         )
         columns = ["space", *_COLUMNS, "mean without the largest"]
-        table = Table("traces", f"t(A) at initialization: {what}", columns, [row], _NOTE_PATH_TRACES)
+        table = Table("traces", f"t(A) at initialization: {what}", columns, [row], _NOTE_PATHS)
         return Findings([table])
 
     def _traces(
         self, space: SearchSpace, net: Supernet, data: SearchData, folder: Path, number: int
     ) -> Tensor:
-        strategy = Nasi_strategies(space, net, data, nu=self.nu, computed="sampled", seed=self.seed + number)
+        strategy = Nasi(space, net, data, nu=self.nu, computed="sampled", seed=self.seed + number)
         path = folder / "samples" / f"{number}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         settings = {"space": space.name, "parameters": sum(p.numel() for p in net.parameters())}

@@ -76,6 +76,7 @@ SAMPLERS: Mapping[str, Sampler] = {
     "NES-RS": "nes_rs",
 }
 WITHOUT_POSTERIOR = ("uniform", "nes_rs")
+TRIALS_FILE = "trials.json"
 Numbers = Mapping[str, float]
 Trial = Callable[[], Iterator[Numbers]]
 """What computes the numbers of a trial, one entry for every round that it may try."""
@@ -192,7 +193,9 @@ _SETS = "Test errors (%), mean ± standard error over trials; difference: of the
 Records = Sequence[Mapping[str, Any]]
 
 
-def findings(records: Mapping[str, Any], trials: int, samplers: Sequence[str], images: str) -> Findings:
+def posterior_findings(
+    records: Mapping[str, Any], trials: int, samplers: Sequence[str], images: str
+) -> Findings:
     """What was recorded of each trial, `<kind>_<number>`."""
     of = {kind: [records[f"{kind}_{trial + 1}"] for trial in range(trials)] for kind in KINDS}
     sets = {kind: [record["ensembles"] for record in found] for kind, found in of.items()}
@@ -242,8 +245,7 @@ def _column(records: Records, key: str) -> Values:
 # p_α by the likelihood alone, and the supernet's paths are drawn from it. Which says better what single
 # architectures are worth, and what becomes of ensembles that are sampled from it?
 
-FILE = "trials.json"
-SAMPLERS_POSTERIOR: Mapping[str, Sampler] = {"Monte Carlo": "monte_carlo", "SVGD-RD": "svgd_rd"}
+POSTERIOR_SAMPLERS: Mapping[str, Sampler] = {"Monte Carlo": "monte_carlo", "SVGD-RD": "svgd_rd"}
 
 
 @checked
@@ -319,7 +321,7 @@ class PosteriorComparison(Study):
             true = evaluate(Ensemble(networks), every_test_batch(data.data))
             return float(ensemble_error(true.probabilities, true.labels))
 
-        records = read_records(folder / FILE)
+        records = read_records(folder / TRIALS_FILE)
         for trial in range(self.trials):
             for kind in KINDS:
                 name = f"{kind}_{trial + 1}"
@@ -329,15 +331,15 @@ class PosteriorComparison(Study):
                 for sampler, found in records[name]["ensembles"].items():
                     if self.trained and "trained" not in found:
                         members = [Genotype.from_dict(member) for member in found["members"]]
-                        found["trained"] = train(members, f"{name}_{SAMPLERS_POSTERIOR[sampler]}", trial)
+                        found["trained"] = train(members, f"{name}_{POSTERIOR_SAMPLERS[sampler]}", trial)
                         self._keep(records, folder)
-        return findings(records, self.trials, list(SAMPLERS_POSTERIOR), data.name)
+        return posterior_findings(records, self.trials, list(POSTERIOR_SAMPLERS), data.name)
 
     def _look(self, strategy: Nesbs, data: SearchData, trial: int) -> dict[str, Any]:
         """What a posterior says of single architectures, and the sets that samplers find by it."""
         judges, seed = SetJudges.of(strategy, data), trial_seed(self.seed, trial)
         ensembles = {}
-        for name, sampler in SAMPLERS_POSTERIOR.items():
+        for name, sampler in POSTERIOR_SAMPLERS.items():
             best = min(
                 try_sets(strategy, judges.valid, self.sampling(sampler), seed=seed),
                 key=lambda done: done.loss,
@@ -349,7 +351,7 @@ class PosteriorComparison(Study):
         return found
 
     def _keep(self, records: Mapping[str, Any], folder: Path) -> None:
-        write_whole(folder / FILE, json_text(records, 1) + "\n")
+        write_whole(folder / TRIALS_FILE, json_text(records, 1) + "\n")
 
 
 def describe_posterior(strategy: Nesbs, judges: SetJudges, pool: int, seed: int) -> dict[str, float | None]:
@@ -481,8 +483,6 @@ def _draw_deltas(points: Mapping[float, Points]) -> Figure:
 # for the posteriors that a search may come to. Sets of architectures are sampled from each and judged on test
 # images with inherited weights: over the budget by different samplers (figure 5.6), and by SVGD-RD over δ
 # (figure 5.7). A set is selected by the loss on the validation images, as a search does.
-
-TRIALS_FILE = "trials.json"
 
 
 class Temperature(Study):
@@ -763,9 +763,8 @@ def agreement(x: Values, y: Values, share: float) -> float:
 # sets (URS) and NES-RS select a set by its validation loss with inherited weights; its error on the test
 # images stands beside that of the best single architecture.
 
-FILE_ENSEMBLE_SEARCH = "trials.json"
 SINGLE = "best single"
-_NOTE = (
+_BUDGETS_NOTE = (
     "Test errors (%) with inherited weights, mean ± standard error over trials. The single one is picked on "
     "the test images, which favors it"
 )
@@ -827,9 +826,7 @@ class EnsembleSearch(Study):
         path = folder / "posterior.pt"
         strategy = train_posterior(space, supernet, data, trainer, path, seed=self.seed, **self.training)
         judges = SetJudges.of(strategy, data)
-        return self._findings(
-            record_trials(folder / FILE_ENSEMBLE_SEARCH, self._trials(strategy, judges)), data.name
-        )
+        return self._findings(record_trials(folder / TRIALS_FILE, self._trials(strategy, judges)), data.name)
 
     def _trials(self, strategy: Nesbs, judges: SetJudges) -> Iterator[tuple[str, Trial]]:
         yield SINGLE, partial(self._single, strategy, judges)
@@ -860,7 +857,7 @@ class EnsembleSearch(Study):
         columns = ["members", "sampler", "architectures judged", "test error"]
         title = f"Ensembles over the budget: {self.trials} trials on one supernet, {images}"
         figure = figures.lines(panels, "test error of the ensemble (%)", "architectures that were judged")
-        return Findings([Table("budgets", title, columns, rows, _NOTE)], {"budgets": figure})
+        return Findings([Table("budgets", title, columns, rows, _BUDGETS_NOTE)], {"budgets": figure})
 
     def _over_budget(
         self, numbers: Mapping[str, Sequence[Numbers]], name: str, size: int
@@ -883,7 +880,7 @@ def _key(name: str, size: int, trial: int) -> str:
 # A node of DARTS' space chooses from every edge and operation at once. Gaussians as wide as it has
 # candidates, three to five times wider, flatten the posterior that the particles climb.
 
-_NOTE_PARTICLE_WIDTHS = (
+_WIDTHS_NOTE = (
     "log p of the members, mean ± standard error over posteriors; most probable: of the posterior's mode. "
     "Each posterior has its own start of the particles, the same for every δ and width"
 )
@@ -943,7 +940,7 @@ class ParticleWidths(Study):
                     f"How probable SVGD-RD's members are: {what}",
                     columns,
                     rows,
-                    _NOTE_PARTICLE_WIDTHS,
+                    _WIDTHS_NOTE,
                 )
             ]
         )

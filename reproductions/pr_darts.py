@@ -19,14 +19,14 @@ from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.spaces.operations import SKIP
+from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.figures import against, overlay
 from nas_lightning.studies.scoring import Values, estimate, mean_estimate, spearman
 from nas_lightning.tasks import task_of
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of
 from nas_lightning.utils.tables import Entry, Table
-from reproductions.thesis_topology import Case, Curve, train_cases
+from reproductions.plain_training import Case, Curve, train_cases
 
 # The cell of PR-DARTS' theorems as a module (Zhou et al. 2020, arXiv:2006.16537, equations 3 to 6).
 #
@@ -146,7 +146,7 @@ def losses(cell: GatedCell, x: Tensor, y: Tensor, *, steps: int, eta: float) -> 
 # Whether skip connections speed up training (PR-DARTS, Zhou et al. 2020, arXiv:2006.16537, figure 2).
 
 FILE = "curves.csv"
-_NOTE = (
+_SKIPS_NOTE = (
     "Means over the draws ± their standard errors; `less than` is the loss of the row above less this one's, "
     "draw by draw, averaged over the epochs: above 0 the skips were faster"
 )
@@ -222,7 +222,8 @@ class SkipConvergence(Study):
         }
         what = f"{self.draws} draws in {space.name}, {self.epochs} epochs on {data.name}"
         return Findings(
-            [_table(curves, what, task_of(data).score)], {"losses": overlay(_panels(curves), "loss", "epoch")}
+            [_table(curves, what, task_of(data).score)],
+            {"losses": figures.overlay(_panels(curves), "loss", "epoch")},
         )
 
 
@@ -236,7 +237,7 @@ def _table(curves: Mapping[float, Sequence[Curve]], what: str, score: str) -> Ta
         rows.append([f"{share:.1%}", *ends, mean_estimate(losses), gain])
         before = losses
     columns = ["skips", "last training loss", f"last {score}", "training loss", "less than"]
-    return Table("skips", f"Skips and the speed of convergence: {what}", columns, rows, _NOTE)
+    return Table("skips", f"Skips and the speed of convergence: {what}", columns, rows, _SKIPS_NOTE)
 
 
 def _panels(curves: Mapping[float, Sequence[Curve]]) -> dict[str, dict[str, Values]]:
@@ -251,7 +252,7 @@ def _panels(curves: Mapping[float, Sequence[Curve]]) -> dict[str, dict[str, Valu
 
 # PR-DARTS' theorems 1, 2 and 4 on the cell that they are about (Zhou et al. 2020, arXiv:2006.16537).
 
-_NOTE_GATES = (
+_THEOREMS_NOTE = (
     "Shares of the draws, ± the standard error. Speed is the slope of −log F over the steps, fitted by a "
     "line; the theorems bound it from below, for wide enough cells and small enough steps"
 )
@@ -314,9 +315,9 @@ class GateTheorems(Study):
         found.append(["4", "the shallow cell is faster", mean_estimate(shallow_speeds > speeds)])
         what = f"{self.draws} cells of {self.nodes} nodes, {self.steps} steps of η = {self.eta:g}"
         table = Table(
-            "theorems", f"PR-DARTS' theorems: {what}", ["theorem", "what", "found"], found, _NOTE_GATES
+            "theorems", f"PR-DARTS' theorems: {what}", ["theorem", "what", "found"], found, _THEOREMS_NOTE
         )
-        figure = against({"theorem 1": (rates, speeds)}, "λ", "speed of convergence")
+        figure = figures.against({"theorem 1": (rates, speeds)}, "λ", "speed of convergence")
         return Findings([table], {"rates": figure})
 
     def _draw(self, number: int) -> list[float]:

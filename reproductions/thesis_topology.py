@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.backends import Backend, check_backend, spread
+from nas_lightning.backends import spread
 from nas_lightning.checks import (
     DISTINCT,
     NonNegativeInt,
@@ -37,22 +36,20 @@ from nas_lightning.metrics.engine import Passes
 from nas_lightning.metrics.gradients import SampleGradNorm
 from nas_lightning.metrics.pool import PoolFile
 from nas_lightning.objectives.counts import count_parameters
-from nas_lightning.objectives.short_training import outputs_of, score_outputs, train_pass
 from nas_lightning.plots.cells import draw_topologies
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.spaces.darts import TwoCellSpace
 from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.figures import draw_bars, draw_contours, draw_surfaces, overlay
-from nas_lightning.studies.scoring import Values, estimate, mean_estimate, spearman
+from nas_lightning.studies.scoring import ParallelStudy, Values, estimate, mean_estimate, spearman
 from nas_lightning.studies.training import train_once
 from nas_lightning.tasks import task_of
-from nas_lightning.training.optimizers import build_optimizer, build_scheduler
-from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of_name
 from nas_lightning.utils.tables import Entry, Table
+from reproductions.plain_training import Case, train_cases, train_curve
 
 # How deep and how wide a cell is (Y. Shu's thesis, 2022, section 4.2; arXiv:1909.09569).
 
@@ -89,10 +86,6 @@ def width(cell: Cell) -> Fraction:
 #     operations     the k-th pair keeps its source; its operation is uniform over the candidates
 #     adapted        every node reads both inputs: sources 0, 1, 0, 1, … — the widest and shallowest cell
 #     deepest        every node reads the two before it: the narrowest and deepest
-#
-# >>> cell = {"normal": [("sep_conv_3x3", 0), ("skip_connect", 2)], "normal_concat": [2]}
-# >>> adapted(cell)["normal"]
-# [('sep_conv_3x3', 0), ('skip_connect', 1)]
 
 INPUTS, EDGES = 2, 2  # of a cell, and into each of its inner nodes
 KINDS = ("normal", "reduce")
@@ -129,7 +122,11 @@ def random_operations(
 
 
 def adapted(cells: Description) -> dict[str, Any]:
-    """The same operations, each node's two fed by both of the cell's inputs."""
+    """Return the same operations, with both inputs of the cell as the sources of every node.
+
+    >>> adapted({"normal": [("sep_conv_3x3", 0), ("skip_connect", 2)], "normal_concat": [2]})["normal"]
+    [('sep_conv_3x3', 0), ('skip_connect', 1)]
+    """
     return _with(cells, lambda pairs: [(op, k % EDGES) for k, (op, _) in enumerate(pairs)])
 
 
@@ -146,96 +143,6 @@ def _node(k: int) -> int:
 def _with(cells: Description, change: Any) -> dict[str, Any]:
     changed = {kind: change([tuple(pair) for pair in cells[kind]]) for kind in KINDS if kind in cells}
     return {**cells, **{kind: [(op, int(source)) for op, source in pairs] for kind, pairs in changed.items()}}
-
-
-# Plain trainings that are watched: SGD without regularization (Y. Shu's thesis, 2022, A.1.3 and A.1.4).
-#
-# Momentum 0.9, weight decay 3e-4, a cosine from the learning rate to 0; no augmentation, no clipping.
-
-
-class Case(NamedTuple):
-    """An architecture to train.
-
-    Args:
-        network: its name, by which the weights are drawn.
-        genotype: what is built.
-        lr: the learning rate of the first epoch.
-    """
-
-    network: str
-    genotype: Genotype
-    lr: float
-
-    @property
-    def name(self) -> str:
-        """Of its line in the file."""
-        return f"{self.network}, lr {self.lr:g}"
-
-
-class Curve(NamedTuple):
-    """What a training came to after each epoch, each (epochs,); not a number from where it diverged.
-
-    Args:
-        train_loss: the mean over the epoch's steps.
-        loss: of images that no training saw.
-        score: of the same, the task's in percent: the accuracy of classes.
-    """
-
-    train_loss: Values
-    loss: Values
-    score: Values
-
-
-DIVERGED = (math.nan,) * len(Curve._fields)
-
-
-def train_cases(
-    cases: Sequence[Case], network: NetworkFactory, data: SearchData, path: Path, *, epochs: int, seed: int
-) -> dict[str, Curve]:
-    """The curves of all by name; each that was not in the file is written when its training ends."""
-    columns = [f"{kind} {epoch + 1}" for kind in Curve._fields for epoch in range(epochs)]
-    settings = {"seed": seed, "images": [data.train.images, data.valid.images], "batch": data.batch_size}
-    settings |= {"parameters": count_parameters(network(cases[0].genotype))}
-    file = PoolFile(path, columns, settings)
-    rows = file.read()
-    left = [case for case in cases if case.name not in rows]
-    for case in follow(left, "trainings", total=len(cases), done=len(cases) - len(left)):
-        with torch.random.fork_rng():
-            torch.manual_seed(seed_of_name(seed, case.network))
-            curve = train_curve(network(case.genotype), data, lr=case.lr, epochs=epochs, seed=seed)
-        rows[case.name] = dict(zip(columns, np.concatenate(curve).tolist(), strict=True))
-        file.append(case.name, rows[case.name])
-    return {case.name: _curve(rows[case.name], columns) for case in cases}
-
-
-def _curve(row: Mapping[str, float], columns: Iterable[str]) -> Curve:
-    return Curve(*np.split(np.array([row[column] for column in columns]), len(Curve._fields)))
-
-
-def train_curve(network: nn.Module, data: SearchData, *, lr: float, epochs: int, seed: int) -> Curve:
-    """Train on the weights' side, in place; a training that diverges ends there."""
-    weights = list(network.parameters())
-    optimizer = build_optimizer(weights, "momentum", lr=lr, weight_decay=3e-4)
-    schedule = build_scheduler(optimizer, "cosine", epochs=epochs, lr_min=0.0)
-    task, points = task_of(data), list[tuple[float, ...]]()
-    for epoch in range(epochs):
-        network.train()
-        schedule.step(epoch)
-        batches = data.train.shuffled_pass(epoch, data.batch_size, seed)
-        losses = train_pass(network, batches, optimizer, task)
-        point = (float(torch.stack(losses).mean()), *judge(network, data))
-        if not np.isfinite(point).all():
-            break
-        points.append(point)
-    points += [DIVERGED] * (epochs - len(points))
-    return Curve(*np.array(points).T)
-
-
-def judge(network: nn.Module, data: SearchData) -> tuple[float, float]:
-    """Mean loss, and the task's score in percent, on the images of the architecture's side."""
-    task, outputs = task_of(data), outputs_of(network, data.valid.whole_pass())
-    losses = [float(task.evaluation_loss(z, y)) * len(y) for z, y in outputs]
-    return sum(losses) / sum(len(y) for _, y in outputs), score_outputs(task, outputs)
 
 
 # The widest against the narrowest linear cell (Y. Shu's thesis, 2022, theorems 4.3 and 4.4, appendix A.2).
@@ -416,65 +323,12 @@ class PlaneWork:
         return name, judge_point(self.network, directions, distances, self.batch)
 
 
-# Theorem 4.2 of Shu's thesis (2022; Ghadimi & Lan 2013), where its constants are known.
-#
-# For an L-smooth F ≥ F*, gradients of variance σ² and constant steps η ≤ 1/L, a random one of N iterates has
-#
-#     E‖∇F(w_R)‖² ≤ 2 (F(w₁) − F*) / (Nη) + L σ² η
-#
-# F(w) = 1/n Σ_i ½ (s(x_iᵀ w) − y_i)² with the logistic s and y in [0, 1] is not convex, F* ≥ 0, and
-# |∂²/∂z² ½ (s(z) − y)²| ≤ 1/16 + 1/(6√3), so that L = (1/16 + 1/(6√3)) λ_max(XᵀX/n).
-
-CURVATURE = 1 / 16 + 1 / (6 * math.sqrt(3))
-
-
-class Descent(NamedTuple):
-    """What many runs of stochastic gradient descent came to.
-
-    Args:
-        found: ‖∇F(w_R)‖² in the mean over a run's iterates, (runs,).
-        bound: the theorem's.
-    """
-
-    found: Tensor
-    bound: float
-
-
-def smoothness(x: Tensor) -> float:
-    """L, for inputs of (n, d)."""
-    return CURVATURE * float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1])
-
-
-def gradients(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """∇f_i(w) = (s − y_i) s (1 − s) x_i of every image: (runs, d) → (runs, n, d)."""
-    s = torch.sigmoid(w @ x.T)
-    return ((s - y) * s * (1 - s))[..., None] * x
-
-
-def descend(
-    x: Tensor, y: Tensor, *, share: float, steps: int, runs: int, generator: torch.Generator
-) -> Descent:
-    """Steps of η = share / L on one image each, from w = 0, with σ² the largest that was met."""
-    smooth = smoothness(x)
-    eta, w, norms, variance = share / smooth, torch.zeros(runs, x.shape[1], dtype=x.dtype), [], 0.0
-    start = float(0.5 * (0.5 - y).square().mean())
-    for _ in range(steps):
-        each = gradients(w, x, y)
-        mean = each.mean(dim=1)
-        norms.append(mean.square().sum(dim=1))
-        variance = max(variance, float((each - mean[:, None]).square().sum(dim=2).mean(dim=1).max()))
-        drawn = torch.randint(len(x), (runs,), generator=generator)
-        w = w - eta * each[torch.arange(runs), drawn]
-    return Descent(torch.stack(norms).mean(dim=0), 2 * start / (steps * eta) + smooth * variance * eta)
-
-
 # Shapes and sizes of published cells and their variants (Y. Shu's thesis, 2022, tables 4.1 to 4.3).
 
 SIZE: Mapping[str, Any] = {"in_channels": 3, "num_classes": 10, "channels": 36, "cells": 20}
 """Of the thesis' networks for CIFAR-10."""
 SHOWN = 5
 """Variants of a cell that its picture has, at equal steps through their order."""
-KINDS_PUBLISHED_CELLS = ("normal", "reduce")
 
 _ADAPTED = "The auxiliary head counted. Adapted: every node of both cells reads the two inputs of the cell"
 _REWIRED = "Widths in widths c of a node; drawn anew here, for the authors' draws are not published"
@@ -534,17 +388,13 @@ class PublishedCells:
         rows: list[list[Entry]] = [
             [
                 name,
-                *(
-                    value
-                    for kind in KINDS_PUBLISHED_CELLS
-                    for value in (float(width(g[kind])), depth(g[kind]))
-                ),
+                *(value for kind in KINDS for value in (float(width(g[kind])), depth(g[kind]))),
             ]
             for name, g in self.genotypes.items()
         ]
         columns = [
             "cell",
-            *(f"{kind} {what}" for kind in KINDS_PUBLISHED_CELLS for what in ("width", "depth")),
+            *(f"{kind} {what}" for kind in KINDS for what in ("width", "depth")),
         ]
         return Table("cells", "Width, in widths c of a node, and depth of cells", columns, rows)
 
@@ -736,11 +586,11 @@ def _worst(shares: Any) -> list[Entry]:
 # How published cells and variants of them converge (Y. Shu's thesis, 2022, 4.3.1; figures 4.3–4.5, 4.10).
 
 FILE = "curves.csv"
-_NOTE = (
+_VARIANTS_NOTE = (
     "Scores (%), of classes accuracies, of images that no training saw: after the last epoch, and the mean "
     "over epochs, which is more for the sooner of two that end alike; nothing where the training diverged"
 )
-_VERDICT = (
+_VARIANTS_VERDICT = (
     "Spearman's ρ over cells and their variants with random connections, ± the bootstrap's standard error. "
     "The thesis finds that wide and shallow cells converge faster"
 )
@@ -827,9 +677,9 @@ class CellVariants(Study):
         tables = [self._results(variants, sizes, curves, what), self._verdict(variants, curves, what)]
         panels = {f"lr {lr:g}": {v.name: curves[v.name, lr] for v in variants} for lr in self.lrs}
         ends = {title: {name: c[-1] for name, c in lines.items()} for title, lines in panels.items()}
-        figures = {"convergence": overlay(panels, f"{score} (%)", "epoch")}
-        figures["accuracies"] = draw_bars(ends, f"{score} after the last epoch (%)")
-        return Findings(tables, figures)
+        pictures = {"convergence": figures.overlay(panels, f"{score} (%)", "epoch")}
+        pictures["accuracies"] = figures.draw_bars(ends, f"{score} after the last epoch (%)")
+        return Findings(tables, pictures)
 
     def _results(self, variants: Sequence[Variant], sizes: Sequence[int], curves: Curves, what: str) -> Table:
         columns = ["cell", "normal width", "normal depth", "params"]
@@ -839,7 +689,9 @@ class CellVariants(Study):
             found = [curves[variant.name, lr] for lr in self.lrs]
             numbers = [_known(value) for curve in found for value in (curve[-1], curve.mean())]
             rows.append([variant.name, *variant.shape, size, *numbers])
-        return Table("variants", f"Cells and their variants trained alike: {what}", columns, rows, _NOTE)
+        return Table(
+            "variants", f"Cells and their variants trained alike: {what}", columns, rows, _VARIANTS_NOTE
+        )
 
     def _verdict(self, variants: Sequence[Variant], curves: Curves, what: str) -> Table:
         """Whether the wide and shallow get there sooner; a diverged one is the last."""
@@ -851,7 +703,7 @@ class CellVariants(Study):
             found = [estimate(spearman, shape, speed, seed=self.seed) for shape in shapes]
             rows.append([f"{lr:g}", len(rewired), *found])
         columns = ["lr", "cells", "width and mean score", "depth and mean score"]
-        return Table("verdict", f"Shape and speed of convergence: {what}", columns, rows, _VERDICT)
+        return Table("verdict", f"Shape and speed of convergence: {what}", columns, rows, _VARIANTS_VERDICT)
 
 
 def _known(value: float) -> float | None:
@@ -860,32 +712,33 @@ def _known(value: float) -> float | None:
 
 # Loss contours and gradient variance of cells (Y. Shu's thesis, 2022, section 4.3.2; figures 4.6 to 4.8).
 
-KINDS_LANDSCAPE = PlanePoint._fields
-_NOTE_LANDSCAPE = (
+QUANTITIES = PlanePoint._fields
+_LANDSCAPE_NOTE = (
     "log₁₀ of loss and √variance: at the center, and the mean over a plane, of planes ± the standard error, "
     "where it is a number. Both are of images that no training saw"
 )
-_VERDICT_LANDSCAPE = (
+_LANDSCAPE_VERDICT = (
     "Spearman's ρ over cells, ± the bootstrap's standard error. The thesis finds smoother losses and smaller "
     "variances with wider and shallower cells"
 )
 
 
 @checked
-class Landscape(Study):
+@dataclass(frozen=True, kw_only=True)
+class Landscape(ParallelStudy):
     """Loss and gradient variance around the trained weights of cells and of their random variants.
 
     Args:
         cells: published cells of DARTS' notation, by name.
         connections: variants of each with random connections.
-        points: on each side of the plane; an odd number, so that one is the center.
-        extent: of the plane: α and β reach from −extent to extent.
-        planes: pairs of directions; pictures are of the first.
-        images: that loss and variance are of.
-        lr, epochs: of the training without regularization, on the weights' side.
-        workers: processes.
-        backend: whose, see `nas_lightning.backends.spread`.
-        seed: of variants, weights, order and directions.
+        points: number of points on each side of the plane; rounded up to an odd number, for the center.
+        extent: α and β are from −extent to extent.
+        planes: number of pairs of directions; the figures show the first.
+        images: number of images that loss and variance are computed on.
+        lr: initial learning rate of the training without regularization, on the weights' side.
+        epochs: epochs of the training.
+        seed: seed of variants, weights, order, and directions.
+        workers, backend: processes that judge points, see `ParallelStudy`.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
@@ -894,44 +747,39 @@ class Landscape(Study):
     [-0.5, -0.25, 0.0, 0.25, 0.5]
     """
 
-    def __init__(
-        self,
-        *,
-        cells: Annotated[Mapping[str, Mapping[str, Any]], entries(1)],
-        connections: NonNegativeInt = 4,
-        points: Annotated[int, at_least(1)] = 11,
-        extent: Annotated[float, above(0), at_most(1000)] = 1.0,
-        planes: PositiveInt = 2,
-        images: Annotated[int, at_least(2)] = 128,
-        lr: PositiveFloat = 0.025,
-        epochs: PositiveInt = 10,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        seed: Seed = 0,
-    ) -> None:
-        self.source = CellVariants(cells=cells, connections=connections, operations=0, seed=seed)
-        self.ticks = np.linspace(-extent, extent, points + 1 - points % 2)
-        self.planes, self.images, self.lr, self.epochs = planes, images, lr, epochs
-        check_backend(backend, "study.backend")
-        self.workers, self.backend, self.seed = workers, backend, seed
+    cells: Annotated[Mapping[str, Mapping[str, Any]], entries(1)]
+    connections: NonNegativeInt = 4
+    points: Annotated[int, at_least(1)] = 11
+    extent: Annotated[float, above(0), at_most(1000)] = 1.0
+    planes: PositiveInt = 2
+    images: Annotated[int, at_least(2)] = 128
+    lr: PositiveFloat = 0.025
+    epochs: PositiveInt = 10
+    seed: Seed = 0
+
+    @property
+    def ticks(self) -> Values:
+        """Coordinates of the points on a side of the plane."""
+        return np.linspace(-self.extent, self.extent, self.points + 1 - self.points % 2)
 
     def run(self, space: TwoCellSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
         """Train what has no weights in the folder yet, and judge the points that are not in its file."""
-        variants = list(self.source.variants(space))
+        source = CellVariants(cells=self.cells, connections=self.connections, operations=0, seed=self.seed)
+        variants = list(source.variants(space))
         batch = data.valid.plain_images(self.images)
         grids = {v.name: self._grids(v, network, data, batch, folder) for v in variants}
         what = f"{len(self.ticks)}² points, {len(batch[1])} images of {data.name}"
-        figures = {}
-        for number, (kind, label) in enumerate(zip(KINDS_LANDSCAPE, ("loss", "√Var[∇f]"), strict=True)):
+        pictures = {}
+        for number, (kind, label) in enumerate(zip(QUANTITIES, ("loss", "√Var[∇f]"), strict=True)):
             of = {name: values[0, :, :, number] for name, values in grids.items()}
-            figures[f"{kind}_contours"] = draw_contours(of, self.ticks, label)
-            figures[f"{kind}_surfaces"] = draw_surfaces(of, self.ticks, label)
+            pictures[f"{kind}_contours"] = figures.draw_contours(of, self.ticks, label)
+            pictures[f"{kind}_surfaces"] = figures.draw_surfaces(of, self.ticks, label)
         tables = [
             _cells(variants, grids, what),
             self._verdict(variants, grids, what),
             self._points(grids, what),
         ]
-        return Findings(tables, figures)
+        return Findings(tables, pictures)
 
     def _grids(
         self, variant: Variant, network: NetworkFactory, data: SearchData, batch: Batch, folder: Path
@@ -951,7 +799,7 @@ class Landscape(Study):
         stem = variant.name.replace(", ", "_").replace(" ", "_")
         path = folder / "points" / f"{stem}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = PoolFile(path, KINDS_LANDSCAPE, settings)
+        file = PoolFile(path, QUANTITIES, settings)
         rows = file.read()
         todo = [(name, place) for name, place in names.items() if name not in rows]
         if todo:
@@ -963,8 +811,8 @@ class Landscape(Study):
                 rows[name] = point._asdict()
                 file.append(name, rows[name])
         side = len(self.ticks)
-        values = np.array([[rows[name][kind] for kind in KINDS_LANDSCAPE] for name in names])
-        return values.reshape(self.planes, side, side, len(KINDS_LANDSCAPE))
+        values = np.array([[rows[name][kind] for kind in QUANTITIES] for name in names])
+        return values.reshape(self.planes, side, side, len(QUANTITIES))
 
     def _train(self, variant: Variant, network: NetworkFactory, data: SearchData, path: Path) -> nn.Module:
         """The network with the weights of the file, or trained, and then they are there."""
@@ -987,7 +835,7 @@ class Landscape(Study):
             )
         columns = ["mean log₁₀ of", "cells", "with width", "with depth"]
         return Table(
-            "verdict", f"Shape of cells and of their landscape: {what}", columns, rows, _VERDICT_LANDSCAPE
+            "verdict", f"Shape of cells and of their landscape: {what}", columns, rows, _LANDSCAPE_VERDICT
         )
 
     def _points(self, grids: Mapping[str, Values], what: str) -> Table:
@@ -995,7 +843,7 @@ class Landscape(Study):
         rows = [
             [name, *place, *map(float, point)]
             for name, values in grids.items()
-            for place, point in zip(places, values.reshape(-1, len(KINDS_LANDSCAPE)), strict=True)
+            for place, point in zip(places, values.reshape(-1, len(QUANTITIES)), strict=True)
         ]
         columns = ["cell", "plane", "α", "β", "loss", "√Var[∇f]"]
         return Table("points", f"Loss and gradient variance: {what}", columns, rows, long=True)
@@ -1016,12 +864,12 @@ def _cells(variants: Sequence[Variant], grids: Mapping[str, Values], what: str) 
         center, means = values[0, middle, middle], _over_planes(values)
         found = [
             entry
-            for k in range(len(KINDS_LANDSCAPE))
+            for k in range(len(QUANTITIES))
             for entry in (float(np.log10(center[k])), mean_estimate(means[:, k]))
         ]
         rows.append([variant.name, *variant.shape, *found])
     columns = ["cell", "normal width", "normal depth", "loss at the center", "loss"]
     columns += ["√Var[∇f] at the center", "√Var[∇f]"]
     return Table(
-        "cells", f"Loss and gradient variance around trained weights: {what}", columns, rows, _NOTE_LANDSCAPE
+        "cells", f"Loss and gradient variance around trained weights: {what}", columns, rows, _LANDSCAPE_NOTE
     )

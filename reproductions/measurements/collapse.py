@@ -1,6 +1,7 @@
 """What keeps cells from filling with skips: one-shot searches in RobustDARTS' spaces, on real images.
 
-    python -m reproductions.measurements.collapse --data FOLDER [--searches darts "darts stop=skips" …] [--seeds 2]
+    python -m reproductions.measurements.collapse --data FOLDER
+        [--searches darts "darts stop=skips" …] [--seeds 2]
 
 The operation sets of RobustDARTS (arXiv:1909.09656, section 3) in small supernets of DARTS' cells: two of its
 own on each edge; skips and convolutions; nothing beside them; noise and convolutions. The folder holds
@@ -21,7 +22,7 @@ import pytorch_lightning as pl
 import torch
 from hydra import compose, initialize_config_module
 
-from benchmarks.fitting import quiet_trainer
+from benchmarks.timing import quiet_trainer
 from nas_lightning.cli.factories import factory_of, searched_parts
 from nas_lightning.errors import InputError
 from nas_lightning.runs.facts import mean_with_deviation

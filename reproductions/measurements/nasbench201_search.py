@@ -21,7 +21,7 @@ import pytorch_lightning as pl
 import torch
 from hydra import compose, initialize_config_module
 
-from benchmarks.fitting import quiet_trainer
+from benchmarks.timing import quiet_trainer
 from nas_lightning.cli.factories import factory_of
 from nas_lightning.data import Cifar10, SearchData
 from nas_lightning.jobs.parts import Parts

@@ -21,7 +21,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from benchmarks.fitting import quiet_trainer
+from benchmarks.timing import quiet_trainer
 from nas_lightning.data import Cifar10, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.tables import TabularNasBench201

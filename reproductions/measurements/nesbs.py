@@ -1,6 +1,7 @@
 """What the samplers of NESBS find at the same budget, from one trained supernet per seed.
 
-    python -m reproductions.measurements.nesbs [--seeds 3] [--data ../shared/data --images 5000] [--retrain 20]
+    python -m reproductions.measurements.nesbs
+        [--seeds 3] [--data ../shared/data --images 5000] [--retrain 20]
 
 SVGD-RD with δ by grid (with Σ = |O| I, and with Σ by the number of candidates) and by Optuna, Monte Carlo,
 uniform random sets (URS) and NES-RS each judge 15 architectures (T = 5 sets of n = 3, NES-RS a pool of 15)
@@ -22,7 +23,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 
-from benchmarks.fitting import quiet_trainer
+from benchmarks.timing import quiet_trainer
 from nas_lightning.data import Cifar10, Digits, SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.evaluation import InheritedWeights, averaged_loss

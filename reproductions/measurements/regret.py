@@ -25,7 +25,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from benchmarks.fitting import quiet_trainer
+from benchmarks.timing import quiet_trainer
 from nas_lightning.data import Cifar10, Fake, SearchData
 from nas_lightning.metrics import Metric
 from nas_lightning.metrics.pool import score_pool

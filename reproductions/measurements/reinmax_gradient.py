@@ -20,7 +20,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from benchmarks.fitting import quiet_trainer
+from benchmarks.timing import quiet_trainer
 from nas_lightning.data import Cifar10, SearchData
 from nas_lightning.objectives.inherited import Batch
 from nas_lightning.spaces import NasBench201

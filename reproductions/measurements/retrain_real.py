@@ -1,6 +1,7 @@
 """From genotype to accuracy on real images: a small DARTS_V2, trained by train.py.
 
-    python -m reproductions.measurements.retrain_real [--data FOLDER] [--fashion FOLDER] [--epochs 2] [--subset N]
+    python -m reproductions.measurements.retrain_real
+        [--data FOLDER] [--fashion FOLDER] [--epochs 2] [--subset N]
 
 Digits need nothing. CIFAR-10 is looked for in the folder `cifar10` of `--data`; Fashion-MNIST's four unzipped
 files in `--fashion`. What is missing is left out. The last lines are the test accuracies.

@@ -1,6 +1,7 @@
 """The share of skip connections in the derived cells over a search: DARTS, and PR-DARTS part by part.
 
-    python -m reproductions.measurements.skip_share [--seeds 3] [--epochs 60] [--data ../shared/data --images 1000]
+    python -m reproductions.measurements.skip_share
+        [--seeds 3] [--epochs 60] [--data ../shared/data --images 1000]
 
 The question of figure 1 of PR-DARTS (arXiv:2006.16537), asked of our own runs: DARTS; gates with group
 sparsity alone; gates with the path-depth term alone; both. The operations are none, skip connection and
@@ -20,7 +21,7 @@ import pytorch_lightning as pl
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.fitting import quiet_trainer
+from benchmarks.timing import quiet_trainer
 from nas_lightning.data import Cifar10, Digits, ImageData, SearchData
 from nas_lightning.plots import save
 from nas_lightning.spaces import DartsSpace

@@ -31,7 +31,7 @@ from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 from scipy.stats import spearmanr
 
-from benchmarks.fitting import quiet_trainer
+from benchmarks.timing import quiet_trainer
 from nas_lightning.data import Cifar10, Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -39,17 +39,33 @@ from nas_lightning.metrics import Metric
 from nas_lightning.metrics.pool import score_pool
 from nas_lightning.objectives.rankings import COMBINED, log_ranks
 from nas_lightning.objectives.tables import TabularNasBench201, table_accuracy
+from nas_lightning.runs.facts import mean_with_deviation
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import EigenNas, Evolution, Hnas, Knas, MetricSearch
 from nas_lightning.strategies.black_box.base import BlackBox, Scores
 from nas_lightning.utils.randomness import choose
-from reproductions.measurements.training_free_report import COSTS, DATASETS, read_rows, report
 
 METRICS = (
     *("grad_norm", "snip", "grasp", "fisher", "synflow", "naswot", "jacov"),
     *("ntk_trace", "ntk_condition", "ntk_lambda_min", "ntk_mean_diag", "ntk_frobenius", "params", "flops"),
     *("meco", "expressivity", "trainability", "zen", "swap"),
 )
+
+
+DATASETS = ("cifar10", "cifar100", "imagenet16-120")
+COSTS = ("pool", "evaluations", "seconds")
+REPORTED = {
+    "hnas ntk_trace": "94.07 / 72.30 / 45.93",
+    "hnas grad_norm": "94.04 / 71.75 / 45.91",
+    "hnas snip": "93.94 / 71.49 / 46.07",
+    "hnas grasp": "94.13 / 72.59 / 46.24",
+    "hnas ntk_frobenius": "94.19 / 72.94 / 46.31",
+    "hnas synflow": "94.13 / 72.50 / 45.47",
+    "eigen_nas": "93.46 / 71.42 / 45.54",
+    "knas": "93.38 / 70.78 / 44.63",
+    "nasi": "93.55 / 71.20 / 44.84",
+}
+"""Of the papers, whose pools, training and numbers of rounds are their own."""
 
 
 class ScoredCells(NasBench201):
@@ -227,6 +243,36 @@ def fit(
     evaluations, pool = len(module.evaluated), len(module.scored)
     arch = space.notation(genotype)
     return {"arch": arch, "evaluations": evaluations, "pool": pool, "seconds": seconds}
+
+
+def report(rows: Mapping[str, Sequence[Mapping[str, Any]]], benchmark: TabularNasBench201) -> None:
+    print("\n| strategy | scored | evaluated | " + " | ".join(DATASETS) + " | seconds | reported |")
+    print("|---|" + "---|" * (len(DATASETS) + 4))
+    for name, runs in rows.items():
+        line(name, runs, benchmark)
+
+
+def line(name: str, runs: Sequence[Mapping[str, Any]], benchmark: TabularNasBench201) -> None:
+    archs_of = {
+        dataset: [run.get("of", {}).get(dataset, run["arch"]) for run in runs] for dataset in DATASETS
+    }
+    cells = [
+        mean_with_deviation([benchmark.table[name][arch] for arch in archs], 2)
+        for name, archs in archs_of.items()
+    ]
+    mean = {key: statistics.mean(run.get(key, 0) for run in runs) for key in COSTS}
+    counts = f"{mean['pool']:.0f} | {mean['evaluations']:.0f}"
+    end = f"{mean['seconds']:.1f} | {REPORTED.get(name, '–')}"
+    print(f"| {name} | {counts} | {' | '.join(cells)} | {end} |")
+
+
+def read_rows(path: Path | None) -> dict[str, list[dict[str, Any]]]:
+    """Runs of other searches, by strategy; none without a file."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path else []:
+        run = json.loads(text)
+        rows.setdefault(run["strategy"], []).append(run)
+    return rows
 
 
 if __name__ == "__main__":

@@ -8,18 +8,23 @@ import torch
 from torch.func import grad, jacrev
 from torch.nn import functional as F
 
-from reproductions.eigen_nas import WideMlp, linear_outputs, train
-from reproductions.hnas import (
+from reproductions.thesis_bounds import (
     BETA,
+    CURVATURE,
     GAMMA,
     ThesisBounds,
+    WideMlp,
+    descend,
+    gradients,
     kernel_diagonal,
+    linear_outputs,
     mean_bound,
     metric_shares,
     power_bound,
     radius,
+    smoothness,
+    train,
 )
-from reproductions.thesis_topology import CURVATURE, descend, gradients, smoothness
 
 
 def normal(*shape, seed=0):

@@ -12,8 +12,8 @@ from nas_lightning.errors import InputError
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.tasks import Binary, MultiLabel, Regression, Segmentation
+from reproductions.plain_training import judge, train_curve
 from reproductions.pr_darts import SkipConvergence
-from reproductions.thesis_topology import judge, train_curve
 from tests.own_tasks import Made
 
 

@@ -22,7 +22,7 @@ def parts():
 def test_rows_are_of_the_architectures(parts, tmp_path):
     space, network = parts
     data = SearchData(Digits(batch_size=6))
-    (table,) = Coupling(architectures=8, resamples=20).run(space, network, data, tmp_path).tables
+    (table,) = Coupling(cells=8, resamples=20).run(space, network, data, tmp_path).tables
     rows = {row[0]: row[1:] for row in table.rows}
     assert set(rows) == {"M_Trace", "κ", "M_GraSP"}
     count, ours, theirs, ratio, order = rows["M_Trace"]
@@ -35,7 +35,7 @@ def test_rows_are_of_the_architectures(parts, tmp_path):
 def test_medians_are_of_the_scores(parts, tmp_path):
     space, network = parts
     data = SearchData(Digits(batch_size=4))
-    (table,) = Coupling(architectures=6, resamples=5).run(space, network, data, tmp_path).tables
+    (table,) = Coupling(cells=6, resamples=5).run(space, network, data, tmp_path).tables
     lines = list(csv.DictReader((tmp_path / "scores" / "main.csv").read_text().splitlines()))
     for name, count, *medians, _, _ in table.rows:
         pairs = np.array([[float(line[f"{name}, {form}"]) for form in FORMS] for line in lines])

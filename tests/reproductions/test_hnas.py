@@ -14,7 +14,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, Params
 from nas_lightning.objectives.tables import TabularNasBench201, read
 from nas_lightning.spaces import NasBench201
-from reproductions.hnas import FILE, HnasAblation, KnownPool, SearchTrace, metric_order, values_of
+from reproductions.hnas import SEARCHES_FILE, HnasAblation, KnownPool, SearchTrace, metric_order, values_of
 from tests.studies.conftest import write_table
 
 CELLS, POOL, ROUNDS = 24, 12, 5
@@ -52,7 +52,7 @@ class Run:
         return found | {name: np.array([self.truth[name][row["arch"]] for row in rows]) for name in sets}
 
     def records(self):
-        return json.loads((self.folder / FILE).read_text())
+        return json.loads((self.folder / SEARCHES_FILE).read_text())
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_bins_are_as_large_as_each_other_and_in_order(known):
 
 def test_what_is_in_the_file_is_not_searched_again(known, run):
     tables, _, records = known
-    (run.folder / FILE).write_text(json.dumps(dict(list(records.items())[1:])))
+    (run.folder / SEARCHES_FILE).write_text(json.dumps(dict(list(records.items())[1:])))
     assert run.tables() == tables
     assert run.records() == records
 

@@ -4,25 +4,19 @@ Each bound is what was counted when it was written, and a twentieth more for oth
 """
 
 import csv
-from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import nas_lightning
-from benchmarks.bench import COLUMNS, measurements, read, write
-from benchmarks.bench_lines import COMMANDS, LINES
+from benchmarks.bench import COLUMNS, COMMANDS, LINES, measurements, read, write
 from benchmarks.memory import saved_bytes
 from benchmarks.ntk import OURS
-from benchmarks.start import SEARCH, STOP, start
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.training.gradients import constant, gradients
 
 SLACK = 1.05
-PACKAGE = Path(nas_lightning.__file__).parent
 
 
 class Dispatched(TorchDispatchMode):
@@ -66,35 +60,6 @@ def test_a_step_of_darts(kind, operations, kept):
         size = saved_bytes(loss)
     assert operations / SLACK <= dispatched.count <= operations * SLACK, dispatched.count
     assert kept / SLACK <= size <= kept * SLACK, size
-
-
-OPENED = """
-opened = []
-sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
-import os
-leave = os._exit
-os._exit = lambda code: (print(*opened, sep="\\n", flush=True), leave(code))
-"""
-
-
-def test_what_a_search_opens_before_its_first_step(tmp_path):
-    """Each composition reads the primary configuration; so do the names and places that checks ask for."""
-    words = ("supernet.channels=4", "supernet.cells=1", STOP)
-    _, out = start(OPENED + SEARCH, words, str(tmp_path))
-    opened = [name for name in out.splitlines() if name.startswith("/")]
-    settings = Counter(name for name in opened if name.endswith(".yaml") and "/nas_lightning/conf/" in name)
-    assert 1 <= sum(times for name, times in settings.items() if name.endswith("conf/search.yaml")) <= 3
-    assert settings.total() <= SLACK * 2.08 * len(settings), settings.total()
-    modules = {source_of(Path(name)) for name in opened if name.endswith((".py", ".pyc"))}
-    own = sum(PACKAGE in path.parents for path in modules)
-    assert own <= SLACK * 0.75 * len([*PACKAGE.rglob("*.py")]), own
-    others = len(modules) - own
-    assert 1844 / SLACK <= others <= 1844 * SLACK, others
-
-
-def source_of(path):
-    """The module's file, where its compiled form was read."""
-    return path.parents[1] / f"{path.name.split('.')[0]}.py" if path.suffix == ".pyc" else path
 
 
 def test_a_work_of_two_units_has_two_names():
