@@ -61,13 +61,13 @@ from reproductions.thesis_topology import adapted, deepest, depth, width
 
 
 def wide_kernel(W: Tensor, x: Tensor) -> Tensor:
-    """Θ = Σ_i J⁽ⁱ⁾ J⁽ⁱ⁾ᵀ with ∂f/∂W⁽ⁱ⁾ = 1 xᵀ, whatever W (L, n, n) is: x (m, n) → (m, m)."""
+    """Return Θ = Σ_i J⁽ⁱ⁾ J⁽ⁱ⁾ᵀ with ∂f/∂W⁽ⁱ⁾ = 1 xᵀ, for any W (L, n, n): x (m, n) → (m, m)."""
     layers, n = W.shape[:2]
     return layers * n * x @ x.T
 
 
 def deep_kernel(W: Tensor, x: Tensor) -> Tensor:
-    """Θ′ = Σ_i ‖1ᵀ W⁽ᴸ⁾ ⋯ W⁽ⁱ⁺¹⁾‖² (W⁽ⁱ⁻¹⁾ ⋯ W⁽¹⁾ x)ᵀ (W⁽ⁱ⁻¹⁾ ⋯ W⁽¹⁾ x′) (D.47): (m, m).
+    """Return Θ′ = Σ_i ‖1ᵀ W⁽ᴸ⁾ ⋯ W⁽ⁱ⁺¹⁾‖² (W⁽ⁱ⁻¹⁾ ⋯ W⁽¹⁾ x)ᵀ (W⁽ⁱ⁻¹⁾ ⋯ W⁽¹⁾ x′) (D.47): (m, m).
 
     >>> deep_kernel(2 * torch.eye(2)[None].repeat(2, 1, 1), torch.eye(2))  # both layers: ‖1ᵀ 2 I‖² + n · 2²
     tensor([[16.,  0.],
@@ -86,24 +86,24 @@ def deep_kernel(W: Tensor, x: Tensor) -> Tensor:
 
 
 def orthonormal(samples: int, n: int, generator: torch.Generator) -> Tensor:
-    """Inputs with Xᵀ X = I: (samples, n), samples ≤ n."""
+    """Draw inputs with Xᵀ X = I, (samples, n), samples ≤ n."""
     x = torch.randn(n, samples, dtype=torch.float64, generator=generator)
     return torch.linalg.qr(x).Q.T
 
 
-# Searches in a pool whose scores and accuracies are all known: HNAS, a metric alone, and chance.
+# Searches in a pool with known scores and accuracies: HNAS, a metric alone, and random search.
 #
-# HNAS is algorithm 7.1 of Y. Shu's thesis (2022), by the functions of the strategy's own rounds
-# (`nas_lightning.strategies.black_box.hnas`); here nothing is built, scored or trained on the way.
+# HNAS is algorithm 7.1 of Y. Shu's thesis (2022), with the functions of the strategy
+# (`nas_lightning.strategies.black_box.hnas`); nothing is built, scored, or trained here.
 
 
 class KnownPool(NamedTuple):
-    """Architectures of which everything is known, each (n,).
+    """Architectures with known scores and accuracies, each (n,).
 
     Args:
         metric: M.
         kappa: κ.
-        worth: what an evaluation says.
+        worth: results of evaluations.
     """
 
     metric: Values
@@ -111,7 +111,7 @@ class KnownPool(NamedTuple):
     worth: Values
 
     def of(self, rows: Sequence[int]) -> KnownPool:
-        """Some of them."""
+        """Return these rows."""
         return KnownPool(*(values[list(rows)] for values in self))
 
 
@@ -119,15 +119,15 @@ class SearchTrace(NamedTuple):
     """A search, evaluation by evaluation.
 
     Args:
-        chosen: the number of the architecture.
-        parameters: c and q of HNAS that have chosen it.
+        chosen: index of the architecture.
+        parameters: c and q of HNAS that chose it.
     """
 
     chosen: list[int]
     parameters: list[dict[str, float]]
 
     def best(self, worth: Values) -> list[int]:
-        """The step that has chosen the best so far, after each step; of equal ones the first.
+        """Return the step that chose the best so far, after each step; ties by position.
 
         >>> SearchTrace([2, 0, 1], []).best(np.array([3.0, 3.0, 1.0]))
         [0, 1, 1]
@@ -137,7 +137,7 @@ class SearchTrace(NamedTuple):
 
 
 def hnas_search(pool: KnownPool, rounds: int, *, t: float, starts: int, seed: int) -> SearchTrace:
-    """Each round proposes (μ, ν) and evaluates the best by them that was not evaluated yet."""
+    """Run HNAS: each round proposes (μ, ν), and evaluates their best architecture not evaluated so far."""
     trace = SearchTrace([], [])
     for number in range(rounds):
         seen = list(zip(trace.parameters, pool.worth[trace.chosen].tolist(), strict=True))
@@ -151,18 +151,18 @@ def hnas_search(pool: KnownPool, rounds: int, *, t: float, starts: int, seed: in
 
 
 def values_of(pool: KnownPool, parameters: Mapping[str, float], t: float) -> Values:
-    """Minus the objective (7.7) of each, so that larger is better: (n,)."""
+    """Return minus the objective (7.7), (n,); larger is better."""
     metric, kappa = (torch.as_tensor(values, dtype=torch.float64) for values in (pool.metric, pool.kappa))
     return objective_values(metric, kappa, parameters, t).numpy()
 
 
 def metric_order(pool: KnownPool, rounds: int) -> SearchTrace:
-    """The largest metrics first (ZERO-COST, Abdelfattah et al. 2021, arXiv:2101.08134)."""
+    """Evaluate the largest metrics first (ZERO-COST, Abdelfattah et al. 2021, arXiv:2101.08134)."""
     return SearchTrace(np.argsort(-pool.metric, kind="stable")[:rounds].tolist(), [])
 
 
 def random_order(pool: KnownPool, rounds: int, seed: int) -> SearchTrace:
-    """Without repetition."""
+    """Evaluate random architectures without repetition."""
     return SearchTrace(np.random.default_rng(seed).permutation(len(pool.worth))[:rounds].tolist(), [])
 
 
@@ -179,12 +179,12 @@ _BINS = (
 
 
 class Searched(NamedTuple):
-    """What sort of search it was.
+    """A kind of search.
 
     Args:
-        search: `HNAS`, `ALONE` or `RANDOM`.
-        metric: M; none where chance has chosen.
-        judge: what its evaluations read.
+        search: `HNAS`, `ALONE`, or `RANDOM`.
+        metric: name of M; empty for random search.
+        judge: name of the accuracies that evaluations read.
     """
 
     search: str
@@ -194,16 +194,16 @@ class Searched(NamedTuple):
 
 @dataclass(frozen=True)
 class HnasSearches:
-    """What searches have chosen, and what that is worth.
+    """The searches and the accuracies of their results.
 
     Args:
-        traces: of each kind.
+        traces: searches of each kind.
         pools: all architectures, by the name of the metric.
-        accuracies: of all, by data set.
-        dataset: the one that searches are about.
-        t: of the objective.
-        worth: what evaluations say of all, by what they read.
-        seconds: of an evaluation; None where the table has none.
+        accuracies: test accuracies, by data set.
+        dataset: the data set of the searches.
+        t: exponent of the objective.
+        worth: results of evaluations of all architectures, by the name of the judge.
+        seconds: duration of each evaluation; None if the table has none.
     """
 
     traces: Mapping[Searched, Sequence[SearchTrace]]
@@ -215,7 +215,7 @@ class HnasSearches:
     seconds: Sequence[float | None]
 
     def ends(self, what: str) -> Table:
-        """Tables 7.3 and 7.13."""
+        """Return tables 7.3 and 7.13."""
         rows: list[list[Entry]] = []
         for kind, traces in self.traces.items():
             ends = [trace.chosen[self._best(kind, trace)[-1]] for trace in traces]
@@ -228,7 +228,7 @@ class HnasSearches:
         return Table("ends", f"What searches end in: {what}", columns, rows, _ENDS)
 
     def budgets(self, what: str) -> Table:
-        """Figure 7.3."""
+        """Return the numbers of figure 7.3."""
         rows: list[list[Entry]] = [
             [
                 *kind,
@@ -244,7 +244,7 @@ class HnasSearches:
         return Table("budgets", f"Accuracy over the budget: {what}", columns, rows, note, long=True)
 
     def steps(self, what: str) -> Table:
-        """Figure 7.5."""
+        """Return the numbers of figure 7.5."""
         rows: list[list[Entry]] = [
             [kind.metric, kind.judge, step, rho]
             for kind in self.traces
@@ -258,7 +258,7 @@ class HnasSearches:
         )
 
     def figures(self) -> dict[str, Figure]:
-        """Figures 7.3 and 7.5: the first by what a search may know, the second by that and by the oracle."""
+        """Draw figure 7.3 without an oracle, and figure 7.5 with and without one."""
         judge = next(iter(self.traces)).judge
         budgets = {
             metric: {
@@ -307,11 +307,11 @@ class HnasSearches:
 
 
 class MetricBins(NamedTuple):
-    """Architectures by their metric.
+    """Accuracies of architectures in bins of a metric.
 
     Args:
-        table: of all metrics.
-        figures: their accuracies, and what κ says of these.
+        table: table of all metrics.
+        figures: accuracies by bin, and their correlation with κ.
     """
 
     table: Table
@@ -321,7 +321,7 @@ class MetricBins(NamedTuple):
 def bins_of(
     pools: Mapping[str, KnownPool], dataset: str, bins: int, what: str, *, resamples: int, seed: int
 ) -> MetricBins:
-    """Figure 7.4: as many architectures in each bin of a metric."""
+    """Return figure 7.4, with equally many architectures in each bin of a metric."""
     rows: list[list[Entry]] = []
     accuracy: dict[str, dict[str, dict[int, Estimate | None]]] = {}
     kappa: dict[str, dict[str, dict[int, Estimate | None]]] = {}
@@ -346,9 +346,9 @@ def bins_of(
 
 # HNAS by a table: over its budget, metric by metric, round by round (Y. Shu's thesis, 2022, 7.5.4 and 7.6).
 #
-# Tables 7.3 and 7.13 and figure 7.3: what searches end in whose evaluations read the table, beside a metric
-# alone and chance. Figure 7.4: accuracies by bins of a metric, and what κ says within each. Figure 7.5: how
-# well the objective orders all architectures with the μ and ν that are the best so far.
+# Tables 7.3 and 7.13 and figure 7.3: results of searches that evaluate by the table, compared with a metric
+# alone and random search. Figure 7.4: accuracies by bins of a metric, and their correlation with κ. Figure
+# 7.5: how well the objective orders all architectures with the best μ and ν so far.
 
 SEARCHES_FILE = "searches.json"
 IN_OBJECTIVE = ("ntk_trace", "grad_norm", "snip", "grasp", "knas", "synflow")
@@ -441,7 +441,7 @@ class HnasAblation(ScoredStudy):
     def _search(
         self, pools: Mapping[str, KnownPool], judges: Mapping[str, Values], path: Path
     ) -> dict[Searched, list[SearchTrace]]:
-        """The searches of each kind; those that are in the file are not made again."""
+        """Return the searches of each kind; run and save those that are not in the file."""
         settings = f"{self.cells} {self.pool_size} {self.rounds} {self.t:g} {self.starts} {self.seed}"
         kinds = list(self._kinds(judges))
         todo = [(kind, number) for kind in kinds for number in range(self.searches)]
@@ -464,7 +464,7 @@ class HnasAblation(ScoredStudy):
             yield Searched(RANDOM, "", judge)
 
     def _trace(self, kind: Searched, number: int, pool: KnownPool) -> SearchTrace:
-        """A search among its own part of the pool; what it has chosen is counted in all."""
+        """Run a search in its part of the pool; chosen architectures are indices of the whole pool."""
         rows = (
             np.random.default_rng(seed_of(self.seed, number))
             .permutation(self.cells)[: self.pool_size]
@@ -533,7 +533,7 @@ class TopologyKernel(ParallelStudy):
             raise InputError(expected, got=self.rewired, where="study.rewired")
 
     def genotypes(self, space: TwoCellSpace) -> dict[str, Genotype]:
-        """The cells as published, then WIDE and DEEP."""
+        """Return the published cells, WIDE, and DEEP."""
         of, forms = self.cells[self.rewired], {"WIDE": adapted, "DEEP": deepest}
         return {
             **{name: space.parse(given) for name, given in self.cells.items()},
@@ -563,7 +563,7 @@ class TopologyKernel(ParallelStudy):
         return Findings([kernels, self._linear()])
 
     def _linear(self) -> Table:
-        """Theorem 7.4, of which the wide part holds for every draw and the deep part for their mean."""
+        """Check theorem 7.4: its wide part for every draw, its deep part for the mean."""
         L, n, random = self.layers, self.width, generator(0)
         x = orthonormal(n, n, random)
         traces, conditions, distance = [], [], 0.0
@@ -580,19 +580,18 @@ class TopologyKernel(ParallelStudy):
         return Table("linear", title, ["network", "against the theorem", "κ"], rows, _LINEAR)
 
 
-# What batch norm and the batch's mean change in scores (Y. Shu's thesis, 2022, equations 7.1 to 7.3).
+# The effect of batch norm and of the batch's mean on scores (Y. Shu's thesis, 2022, equations 7.1 to 7.3).
 #
-# Θ = J Jᵀ takes an image's row of J through the norms of the whole batch, and so through the other images'
-# activations; by default a row here is of what flows through the image's own. M_GraSP in equation 7.3 has
-# every
-# sample's Hessian and gradient; by default, as in the public code, it has the batch's, and weights alone.
+# In Θ = J Jᵀ an image's row of J includes the paths through the batch norms and so through the other images'
+# activations; the default metrics leave these paths out. M_GraSP in equation 7.3 has the Hessian and gradient
+# of every sample; by default, as in the public code, it has those of the batch, and weights alone.
 
 PAIRS: Mapping[str, tuple[Metric, Metric]] = {
     "M_Trace": (NTKTrace(), NTKTrace(coupled=True)),
     "κ": (NTKCondition(), NTKCondition(coupled=True)),
     "M_GraSP": (Grasp(), SampleGrasp()),
 }
-"""As they are by default, and as the equations have them."""
+"""The default metric, and the metric of the equation."""
 
 _FORMS_NOTE = (
     "Medians over architectures whose two scores are finite and positive; the logarithm's mean ± standard "

@@ -70,18 +70,18 @@ from nas_lightning.utils.tables import Entry, Estimate, Table
 
 
 class TraceSamples(NamedTuple):
-    """What the architectures A_1, …, A_T came to.
+    """Traces and gradients of the sampled architectures A_1, …, A_T.
 
     Args:
         traces: t(A_t), (T,).
-        slopes: ∇_α t(A_t), (T, decisions), the groups one behind the other.
+        slopes: ∇_α t(A_t), (T, decisions), the groups concatenated.
     """
 
     traces: Tensor
     slopes: Tensor
 
     def first(self, steps: int) -> TraceSamples:
-        """Those that a search of so many steps has.
+        """Return the samples of a search of `steps` steps.
 
         >>> TraceSamples(torch.arange(3.0), torch.zeros(3, 2)).first(2).traces
         tensor([0., 1.])
@@ -90,10 +90,10 @@ class TraceSamples(NamedTuple):
 
 
 def trace_step(samples: TraceSamples, mu: float, nu: float, *, adaptive: bool = False) -> Tensor:
-    """Δ* with ξ = 1, (decisions,).
+    """Return Δ* with ξ = 1, (decisions,).
 
     >>> samples = TraceSamples(torch.tensor([1.0, 9.0]), torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
-    >>> trace_step(samples, mu=2.0, nu=5.0)  # of the second t is too large: the step leads away from it
+    >>> trace_step(samples, mu=2.0, nu=5.0)  # t of the second is above ν: the step leads away from it
     tensor([ 0.5000, -0.5000])
     """
     traces, slopes = samples
@@ -108,14 +108,14 @@ def trace_step(samples: TraceSamples, mu: float, nu: float, *, adaptive: bool = 
 def draw_samples(
     strategy: Nasi, data: SearchData, path: Path, *, steps: int, batch_size: int, settings: Mapping[str, Any]
 ) -> TraceSamples:
-    """The samples of a search, on a fresh mini-batch each; what the file has of them is not drawn again."""
+    """Return the samples of a search, each on a new mini-batch; draw and append those not in the file."""
     sizes = [parameter.numel() for parameter in strategy.arch_list]
     columns = ["trace", *(f"slope {number}" for number in range(sum(sizes)))]
     file = PoolFile(path, columns, {**settings, "batch": batch_size, "seed": strategy.seed})
     rows = file.read()
     batches = _batches(strategy, data, batch_size)
     for step, batch in enumerate(islice(batches, steps)):
-        if str(step) in rows:  # its random numbers are used up, so that the next are the next
+        if str(step) in rows:  # advance the generator as when it was drawn
             strategy.sample(dict(strategy.arch))
             continue
         slopes, t, _ = strategy.trace_slopes(*batch)
@@ -145,12 +145,12 @@ _CONDITIONED = "ν is a quantile of t; the correlation is of those cells alone w
 
 
 class Bin(NamedTuple):
-    """Cells of a similar t.
+    """Cells with similar t.
 
     Args:
-        t: their mean.
-        values: their accuracies.
-        mean: of these.
+        t: mean t.
+        values: accuracies.
+        mean: mean accuracy.
 
     >>> Bin(1.0, np.array([90.0, 92.0]), mean_estimate([90.0, 92.0])).best
     92.0
@@ -162,19 +162,19 @@ class Bin(NamedTuple):
 
     @property
     def deviation(self) -> float:
-        """Of the accuracies, 0 for a single one."""
+        """Standard deviation of the accuracies; 0 for a single one."""
         return float(self.values.std(ddof=1)) if len(self.values) > 1 else 0.0
 
     @property
     def best(self) -> float:
-        """The largest of them."""
+        """The largest accuracy."""
         return float(self.values.max())
 
 
 def bins_of(
     norms: Values, accuracy: Values, *, bins: int, what: str, resamples: int, seed: int
 ) -> tuple[list[Table], dict[str, Figure]]:
-    """Two tables and a figure; cells that no input reaches, whose norm is −∞, have t = 0."""
+    """Return two tables and a figure; cells that no input reaches, with norm −∞, have t = 0."""
     t = np.clip(norms, 0, None) ** 2
     found = [
         Bin(float(t[part].mean()), accuracy[part], mean_estimate(accuracy[part]))
@@ -195,7 +195,7 @@ def bins_of(
 
 
 def conditioned_row(t: Values, accuracy: Values, share: float, resamples: int, seed: int) -> list[Entry]:
-    """A share of the cells, and the correlations of those that have the smallest t.
+    """Return a row with the correlations over the share of cells with the smallest t.
 
     >>> t, accuracy = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 0.0])
     >>> conditioned_row(t, accuracy, 0.75, resamples=20, seed=0)[:3]
@@ -225,7 +225,7 @@ def _picture(bins: Sequence[Bin]) -> Figure:
     return figure
 
 
-# What searches by NASI end in over ν, μ, budgets and settings, as tables and figures.
+# Results of NASI searches over ν, μ, budgets, and settings, as tables and figures.
 
 _GRID = "ν is a quantile of the t sampled by a search; means over searches ± their standard errors"
 _BUDGETS = "ν at a quantile of t, at their mean (equation 6.14), at the running mean (6.15); μ = {mu:g}"
@@ -237,7 +237,7 @@ class Rule(NamedTuple):
     """The constraint of a search.
 
     Args:
-        nu: a quantile of the t that were sampled.
+        nu: ν as a quantile of the sampled t.
         mu: weight of the penalty.
     """
 
@@ -246,13 +246,13 @@ class Rule(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Samples, and what looks up what they lead to.
+    """Samples of searches, and the table for their results.
 
     Args:
-        space: that was searched.
-        benchmark: with the accuracies.
-        samples: of each setting's searches.
-        random: the mean accuracy of random cells, by data set.
+        space: the searched space.
+        benchmark: the table of accuracies.
+        samples: samples of each setting's searches.
+        random: mean accuracy of random cells, by data set.
     """
 
     space: SearchSpace
@@ -261,7 +261,7 @@ class Found(NamedTuple):
     random: Mapping[str, float]
 
     def genotype(self, step: torch.Tensor) -> Genotype:
-        """The mode of p_{α*}, α* = Δ*."""
+        """Return the mode of p_{α*}, α* = Δ*."""
         groups = self.space.groups
         parts = step.split([prod(group.shape) for group in groups.values()])
         pairs = zip(groups.items(), parts, strict=True)
@@ -270,7 +270,7 @@ class Found(NamedTuple):
     def accuracies(
         self, samples: Sequence[TraceSamples], rule: Rule, kind: str = "quantile"
     ) -> list[Estimate | None]:
-        """Of each data set, the mean over searches; None where the table lacks what one of them ended in."""
+        """Return the mean over searches for each data set; None if the table lacks one of the results."""
         ends = [self.genotype(step_of(one, rule, kind)) for one in samples]
         if not all(map(self.benchmark.knows, ends)):
             return [None] * len(self.random)
@@ -278,14 +278,14 @@ class Found(NamedTuple):
 
 
 def step_of(samples: TraceSamples, rule: Rule, kind: str = "quantile") -> torch.Tensor:
-    """Δ* with ν by the rule (`quantile`), by equation 6.14 (`mean`) or by 6.15 (`adaptive`)."""
+    """Return Δ* with ν by the rule (`quantile`), by equation 6.14 (`mean`), or by 6.15 (`adaptive`)."""
     mean = float(samples.traces.mean())
     nu = float(samples.traces.quantile(rule.nu)) if kind == "quantile" else mean
     return trace_step(samples, rule.mu, nu, adaptive=kind == "adaptive")
 
 
 def grid_table(found: Found, nus: Sequence[float], mus: Sequence[float], what: str) -> tuple[Table, Figure]:
-    """Accuracies over ν and μ."""
+    """Return accuracies over ν and μ."""
     main, place = found.samples[MAIN], list(found.random).index(found.benchmark.dataset)
     cells = [[found.accuracies(main, Rule(nu, mu))[place] for mu in mus] for nu in nus]
     rows: list[list[Entry]] = []
@@ -299,7 +299,7 @@ def grid_table(found: Found, nus: Sequence[float], mus: Sequence[float], what: s
 
 
 def budget_tables(found: Found, budgets: Sequence[int], rule: Rule, what: str) -> tuple[Table, Figure]:
-    """Accuracies over the number of samples, for three ways to ν."""
+    """Return accuracies over the number of samples, for three choices of ν."""
     main, place = found.samples[MAIN], list(found.random).index(found.benchmark.dataset)
     names = {"quantile": f"ν at {rule.nu:.0%}", "mean": "ν by 6.14", "adaptive": "ν by 6.15"}
     curves: dict[str, dict[str, Estimate | None]] = {name: {} for name in names.values()}
@@ -317,7 +317,7 @@ def budget_tables(found: Found, budgets: Sequence[int], rule: Rule, what: str) -
 
 
 def settings_table(found: Found, rule: Rule, what: str) -> Table:
-    """Accuracies of what searches end in, by setting, beside random cells'."""
+    """Return accuracies of the searches' results by setting, and of random cells."""
     rows: list[list[Entry]] = []
     for name, samples in found.samples.items():
         rows.append([name, *found.accuracies(samples, rule)])
@@ -327,26 +327,25 @@ def settings_table(found: Found, rule: Rule, what: str) -> Table:
 
 
 def _note(text: str, rows: Sequence[Sequence[Entry]]) -> str:
-    """The note of a table, and why cells of it are empty."""
+    """Return the note of a table, with the reason for empty entries."""
     return f"{text}. {_EMPTY}" if any(None in row for row in rows) else text
 
 
 # What NASI's search depends on (Shu et al. 2022, arXiv:2109.00817; Y. Shu's thesis, 2022, section 6.6).
 #
-# Figure 6.3 and the conditioned row of table 6.5: t(A) against accuracies. Figures 6.2, 6.4 and 6.6 and
-# tables
-# 6.4, 6.6 and 6.8: searches over budgets, ν and μ, widths, batch sizes, random labels and inputs. ν is a
-# quantile of the t that a search has sampled, so that it means the same at every width and batch size.
+# Figure 6.3 and the conditioned row of table 6.5: t(A) against accuracies. Figures 6.2, 6.4, and 6.6 and
+# tables 6.4, 6.6, and 6.8: searches over budgets, ν and μ, widths, batch sizes, random labels and inputs. ν is
+# a quantile of the sampled t, so that it has the same meaning at every width and batch size.
 
 Quantile = Annotated[float, at_least(0), at_most(1)]
 
 
 class SearchSetting(NamedTuple):
-    """What samples are drawn in.
+    """The conditions that samples are drawn under.
 
     Args:
-        sizes: of the supernet, where they are not its own.
-        batch_size: images of a step.
+        sizes: changed sizes of the supernet.
+        batch_size: number of images of a step.
         labels: true or random.
         inputs: true or Gaussian.
     """
@@ -401,7 +400,7 @@ class NasiAblation(ScoredStudy):
     computed: Computed = "sampled"
 
     def settings(self, batch_size: int) -> dict[str, SearchSetting]:
-        """By name, the main one first."""
+        """Return the settings by name, the main one first."""
         found = {MAIN: SearchSetting({}, batch_size)}
         for channels in self.channels:
             found[f"{channels} channels"] = SearchSetting({"channels": channels}, batch_size)
@@ -421,7 +420,7 @@ class NasiAblation(ScoredStudy):
         benchmark: TabularBenchmark,
         folder: Path,
     ) -> Findings:
-        """Score cells, draw the samples that are not in files yet, and look accuracies up."""
+        """Score cells, draw the samples that are not in files, and look up accuracies."""
         if self.searches:
             with torch.device("meta"):
                 supernet()  # raises in a space without one, before anything is scored
@@ -469,7 +468,7 @@ class NasiAblation(ScoredStudy):
         return draw_samples(strategy, data, path, settings=facts, **sizes)
 
 
-# The kernel's trace norm against what NASI puts in its place (Y. Shu's thesis, 2022, table 6.7).
+# The kernel's trace norm against NASI's approximations (Y. Shu's thesis, 2022, table 6.7).
 #
 # ‖Θ₀‖_tr = Σ_x ‖∇_θ f(x)‖²_F  ≈  Σ_x ‖∇_θ L_x‖² (6.6)  ≈  ‖b⁻¹ Σ_{x ≤ b} ∇_θ L_x‖² (6.7)
 
@@ -526,7 +525,7 @@ class TraceApproximation(ScoredStudy):
         return Findings(tables, {"approximations": figure})
 
     def _traces(self, name: str, space: SearchSpace, data: SearchData, folder: Path) -> dict[str, Values]:
-        """The trace and its approximations, (architectures,) each."""
+        """Return the trace and its approximations, (architectures,) each."""
         sizes: dict[str, Any] = {"in_channels": data.image[0], "num_classes": data.num_classes, **self.sizes}
         genotypes = draw_genotypes(space, self.cells, self.seed)
         main = Setting(partial(space.network, **sizes), data.train_batches(1)[0])
@@ -551,15 +550,15 @@ class TraceApproximation(ScoredStudy):
 
 
 def _squares(norms: Values) -> Values:
-    """Of norms; an architecture that no input reaches, whose norm is −∞, has trace 0."""
+    """Return squared norms; an architecture that no input reaches, with norm −∞, has trace 0."""
     return np.clip(norms, 0, None) ** 2
 
 
-# t(A) of random paths at initialization, of whose size NASI's ν is (Shu et al. 2022, arXiv:2109.00817).
+# t(A) of random paths at initialization, for choosing NASI's ν (Shu et al. 2022, arXiv:2109.00817).
 #
 #     ν = N⁻¹ Σ_i t(A_i) over random architectures                                          (thesis, 6.14)
 #
-# is a mean of numbers with a long tail; beside it stand the median and what the largest makes of it.
+# is a mean of a heavy-tailed distribution; the table also has the median and the mean without the largest.
 
 _NOTE_PATHS = (
     "Mean ± standard error over draws of weights, each of as many paths; a path has a fresh mini-batch. "
@@ -570,13 +569,13 @@ _COLUMNS = ("mean", "median", "largest", "share above ν")
 
 @checked
 class PathTraces(Study):
-    """What t(A) is in a space, and how often it is above a ν.
+    """The distribution of t(A) in a space, and how often it is above a ν.
 
     Args:
-        paths: of a draw of weights.
-        draws: of weights.
+        paths: number of paths of a draw of weights.
+        draws: number of draws of weights.
         nu: ν.
-        seed: of all that is drawn.
+        seed: seed of weights and paths.
 
     >>> PathTraces(paths=3).draws
     5
@@ -595,7 +594,7 @@ class PathTraces(Study):
     def run(
         self, space: SearchSpace, supernet: Callable[[], Supernet], data: SearchData, folder: Path
     ) -> Findings:
-        """Draw weights and paths; those of an earlier run are not drawn again."""
+        """Draw weights and paths, except those of an earlier run in the folder."""
         numbers = follow(range(self.draws), "draws of weights")
         found = [self._traces(space, supernet(), data, folder, number).numpy() for number in numbers]
         each = [

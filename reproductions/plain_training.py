@@ -1,4 +1,4 @@
-"""Trainings without regularization, with losses and scores of each epoch (Y. Shu's thesis, 2022, A.1.3, A.1.4).
+"""Trainings without regularization, with results of each epoch (Y. Shu's thesis, 2022, A.1.3 and A.1.4).
 
 SGD with momentum 0.9, weight decay 3e-4, and a cosine from the learning rate to 0; no augmentation and no
 clipping.

@@ -32,14 +32,14 @@ Sigma = Callable[[Tensor], Tensor]
 
 
 class WideMlp:
-    """A perceptron of one output, whose weights are one vector.
+    """A perceptron of one output with its weights in one vector.
 
     Args:
         inputs: n₀.
         width: k.
-        depth: L, the last layer included.
+        depth: L, including the last layer.
         sigma: the activation.
-        generator: of the weights.
+        generator: generator of the weights.
 
     >>> mlp = WideMlp(3, width=8, depth=2, sigma=torch.tanh, generator=torch.Generator().manual_seed(0))
     >>> mlp.outputs(mlp.weights, torch.ones(5, 3, dtype=torch.float64)).shape
@@ -54,7 +54,7 @@ class WideMlp:
         self.weights = torch.randn(count, dtype=torch.float64, generator=generator)  # (d,)
 
     def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
-        """f with these weights (d,): (m, n₀) → (m,)."""
+        """Return f with these weights (d,): (m, n₀) → (m,)."""
         h, first = x, 0
         for layer, (fan_in, fan_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
             W = weights[first : first + fan_in * fan_out].view(fan_out, fan_in)
@@ -63,14 +63,14 @@ class WideMlp:
         return h[:, 0]
 
     def jacobian(self, x: Tensor) -> Tensor:
-        """∇_θ f(x_i): (m, n₀) → (m, d)."""
+        """Return ∇_θ f(x_i), (m, n₀) → (m, d)."""
         weights = self.weights.clone().requires_grad_()
         f = self.outputs(weights, x)
         return torch.stack([torch.autograd.grad(one, weights, retain_graph=True)[0] for one in f])
 
 
 class Trained(NamedTuple):
-    """Gradient descent, and that of the linearized network.
+    """Gradient descent of a network and of its linearization.
 
     Args:
         kernel: Θ₀, (m, m).
@@ -84,7 +84,7 @@ class Trained(NamedTuple):
 
 
 def train(mlp: WideMlp, x: Tensor, y: Tensor, *, share: float, steps: int) -> Trained:
-    """Gradient descent with η = share / λ_max(Θ₀), from f₀ = 0."""
+    """Run gradient descent with η = share / λ_max(Θ₀), from f₀ = 0."""
     jacobian = mlp.jacobian(x)
     kernel = jacobian @ jacobian.T
     eta = share / float(torch.linalg.eigvalsh(kernel)[-1])
@@ -98,7 +98,7 @@ def train(mlp: WideMlp, x: Tensor, y: Tensor, *, share: float, steps: int) -> Tr
 
 
 def linear_outputs(kernel: Tensor, y: Tensor, eta: float, steps: int) -> Tensor:
-    """f_t = Σ_i (1 − (1 − ηλ_i)ᵗ) (u_iᵀ y) u_i for t = 0 … steps: (steps + 1, m)."""
+    """Return f_t = Σ_i (1 − (1 − ηλ_i)ᵗ) (u_iᵀ y) u_i for t = 0 … steps: (steps + 1, m)."""
     eigenvalues, u = torch.linalg.eigh(kernel)
     t = torch.arange(steps + 1, dtype=kernel.dtype)
     left = (1 - eta * eigenvalues) ** t[:, None]  # (steps + 1, m)
@@ -118,11 +118,11 @@ CURVATURE = 1 / 16 + 1 / (6 * math.sqrt(3))
 
 
 class Descent(NamedTuple):
-    """What many runs of stochastic gradient descent came to.
+    """Results of many runs of stochastic gradient descent.
 
     Args:
-        found: ‖∇F(w_R)‖² in the mean over a run's iterates, (runs,).
-        bound: the theorem's.
+        found: mean of ‖∇F(w_R)‖² over a run's iterates, (runs,).
+        bound: bound of the theorem.
     """
 
     found: Tensor
@@ -130,12 +130,12 @@ class Descent(NamedTuple):
 
 
 def smoothness(x: Tensor) -> float:
-    """L, for inputs of (n, d)."""
+    """Return L for inputs (n, d)."""
     return CURVATURE * float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1])
 
 
 def gradients(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """∇f_i(w) = (s − y_i) s (1 − s) x_i of every image: (runs, d) → (runs, n, d)."""
+    """Return ∇f_i(w) = (s − y_i) s (1 − s) x_i of every image: (runs, d) → (runs, n, d)."""
     s = torch.sigmoid(w @ x.T)
     return ((s - y) * s * (1 - s))[..., None] * x
 
@@ -143,7 +143,7 @@ def gradients(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def descend(
     x: Tensor, y: Tensor, *, share: float, steps: int, runs: int, generator: torch.Generator
 ) -> Descent:
-    """Steps of η = share / L on one image each, from w = 0, with σ² the largest that was met."""
+    """Run steps of η = share / L on one image each from w = 0; σ² is the largest variance on the way."""
     smooth = smoothness(x)
     eta, w, norms, variance = share / smooth, torch.zeros(runs, x.shape[1], dtype=x.dtype), [], 0.0
     start = float(0.5 * (0.5 - y).square().mean())
@@ -165,11 +165,11 @@ def descend(
 #     1/m ‖f_t − y‖² ≤ m (1 − ηλ̄)^q,  q = 2t where t < ½, and 1 from there on          (6.1)
 #     1/m ‖f_t − y‖² ≤ m (1 − eλ̄)^2t                                                   (7.2)
 #
-# The second takes Σ_i (1 − eλ_i)^2t ≤ m (1 − eλ̄)^2t from Jensen's
-# inequality, which says the opposite of the convex x^2t.
+# The second uses Σ_i (1 − eλ_i)^2t ≤ m (1 − eλ̄)^2t by Jensen's inequality, which gives the opposite for the
+# convex x^2t.
 #
 # Proposition 6.2, with Z = Σ_x |P(x) − Q(x)|, |σ(x)| ≤ |x| and slopes of at most 1, and lemma D.9, which
-# theorem 7.3 stands on and which lacks the depth:
+# theorem 7.3 uses and which lacks the depth:
 #
 #     |E_P Θ(x, x) − E_Q Θ(x, x)| ≤ Z L / n₀        and        ≤ Z / n₀
 #
@@ -182,12 +182,12 @@ BETA, GAMMA = 1.0, 0.25
 
 
 def power_bound(kernel: Tensor, eta: float, t: Tensor) -> Tensor:
-    """m (1 − ηλ̄)^2t of corollary 7.2, for each t."""
+    """Return m (1 − ηλ̄)^2t of corollary 7.2 for each t."""
     return len(kernel) * (1 - eta * kernel.diagonal().mean()) ** (2 * t)
 
 
 def mean_bound(kernel: Tensor, eta: float, t: Tensor) -> Tensor:
-    """m (1 − ηλ̄)^q of proposition 6.1, for each t.
+    """Return m (1 − ηλ̄)^q of proposition 6.1 for each t.
 
     >>> kernel = torch.diag(torch.tensor([1.0, 3.0]))
     >>> mean_bound(kernel, 0.25, torch.tensor([0.0, 1.0, 2.0]))
@@ -198,7 +198,7 @@ def mean_bound(kernel: Tensor, eta: float, t: Tensor) -> Tensor:
 
 
 def kernel_diagonal(name: str, lengths: Tensor, depth: int) -> Tensor:
-    """Θ(x, x) of infinitely wide perceptrons for inputs of ‖x‖²/n₀ = lengths, (p,):
+    """Return Θ(x, x) of infinitely wide perceptrons for inputs with ‖x‖²/n₀ = lengths, (p,):
 
         Σ¹ = Θ¹ = ‖x‖²/n₀,   Σˡ⁺¹ = E σ(u)²,   Θˡ⁺¹ = Θˡ E σ′(u)² + Σˡ⁺¹,   u ~ N(0, Σˡ)
 
@@ -214,15 +214,15 @@ def kernel_diagonal(name: str, lengths: Tensor, depth: int) -> Tensor:
 
 
 def radius(count: int, delta: float) -> float:
-    """R, which ‖θ₀‖ of so many weights is below with probability 1 − δ (lemma D.1)."""
+    """Return R, the bound of ‖θ₀‖ for `count` weights with probability 1 − δ (lemma D.1)."""
     log = math.log(1 / delta)
     return math.sqrt(count + 2 * math.sqrt(count * log) + 2 * log)
 
 
 def metric_shares(mlp: WideMlp, x: Tensor, y: Tensor, delta: float) -> dict[str, float]:
-    """What share of its bound by theorem 7.1 each metric reaches, for y of −1 and 1.
+    """Return the ratio of each metric to its bound of theorem 7.1, for y of −1 and 1.
 
-    ρ₁ and ρ₂ are those of the drawn weights: the largest ‖∇f‖, and norm of ∇²f, of the images.
+    ρ₁ and ρ₂ are those of the drawn weights: the largest ‖∇f‖ and norm of ∇²f over the images.
     """
     jacobian, theta = mlp.jacobian(x), mlp.weights
     f = mlp.outputs(theta, x)
@@ -258,7 +258,7 @@ RATE = 0.99
 DELTA = 0.05
 BOUNDS = {"proposition 6.1": mean_bound, "corollary 7.2": power_bound}
 ACTIVATIONS = ("relu", "leaky_relu", "tanh")
-"""Of slopes up to 1, and |σ(x)| ≤ |x|."""
+"""Activations with slopes up to 1 and |σ(x)| ≤ |x|."""
 _TRAINING = (
     "Over draws, ± the standard error: the largest ‖f_t − f_lin‖ between the network and the linearized one, "
     "and the share of steps in which each bound is above the loss of either"
@@ -273,17 +273,17 @@ _ITERATE = (
 
 
 class ThesisBounds(Study):
-    """Do they hold, and how tight are they, where everything in them can be computed?
+    """Check the bounds and their tightness where everything in them can be computed.
 
     Args:
-        widths: k of the perceptrons, which have tanh and three layers.
-        draws: of perceptrons for each width, of P and Q, and of perceptrons whose metrics are compared.
-        images: m, of norms up to 1.
+        widths: k of the perceptrons, which have three layers and tanh.
+        draws: number of perceptrons of each width, of pairs P and Q, and of perceptrons for the metrics.
+        images: m, number of inputs, of norms up to 1.
         inputs: n₀.
-        steps: of gradient descent.
+        steps: steps of gradient descent.
         depths: L of the infinitely wide perceptrons.
-        runs: of stochastic gradient descent, for each of its step sizes.
-        seed: of all that is drawn.
+        runs: runs of stochastic gradient descent for each step size.
+        seed: seed of inputs and weights.
 
     >>> findings = ThesisBounds(widths=[8], draws=2, images=4, inputs=3, steps=5, depths=[2], runs=3).run()
     >>> [table.name for table in findings.tables]
@@ -312,7 +312,7 @@ class ThesisBounds(Study):
         self.y = torch.rand(images, dtype=torch.float64, generator=random)
 
     def run(self) -> Findings:
-        """Draw, train and compare."""
+        """Draw, train, and compare."""
         training, figure = self._training()
         tables = [training, self._data(), self._metrics(), self._iterates()]
         return Findings(tables, {"losses": figure})
@@ -344,7 +344,7 @@ class ThesisBounds(Study):
         return train(mlp, self.x, self.y, share=RATE, steps=self.steps)
 
     def _held(self, trained: Trained, outputs: Tensor) -> dict[str, float]:
-        """The share of steps after the first whose loss each bound is above."""
+        """Return the share of steps after the first with a loss below each bound."""
         losses = (outputs - self.y).square().mean(dim=1)[1:]
         return {
             name: float((losses <= bound[1:]).double().mean())
@@ -361,7 +361,7 @@ class ThesisBounds(Study):
         curves = {name: (f - self.y).square().mean(dim=1) for name, f in losses.items()} | self._bounds(
             trained
         )
-        floor = float(curves["network"].min()) / 100  # what falls further would leave the losses one line
+        floor = float(curves["network"].min()) / 100  # lower bounds would flatten the losses
         panel = {name: values.clamp_min(floor).log10().numpy()[1:] for name, values in curves.items()}
         return figures.overlay({f"width {self.widths[-1]}": panel}, "log₁₀ of the loss", "step")
 
@@ -381,7 +381,7 @@ class ThesisBounds(Study):
         return Table("data", f"Kernels' traces on other data, n₀ = {self.inputs}", columns, rows, _DATA)
 
     def _apart(self, name: str, depth: int, random: torch.Generator) -> float:
-        """n₀ |E_P Θ − E_Q Θ| / Z for two distributions over the images."""
+        """Return n₀ |E_P Θ − E_Q Θ| / Z for two random distributions over the images."""
         P, Q = torch.rand(2, len(self.x), dtype=torch.float64, generator=random).pow(4)
         P, Q = P / P.sum(), Q / Q.sum()
         diagonal = kernel_diagonal(name, self.x.square().sum(dim=1) / self.inputs, depth)

@@ -55,7 +55,7 @@ from reproductions.plain_training import Case, train_cases, train_curve
 
 
 def depth(cell: Cell) -> int:
-    """Edges on the longest path from an input to the output, in which the outputs are concatenated.
+    """Return the edges on the longest path from an input to the output, which concatenates the outputs.
 
     >>> cell = Cell([("a", 0, 2), ("a", 1, 2), ("a", 0, 3), ("a", 2, 3)], inputs=2, output=[2, 3])
     >>> depth(cell), width(cell)
@@ -69,7 +69,7 @@ def depth(cell: Cell) -> int:
 
 
 def width(cell: Cell) -> Fraction:
-    """Σ over the inner nodes of the share of their inputs that are the cell's, in widths c of one node."""
+    """Return the sum over inner nodes of the share of their inputs from the cell's inputs, in widths c."""
     total = Fraction(0)
     for node in range(cell.inputs, cell.nodes):
         sources = [edge.source for edge in cell.into(node)]
@@ -80,7 +80,7 @@ def width(cell: Cell) -> Fraction:
 
 # Random variants of a published cell, and its widest form (Y. Shu's thesis, 2022, A.1.2; arXiv:1909.09569).
 #
-# Cells are given as they are published: for each kind a list of (operation, source), two an inner node.
+# Cells are in the published notation: for each kind a list of (operation, source), two for each inner node.
 #
 #     connections    the k-th pair keeps its operation and its node t; its source is uniform over 0 … t − 1
 #     operations     the k-th pair keeps its source; its operation is uniform over the candidates
@@ -93,13 +93,13 @@ OPERATIONS = (
     *("max_pool_3x3", "avg_pool_3x3", "skip_connect"),
     *("sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5"),
 )
-"""The candidates in the order of the authors' public code, which their seeds choose from."""
+"""The candidates in the order of the authors' public code, which their seeds refer to."""
 
 Description = Mapping[str, Any]
 
 
 def random_connections(cells: Description, seed: int) -> dict[str, Any]:
-    """The same operations in the same order, read from nodes that are drawn."""
+    """Return the same operations with random sources."""
     random = np.random.RandomState(seed % 2**32)
     return _with(cells, lambda pairs: [(op, random.randint(_node(k))) for k, (op, _) in enumerate(pairs)])
 
@@ -107,7 +107,7 @@ def random_connections(cells: Description, seed: int) -> dict[str, Any]:
 def random_operations(
     cells: Description, seed: int, candidates: Sequence[str] = OPERATIONS
 ) -> dict[str, Any]:
-    """The same connections with operations that are drawn.
+    """Return the same connections with random operations.
 
     Seeds 1 to 10 are C₁ to C₁₀ of table 4.3: NumPy's legacy generator, the normal cell first, as the public
     code has it.
@@ -131,12 +131,12 @@ def adapted(cells: Description) -> dict[str, Any]:
 
 
 def deepest(cells: Description) -> dict[str, Any]:
-    """The same operations, each node's two fed by the two nodes before it."""
+    """Return the same operations, with the two previous nodes as the sources of every node."""
     return _with(cells, lambda pairs: [(op, _node(k) - 1 - k % EDGES) for k, (op, _) in enumerate(pairs)])
 
 
 def _node(k: int) -> int:
-    """The inner node that the k-th pair ends in."""
+    """Return the inner node of the k-th pair."""
     return INPUTS + k // EDGES
 
 
@@ -147,8 +147,8 @@ def _with(cells: Description, change: Any) -> dict[str, Any]:
 
 # The widest against the narrowest linear cell (Y. Shu's thesis, 2022, theorems 4.3 and 4.4, appendix A.2).
 #
-# Of the same matrices W⁽¹⁾ … W⁽ⁿ⁾, the widest cell has the nodes y⁽ⁱ⁾ = W⁽ⁱ⁾ x, the narrowest ŷ⁽ⁱ⁾ = W⁽ⁱ⁾ ⋯
-# W⁽¹⁾ x. With f = ½ Σ_i ‖y⁽ⁱ⁾ − t⁽ⁱ⁾‖² behind both, averaged over samples, every quantity of the theorems is
+# With the same matrices W⁽¹⁾ … W⁽ⁿ⁾, the widest cell has the nodes y⁽ⁱ⁾ = W⁽ⁱ⁾ x, the narrowest ŷ⁽ⁱ⁾ = W⁽ⁱ⁾ ⋯
+# W⁽¹⁾ x. With f = ½ Σ_i ‖y⁽ⁱ⁾ − t⁽ⁱ⁾‖² after both, averaged over samples, every quantity of the theorems is
 # known: the block-wise Lipschitz constants of the widest cell are L = ‖E x xᵀ‖ exactly. Matrix norms are
 # spectral, variances are of entries (Frobenius), λ⁽ⁱ⁾ = ‖W⁽ⁱ⁾‖.
 #
@@ -156,20 +156,20 @@ def _with(cells: Description, change: Any) -> dict[str, Any]:
 #
 #     ‖∂f̂/∂W₁⁽ⁱ⁾ − ∂f̂/∂W₂⁽ⁱ⁾‖ ≤ (Π_{j<i} λ⁽ʲ⁾) L⁽ⁱ⁾ ‖W₁⁽ⁱ⁾ − W₂⁽ⁱ⁾‖.
 #
-# Its proof lets the gradients at the nodes behind i stand still, though those nodes move, and node i move by
-# (W₁ − W₂) x, though its input is ŷ⁽ⁱ⁻¹⁾. Without these two steps it gives, for objectives that add up over
-# nodes,
+# Its proof assumes that gradients at the nodes after i do not change, although these nodes change, and that
+# node i changes by (W₁ − W₂) x, although its input is ŷ⁽ⁱ⁻¹⁾. Without these two steps the proof gives, for
+# objectives that are sums over nodes,
 #
 #     ‖…‖ ≤ Σ_{k≥i} L⁽ᵏ⁾ (Π_{j≤k, j≠i} λ⁽ʲ⁾)² ‖W₁⁽ⁱ⁾ − W₂⁽ⁱ⁾‖.
 #
-# Theorem 4.4, E‖∂f̂/∂W⁽ⁱ⁾ − E …‖² ≤ n Σ_{k≥i} (σ⁽ᵏ⁾/λ⁽ⁱ⁾ Π_{j≤k} λ⁽ʲ⁾)², holds with σ⁽ᵏ⁾ for the widest cell
-# of the same outputs, whose matrices are the products W⁽ᵏ⁾ ⋯ W⁽¹⁾; not for that of the same matrices.
+# Theorem 4.4, E‖∂f̂/∂W⁽ⁱ⁾ − E …‖² ≤ n Σ_{k≥i} (σ⁽ᵏ⁾/λ⁽ⁱ⁾ Π_{j≤k} λ⁽ʲ⁾)², holds with σ⁽ᵏ⁾ of the widest cell
+# with the same outputs, whose matrices are the products W⁽ᵏ⁾ ⋯ W⁽¹⁾, but not with the same matrices.
 
 Matrices = Sequence[Tensor]
 
 
 def products(W: Matrices) -> list[Tensor]:
-    """W⁽ⁱ⁾ ⋯ W⁽¹⁾: the widest cell with these has the outputs of the narrowest."""
+    """Return W⁽ⁱ⁾ ⋯ W⁽¹⁾, with which the widest cell has the outputs of the narrowest."""
     found = [W[0]]
     for matrix in W[1:]:
         found.append(matrix @ found[-1])
@@ -177,12 +177,12 @@ def products(W: Matrices) -> list[Tensor]:
 
 
 def widest_gradients(W: Matrices, x: Tensor, t: Tensor) -> list[Tensor]:
-    """∂f/∂W⁽ⁱ⁾ = (W⁽ⁱ⁾ x − t⁽ⁱ⁾) xᵀ of each sample (A.1): x (N, c), t (n, N, c) → n of (N, c, c)."""
+    """Return ∂f/∂W⁽ⁱ⁾ = (W⁽ⁱ⁾ x − t⁽ⁱ⁾) xᵀ of each sample (A.1): x (N, c), t (n, N, c) → n × (N, c, c)."""
     return [torch.einsum("na,nb->nab", x @ matrix.T - goal, x) for matrix, goal in zip(W, t, strict=True)]
 
 
 def narrowest_gradients(W: Matrices, x: Tensor, t: Tensor) -> list[Tensor]:
-    """∂f̂/∂W⁽ⁱ⁾ of each sample, by (A.4) from those of the widest cell with the same outputs."""
+    """Return ∂f̂/∂W⁽ⁱ⁾ of each sample, by (A.4) from the widest cell with the same outputs."""
     wide = widest_gradients(products(W), x, t)
     eye = torch.eye(x.shape[1], dtype=x.dtype)
     gradients = []
@@ -197,17 +197,17 @@ def narrowest_gradients(W: Matrices, x: Tensor, t: Tensor) -> list[Tensor]:
 
 
 def lipschitz(x: Tensor) -> float:
-    """L of every block of the widest cell: ‖E x xᵀ‖."""
+    """Return L of every block of the widest cell, ‖E x xᵀ‖."""
     return float(torch.linalg.matrix_norm(x.T @ x / len(x), ord=2))
 
 
 def variance(gradients: Tensor) -> float:
-    """E‖g − E g‖² over samples, (N, c, c)."""
+    """Return E‖g − E g‖² over samples, (N, c, c)."""
     return float((gradients - gradients.mean(dim=0)).square().sum(dim=(1, 2)).mean())
 
 
 def smoothness_bounds(norms: Sequence[float], L: float, i: int) -> tuple[float, float]:
-    """Of theorem 4.3 as printed, and as its proof gives it; for block i, counted from 0."""
+    """Return the bound of theorem 4.3 as printed and as its proof gives it, for block i from 0."""
     printed, proved = L, 0.0
     for norm in norms[:i]:
         printed *= norm
@@ -220,7 +220,7 @@ def smoothness_bounds(norms: Sequence[float], L: float, i: int) -> tuple[float, 
 
 
 def variance_bound(norms: Sequence[float], variances: Sequence[float], i: int) -> float:
-    """Of theorem 4.4 for block i, from the (σ⁽ᵏ⁾)² of a widest cell."""
+    """Return the bound of theorem 4.4 for block i, from the (σ⁽ᵏ⁾)² of a widest cell."""
     total = 0.0
     for k in range(i, len(norms)):
         product = 1.0
@@ -234,12 +234,12 @@ def variance_bound(norms: Sequence[float], variances: Sequence[float], i: int) -
 #
 #     s(α, β) = E_i[f_i(w* + α w₁ + β w₂)],   g(α, β) = √Var[∇f_i(w* + α w₁ + β w₂)]
 #
-# w₁, w₂ are Gaussian, each filter as long as that of w* (Li et al. 2018, arXiv:1712.09913); biases and norms,
-# which have no filters, stay. f_i is the loss of an image, with the running statistics of batch norms.
+# w₁, w₂ are Gaussian, with filters of the same norms as those of w* (Li et al. 2018, arXiv:1712.09913); biases
+# and norms, which have no filters, are fixed. f_i is the loss of an image, with the running statistics of batch norms.
 
 
 class PlanePoint(NamedTuple):
-    """What there is at a point of the plane.
+    """Loss and deviation at a point of the plane.
 
     Args:
         loss: s(α, β).
@@ -251,7 +251,7 @@ class PlanePoint(NamedTuple):
 
 
 def filter_direction(weights: Sequence[Tensor], random: torch.Generator) -> list[Tensor]:
-    """A Gaussian direction, each filter θ_j of which is as long as the weight's: d_j ‖θ_j‖/‖d_j‖.
+    """Draw a Gaussian direction with filters of the same norms as the weights': d_j ‖θ_j‖/‖d_j‖.
 
     >>> weights = [torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.ones(2)]
     >>> [d.norm(dim=-1) for d in filter_direction(weights, torch.Generator().manual_seed(0))]
@@ -273,7 +273,7 @@ def filter_direction(weights: Sequence[Tensor], random: torch.Generator) -> list
 def judge_point(
     network: nn.Module, directions: Sequence[Sequence[Tensor]], place: Sequence[float], batch: Batch
 ) -> PlanePoint:
-    """s and g at w* + Σ_k place_k w_k; the network is left as it was.
+    """Return s and g at w* + Σ_k place_k w_k; the network is unchanged afterwards.
 
     g² = m⁻¹ Σ_i ‖∇f_i‖² − ‖∇f‖².
     """
@@ -303,12 +303,12 @@ def _moved(
 
 @dataclass(frozen=True)
 class PlaneWork:
-    """What is done to each point, in whatever process.
+    """The work for a point, which processes share.
 
     Args:
-        network: with its trained weights.
+        network: the trained network.
         batch: images and labels.
-        seed: of the directions.
+        seed: seed of the directions.
     """
 
     network: nn.Module
@@ -316,7 +316,7 @@ class PlaneWork:
     seed: int
 
     def __call__(self, name: str, place: tuple[int, float, float]) -> tuple[str, PlanePoint]:
-        """The point by its name; planes of other numbers have other directions."""
+        """Return the name and the values of a point; each plane has its own directions."""
         plane, *distances = place
         weights = [weight.detach() for weight in self.network.parameters()]
         directions = [filter_direction(weights, generator(self.seed, plane, axis)) for axis in range(2)]
@@ -326,22 +326,22 @@ class PlaneWork:
 # Shapes and sizes of published cells and their variants (Y. Shu's thesis, 2022, tables 4.1 to 4.3).
 
 SIZE: Mapping[str, Any] = {"in_channels": 3, "num_classes": 10, "channels": 36, "cells": 20}
-"""Of the thesis' networks for CIFAR-10."""
+"""Sizes of the thesis' networks for CIFAR-10."""
 SHOWN = 5
-"""Variants of a cell that its picture has, at equal steps through their order."""
+"""Number of variants in the figure of a cell, at even distances in their order."""
 
 _ADAPTED = "The auxiliary head counted. Adapted: every node of both cells reads the two inputs of the cell"
 _REWIRED = "Widths in widths c of a node; drawn anew here, for the authors' draws are not published"
 
 
 class PublishedCells:
-    """Cells of DARTS' notation, rewired and with other operations.
+    """Published cells and their variants with random connections and with random operations.
 
     Args:
-        given: the cells, by name.
-        connections: variants of each with random connections.
-        operations: variants of each with random operations.
-        seed: of the connections; operations have the authors' seeds.
+        given: cells in DARTS' notation, by name.
+        connections: number of variants of each with random connections.
+        operations: number of variants of each with random operations.
+        seed: seed of the connections; operations have the authors' seeds.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
@@ -362,13 +362,13 @@ class PublishedCells:
         self.operations = operations
 
     def tables(self) -> list[Table]:
-        """Shapes and parameters; of variants where there are any."""
+        """Return the tables of shapes and parameters."""
         rewired = any(self.rewired.values())
         found = [self._shapes()] + [self._adapted()] * bool(self.given)
         return found + [self._connections()] * rewired + [self._operations()] * (self.operations > 0)
 
     def figures(self) -> dict[str, Figure]:
-        """Normal cells as published (4.1), adapted (4.26), and beside variants (4.2, 4.11, 4.12)."""
+        """Draw normal cells as published (4.1), adapted (4.26), and with variants (4.2, 4.11, 4.12)."""
         forms = {"published": self.normal, "adapted": self.adapted} if self.normal else {}
         found = {name: draw_topologies(_titled(cells)) for name, cells in forms.items()}
         for name, variants in self.rewired.items():
@@ -380,7 +380,7 @@ class PublishedCells:
         return found
 
     def _rewired(self, given: Description, seeds: range) -> list[Cell]:
-        """Normal cells with random connections, the narrowest and deepest first."""
+        """Return normal cells with random connections, the narrowest and deepest first."""
         drawn = [self.space.parse(random_connections(given, seed))["normal"] for seed in seeds]
         return sorted(drawn, key=lambda cell: (width(cell), -depth(cell)))
 
@@ -399,7 +399,7 @@ class PublishedCells:
         return Table("cells", "Width, in widths c of a node, and depth of cells", columns, rows)
 
     def _adapted(self) -> Table:
-        """Parameters as published and adapted (table 4.1)."""
+        """Return parameters as published and adapted (table 4.1)."""
         rows: list[list[Entry]] = [
             [name, *(self._millions(form, auxiliary=True) for form in (given, adapted(given)))]
             for name, given in self.given.items()
@@ -408,7 +408,7 @@ class PublishedCells:
         return Table("adapted", title, ["cell", "as published", "adapted"], rows, _ADAPTED)
 
     def _connections(self) -> Table:
-        """Shapes of variants with random connections (table 4.2)."""
+        """Return shapes of variants with random connections (table 4.2)."""
         rows: list[list[Entry]] = [
             [name, f"C{number}", float(width(cell)), depth(cell)]
             for name, variants in self.rewired.items()
@@ -419,7 +419,7 @@ class PublishedCells:
         return Table("connections", title, columns, rows, _REWIRED, long=True)
 
     def _operations(self) -> Table:
-        """Parameters of variants with random operations, by the authors' seeds (table 4.3)."""
+        """Return parameters of variants with random operations, by the authors' seeds (table 4.3)."""
         seeds = range(1, self.operations + 1)
         rows: list[list[Entry]] = [
             [name, *map(self._millions, [given, *(random_operations(given, seed) for seed in seeds)])]
@@ -436,7 +436,7 @@ class PublishedCells:
 
 
 def _titled(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    """By name, width and depth."""
+    """Return the cells with width and depth in their names."""
     return {f"{name}: {float(width(c)):g}c, {depth(c)}": c for name, c in cells.items()}
 
 
@@ -454,19 +454,18 @@ _SPREAD = (
 
 
 class CellTopology(Study):
-    """Cells by their shape, and how much harder the narrowest is to train than the widest.
+    """Shapes of published cells, and how much harder the narrowest linear cell is to train than the widest.
 
     Args:
-        genotypes: published cells of DARTS' notation, by name.
-        connections: variants of each with random connections, whose shapes are told.
-        operations: variants of each with random operations, whose parameters are counted at the
-            thesis' size.
+        genotypes: published cells in DARTS' notation, by name.
+        connections: number of variants of each with random connections, whose shapes are shown.
+        operations: number of variants of each with random operations, whose parameters are counted.
         nodes: n, intermediate nodes of the linear cells.
-        channels: c, of each node.
-        scales: of the matrices: their entries have the deviation scale/√c, so that λ is nearly 2 scale.
-        draws: of matrices, steps and data, for each scale.
-        samples: inputs of a draw.
-        seed: of all that is drawn.
+        channels: c of each node.
+        scales: scales of the matrices; entries have the deviation scale/√c, so that λ is nearly 2 scale.
+        draws: number of draws of matrices, steps, and data for each scale.
+        samples: number of inputs of a draw.
+        seed: seed of all draws.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
@@ -496,7 +495,7 @@ class CellTopology(Study):
         self.draws, self.samples, self.seed = draws, samples, seed
 
     def run(self) -> Findings:
-        """Measure the cells; draw linear ones and compare them with the bounds."""
+        """Measure the cells; draw linear cells and compare them with the bounds."""
         generator = torch.Generator().manual_seed(self.seed)
         blocks: Blocks = {}
         for scale in self.scales:
@@ -508,7 +507,7 @@ class CellTopology(Study):
         return Findings(tables, self.cells.figures())
 
     def draw(self, scale: float, generator: torch.Generator) -> list[Shares]:
-        """What is found of each block, for fresh matrices, data and a step of random length."""
+        """Return the ratios of each block for new matrices, data, and a step of random length."""
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, dtype=torch.float64, generator=generator)
@@ -536,10 +535,10 @@ class CellTopology(Study):
 
 
 class Shares(NamedTuple):
-    """What a draw says of a block, or each with the values of all draws."""
+    """Ratios of a block for a draw, or arrays of all draws."""
 
     norm: Any  # λ of the block's matrix
-    slope: Any  # how fast the narrowest cell's gradient changes, over L of the widest
+    slope: Any  # change of the narrowest cell's gradient, over L of the widest
     printed: Any  # the same over the bound of theorem 4.3
     proved: Any  # and over the bound that its proof gives
     spread: Any  # the variance of the narrowest cell's gradient, over that of the widest
@@ -579,7 +578,7 @@ def _median(values: Any) -> float:
 
 
 def _worst(shares: Any) -> list[Entry]:
-    """The largest share of the bound, and in how many draws it holds, in percent."""
+    """Return the largest ratio to the bound, and the percentage of draws in which it holds."""
     return [float(np.max(shares)), f"{100 * float(np.mean(shares <= 1 + 1e-9)):.0f} %"]
 
 
@@ -600,9 +599,9 @@ class Variant(NamedTuple):
     """A cell to train.
 
     Args:
-        name: of its lines in tables.
-        genotype: of both kinds of cells.
-        same_operations: whether it differs from a published one in its connections at most.
+        name: its name in tables.
+        genotype: both kinds of cells.
+        same_operations: whether it has the operations of a published cell.
     """
 
     name: str
@@ -624,12 +623,12 @@ class CellVariants(Study):
     """Cells and their variants, trained alike at several learning rates without regularization.
 
     Args:
-        cells: published cells of DARTS' notation, by name.
-        connections: variants of each with random connections.
-        operations: variants of each with random operations.
-        lrs: learning rates of the first epoch; a cosine takes them to 0.
-        epochs: of each training, on the weights' side of the images.
-        seed: of variants, weights and order.
+        cells: published cells in DARTS' notation, by name.
+        connections: number of variants of each with random connections.
+        operations: number of variants of each with random operations.
+        lrs: initial learning rates, with a cosine to 0.
+        epochs: epochs of each training, on the weights' side of the images.
+        seed: seed of variants, weights, and order.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
@@ -654,7 +653,7 @@ class CellVariants(Study):
         self.lrs, self.epochs, self.seed = list(lrs), epochs, seed
 
     def variants(self, space: TwoCellSpace) -> Iterator[Variant]:
-        """Each cell as published, then its variants; of those with other connections the narrowest first."""
+        """Yield each cell as published, then its variants, the narrowest connections first."""
         for name, given in self.cells.items():
             yield Variant(name, space.parse(given), True)
             seeds = range(self.seed + 1, self.seed + 1 + self.connections)
@@ -667,7 +666,7 @@ class CellVariants(Study):
                 yield Variant(f"{name}, operations {number}", genotype, False)
 
     def run(self, space: TwoCellSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
-        """Train what is not in the file yet; tables and figures of all."""
+        """Train the variants that are not in the file, and compare all."""
         variants = list(self.variants(space))
         cases = [Case(v.name, v.genotype, lr) for v in variants for lr in self.lrs]
         found = train_cases(cases, network, data, folder / FILE, epochs=self.epochs, seed=self.seed)
@@ -694,7 +693,7 @@ class CellVariants(Study):
         )
 
     def _verdict(self, variants: Sequence[Variant], curves: Curves, what: str) -> Table:
-        """Whether the wide and shallow get there sooner; a diverged one is the last."""
+        """Correlate shapes with the mean score over epochs; a diverged training is the last."""
         rewired = [variant for variant in variants if variant.same_operations]
         rows: list[list[Entry]] = []
         for lr in self.lrs:
@@ -729,8 +728,8 @@ class Landscape(ParallelStudy):
     """Loss and gradient variance around the trained weights of cells and of their random variants.
 
     Args:
-        cells: published cells of DARTS' notation, by name.
-        connections: variants of each with random connections.
+        cells: published cells in DARTS' notation, by name.
+        connections: number of variants of each with random connections.
         points: number of points on each side of the plane; rounded up to an odd number, for the center.
         extent: α and β are from −extent to extent.
         planes: number of pairs of directions; the figures show the first.
@@ -763,7 +762,7 @@ class Landscape(ParallelStudy):
         return np.linspace(-self.extent, self.extent, self.points + 1 - self.points % 2)
 
     def run(self, space: TwoCellSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
-        """Train what has no weights in the folder yet, and judge the points that are not in its file."""
+        """Train the variants without saved weights, and evaluate the points that are not in the file."""
         source = CellVariants(cells=self.cells, connections=self.connections, operations=0, seed=self.seed)
         variants = list(source.variants(space))
         batch = data.valid.plain_images(self.images)
@@ -784,7 +783,7 @@ class Landscape(ParallelStudy):
     def _grids(
         self, variant: Variant, network: NetworkFactory, data: SearchData, batch: Batch, folder: Path
     ) -> Values:
-        """(planes, α, β, kinds) of a cell."""
+        """Return the values of a cell, (planes, α, β, kinds)."""
         places = [
             (plane, *pair) for plane in range(self.planes) for pair in product(self.ticks.tolist(), repeat=2)
         ]
@@ -815,7 +814,7 @@ class Landscape(ParallelStudy):
         return values.reshape(self.planes, side, side, len(QUANTITIES))
 
     def _train(self, variant: Variant, network: NetworkFactory, data: SearchData, path: Path) -> nn.Module:
-        """The network with the weights of the file, or trained, and then they are there."""
+        """Load or train the network."""
 
         def train(net: nn.Module) -> nn.Module:
             train_curve(net, data, lr=self.lr, epochs=self.epochs, seed=self.seed)
@@ -850,7 +849,7 @@ class Landscape(ParallelStudy):
 
 
 def _over_planes(values: Values) -> Values:
-    """(planes, kinds): the mean of log₁₀ over each plane, of the points that have one."""
+    """Return the mean of log₁₀ over the finite points of each plane, (planes, kinds)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log10(values).reshape(len(values), -1, values.shape[-1])
     return np.ma.masked_invalid(logs).mean(axis=1).filled(np.nan)
