@@ -33,7 +33,7 @@ mutants: $(VENV)/.ready  ## changes of the code that no test notices; ARGS="kern
 lint: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-bench: $(VENV)/.ready  ## every figure of speed in one table, docs/bench.md, and how costs grow, docs/growth.md
+bench: $(VENV)/.ready  ## speed, memory, and the growth of costs: benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.bench $(ARGS)
 	$(if $(ARGS),,OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth)
 

@@ -1,10 +1,10 @@
 """How costs grow with sizes, to ten times those that people use: measured exponents against expected ones.
 
-    python -m benchmarks.growth [--folder docs] [--rounds 3] [--only cells nodes]
+    python -m benchmarks.growth [--folder benchmarks/results] [--rounds 3] [--only cells nodes]
 
 Processor time of one thread, the least of the rounds. The exponent is the slope in double logarithms between
-the last two sizes, where what does not grow weighs least. Writes growth.csv and growth.md to the folder, and
-the figure to images/growth.png.
+the last two sizes, where what does not grow weighs least. Writes growth.csv, growth.md, and
+growth.png to the folder.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, default=Path("docs"))
+    parser.add_argument("--folder", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=[*GROWTHS], default=[*GROWTHS])
     options = parser.parse_args()
@@ -186,10 +186,9 @@ def write(found: dict[str, list[float]], folder: Path) -> None:
         csv.writer(file, lineterminator="\n").writerows(rows)
     lines = [f"| {' | '.join(cells)} |" for cells in (rows[0], ("---",) * len(COLUMNS), *rows[1:])]
     head = f"# Growth\n\nWritten by `python -m benchmarks.growth`. {describe_machine()}.\n\n"
-    picture = "\n![costs over sizes](images/growth.png)\n"
+    picture = "\n![costs over sizes](growth.png)\n"
     (folder / "growth.md").write_text(head + "\n".join(lines) + "\n" + picture, encoding="utf-8")
-    (folder / "images").mkdir(exist_ok=True)
-    save(draw(found), folder / "images" / "growth")
+    save(draw(found), folder / "growth")
 
 
 def draw(found: dict[str, list[float]]) -> Figure:

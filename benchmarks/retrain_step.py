@@ -23,8 +23,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.fitting import quiet_trainer
-from benchmarks.timing import report
+from benchmarks.timing import quiet_trainer, report
 from nas_lightning.data.datasets import Fake
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.training.retrain import Retrain

@@ -23,6 +23,7 @@ from PIL import Image
 
 from tests.report.browser import CHROMIUM, Browser
 
+REPRODUCTIONS = Path(__file__).resolve().parents[1] / "reproductions"
 PICTURES = Path(__file__).parent / "images" / "gallery"
 GALLERY = Path(__file__).parent / "gallery.yaml"
 PAGE = Path(__file__).parent / "gallery.md"
@@ -62,7 +63,8 @@ def read_exhibits() -> dict[str, Exhibit]:
 
 
 def run(exhibit: Exhibit, folder: Path) -> Path:
-    """Type the commands in an empty folder; the folder of the last run."""
+    """Run the commands in a folder that has only reproductions/; return the folder of the last run."""
+    (folder / "reproductions").symlink_to(REPRODUCTIONS)
     scripts = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     environment = {**os.environ, "PATH": scripts, "OMP_NUM_THREADS": "1"}
     for command in exhibit.commands:

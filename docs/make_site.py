@@ -18,17 +18,26 @@ PACKAGES = (
     *("spaces", "data", "tasks", "metrics", "objectives", "strategies", "callbacks", "training"),
     *("models", "runs", "report", "plots", "studies"),
 )
-BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
+BESIDE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    "reproductions/papers.md": "papers.md",
+    "benchmarks/results/bench.md": "bench.md",
+    "benchmarks/results/growth.md": "growth.md",
+}
 
 
 def moved_links(text: str) -> str:
-    """Links between docs/ and the folder above it, as they are where all pages lie side by side.
+    """Return the text with its links changed for a site where all pages lie in one folder.
 
     >>> moved_links("[a](docs/search.md#x) [b](../CONTRIBUTING.md) [c](README.md) [d](docs/a.ipynb)")
     '[a](search.md#x) [b](CONTRIBUTING.md) [c](index.md) [d](a.md)'
+    >>> moved_links("[a](../reproductions/papers.md) ![b](../docs/images/a.png)")
+    '[a](papers.md) ![b](images/a.png)'
     """
     text = text.replace(".ipynb)", ".md)")  # notebooks become pages
-    text = re.sub(r"\]\((?:docs/|\.\./)", "](", text)
+    text = re.sub(r"\]\((?:\.\./)*(?:docs/|reproductions/|benchmarks/results/)?", "](", text)
     return re.sub(r"\]\(README\.md", "](index.md", text)
 
 
@@ -58,6 +67,7 @@ def write(name: str, text: str) -> None:
 def main() -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     shutil.copytree(REPOSITORY / "docs" / "images", SITE / "images")
+    shutil.copy(REPOSITORY / "benchmarks" / "results" / "growth.png", SITE)
     for page in (REPOSITORY / "docs").glob("*.md"):
         write(page.name, moved_links(page.read_text(encoding="utf-8")))
     for notebook in (REPOSITORY / "docs" / "tutorials").glob("*.ipynb"):

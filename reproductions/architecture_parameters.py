@@ -1,4 +1,4 @@
-"""What architecture parameters say (two-layer networks)."""
+"""When the largest architecture parameter is the best candidate: two-layer networks (Roberts et al. 2022)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from nas_lightning.validation import (
 
 
 class Verdict(NamedTuple):
-    """What holds for two candidates, of which `better` has the smaller loss with the shared weights."""
+    """The verdict on two candidates; `better` has the smaller loss with the shared weights."""
 
     better: int  # the number of that candidate
     worse: int  # and of the other
@@ -57,7 +57,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(outputs: Tensor, alpha: Tensor, labels: Tensor) -> list[Verdict]:
-    """Condition 6 and the order of α for every pair of candidates with different losses.
+    """Return condition 6 and the order of α for every pair of candidates with different losses.
 
     Args:
         outputs: f_i(x) of every candidate with the shared weights, (candidates, samples).
@@ -83,12 +83,12 @@ def verdicts(outputs: Tensor, alpha: Tensor, labels: Tensor) -> list[Verdict]:
 
 
 def risk(outputs: Tensor, targets: Tensor) -> Tensor:
-    """L(f, g) = ½ E (f − g)² for each candidate: (candidates, samples) → (candidates,)."""
+    """Return L(f, g) = ½ E (f − g)² of each candidate, (candidates, samples) → (candidates,)."""
     return 0.5 * (outputs - targets).square().mean(dim=1)
 
 
 def mixtures_of_others(outputs: Tensor, alpha: Tensor) -> Tensor:
-    """m_i = Σ_{k≠i} α_k/(1 − α_i) f_k (lemma 5): (candidates, samples)."""
+    """Return m_i = Σ_{k≠i} α_k/(1 − α_i) f_k (lemma 5), (candidates, samples)."""
     everything = alpha @ outputs  # (samples,)
     return (everything - alpha[:, None] * outputs) / (1 - alpha[:, None])
 
@@ -96,10 +96,9 @@ def mixtures_of_others(outputs: Tensor, alpha: Tensor) -> Tensor:
 # When the largest α is the best activation (Roberts et al. 2022, theorem 1 and condition 6).
 #
 # Two-layer networks f(x) = vᵀ Σ_i α_i σ_i(W x) that label their own inputs, so that the data are realizable:
-# W, v, α and x are drawn, and every pair of candidates is judged by its loss with the shared weights. Then α
-# and W
-# are also *found* from such labels, by GAEA's exponentiated gradient and Adam, which fit them only nearly: on
-# all samples, and bilevel as in the paper, the weights on one half and α on the other.
+# W, v, α, and x are drawn, and every pair of candidates is compared by its loss with the shared weights. Then
+# α and W are also *found* from such labels, by GAEA's exponentiated gradient and Adam, which fit them only
+# approximately: on all samples, and bilevel as in the paper, the weights on one half and α on the other.
 
 _NOTE = (
     "Condition 6 is met by every pair of two candidates, and is sufficient on realizable data: all pairs "
@@ -118,10 +117,10 @@ class Model(NamedTuple):
     """A mixture of activations with its weights.
 
     Args:
-        names: of the activations.
-        W: of the first layer.
-        v: of the second layer.
-        alpha: of the mixture.
+        names: names of the activations.
+        W: weights of the first layer.
+        v: weights of the second layer.
+        alpha: weights of the mixture.
 
     >>> model = Model(["relu", "tanh"], torch.eye(2), torch.ones(2), torch.tensor([1.0, 0.0]))
     >>> model.labels(torch.tensor([[1.0, 2.0]]))
@@ -134,28 +133,28 @@ class Model(NamedTuple):
     alpha: Tensor  # (h,)
 
     def outputs(self, x: Tensor) -> Tensor:
-        """f_i(x) of each candidate: (n, d) → (h, n)."""
+        """Return f_i(x) of each candidate, (n, d) → (h, n)."""
         return torch.stack([ACTIVATIONS[name](x @ self.W.T) @ self.v for name in self.names])
 
     def labels(self, x: Tensor) -> Tensor:
-        """f(x) = Σ_i α_i f_i(x): (n, d) → (n,)."""
+        """Return f(x) = Σ_i α_i f_i(x), (n, d) → (n,)."""
         return self.alpha @ self.outputs(x)
 
 
 class TwoLayerOrder(Study):
-    """Verdicts on the order of α, and Kendall's τ between it and the order by loss.
+    """Compare the order of α with the order by loss, pair by pair and by Kendall's τ.
 
     Args:
-        candidates: h, for each of which models are drawn.
-        models: drawn for each h.
-        refits: of them whose α and W are found again, on all samples and bilevel.
-        steps: of finding.
-        lr: of the weights' Adam.
+        candidates: numbers h of activations in the mixture.
+        models: number of models for each h.
+        refits: number of models whose α and W are found again, on all samples and bilevel.
+        steps: steps of finding them.
+        lr: learning rate of the weights (Adam).
         arch_lr: η of the exponentiated gradient.
         width: k, hidden units.
-        dimension: d of the inputs, which are standard normal.
-        samples: inputs; bilevel, half of them a level.
-        seed: of all that is drawn.
+        dimension: d of the standard normal inputs.
+        samples: number of inputs; half of them for each level if bilevel.
+        seed: seed of all draws.
 
     >>> findings = TwoLayerOrder(candidates=[2], models=2, refits=0, samples=32).run()
     >>> [table.name for table in findings.tables], 0 < findings.numbers["tau_2"] <= 1
@@ -184,7 +183,7 @@ class TwoLayerOrder(Study):
         self.width, self.dimension, self.samples, self.seed = width, dimension, samples, seed
 
     def run(self) -> Findings:
-        """Judge all pairs of every model."""
+        """Compare all pairs of every model."""
         generator = torch.Generator().manual_seed(self.seed)
         summary: list[list[Entry]] = []
         pairs: list[list[Entry]] = []
@@ -208,7 +207,7 @@ class TwoLayerOrder(Study):
         return Findings(tables, numbers=numbers)
 
     def draw(self, h: int, generator: torch.Generator) -> tuple[Model, Tensor]:
-        """A model, its α uniform on the simplex, and its inputs."""
+        """Draw a model, with α uniform on the simplex, and its inputs."""
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, dtype=torch.float64, generator=generator)
@@ -222,7 +221,7 @@ class TwoLayerOrder(Study):
     def judge_found(
         self, model: Model, x: Tensor, generator: torch.Generator
     ) -> tuple[ModelJudgment, ModelJudgment]:
-        """What finding α and W from the labels gives on all samples, and bilevel, from the same start."""
+        """Find α and W from the labels on all samples, and bilevel, from the same start."""
         W = torch.randn(model.W.shape, dtype=torch.float64, generator=generator)
         v = torch.randn(model.v.shape, dtype=torch.float64, generator=generator) / len(model.v) ** 0.5
         start = Model(model.names, W, v, torch.full_like(model.alpha, 1 / len(model.alpha)))
@@ -232,7 +231,7 @@ class TwoLayerOrder(Study):
         return _judge(single, x, y), _judge(bilevel, x, y)
 
     def find(self, start: Model, weights_side: Samples, arch_side: Samples) -> Model:
-        """W and v by Adam on one side's samples, α by the exponentiated gradient on the other's."""
+        """Fit W and v by Adam on one side's samples, and α by the exponentiated gradient on the other's."""
         W, v, alpha = (tensor.clone().requires_grad_() for tensor in (start.W, start.v, start.alpha))
         model, optimizer = Model(start.names, W, v, alpha), torch.optim.Adam([W, v], lr=self.lr)
         for _ in range(self.steps):
@@ -251,12 +250,12 @@ def _loss(model: Model, x: Tensor, y: Tensor) -> Tensor:
 
 
 class ModelJudgment(NamedTuple):
-    """What was found of one model.
+    """Results for one model.
 
     Args:
-        verdicts: of every pair of its candidates.
+        verdicts: verdicts on all pairs of candidates.
         tau: Kendall's τ between the order of α and that by loss.
-        error: the model's, as a share of the labels' variance.
+        error: squared error as a share of the labels' variance.
     """
 
     verdicts: list[Verdict]

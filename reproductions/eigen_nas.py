@@ -43,7 +43,7 @@ from nas_lightning.validation import (
     entries,
 )
 
-# Theorems 1 to 3 of Zhu et al. 2022 (arXiv:2209.07238): λ_min of kernels, and what follows for test errors.
+# Theorems 1 to 3 of Zhu et al. 2022 (arXiv:2209.07238): bounds of λ_min of kernels and of test errors.
 #
 # Theorem 1, of the infinitely wide kernel, with the constants of table 1:
 #
@@ -51,11 +51,9 @@ from nas_lightning.validation import (
 #     λ_min ≤ (N/d) Σ_{l=1}^{L} β₁(σ_{l−1}) Π_{p=2}^{l−1} (β₁(σ_{p−1}) + α_{p−2})
 #                                           Π_{p=l+1}^{L} (β₂(σ_{p−1}) + α_{p−2})
 #
-# for N inputs of norm 1 in d dimensions. The constant that Θ hides is unknown: `lower` is what stands beside
-# it. The theorem asks for N ≥ Ω(d⁴), again without the constant, and says nothing certain of fewer inputs.
-# What
-# the paper leaves open at the first layer is taken as β₁(σ_0) = 1, because G⁽¹⁾ has ones on its diagonal, and
-# α_0 = 0.
+# for N inputs of norm 1 in d dimensions. The constant in Θ is unknown; `lower` is the bound without it. The
+# theorem requires N ≥ Ω(d⁴), again with an unknown constant, and does not cover fewer inputs. The paper does
+# not define β₁(σ_0) and α_0; here β₁(σ_0) = 1, because the diagonal of G⁽¹⁾ is 1, and α_0 = 0.
 #
 # Theorem 2, of J Jᵀ at finite width, with a constant on the left and one for each term on the right:
 #
@@ -76,15 +74,14 @@ _BETA3 = {"relu": 1.0, "leaky_relu": _LEAKY, "swish": 1 / 2}
 
 
 class Bounds(NamedTuple):
-    """Of λ_min."""
+    """Bounds of λ_min; the lower one without the unknown constant of Θ."""
 
     lower: float
-    """Without the unknown constant of Θ."""
-    upper: float  # at most so much
+    upper: float
 
 
 def bounds(activations: Sequence[str], skips: Sequence[bool], inputs: int, dimension: int) -> Bounds:
-    """Theorem 1 for σ_1, …, σ_{L−1} and α_1, …, α_{L−2}.
+    """Return the bounds of theorem 1 for σ_1, …, σ_{L−1} and α_1, …, α_{L−2}.
 
     >>> bounds(["relu", "relu"], [True], inputs=64, dimension=64)  # 2 · ¼ · 2;  1·(1+0)(1+1) + 1·2 + 1·(1+0)
     Bounds(lower=1.0, upper=5.0)
@@ -104,7 +101,7 @@ def bounds(activations: Sequence[str], skips: Sequence[bool], inputs: int, dimen
 
 
 def finite_bounds(activations: Sequence[str], skips: Sequence[bool], inputs: int, dimension: int) -> Bounds:
-    """Theorem 2, both sides without their constants.
+    """Return the bounds of theorem 2, both without their constants.
 
     >>> finite_bounds(["relu", "relu"], [True], inputs=64, dimension=64)  # 2;  2 (k = 0) + 1 + 1
     Bounds(lower=2.0, upper=4.0)
@@ -117,7 +114,7 @@ def finite_bounds(activations: Sequence[str], skips: Sequence[bool], inputs: int
 
 
 def depth_factor(activations: Sequence[str]) -> tuple[float, float]:
-    """C₁ and C₂ of theorem 3.
+    """Return C₁ and C₂ of theorem 3.
 
     >>> depth_factor(["relu", "tanh"])  # √3 / 16 and 16 √3
     (0.10825317547305482, 27.712812921102035)
@@ -128,20 +125,20 @@ def depth_factor(activations: Sequence[str]) -> tuple[float, float]:
 
 
 def error_bound(activations: Sequence[str], lambda_min: float, y: Tensor, delta: float) -> float:
-    """The right side of theorem 3 for labels y, (N,), its constants and logarithms taken as 1."""
+    """Return the right side of theorem 3 for labels y, (N,), with constants and logarithms as 1."""
     N = len(y)
     first = depth_factor(activations)[1] * sqrt(float(y @ y) / (lambda_min * N))
     return first + sqrt(log(1 / delta) / N)
 
 
 def step_size(activations: Sequence[str], kernel: Tensor, y: Tensor, width: int) -> float:
-    """γ of theorem 3 with κ = 1."""
+    """Return γ of theorem 3 with κ = 1."""
     energy = float(y @ torch.linalg.solve(kernel, y))
     return depth_factor(activations)[0] * sqrt(energy) / (width * sqrt(len(y)))
 
 
 def beta3(name: str, L: int) -> float:
-    """β₃; of Sigmoid and Tanh f(t) = 2 E σ′(√t z)² at t = 3 (1 + η²)(2 + η²)^{L−3}.
+    """Return β₃; for Sigmoid and Tanh f(t) = 2 E σ′(√t z)² at t = 3 (1 + η²)(2 + η²)^{L−3}.
 
     >>> round(beta3("sigmoid", 3), 7), round(beta3("tanh", 3), 7)
     (0.0645886, 0.5840078)
@@ -153,96 +150,11 @@ def beta3(name: str, L: int) -> float:
 
 
 def first_coefficient(name: str) -> float:
-    """μ₁ = E[σ(z) z], the first Hermite coefficient, which is E σ′(z)."""
+    """Return μ₁ = E[σ(z) z] = E σ′(z), the first Hermite coefficient."""
     if name in ("relu", "leaky_relu"):
         return (1 + (SLOPE if name == "leaky_relu" else 0.0)) / 2
     sigma = ACTIVATIONS[name]
     return float(expectation(lambda x: slope(sigma, x), torch.ones(1, 1, dtype=torch.float64))[1])
-
-
-# Perceptrons in the parametrization of the neural tangent kernel (Jacot et al. 2018), and their training.
-#
-#     h⁽¹⁾ = W⁽¹⁾ x / √n₀,    h⁽ˡ⁾ = W⁽ˡ⁾ σ(h⁽ˡ⁻¹⁾) / √k,    f(x) = h⁽ᴸ⁾,    W ~ N(0, 1)
-#
-# With f₀ subtracted, gradient descent on ½‖f − y‖² moves the linearized network by its kernel Θ₀ alone:
-#
-#     f_t = (1 − (1 − ηΘ₀)ᵗ) y
-
-Sigma = Callable[[Tensor], Tensor]
-
-
-class WideMlp:
-    """A perceptron of one output, whose weights are one vector.
-
-    Args:
-        inputs: n₀.
-        width: k.
-        depth: L, the last layer included.
-        sigma: the activation.
-        generator: of the weights.
-
-    >>> mlp = WideMlp(3, width=8, depth=2, sigma=torch.tanh, generator=torch.Generator().manual_seed(0))
-    >>> mlp.outputs(mlp.weights, torch.ones(5, 3, dtype=torch.float64)).shape
-    torch.Size([5])
-    """
-
-    def __init__(
-        self, inputs: int, *, width: int, depth: int, sigma: Sigma, generator: torch.Generator
-    ) -> None:
-        self.sizes, self.sigma = [inputs, *[width] * (depth - 1), 1], sigma
-        count = sum(a * b for a, b in zip(self.sizes, self.sizes[1:], strict=False))
-        self.weights = torch.randn(count, dtype=torch.float64, generator=generator)  # (d,)
-
-    def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
-        """f with these weights (d,): (m, n₀) → (m,)."""
-        h, first = x, 0
-        for layer, (fan_in, fan_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
-            W = weights[first : first + fan_in * fan_out].view(fan_out, fan_in)
-            h = (self.sigma(h) if layer else h) @ W.T / fan_in**0.5
-            first += fan_in * fan_out
-        return h[:, 0]
-
-    def jacobian(self, x: Tensor) -> Tensor:
-        """∇_θ f(x_i): (m, n₀) → (m, d)."""
-        weights = self.weights.clone().requires_grad_()
-        f = self.outputs(weights, x)
-        return torch.stack([torch.autograd.grad(one, weights, retain_graph=True)[0] for one in f])
-
-
-class Trained(NamedTuple):
-    """Gradient descent, and that of the linearized network.
-
-    Args:
-        kernel: Θ₀, (m, m).
-        outputs: f_t − f₀ before each step and after the last, (steps + 1, m).
-        linear: the same of the linearized network.
-    """
-
-    kernel: Tensor
-    outputs: Tensor
-    linear: Tensor
-
-
-def train(mlp: WideMlp, x: Tensor, y: Tensor, *, share: float, steps: int) -> Trained:
-    """Gradient descent with η = share / λ_max(Θ₀), from f₀ = 0."""
-    jacobian = mlp.jacobian(x)
-    kernel = jacobian @ jacobian.T
-    eta = share / float(torch.linalg.eigvalsh(kernel)[-1])
-    start, weights, found = mlp.outputs(mlp.weights, x), mlp.weights.clone().requires_grad_(), []
-    for _ in range(steps + 1):
-        f = mlp.outputs(weights, x) - start
-        found.append(f.detach())
-        (slope,) = torch.autograd.grad(0.5 * (f - y).square().sum(), weights)
-        weights = (weights - eta * slope).detach().requires_grad_()
-    return Trained(kernel, torch.stack(found), linear_outputs(kernel, y, eta, steps))
-
-
-def linear_outputs(kernel: Tensor, y: Tensor, eta: float, steps: int) -> Tensor:
-    """f_t = Σ_i (1 − (1 − ηλ_i)ᵗ) (u_iᵀ y) u_i for t = 0 … steps: (steps + 1, m)."""
-    eigenvalues, u = torch.linalg.eigh(kernel)
-    t = torch.arange(steps + 1, dtype=kernel.dtype)
-    left = (1 - eta * eigenvalues) ** t[:, None]  # (steps + 1, m)
-    return (1 - left) * (u.T @ y) @ u.T
 
 
 # λ_min of infinitely wide networks over depth, and theorem 1 (Zhu et al. 2022, arXiv:2209.07238, F.4).
@@ -261,14 +173,14 @@ _OVER_INPUTS = (
 
 
 class InfiniteNTK(Study):
-    """Every activation, without skips and with all of them, at several depths; no network is built.
+    """λ_min of infinitely wide networks, for every activation, without and with skips, at several depths.
 
     Args:
         depths: L, the last layer included.
-        inputs: images, the first of the weights' side; each divided by its norm.
-        activations: of which each is in all layers.
-        counts: N of a second table, of isotropic inputs: uniform on a sphere, at the smallest depth.
-        dimension: d of these; the theorem asks for N in the order of d⁴.
+        inputs: number of images, each divided by its norm.
+        activations: activations, each used in all layers.
+        counts: N of a second table, with inputs uniform on a sphere, at the smallest depth.
+        dimension: d of these inputs; the theorem requires N in the order of d⁴.
 
     >>> from nas_lightning.data import Digits
     >>> small = {"depths": [3], "inputs": 4, "activations": ["relu"], "counts": [4, 8]}
@@ -297,7 +209,7 @@ class InfiniteNTK(Study):
         self.counts, self.dimension = sorted(counts), dimension
 
     def run(self, data: SearchData) -> Findings:
-        """λ_min, exact, by lemma 1, and between its bounds."""
+        """Compute λ_min exactly and by lemma 1, and its bounds."""
         x = unit_vectors(data, self.inputs)
         gram, d = x @ x.T, x.shape[1]
         rows: list[list[Entry]] = []
@@ -328,7 +240,7 @@ class InfiniteNTK(Study):
         )
 
     def _over_inputs(self) -> Table:
-        """Whether any constant makes theorem 1's lower bound one: λ_min beside it over N."""
+        """Compare λ_min with the lower bound of theorem 1 over N, to see whether any constant fits."""
         L, rows = self.depths[0], list[list[Entry]]()
         x = torch.randn(max(self.counts), self.dimension, dtype=torch.float64, generator=generator(0))
         x = x / x.norm(dim=1, keepdim=True)
@@ -352,10 +264,10 @@ class InfiniteNTK(Study):
 
 
 def unit_vectors(data: SearchData, count: int) -> Tensor:
-    """Different images as vectors of norm 1, in float64: (count, d)."""
+    """Return distinct images as vectors of norm 1 in float64, (count, d)."""
     batches = data.train_batches(-(-count // data.batch_size))
     x = torch.cat([images for images, _ in batches]).flatten(1).double()
-    x = torch.unique(x / x.norm(dim=1, keepdim=True), dim=0)  # the same one twice, and λ_min is 0
+    x = torch.unique(x / x.norm(dim=1, keepdim=True), dim=0)  # equal inputs make λ_min 0
     if len(x) < count:
         raise InputError(f"expected {count} different images", got=len(x), where="study.inputs")
     return x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:count]]
@@ -388,14 +300,14 @@ def _figure(depths: Sequence[int], lines: dict[tuple[str, bool], list[float]]) -
 
 
 class PlainNetwork:
-    """One output, no biases; weights of float64.
+    """A network of one output without biases, in float64.
 
     Args:
         inputs: d.
         width: m.
         activations: σ_1, …, σ_{L−1}.
         skips: α_1, …, α_{L−2}.
-        generator: of the weights.
+        generator: generator of the weights.
 
     >>> network = PlainNetwork(3, 8, ["relu", "tanh"], [True], torch.Generator().manual_seed(0))
     >>> network.kernel(torch.eye(3, dtype=torch.float64)).shape
@@ -411,18 +323,18 @@ class PlainNetwork:
         generator: torch.Generator,
     ) -> None:
         self.sigma = [ACTIVATIONS[name] for name in activations]
-        self.skips = [False, *skips]  # none goes round the first layer
+        self.skips = [False, *skips]  # the first layer has no skip
         shapes = [(width, inputs), *[(width, width)] * (len(activations) - 1), (1, width)]
         self.weights = [
             torch.randn(shape, dtype=torch.float64, generator=generator) / width**0.5 for shape in shapes
         ]
 
     def outputs(self, x: Tensor) -> Tensor:
-        """f: (n, d) → (n,)."""
+        """Return f, (n, d) → (n,)."""
         return (self.layers(x)[-1] @ self.weights[-1].T)[:, 0]
 
     def layers(self, x: Tensor) -> list[Tensor]:
-        """f_0, …, f_{L−1}."""
+        """Return f_0, …, f_{L−1}."""
         found = [x]
         for W, sigma, skip in zip(self.weights, self.sigma, self.skips, strict=False):
             found.append(sigma(found[-1] @ W.T) + (found[-1] if skip else 0))
@@ -430,7 +342,7 @@ class PlainNetwork:
 
     @torch.no_grad()
     def kernel(self, x: Tensor) -> Tensor:
-        """J Jᵀ: (n, d) → (n, n)."""
+        """Return J Jᵀ, (n, d) → (n, n)."""
         f = self.layers(x)
         found, b = f[-1] @ f[-1].T, self.weights[-1].expand(len(x), -1)
         for W, sigma, skip, below in reversed(
@@ -443,7 +355,7 @@ class PlainNetwork:
 
 
 def descend(network: PlainNetwork, x: Tensor, y: Tensor, gamma: float, kept: int) -> None:
-    """The second part of algorithm 1: W ← W − γ ∇ ln(1 + e^(−y_i f(x_i))) for i < kept, in place.
+    """Run the second part of algorithm 1 in place: W ← W − γ ∇ ln(1 + e^(−y_i f(x_i))) for i < kept.
 
     A uniform `kept` of 0 … N − 1 makes the result its random iterate Ŵ.
     """
@@ -466,11 +378,11 @@ _ORDER = "Over all rows of the errors, ± the bootstrap's standard error"
 
 
 class Images(NamedTuple):
-    """Inputs on a sphere, and the side of a hyperplane through its center.
+    """Inputs on a sphere, labeled by the side of a hyperplane through its center.
 
     Args:
-        x: of norm 1, (n, d).
-        y: −1 or 1, (n,).
+        x: inputs of norm 1, (n, d).
+        y: labels −1 or 1, (n,).
     """
 
     x: Tensor
@@ -478,7 +390,7 @@ class Images(NamedTuple):
 
 
 def draw_images(count: int, dimension: int, random: torch.Generator) -> Images:
-    """Uniform on the sphere, which is isotropic; the hyperplane is that of the first coordinate.
+    """Draw inputs uniformly on the sphere, labeled by the sign of the first coordinate.
 
     >>> draw_images(2, 3, torch.Generator().manual_seed(0)).x.norm(dim=1)
     tensor([1., 1.], dtype=torch.float64)
@@ -488,19 +400,19 @@ def draw_images(count: int, dimension: int, random: torch.Generator) -> Images:
 
 
 class FiniteNTK(Study):
-    """Every activation, without skips and with all of them, at several numbers of inputs.
+    """Kernels and test errors of finite networks, for every activation, without and with skips.
 
     Args:
-        activations: of which each is in all layers.
+        activations: activations, each used in all layers.
         layers: L.
         width: m.
-        counts: N, of training inputs.
-        dimension: d of them.
-        kappas: κ of algorithm 1's step.
-        draws: of weights.
-        tested: inputs that errors are measured on.
-        delta: of theorem 3, which holds with probability 1 − δ.
-        seed: of all that is drawn.
+        counts: N, numbers of training inputs.
+        dimension: d of the inputs.
+        kappas: κ of the step of algorithm 1.
+        draws: number of draws of weights.
+        tested: number of inputs that errors are measured on.
+        delta: δ of theorem 3, which holds with probability 1 − δ.
+        seed: seed of inputs and weights.
 
     >>> study = FiniteNTK(activations=["relu"], width=8, counts=[4], dimension=3, draws=2, tested=10)
     >>> [table.name for table in study.run().tables]
@@ -533,7 +445,7 @@ class FiniteNTK(Study):
         self.fresh = draw_images(tested, dimension, generator(seed, 1))
 
     def run(self) -> Findings:
-        """Draw, compare kernels with theorem 2 and errors with theorem 3."""
+        """Compare kernels with theorem 2, and errors with theorem 3."""
         finite: list[list[Entry]] = []
         errors: list[list[Entry]] = []
         cases = list(product(self.activations, (False, True), self.counts))
@@ -567,7 +479,7 @@ class FiniteNTK(Study):
     def _errors(self, layers: tuple[list[str], list[bool]], N: int) -> list[Entry]:
         x, y = self.pool.x[:N], self.pool.y[:N]
         kernel = infinite_ntk(x @ x.T, *layers)
-        if kernel.is_singular:  # which the theorem says nothing of
+        if kernel.is_singular:
             return [kernel.lambda_min, *[None] * (2 + len(self.kappas))]
         gamma = step_size(layers[0], kernel.matrix, y, self.width)
         found = []
@@ -610,13 +522,13 @@ _RECTIFIERS = ("relu", "leaky_relu")
 
 
 class ActivationSearchStudy(Study):
-    """The same search from several seeds.
+    """Search activations and skips with several seeds.
 
     Args:
-        seeds: how many; from 0.
-        epochs: of each search.
-        lr: of the weights.
-        arch_lr: of the architecture parameters.
+        seeds: number of seeds, from 0.
+        epochs: epochs of each search.
+        lr: learning rate of the weights.
+        arch_lr: learning rate of the architecture parameters.
 
     >>> study = ActivationSearchStudy(seeds=3, epochs=10)
     >>> list(study.wants())
@@ -642,7 +554,7 @@ class ActivationSearchStudy(Study):
         trainer: Callable[..., pl.Trainer],
         folder: Path,
     ) -> Findings:
-        """Search, or read what was searched before; average over the seeds."""
+        """Search with each seed, unless its result is saved; average over the seeds."""
         if not isinstance(space, Mlp):
             raise InputError("expected space=mlp", got=space.name, where="space")
         searches = []
@@ -695,7 +607,7 @@ class ActivationSearchStudy(Study):
 
 
 def _claims(shares: Mapping[str, Values], skips: Values, what: str) -> Table:
-    """What the paper reports, beside what was found here."""
+    """Compare the claims of the paper with the results."""
     stacked = np.stack(list(shares.values()), axis=-1)  # (seeds, L − 1, ops)
     best = stacked.argmax(axis=-1)
     rectified = np.isin(np.array(list(shares)).take(best), _RECTIFIERS)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, islice
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -15,9 +15,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.backends import Backend, check_backend
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
+from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import GradNorm, NTKTrace
 from nas_lightning.metrics.base import Metric
@@ -28,28 +28,23 @@ from nas_lightning.plots.style import COLORS, GRAY, INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies import Nasi as Nasi_strategies
 from nas_lightning.strategies.nasi import Computed, Inputs, Labels, Nasi, replace_batch
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.figures import against, heat_map
-from nas_lightning.studies.scoring import MAIN as MAIN_POOL
 from nas_lightning.studies.scoring import (
-    Pool,
-    Scorer,
+    MAIN,
+    ScoredStudy,
     Setting,
     Statistic,
     Values,
     batch_sizes,
     draw_genotypes,
-    draw_known,
     estimate,
     kendall,
     mean_estimate,
     pearson,
     spearman,
 )
-from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator
 from nas_lightning.utils.tables import Entry, Estimate, Table
@@ -75,18 +70,18 @@ from nas_lightning.validation import (
 
 
 class TraceSamples(NamedTuple):
-    """What the architectures A_1, …, A_T came to.
+    """Traces and gradients of the sampled architectures A_1, …, A_T.
 
     Args:
         traces: t(A_t), (T,).
-        slopes: ∇_α t(A_t), (T, decisions), the groups one behind the other.
+        slopes: ∇_α t(A_t), (T, decisions), the groups concatenated.
     """
 
     traces: Tensor
     slopes: Tensor
 
     def first(self, steps: int) -> TraceSamples:
-        """Those that a search of so many steps has.
+        """Return the samples of a search of `steps` steps.
 
         >>> TraceSamples(torch.arange(3.0), torch.zeros(3, 2)).first(2).traces
         tensor([0., 1.])
@@ -95,10 +90,10 @@ class TraceSamples(NamedTuple):
 
 
 def trace_step(samples: TraceSamples, mu: float, nu: float, *, adaptive: bool = False) -> Tensor:
-    """Δ* with ξ = 1, (decisions,).
+    """Return Δ* with ξ = 1, (decisions,).
 
     >>> samples = TraceSamples(torch.tensor([1.0, 9.0]), torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
-    >>> trace_step(samples, mu=2.0, nu=5.0)  # of the second t is too large: the step leads away from it
+    >>> trace_step(samples, mu=2.0, nu=5.0)  # t of the second is above ν: the step leads away from it
     tensor([ 0.5000, -0.5000])
     """
     traces, slopes = samples
@@ -113,14 +108,14 @@ def trace_step(samples: TraceSamples, mu: float, nu: float, *, adaptive: bool = 
 def draw_samples(
     strategy: Nasi, data: SearchData, path: Path, *, steps: int, batch_size: int, settings: Mapping[str, Any]
 ) -> TraceSamples:
-    """The samples of a search, on a fresh mini-batch each; what the file has of them is not drawn again."""
+    """Return the samples of a search, each on a new mini-batch; draw and append those not in the file."""
     sizes = [parameter.numel() for parameter in strategy.arch_list]
     columns = ["trace", *(f"slope {number}" for number in range(sum(sizes)))]
     file = PoolFile(path, columns, {**settings, "batch": batch_size, "seed": strategy.seed})
     rows = file.read()
     batches = _batches(strategy, data, batch_size)
     for step, batch in enumerate(islice(batches, steps)):
-        if str(step) in rows:  # its random numbers are used up, so that the next are the next
+        if str(step) in rows:  # advance the generator as when it was drawn
             strategy.sample(dict(strategy.arch))
             continue
         slopes, t, _ = strategy.trace_slopes(*batch)
@@ -150,12 +145,12 @@ _CONDITIONED = "ν is a quantile of t; the correlation is of those cells alone w
 
 
 class Bin(NamedTuple):
-    """Cells of a similar t.
+    """Cells with similar t.
 
     Args:
-        t: their mean.
-        values: their accuracies.
-        mean: of these.
+        t: mean t.
+        values: accuracies.
+        mean: mean accuracy.
 
     >>> Bin(1.0, np.array([90.0, 92.0]), mean_estimate([90.0, 92.0])).best
     92.0
@@ -167,19 +162,19 @@ class Bin(NamedTuple):
 
     @property
     def deviation(self) -> float:
-        """Of the accuracies, 0 for a single one."""
+        """Standard deviation of the accuracies; 0 for a single one."""
         return float(self.values.std(ddof=1)) if len(self.values) > 1 else 0.0
 
     @property
     def best(self) -> float:
-        """The largest of them."""
+        """The largest accuracy."""
         return float(self.values.max())
 
 
 def bins_of(
     norms: Values, accuracy: Values, *, bins: int, what: str, resamples: int, seed: int
 ) -> tuple[list[Table], dict[str, Figure]]:
-    """Two tables and a figure; cells that no input reaches, whose norm is −∞, have t = 0."""
+    """Return two tables and a figure; cells that no input reaches, with norm −∞, have t = 0."""
     t = np.clip(norms, 0, None) ** 2
     found = [
         Bin(float(t[part].mean()), accuracy[part], mean_estimate(accuracy[part]))
@@ -200,7 +195,7 @@ def bins_of(
 
 
 def conditioned_row(t: Values, accuracy: Values, share: float, resamples: int, seed: int) -> list[Entry]:
-    """A share of the cells, and the correlations of those that have the smallest t.
+    """Return a row with the correlations over the share of cells with the smallest t.
 
     >>> t, accuracy = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 0.0])
     >>> conditioned_row(t, accuracy, 0.75, resamples=20, seed=0)[:3]
@@ -230,9 +225,8 @@ def _picture(bins: Sequence[Bin]) -> Figure:
     return figure
 
 
-# What searches by NASI end in over ν, μ, budgets and settings, as tables and figures.
+# Results of NASI searches over ν, μ, budgets, and settings, as tables and figures.
 
-MAIN = "main"
 _GRID = "ν is a quantile of the t sampled by a search; means over searches ± their standard errors"
 _BUDGETS = "ν at a quantile of t, at their mean (equation 6.14), at the running mean (6.15); μ = {mu:g}"
 _SETTINGS = "ν at the {nu:.0%} quantile of the t sampled, μ = {mu:g}"
@@ -243,7 +237,7 @@ class Rule(NamedTuple):
     """The constraint of a search.
 
     Args:
-        nu: a quantile of the t that were sampled.
+        nu: ν as a quantile of the sampled t.
         mu: weight of the penalty.
     """
 
@@ -252,13 +246,13 @@ class Rule(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Samples, and what looks up what they lead to.
+    """Samples of searches, and the table for their results.
 
     Args:
-        space: that was searched.
-        benchmark: with the accuracies.
-        samples: of each setting's searches.
-        random: the mean accuracy of random cells, by data set.
+        space: the searched space.
+        benchmark: the table of accuracies.
+        samples: samples of each setting's searches.
+        random: mean accuracy of random cells, by data set.
     """
 
     space: SearchSpace
@@ -267,7 +261,7 @@ class Found(NamedTuple):
     random: Mapping[str, float]
 
     def genotype(self, step: torch.Tensor) -> Genotype:
-        """The mode of p_{α*}, α* = Δ*."""
+        """Return the mode of p_{α*}, α* = Δ*."""
         groups = self.space.groups
         parts = step.split([prod(group.shape) for group in groups.values()])
         pairs = zip(groups.items(), parts, strict=True)
@@ -276,7 +270,7 @@ class Found(NamedTuple):
     def accuracies(
         self, samples: Sequence[TraceSamples], rule: Rule, kind: str = "quantile"
     ) -> list[Estimate | None]:
-        """Of each data set, the mean over searches; None where the table lacks what one of them ended in."""
+        """Return the mean over searches for each data set; None if the table lacks one of the results."""
         ends = [self.genotype(step_of(one, rule, kind)) for one in samples]
         if not all(map(self.benchmark.knows, ends)):
             return [None] * len(self.random)
@@ -284,14 +278,14 @@ class Found(NamedTuple):
 
 
 def step_of(samples: TraceSamples, rule: Rule, kind: str = "quantile") -> torch.Tensor:
-    """Δ* with ν by the rule (`quantile`), by equation 6.14 (`mean`) or by 6.15 (`adaptive`)."""
+    """Return Δ* with ν by the rule (`quantile`), by equation 6.14 (`mean`), or by 6.15 (`adaptive`)."""
     mean = float(samples.traces.mean())
     nu = float(samples.traces.quantile(rule.nu)) if kind == "quantile" else mean
     return trace_step(samples, rule.mu, nu, adaptive=kind == "adaptive")
 
 
 def grid_table(found: Found, nus: Sequence[float], mus: Sequence[float], what: str) -> tuple[Table, Figure]:
-    """Accuracies over ν and μ."""
+    """Return accuracies over ν and μ."""
     main, place = found.samples[MAIN], list(found.random).index(found.benchmark.dataset)
     cells = [[found.accuracies(main, Rule(nu, mu))[place] for mu in mus] for nu in nus]
     rows: list[list[Entry]] = []
@@ -301,11 +295,11 @@ def grid_table(found: Found, nus: Sequence[float], mus: Sequence[float], what: s
     table = Table("grid", f"Accuracy over ν and μ: {what}", columns, rows, _note(_GRID, rows))
     values = np.array([[np.nan if cell is None else cell.value for cell in line] for line in cells])
     names = [[f"{nu:.0%}" for nu in nus], [f"{mu:g}" for mu in mus]]
-    return table, heat_map(values, *names, row="ν, quantile of t", column="μ", label="accuracy (%)")
+    return table, figures.heat_map(values, *names, row="ν, quantile of t", column="μ", label="accuracy (%)")
 
 
 def budget_tables(found: Found, budgets: Sequence[int], rule: Rule, what: str) -> tuple[Table, Figure]:
-    """Accuracies over the number of samples, for three ways to ν."""
+    """Return accuracies over the number of samples, for three choices of ν."""
     main, place = found.samples[MAIN], list(found.random).index(found.benchmark.dataset)
     names = {"quantile": f"ν at {rule.nu:.0%}", "mean": "ν by 6.14", "adaptive": "ν by 6.15"}
     curves: dict[str, dict[str, Estimate | None]] = {name: {} for name in names.values()}
@@ -323,7 +317,7 @@ def budget_tables(found: Found, budgets: Sequence[int], rule: Rule, what: str) -
 
 
 def settings_table(found: Found, rule: Rule, what: str) -> Table:
-    """Accuracies of what searches end in, by setting, beside random cells'."""
+    """Return accuracies of the searches' results by setting, and of random cells."""
     rows: list[list[Entry]] = []
     for name, samples in found.samples.items():
         rows.append([name, *found.accuracies(samples, rule)])
@@ -333,26 +327,25 @@ def settings_table(found: Found, rule: Rule, what: str) -> Table:
 
 
 def _note(text: str, rows: Sequence[Sequence[Entry]]) -> str:
-    """The note of a table, and why cells of it are empty."""
+    """Return the note of a table, with the reason for empty entries."""
     return f"{text}. {_EMPTY}" if any(None in row for row in rows) else text
 
 
 # What NASI's search depends on (Shu et al. 2022, arXiv:2109.00817; Y. Shu's thesis, 2022, section 6.6).
 #
-# Figure 6.3 and the conditioned row of table 6.5: t(A) against accuracies. Figures 6.2, 6.4 and 6.6 and
-# tables
-# 6.4, 6.6 and 6.8: searches over budgets, ν and μ, widths, batch sizes, random labels and inputs. ν is a
-# quantile of the t that a search has sampled, so that it means the same at every width and batch size.
+# Figure 6.3 and the conditioned row of table 6.5: t(A) against accuracies. Figures 6.2, 6.4, and 6.6 and
+# tables 6.4, 6.6, and 6.8: searches over budgets, ν and μ, widths, batch sizes, random labels and inputs. ν
+# is a quantile of the sampled t, so that it has the same meaning at every width and batch size.
 
 Quantile = Annotated[float, at_least(0), at_most(1)]
 
 
 class SearchSetting(NamedTuple):
-    """What samples are drawn in.
+    """The conditions that samples are drawn under.
 
     Args:
-        sizes: of the supernet, where they are not its own.
-        batch_size: images of a step.
+        sizes: changed sizes of the supernet.
+        batch_size: number of images of a step.
         labels: true or random.
         inputs: true or Gaussian.
     """
@@ -364,66 +357,51 @@ class SearchSetting(NamedTuple):
 
 
 @checked
-class NasiAblation(Study):
-    """NASI's trace against accuracies, and what becomes of its search when one thing varies.
+@dataclass(frozen=True, kw_only=True)
+class NasiAblation(ScoredStudy):
+    """NASI's trace against accuracies, and its search when one setting varies.
 
-    A search's samples serve for all ν, μ and budgets, which are computed from them exactly.
+    The samples of a search serve for all ν, μ, and budgets, which are computed from them exactly.
 
     Args:
-        cells: random architectures whose t stands against accuracies.
-        bins: of as many architectures each.
-        steps: T, of each search.
-        searches: of each setting, with other weights, samples and order of images; 0: cells are binned, and
-            that is all, which needs no supernet.
-        nus: ν as quantiles of the t that were sampled; 1 is a search without constraint.
-        mus: μ.
-        nu, mu: where they do not vary.
-        budgets: of steps; those above T are left out.
-        channels: widths of the supernet beside its own.
-        batch_sizes: beside that of the data set.
+        bins: number of bins of t, of equal size.
+        steps: T of each search.
+        searches: searches of each setting, with other weights, samples, and order of images; 0: only the
+            bins, which need no supernet.
+        nus: ν as quantiles of the sampled t; 1 is a search without constraint.
+        mus: values of μ.
+        nu: ν where it does not vary.
+        mu: μ where it does not vary.
+        budgets: numbers of steps; those above T are left out.
+        channels: widths of the supernet besides its own.
+        batch_sizes: batch sizes besides that of the data set.
         agnostic: whether to search with random labels, and with Gaussian inputs.
-        computed: as of `Nasi`.
-        resamples: of the bootstrap.
-        workers: processes that score the cells.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        seed: of cells and searches.
+        computed: which operations are computed, see `Nasi`.
+        cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
 
     >>> study = NasiAblation(steps=4, channels=[2], batch_sizes=[], agnostic=False)
     >>> list(study.settings(16))
     ['main', '2 channels']
     """
 
-    def __init__(
-        self,
-        *,
-        cells: Annotated[int, at_least(4)] = 300,
-        bins: Annotated[int, at_least(2)] = 10,
-        steps: PositiveInt = 100,
-        searches: NonNegativeInt = 5,
-        nus: Annotated[Sequence[Quantile], entries(1), DISTINCT] = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0),
-        mus: Annotated[Sequence[NonNegativeFloat], entries(1), DISTINCT] = (0.5, 1.0, 2.0, 4.0, 8.0),
-        nu: Quantile = 0.5,
-        mu: NonNegativeFloat = 1.0,
-        budgets: Annotated[Sequence[PositiveInt], DISTINCT] = (1, 2, 5, 10, 20, 50, 100, 200, 500),
-        channels: Annotated[Sequence[PositiveInt], DISTINCT] = (2, 4, 16),
-        batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], DISTINCT] = (8, 16, 64),
-        agnostic: bool = True,
-        computed: Computed = "sampled",
-        resamples: PositiveInt = 200,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        seed: Seed = 0,
-    ) -> None:
-        self.cells, self.bins, self.steps, self.searches = cells, bins, steps, searches
-        self.nus, self.mus, self.rule = sorted(nus), sorted(mus), Rule(nu, mu)
-        self.budgets = sorted({b for b in budgets if b < steps} | {steps})
-        self.channels, self.batch_sizes, self.agnostic = list(channels), list(batch_sizes), agnostic
-        self.computed, self.resamples, self.seed = computed, resamples, seed
-        self.scorer = Scorer(TRACE, workers, backend)
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: TRACE, init=False)
+    cells: Annotated[int, at_least(4)] = 300
+    bins: Annotated[int, at_least(2)] = 10
+    steps: PositiveInt = 100
+    searches: NonNegativeInt = 5
+    nus: Annotated[Sequence[Quantile], entries(1), DISTINCT] = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+    mus: Annotated[Sequence[NonNegativeFloat], entries(1), DISTINCT] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    nu: Quantile = 0.5
+    mu: NonNegativeFloat = 1.0
+    budgets: Annotated[Sequence[PositiveInt], DISTINCT] = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+    channels: Annotated[Sequence[PositiveInt], DISTINCT] = (2, 4, 16)
+    batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], DISTINCT] = (8, 16, 64)
+    agnostic: bool = True
+    computed: Computed = "sampled"
 
     def settings(self, batch_size: int) -> dict[str, SearchSetting]:
-        """By name, the main one first."""
-        found = {"main": SearchSetting({}, batch_size)}
+        """Return the settings by name, the main one first."""
+        found = {MAIN: SearchSetting({}, batch_size)}
         for channels in self.channels:
             found[f"{channels} channels"] = SearchSetting({"channels": channels}, batch_size)
         for size in self.batch_sizes:
@@ -442,18 +420,18 @@ class NasiAblation(Study):
         benchmark: TabularBenchmark,
         folder: Path,
     ) -> Findings:
-        """Score cells, draw the samples that are not in files yet, and look accuracies up."""
+        """Score cells, draw the samples that are not in files, and look up accuracies."""
         if self.searches:
             with torch.device("meta"):
                 supernet()  # raises in a space without one, before anything is scored
-        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
-        pool = self.scorer.pool(space, genotypes, folder)
+        genotypes, accuracies = self.draw_known(benchmark, space)
+        pool = self.scored_pool(space, genotypes, folder)
         norms = pool.score_main(Setting(network, data.train_batches(1)[0]))["norm"]
         what = f"{self.cells:,} cells scored on {data.name}"
         options = {"bins": self.bins, "resamples": self.resamples, "seed": self.seed}
-        tables, figures = bins_of(norms, accuracies[benchmark.dataset], what=what, **options)
+        tables, pictures = bins_of(norms, accuracies[benchmark.dataset], what=what, **options)
         if not self.searches:
-            return Findings(tables, figures)
+            return Findings(tables, pictures)
 
         settings = self.settings(data.batch_size)
         cases = [(name, seed) for name in settings for seed in range(self.seed, self.seed + self.searches)]
@@ -464,10 +442,12 @@ class NasiAblation(Study):
             samples[name].append(self._search(settings[name], space, supernet, data, path, seed))
         found = Found(space, benchmark, samples, {k: float(v.mean()) for k, v in accuracies.items()})
         what = f"{self.searches} searches of {space.name} on {data.name}"
-        grid, picture = grid_table(found, self.nus, self.mus, what)
-        budget, lines = budget_tables(found, self.budgets, self.rule, what)
-        tables += [grid, budget, settings_table(found, self.rule, what)]
-        return Findings(tables, {**figures, "grid": picture, "budgets": lines})
+        budgets = sorted({budget for budget in self.budgets if budget < self.steps} | {self.steps})
+        rule = Rule(self.nu, self.mu)
+        grid, picture = grid_table(found, sorted(self.nus), sorted(self.mus), what)
+        budget, lines = budget_tables(found, budgets, rule, what)
+        tables += [grid, budget, settings_table(found, rule, what)]
+        return Findings(tables, {**pictures, "grid": picture, "budgets": lines})
 
     def _search(
         self,
@@ -488,112 +468,99 @@ class NasiAblation(Study):
         return draw_samples(strategy, data, path, settings=facts, **sizes)
 
 
-# The kernel's trace norm against what NASI puts in its place (Y. Shu's thesis, 2022, table 6.7).
+# The kernel's trace norm against NASI's approximations (Y. Shu's thesis, 2022, table 6.7).
 #
 # ‖Θ₀‖_tr = Σ_x ‖∇_θ f(x)‖²_F  ≈  Σ_x ‖∇_θ L_x‖² (6.6)  ≈  ‖b⁻¹ Σ_{x ≤ b} ∇_θ L_x‖² (6.7)
 
 _EXACT = {"exact": NTKTrace(output="all"), "sum": SampleGradNorm()}
-_BATCH = {"norm": GradNorm(per_layer=False)}
-_NOTE = (
+_NOTE_APPROXIMATION = (
     "± the bootstrap's standard error. The exact trace is that of all outputs; rows of the kernel are what "
     "flows through each image's activations"
 )
 
 
 @checked
-class TraceApproximation(Study):
+@dataclass(frozen=True, kw_only=True)
+class TraceApproximation(ScoredStudy):
     """The trace norm of random architectures' kernels, and its approximations by gradients of the loss.
 
     Args:
-        spaces: whose architectures are drawn, by name.
-        sizes: of the networks.
-        architectures: of each space.
+        spaces: the spaces that architectures are drawn from, by name.
+        sizes: sizes of the networks.
         batch_sizes: b of the mini-batches; the trace is of as many images as the data set's batch has.
-        resamples: of the bootstrap.
-        workers: processes that score.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        seed: of the architectures.
+        cells: number of architectures of each space.
+        resamples, scores, seed, workers, backend: see `ScoredStudy`.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> study = TraceApproximation(spaces={"NB201": NasBench201()}, batch_sizes=[8, 4])
-    >>> study.batch_sizes, list(study.wants())
-    ([4, 8], ['data', 'folder'])
+    >>> list(study.wants())
+    ['data', 'folder']
     """
 
-    def __init__(
-        self,
-        *,
-        spaces: Annotated[Mapping[str, SearchSpace], entries(1)],
-        sizes: Mapping[str, int] = MappingProxyType({"channels": 8, "cells": 1}),
-        architectures: Annotated[int, at_least(4)] = 60,
-        batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], entries(1), DISTINCT] = (
-            *(4, 8, 16, 32),
-            *(64, 128),
-        ),
-        resamples: PositiveInt = 200,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        seed: Seed = 0,
-    ) -> None:
-        self.spaces, self.sizes = dict(spaces), dict(sizes)
-        self.architectures, self.batch_sizes = architectures, sorted(batch_sizes)
-        self.resamples, self.workers, self.seed = resamples, workers, seed
-        check_backend(backend, "study.backend")
-        self.backend = backend
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: TRACE, init=False)
+    spaces: Annotated[Mapping[str, SearchSpace], entries(1)]
+    sizes: Mapping[str, int] = FrozenMap({"channels": 8, "cells": 1})
+    cells: Annotated[int, at_least(4)] = 60
+    batch_sizes: Annotated[Sequence[Annotated[int, at_least(2)]], entries(1), DISTINCT] = (
+        4,
+        8,
+        16,
+        32,
+        64,
+        128,
+    )
 
     def run(self, data: SearchData, folder: Path) -> Findings:
         """Score each space's architectures, and correlate the approximations with the trace."""
         traces = {name: self._traces(name, space, data, folder) for name, space in self.spaces.items()}
         kinds: dict[str, Statistic] = {"pearson": pearson, "spearman": spearman}
-        what = f"{self.architectures} architectures, {data.batch_size} images of {data.name}"
+        what = f"{self.cells} architectures, {data.batch_size} images of {data.name}"
         tables = [self._table(name, statistic, traces, what) for name, statistic in kinds.items()]
         points = {
             f"{name}, {kind}": (of["exact"], of[kind])
             for name, of in traces.items()
-            for kind in (f"b = {self.batch_sizes[-1]}", "sum")
+            for kind in (f"b = {max(self.batch_sizes)}", "sum")
         }
-        figure = against(points, "trace of the kernel", "approximation")
+        figure = figures.against(points, "trace of the kernel", "approximation")
         return Findings(tables, {"approximations": figure})
 
     def _traces(self, name: str, space: SearchSpace, data: SearchData, folder: Path) -> dict[str, Values]:
-        """The trace and its approximations, (architectures,) each."""
+        """Return the trace and its approximations, (architectures,) each."""
         sizes: dict[str, Any] = {"in_channels": data.image[0], "num_classes": data.num_classes, **self.sizes}
-        genotypes = draw_genotypes(space, self.architectures, self.seed)
+        genotypes = draw_genotypes(space, self.cells, self.seed)
         main = Setting(partial(space.network, **sizes), data.train_batches(1)[0])
-        varied = batch_sizes(main, data, self.batch_sizes)
-        files, by = folder / "scores" / name, (self.workers, self.backend)
-        exact = Pool(space, genotypes, _EXACT, files / "trace", *by)
-        parts = Pool(space, genotypes, _BATCH, files / "batches", *by)
-        norms = exact.score_main(main)
-        scores = parts.score({MAIN_POOL: main, **varied.settings})
+        varied = batch_sizes(main, data, sorted(self.batch_sizes))
+        pool = self.scored_pool(space, genotypes, folder)
+        parts = replace(pool, folder=pool.folder / name / "batches")
+        norms = replace(pool, metrics=_EXACT, folder=pool.folder / name / "trace").score_main(main)
+        scores = parts.score({MAIN: main, **varied.settings})
         batches = {f"b = {size}": _squares(scores[pool]["norm"]) for size, pool in varied.pools.items()}
-        wanted = {f"b = {size}": batches[f"b = {size}"] for size in self.batch_sizes}
+        wanted = {f"b = {size}": batches[f"b = {size}"] for size in sorted(self.batch_sizes)}
         return {"exact": _squares(norms["exact"]), **wanted, "sum": _squares(norms["sum"])}
 
     def _table(
         self, name: str, statistic: Statistic, traces: Mapping[str, Mapping[str, Values]], what: str
     ) -> Table:
-        columns = [f"b = {size}" for size in self.batch_sizes] + ["sum"]
+        columns = [f"b = {size}" for size in sorted(self.batch_sizes)] + ["sum"]
         rows: list[list[Entry]] = []
         for space, of in traces.items():
-            options = {"resamples": self.resamples, "seed": self.seed}
-            rows.append([space, *(estimate(statistic, of["exact"], of[kind], **options) for kind in columns)])
+            rows.append([space, *(self.estimate(statistic, of["exact"], of[kind]) for kind in columns)])
         title = f"The kernel's trace against its approximations, {name.capitalize()}: {what}"
-        return Table(name, title, ["space", *columns], rows, _NOTE)
+        return Table(name, title, ["space", *columns], rows, _NOTE_APPROXIMATION)
 
 
 def _squares(norms: Values) -> Values:
-    """Of norms; an architecture that no input reaches, whose norm is −∞, has trace 0."""
+    """Return squared norms; an architecture that no input reaches, with norm −∞, has trace 0."""
     return np.clip(norms, 0, None) ** 2
 
 
-# t(A) of random paths at initialization, of whose size NASI's ν is (Shu et al. 2022, arXiv:2109.00817).
+# t(A) of random paths at initialization, for choosing NASI's ν (Shu et al. 2022, arXiv:2109.00817).
 #
 #     ν = N⁻¹ Σ_i t(A_i) over random architectures                                          (thesis, 6.14)
 #
-# is a mean of numbers with a long tail; beside it stand the median and what the largest makes of it.
+# is a mean of a heavy-tailed distribution; the table also has the median and the mean without the largest.
 
-_NOTE_PATH_TRACES = (
+_NOTE_PATHS = (
     "Mean ± standard error over draws of weights, each of as many paths; a path has a fresh mini-batch. "
     "Last: the mean of all draws' paths but the largest of all"
 )
@@ -602,13 +569,13 @@ _COLUMNS = ("mean", "median", "largest", "share above ν")
 
 @checked
 class PathTraces(Study):
-    """What t(A) is in a space, and how often it is above a ν.
+    """The distribution of t(A) in a space, and how often it is above a ν.
 
     Args:
-        paths: of a draw of weights.
-        draws: of weights.
+        paths: number of paths of a draw of weights.
+        draws: number of draws of weights.
         nu: ν.
-        seed: of all that is drawn.
+        seed: seed of weights and paths.
 
     >>> PathTraces(paths=3).draws
     5
@@ -627,7 +594,7 @@ class PathTraces(Study):
     def run(
         self, space: SearchSpace, supernet: Callable[[], Supernet], data: SearchData, folder: Path
     ) -> Findings:
-        """Draw weights and paths; those of an earlier run are not drawn again."""
+        """Draw weights and paths, except those of an earlier run in the folder."""
         numbers = follow(range(self.draws), "draws of weights")
         found = [self._traces(space, supernet(), data, folder, number).numpy() for number in numbers]
         each = [
@@ -640,13 +607,13 @@ class PathTraces(Study):
             f"{self.draws} times {self.paths} paths, {data.batch_size} images of {data.name}, ν = {self.nu:g}"
         )
         columns = ["space", *_COLUMNS, "mean without the largest"]
-        table = Table("traces", f"t(A) at initialization: {what}", columns, [row], _NOTE_PATH_TRACES)
+        table = Table("traces", f"t(A) at initialization: {what}", columns, [row], _NOTE_PATHS)
         return Findings([table])
 
     def _traces(
         self, space: SearchSpace, net: Supernet, data: SearchData, folder: Path, number: int
     ) -> Tensor:
-        strategy = Nasi_strategies(space, net, data, nu=self.nu, computed="sampled", seed=self.seed + number)
+        strategy = Nasi(space, net, data, nu=self.nu, computed="sampled", seed=self.seed + number)
         path = folder / "samples" / f"{number}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         settings = {"space": space.name, "parameters": sum(p.numel() for p in net.parameters())}

@@ -23,13 +23,12 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.models.ensemble import Ensemble
 from nas_lightning.models.evaluation import (
     Evaluation,
-    InheritedWeights,
-    Round,
     averaged_loss,
     ensemble_error,
     evaluate,
     every_test_batch,
 )
+from nas_lightning.objectives.inherited import InheritedWeights, Round
 from nas_lightning.plots.style import COLORS, INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
@@ -68,7 +67,7 @@ from nas_lightning.validation import (
     entries,
 )
 
-# Posteriors of NESBS that studies train, and sets of architectures that samplers find by them.
+# Training posteriors of NESBS, and evaluating the sets of architectures that samplers find.
 
 SAMPLERS: Mapping[str, Sampler] = {
     "SVGD-RD": "svgd_rd",
@@ -77,18 +76,19 @@ SAMPLERS: Mapping[str, Sampler] = {
     "NES-RS": "nes_rs",
 }
 WITHOUT_POSTERIOR = ("uniform", "nes_rs")
+TRIALS_FILE = "trials.json"
 Numbers = Mapping[str, float]
 Trial = Callable[[], Iterator[Numbers]]
-"""What computes the numbers of a trial, one entry for every round that it may try."""
+"""Computes the numbers of a trial, one entry for every round."""
 
 
 def trial_seed(seed: int, trial: int) -> int:
-    """Of what a repetition draws."""
+    """Return the seed of a repetition."""
     return 1_000_003 * seed + trial
 
 
 def record_trials(path: Path, trials: Iterable[tuple[str, Trial]]) -> dict[str, list[Numbers]]:
-    """The numbers of all trials by their names; what is in the file is not computed again."""
+    """Return the numbers of all trials by name; compute and save those that are not in the file."""
     numbers_of: dict[str, list[Numbers]] = read_records(path)
     for name, compute in trials:
         if name not in numbers_of:
@@ -108,10 +108,14 @@ def train_posterior(
     seed: int,
     **options: Any,
 ) -> Nesbs:
-    """A supernet and its posterior, of the file or trained; `options` are those of `Nesbs`."""
+    """Load or train a supernet and its posterior; `options` are those of `Nesbs`."""
     pl.seed_everything(seed, workers=True, verbose=False)
-    unasked: dict[str, Any] = {"sampler": "uniform", "size": 1, "rounds": 1}  # what the search itself selects
-    strategy = Nesbs(space, supernet(), data, seed=seed, lr_min=0.0, **unasked, **options)
+    selection: dict[str, Any] = {
+        "sampler": "uniform",
+        "size": 1,
+        "rounds": 1,
+    }  # the cheapest, as it is not used
+    strategy = Nesbs(space, supernet(), data, seed=seed, lr_min=0.0, **selection, **options)
 
     def train(strategy: Nesbs) -> Nesbs:
         fit_quietly(trainer, strategy, data)
@@ -123,11 +127,11 @@ def train_posterior(
 
 
 class SetJudges(NamedTuple):
-    """Who selects a set, and who says what it is worth, both with inherited weights.
+    """Evaluation with inherited weights, for selecting sets and for reporting.
 
     Args:
-        valid: on the validation images.
-        test: on the test images.
+        valid: evaluation on the validation images, which selects sets.
+        test: evaluation on the test images.
     """
 
     valid: InheritedWeights
@@ -135,7 +139,7 @@ class SetJudges(NamedTuple):
 
     @classmethod
     def of(cls, strategy: Nesbs, data: SearchData) -> SetJudges:
-        """On all images of each kind."""
+        """Return the judges of a trained strategy, on all images of each kind."""
         space, supernet = strategy.space, strategy.supernet
         return cls(
             InheritedWeights(space, supernet, data.valid_batches(len(data.valid))),
@@ -143,26 +147,26 @@ class SetJudges(NamedTuple):
         )
 
     def evaluate(self, members: Sequence[Genotype]) -> Numbers:
-        """What a set comes to on the test images."""
+        """Return the numbers of a set on the test images."""
         probabilities = torch.stack([self.test.predict(member) for member in members]).cpu()
         return dict(Evaluation(probabilities, self.test.labels.cpu()).numbers())
 
 
 def posterior_draws(strategy: Nesbs, count: int, generator: torch.Generator) -> list[Genotype]:
-    """So many draws of the posterior, equal ones once: a sharp one has few."""
+    """Draw from the posterior, and return the distinct architectures."""
     draw = monte_carlo(strategy.space, strategy.distribution, logits_of(strategy), generator)
     return list(dict.fromkeys(draw() for _ in range(count)))
 
 
 def logits_of(strategy: Nesbs, tau: float = 1.0) -> dict[str, torch.Tensor]:
-    """α/τ as samplers take it."""
+    """Return α/τ."""
     return {name: alpha.detach().cpu().double() / tau for name, alpha in strategy.arch.items()}
 
 
 def try_sets(
     strategy: Nesbs, valid: InheritedWeights, sampling: Sampling, *, tau: float = 1.0, seed: int
 ) -> list[Round]:
-    """The sets of a sampler, with α divided by τ."""
+    """Return the sets that a sampler tries, with α divided by τ."""
     generator = torch.Generator().manual_seed(seed)
     return list(sampling.judge_sets(valid, strategy.distribution, logits_of(strategy, tau), generator, seed))
 
@@ -170,11 +174,11 @@ def try_sets(
 def over_budget(
     strategy: Nesbs, judges: SetJudges, sampling: Sampling, *, tau: float = 1.0, seed: int
 ) -> Iterator[Numbers]:
-    """What the set that is selected after 1, 2, … rounds comes to on the test images."""
+    """Yield the test numbers of the set that is selected after 1, 2, … rounds."""
     if sampling.sampler != "nes_rs":
         rounds = try_sets(strategy, judges.valid, sampling, tau=tau, seed=seed)
         best = [min(rounds[: count + 1], key=lambda done: done.loss) for count in range(len(rounds))]
-    else:  # whose pool grows with the budget
+    else:  # the pool grows with the budget
         smaller = (dataclasses.replace(sampling, rounds=count + 1) for count in range(sampling.rounds))
         best = [try_sets(strategy, judges.valid, one, tau=tau, seed=seed)[0] for one in smaller]
     for done in best:
@@ -193,8 +197,10 @@ _SETS = "Test errors (%), mean ± standard error over trials; difference: of the
 Records = Sequence[Mapping[str, Any]]
 
 
-def findings(records: Mapping[str, Any], trials: int, samplers: Sequence[str], images: str) -> Findings:
-    """What was recorded of each trial, `<kind>_<number>`."""
+def posterior_findings(
+    records: Mapping[str, Any], trials: int, samplers: Sequence[str], images: str
+) -> Findings:
+    """Return the tables of the records `<kind>_<number>` of all trials."""
     of = {kind: [records[f"{kind}_{trial + 1}"] for trial in range(trials)] for kind in KINDS}
     sets = {kind: [record["ensembles"] for record in found] for kind, found in of.items()}
     single, single_figure = _single(of, f"{trials} supernets on {images}")
@@ -205,7 +211,7 @@ def findings(records: Mapping[str, Any], trials: int, samplers: Sequence[str], i
 
 
 def _single(of: Mapping[str, Records], what: str) -> tuple[Table, Figure]:
-    """Figure 5.5."""
+    """Return figure 5.5 and its numbers."""
     rows: list[list[Entry]] = []
     panel: dict[str, dict[str, Estimate | None]] = {}
     for kind, records in of.items():
@@ -223,7 +229,7 @@ def _single(of: Mapping[str, Records], what: str) -> tuple[Table, Figure]:
 
 
 def _of_sampler(sampler: str, sets: Mapping[str, Records]) -> Iterator[list[Entry]]:
-    """Table 5.7: a row with inherited weights, and one of trained members where they are."""
+    """Yield the rows of table 5.7, with inherited weights and, if available, with trained members."""
     for weights in ("inherited", "trained"):
         if all(weights in record[sampler] for records in sets.values() for record in records):
             best, post = (
@@ -238,34 +244,33 @@ def _column(records: Records, key: str) -> Values:
 
 # Posteriors fitted after and while a supernet is trained (Y. Shu's thesis, 2022, figure 5.5 and table 5.7).
 #
-# *Post-training*: the supernet first, then p_α by (5.4), as NESBS has it. *Best response*: both in every
-# step,
-# p_α by the likelihood alone, and the supernet's paths are drawn from it. Which says better what single
-# architectures are worth, and what becomes of ensembles that are sampled from it?
+# *Post-training*: the supernet first, then p_α by (5.4), as in NESBS. *Best response*: both in every step,
+# p_α by the likelihood alone, and the supernet's paths are drawn from it. The study compares how well both
+# predict single architectures, and the ensembles that are sampled from them.
 
-FILE = "trials.json"
-SAMPLERS_POSTERIOR: Mapping[str, Sampler] = {"Monte Carlo": "monte_carlo", "SVGD-RD": "svgd_rd"}
+POSTERIOR_SAMPLERS: Mapping[str, Sampler] = {"Monte Carlo": "monte_carlo", "SVGD-RD": "svgd_rd"}
 
 
 @checked
 class PosteriorComparison(Study):
-    """The same supernet's training with either posterior, several times.
+    """Compare both posteriors of NESBS over several trainings of the supernet.
 
-    The supernet has as many epochs with both; members are trained by the study's `retrain` and `trainer`.
+    The supernet is trained equally long with both; `retrain` and `trainer` train the members.
 
     Args:
-        supernet_epochs: of the supernet.
-        posterior_epochs: of the post-training posterior, behind them.
-        pool: draws of architectures, uniformly, and as many by the posterior; the best is one of these.
+        supernet_epochs: epochs of the supernet.
+        posterior_epochs: further epochs of the post-training posterior.
+        pool: number of uniform draws of architectures, and of draws by the posterior, among which the best is
+            found.
         size: members of an ensemble.
-        rounds: sets that a sampler may try.
-        delta: of SVGD-RD, as `strategy.delta` of NESBS.
-        svgd_steps: of SVGD-RD.
-        trained: whether ensembles are trained from scratch, too.
-        trials: repetitions, each with a supernet of its own.
-        lr: of the supernet.
-        arch_lr: of the posterior.
-        seed: of all that is drawn.
+        rounds: number of sets that a sampler tries.
+        delta: δ of SVGD-RD, see `strategy.delta` of NESBS.
+        svgd_steps: steps of SVGD-RD.
+        trained: whether ensembles are also trained from scratch.
+        trials: number of repetitions, each with another supernet.
+        lr: learning rate of the supernet.
+        arch_lr: learning rate of the posterior.
+        seed: seed of trainings and draws.
 
     >>> PosteriorComparison(supernet_epochs=30, posterior_epochs=10).options[POST]
     {'posterior_share': 0.25, 'lr': 0.025, 'arch_lr': 0.1}
@@ -307,7 +312,7 @@ class PosteriorComparison(Study):
         trainer: Callable[..., pl.Trainer],
         folder: Path,
     ) -> Findings:
-        """Train both, look at them, train what is sampled from them."""
+        """Train and describe both posteriors, and train the ensembles that are sampled from them."""
 
         def fit(kind: str, trial: int) -> Nesbs:
             path, seed = folder / f"{kind}_{trial + 1}.pt", self.seed + trial
@@ -320,7 +325,7 @@ class PosteriorComparison(Study):
             true = evaluate(Ensemble(networks), every_test_batch(data.data))
             return float(ensemble_error(true.probabilities, true.labels))
 
-        records = read_records(folder / FILE)
+        records = read_records(folder / TRIALS_FILE)
         for trial in range(self.trials):
             for kind in KINDS:
                 name = f"{kind}_{trial + 1}"
@@ -330,15 +335,15 @@ class PosteriorComparison(Study):
                 for sampler, found in records[name]["ensembles"].items():
                     if self.trained and "trained" not in found:
                         members = [Genotype.from_dict(member) for member in found["members"]]
-                        found["trained"] = train(members, f"{name}_{SAMPLERS_POSTERIOR[sampler]}", trial)
+                        found["trained"] = train(members, f"{name}_{POSTERIOR_SAMPLERS[sampler]}", trial)
                         self._keep(records, folder)
-        return findings(records, self.trials, list(SAMPLERS_POSTERIOR), data.name)
+        return posterior_findings(records, self.trials, list(POSTERIOR_SAMPLERS), data.name)
 
     def _look(self, strategy: Nesbs, data: SearchData, trial: int) -> dict[str, Any]:
-        """What a posterior says of single architectures, and the sets that samplers find by it."""
+        """Describe a posterior, and evaluate the sets that samplers find."""
         judges, seed = SetJudges.of(strategy, data), trial_seed(self.seed, trial)
         ensembles = {}
-        for name, sampler in SAMPLERS_POSTERIOR.items():
+        for name, sampler in POSTERIOR_SAMPLERS.items():
             best = min(
                 try_sets(strategy, judges.valid, self.sampling(sampler), seed=seed),
                 key=lambda done: done.loss,
@@ -350,11 +355,11 @@ class PosteriorComparison(Study):
         return found
 
     def _keep(self, records: Mapping[str, Any], folder: Path) -> None:
-        write_whole(folder / FILE, json_text(records, 1) + "\n")
+        write_whole(folder / TRIALS_FILE, json_text(records, 1) + "\n")
 
 
 def describe_posterior(strategy: Nesbs, judges: SetJudges, pool: int, seed: int) -> dict[str, float | None]:
-    """Test errors of the most probable, the best and random ones; whether probabilities order losses."""
+    """Return test errors of the most probable, the best, and random ones, and ρ of probability and −loss."""
     space, generator = strategy.space, torch.Generator().manual_seed(seed)
     uniform, sampled = draw_distinct(space, pool, generator), posterior_draws(strategy, pool, generator)
     logits = logits_of(strategy)
@@ -378,7 +383,7 @@ Points = Mapping[str, Mapping[str, Estimate]]
 
 
 def trial_name(name: str, tau: float, trial: int) -> str:
-    """What a trial of a sampler, or of a δ, is stored under.
+    """Return the key of a trial of a sampler, or of a δ.
 
     >>> trial_name("SVGD-RD", 0.1, 0), trial_name("URS", 0.1, 0)
     ('SVGD-RD, τ 0.1, trial 1', 'URS, trial 1')
@@ -392,12 +397,12 @@ class TrialNumbers:
     """The numbers of all trials.
 
     Args:
-        numbers: of each trial by its name, one entry for every round that it may try.
+        numbers: numbers of each trial by name, one entry for every round.
         taus: the temperatures.
-        deltas: of SVGD-RD, one set tried.
+        deltas: values of δ of SVGD-RD with one set.
         size: members of a set.
-        rounds: sets that a sampler tried.
-        trials: repetitions.
+        rounds: number of sets that a sampler tried.
+        trials: number of repetitions.
     """
 
     numbers: Mapping[str, Sequence[Numbers]]
@@ -408,7 +413,7 @@ class TrialNumbers:
     trials: int
 
     def findings(self, images: str) -> Findings:
-        """Figures 5.6 and 5.7, and their numbers."""
+        """Return figures 5.6 and 5.7, and their numbers."""
         by_sampler = {tau: {name: self._estimates(name, tau) for name in SAMPLERS} for tau in self.taus}
         by_delta = {
             tau: {f"{delta:g}": self._estimates(f"δ {delta:g}", tau)[0] for delta in self.deltas}
@@ -431,7 +436,7 @@ class TrialNumbers:
         return Findings(tables, drawings, errors)
 
     def _estimates(self, name: str, tau: float) -> list[dict[str, Estimate]]:
-        """Mean and standard error over the trials, for every budget."""
+        """Return mean and standard error over the trials, for every budget."""
         trials = [self.numbers[trial_name(name, tau, trial)] for trial in range(self.trials)]
         return [
             {column: mean_estimate([numbers[column] for numbers in same]) for column in COLUMNS}
@@ -453,7 +458,7 @@ class TrialNumbers:
     def _draw_samplers(
         self, points: Mapping[float, Mapping[str, Sequence[Mapping[str, Estimate]]]]
     ) -> Figure:
-        """The ensemble's error over the budget, a panel a temperature."""
+        """Draw the ensemble's error over the budget, with a panel for each temperature."""
         panels = {
             f"τ = {tau:g}": {
                 name: {str(self.size * count): point["error"] for count, point in enumerate(budgets, 1)}
@@ -465,7 +470,7 @@ class TrialNumbers:
 
 
 def _draw_deltas(points: Mapping[float, Points]) -> Figure:
-    """Errors and disagreement over δ, a line a temperature."""
+    """Draw errors and disagreement over δ, with a line for each temperature."""
     panels = {
         COLUMNS[column]: {
             f"τ = {tau:g}": {delta: point[column] for delta, point in of_tau.items()}
@@ -476,14 +481,12 @@ def _draw_deltas(points: Mapping[float, Points]) -> Figure:
     return figures.lines(panels, "share of the test images", "δ")
 
 
-# What δ is good for when the posterior is too sharp or too flat (Shu 2022, thesis, section 5.5.3).
+# The effect of δ when the posterior is too sharp or too flat (Shu 2022, thesis, section 5.5.3).
 #
-# One supernet and one posterior are trained; then α is divided by different temperatures τ (5.6), which stand
-# for the posteriors that a search may come to. Sets of architectures are sampled from each and judged on test
-# images with inherited weights: over the budget by different samplers (figure 5.6), and by SVGD-RD over δ
-# (figure 5.7). A set is selected by the loss on the validation images, as a search does.
-
-TRIALS_FILE = "trials.json"
+# One supernet and one posterior are trained; then α is divided by several temperatures τ (5.6). Sets of
+# architectures are sampled from each and evaluated on test images with inherited weights: over the budget by
+# different samplers (figure 5.6), and by SVGD-RD over δ (figure 5.7). A set is selected by the loss on the
+# validation images, as in a search.
 
 
 class Temperature(Study):
@@ -493,16 +496,16 @@ class Temperature(Study):
 
     Args:
         taus: the temperatures.
-        deltas: of figure 5.7.
+        deltas: values of δ in figure 5.7.
         size: members of a set.
-        rounds: sets that a sampler may try: the budget.
-        delta: δ of SVGD-RD in figure 5.6, as `strategy.delta` of NESBS.
-        trials: repetitions, with the same weights and posterior.
-        svgd_steps: of SVGD-RD.
-        posterior_share: of the epochs.
-        lr: of the supernet.
-        arch_lr: of the posterior.
-        seed: of all that is drawn.
+        rounds: number of sets that a sampler tries.
+        delta: δ of SVGD-RD in figure 5.6, see `strategy.delta` of NESBS.
+        trials: number of repetitions with the same weights and posterior.
+        svgd_steps: steps of SVGD-RD.
+        posterior_share: share of the epochs that train the posterior.
+        lr: learning rate of the supernet.
+        arch_lr: learning rate of the posterior.
+        seed: seed of training and draws.
 
     >>> study = Temperature(taus=[0.5, 1.0], deltas=[0.0], trials=3)
     >>> study.sampling.size, study.sampling.rounds
@@ -537,7 +540,7 @@ class Temperature(Study):
         trainer: Callable[..., pl.Trainer],
         folder: Path,
     ) -> Findings:
-        """Train once, sample at every temperature, judge."""
+        """Train once, then sample and evaluate sets at every temperature."""
         training = {"posterior_share": self.posterior_share, "lr": self.lr, "arch_lr": self.arch_lr}
         path = folder / "posterior.pt"
         strategy = train_posterior(space, supernet, data, trainer, path, seed=self.seed, **training)
@@ -548,7 +551,7 @@ class Temperature(Study):
         ).findings(data.name)
 
     def _trials(self, strategy: Nesbs, judges: SetJudges) -> Iterator[tuple[str, Trial]]:
-        """Every trial: its name, and what computes its numbers."""
+        """Yield the name of every trial and the function that computes its numbers."""
         for trial in range(self.trials):
             seed = trial_seed(self.seed, trial)
             for name, sampler in SAMPLERS.items():
@@ -565,10 +568,9 @@ class Temperature(Study):
 
 # Whether inherited weights tell good ensembles from bad ones (Shu 2022, thesis, section 5.5.1, table 5.6).
 #
-# Architectures are judged with a supernet's weights on validation images, then trained from scratch and
-# judged
-# on test images, alone and in every ensemble of so many of them. The correlations are over these ensembles,
-# which share their members: the number of architectures, not of ensembles, says how far they can be trusted.
+# Architectures are evaluated with a supernet's weights on validation images, then trained from scratch and
+# evaluated on test images, alone and in every ensemble of n of them. The correlations are over these
+# ensembles, which share members: their reliability depends on the number of architectures.
 
 MEASURES = {"error": ensemble_error, "loss": averaged_loss}
 
@@ -576,18 +578,18 @@ MEASURES = {"error": ensemble_error, "loss": averaged_loss}
 class Inherited(Study):
     """Estimated against true performance of architectures and of their ensembles.
 
-    The supernet is trained by one path drawn uniformly in each step; the networks by the study's `retrain`
-    and `trainer`, whose number of epochs is theirs.
+    The supernet is trained with one uniform path in each step; the networks by the study's `retrain` and
+    `trainer`.
 
     Args:
-        architectures: that are trained, of diverse estimated losses.
-        pool: that are drawn and judged with inherited weights; those trained stand at even distances in
-            their order.
-        sizes: of the ensembles; 1: the architectures themselves.
-        supernet_epochs: of the supernet.
-        supernet_lr: the learning rate that falls to 0 in them.
-        top: the share of ensembles that Agreement-top looks at.
-        seed: of what is drawn.
+        architectures: number of architectures that are trained, with diverse estimated losses.
+        pool: number of architectures that are evaluated with inherited weights; those that are trained are at
+            even distances in their order.
+        sizes: sizes of the ensembles; 1: the architectures themselves.
+        supernet_epochs: epochs of the supernet.
+        supernet_lr: initial learning rate of the supernet.
+        top: share of ensembles of Agreement-top.
+        seed: seed of training and draws.
 
     >>> study = Inherited(architectures=5, pool=20, sizes=[1, 3])
     >>> list(study.wants())
@@ -626,7 +628,7 @@ class Inherited(Study):
         trainer: Callable[..., pl.Trainer],
         folder: Path,
     ) -> Findings:
-        """Train the supernet, choose, train what was chosen, correlate."""
+        """Train the supernet, choose and train architectures, and correlate."""
         judge = self._train_judge(space, supernet, data, trainer, folder / "supernet.pt")
         chosen = self._choose(judge, space)
         networks = train_networks(chosen, network, data, retrain, trainer, folder / "trained", self.seed)
@@ -669,7 +671,7 @@ class Inherited(Study):
         trainer: Callable[..., pl.Trainer],
         path: Path,
     ) -> InheritedWeights:
-        """The supernet, trained, with the validation images."""
+        """Load or train the supernet, for evaluation on the validation images."""
         pl.seed_everything(self.seed, workers=True, verbose=False)
 
         def train(shared: Supernet) -> Supernet:
@@ -683,7 +685,7 @@ class Inherited(Study):
         return InheritedWeights(space, shared, data.valid_batches(len(data.valid)))
 
     def _choose(self, judge: InheritedWeights, space: SearchSpace) -> list[Genotype]:
-        """Architectures of the pool at even distances in the order of their estimated losses."""
+        """Return architectures of the pool at even distances in the order of their estimated losses."""
         pool = draw_genotypes(space, self.pool, self.seed)
         losses = {genotype: judge.loss([genotype]) for genotype in follow(pool, "architectures")}
         pool.sort(key=lambda genotype: losses[genotype])
@@ -711,7 +713,7 @@ class Inherited(Study):
     def _each(
         self, chosen: Sequence[Genotype], pairs_of: dict[str, dict[int, tuple[Values, Values]]]
     ) -> Table:
-        """The numbers of the architectures themselves, where they were asked for."""
+        """Return the numbers of the single architectures, if ensembles of size 1 are evaluated."""
         columns, values = ["architecture"], []
         for name, pairs in pairs_of.items():
             if 1 in pairs:
@@ -722,7 +724,7 @@ class Inherited(Study):
 
 
 def _figure(pairs: dict[int, tuple[Values, Values]], x_label: str, y_label: str) -> Figure:
-    """One panel a size, one point an ensemble."""
+    """Draw a panel for each size, with a point for each ensemble."""
     figure = Figure(figsize=(2.5 * len(pairs), 2.6), layout="constrained")
     for axes, (size, (x, y)) in zip(
         figure.subplots(1, len(pairs), squeeze=False).flat, pairs.items(), strict=True
@@ -742,13 +744,13 @@ def _figure(pairs: dict[int, tuple[Values, Values]], x_label: str, y_label: str)
 def over_subsets(
     measure: Callable[[Tensor, Tensor], Tensor], probabilities: Tensor, labels: Tensor, size: int
 ) -> Values:
-    """The measure of every ensemble of `size` of the members, (members, images, classes) → (ensembles,)."""
+    """Return the measure of every ensemble of `size` members, (members, images, classes) → (ensembles,)."""
     subsets = combinations(range(len(probabilities)), size)
     return np.array([float(measure(probabilities[list(subset)], labels)) for subset in subsets])
 
 
 def agreement(x: Values, y: Values, share: float) -> float:
-    """The share of the smallest values of x that are among the smallest of y; earlier ones first where equal.
+    """Return the share of the smallest values of x that are among the smallest of y; ties by position.
 
     >>> agreement(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 4.0, 2.0, 3.0]), 0.5)
     0.5
@@ -761,13 +763,11 @@ def agreement(x: Values, y: Values, share: float) -> float:
 # Samplers of ensembles over their budget and the ensembles' size (Y. Shu's thesis, 2022, 5.4.1, figure 5.3).
 #
 # One supernet and one posterior are trained. At the same budget of architectures, SVGD-RD, Monte Carlo,
-# random
-# sets (URS) and NES-RS select a set by its validation loss with inherited weights; its error on the test
-# images stands beside that of the best single architecture.
+# random sets (URS), and NES-RS select a set by its validation loss with inherited weights; its test error is
+# compared with that of the best single architecture.
 
-FILE_ENSEMBLE_SEARCH = "trials.json"
 SINGLE = "best single"
-_NOTE = (
+_BUDGETS_NOTE = (
     "Test errors (%) with inherited weights, mean ± standard error over trials. The single one is picked on "
     "the test images, which favors it"
 )
@@ -775,21 +775,22 @@ _NOTE = (
 
 @checked
 class EnsembleSearch(Study):
-    """What samplers find at the same budgets, for ensembles of several sizes.
+    """Compare samplers at equal budgets, for ensembles of several sizes.
 
     The epochs of `trainer` train the supernet and, at their end, the posterior.
 
     Args:
-        sizes: n, members of a set.
-        rounds: T, sets that a sampler may try.
-        delta: δ of SVGD-RD, as `strategy.delta` of NESBS.
-        svgd_steps: of SVGD-RD.
-        singles: draws of architectures, uniformly, and as many by the posterior; one of these is the best.
-        trials: repetitions, with the same weights and posterior.
-        posterior_share: of the epochs.
-        lr: of the supernet.
-        arch_lr: of the posterior.
-        seed: of all that is drawn.
+        sizes: n, numbers of members of a set.
+        rounds: T, number of sets that a sampler tries.
+        delta: δ of SVGD-RD, see `strategy.delta` of NESBS.
+        svgd_steps: steps of SVGD-RD.
+        singles: number of uniform draws of architectures, and of draws by the posterior, among which the best
+            single architecture is found.
+        trials: number of repetitions with the same weights and posterior.
+        posterior_share: share of the epochs that train the posterior.
+        lr: learning rate of the supernet.
+        arch_lr: learning rate of the posterior.
+        seed: seed of training and draws.
 
     >>> [sampling.size for sampling in EnsembleSearch(sizes=[2, 4]).samplings("URS")]
     [2, 4]
@@ -814,7 +815,7 @@ class EnsembleSearch(Study):
         self.training = {"posterior_share": posterior_share, "lr": lr, "arch_lr": arch_lr}
 
     def samplings(self, sampler: str) -> list[Sampling]:
-        """Of one sampler, for every size."""
+        """Return the samplings of one sampler, for every size."""
         return [self.sampling(SAMPLERS[sampler], size=size) for size in self.sizes]
 
     def run(
@@ -825,13 +826,11 @@ class EnsembleSearch(Study):
         trainer: Callable[..., pl.Trainer],
         folder: Path,
     ) -> Findings:
-        """Train once, sample, judge."""
+        """Train once, then sample and evaluate sets."""
         path = folder / "posterior.pt"
         strategy = train_posterior(space, supernet, data, trainer, path, seed=self.seed, **self.training)
         judges = SetJudges.of(strategy, data)
-        return self._findings(
-            record_trials(folder / FILE_ENSEMBLE_SEARCH, self._trials(strategy, judges)), data.name
-        )
+        return self._findings(record_trials(folder / TRIALS_FILE, self._trials(strategy, judges)), data.name)
 
     def _trials(self, strategy: Nesbs, judges: SetJudges) -> Iterator[tuple[str, Trial]]:
         yield SINGLE, partial(self._single, strategy, judges)
@@ -862,7 +861,7 @@ class EnsembleSearch(Study):
         columns = ["members", "sampler", "architectures judged", "test error"]
         title = f"Ensembles over the budget: {self.trials} trials on one supernet, {images}"
         figure = figures.lines(panels, "test error of the ensemble (%)", "architectures that were judged")
-        return Findings([Table("budgets", title, columns, rows, _NOTE)], {"budgets": figure})
+        return Findings([Table("budgets", title, columns, rows, _BUDGETS_NOTE)], {"budgets": figure})
 
     def _over_budget(
         self, numbers: Mapping[str, Sequence[Numbers]], name: str, size: int
@@ -878,14 +877,14 @@ def _key(name: str, size: int, trial: int) -> str:
     return f"{name}, n {size}, trial {trial + 1}"
 
 
-# How wide SVGD-RD's Gaussians are, and how probable its members (Y. Shu's thesis, 2022, equation 5.8).
+# The width of SVGD-RD's Gaussians and the probability of its members (Y. Shu's thesis, 2022, equation 5.8).
 #
 #     p̂(x) = Π_i Σ_o p_i(o) N(o_i | h_o, σ² I),   σ² = |O|                                         (5.8)
 #
-# A node of DARTS' space chooses from every edge and operation at once. Gaussians as wide as it has
-# candidates, three to five times wider, flatten the posterior that the particles climb.
+# A node of DARTS' space chooses from all pairs of edge and operation. Counting these candidates instead of
+# operations makes the Gaussians three to five times wider, which flattens the posterior.
 
-_NOTE_PARTICLE_WIDTHS = (
+_WIDTHS_NOTE = (
     "log p of the members, mean ± standard error over posteriors; most probable: of the posterior's mode. "
     "Each posterior has its own start of the particles, the same for every δ and width"
 )
@@ -896,12 +895,12 @@ class ParticleWidths(Study):
     """The probability of the sets that SVGD-RD finds under random posteriors, by σ² and δ.
 
     Args:
-        spreads: deviations of the posteriors' logits α/τ, which are normal.
-        deltas: δ.
-        size: n, particles.
+        spreads: standard deviations of the normal logits α/τ.
+        deltas: values of δ.
+        size: n, number of particles.
         steps: L of SVGD-RD.
-        posteriors: of each spread.
-        seed: of the posteriors and the particles.
+        posteriors: number of posteriors of each spread.
+        seed: seed of the posteriors and the particles.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> study = ParticleWidths(spreads=[2.0], deltas=[0.0], steps=20, posteriors=2)
@@ -923,7 +922,7 @@ class ParticleWidths(Study):
         self.size, self.steps, self.posteriors, self.seed = size, steps, posteriors, seed
 
     def run(self, space: SearchSpace) -> Findings:
-        """Draw posteriors, move particles by each width and δ, and look at their architectures."""
+        """Draw posteriors, run SVGD-RD with each width and δ, and evaluate the members' probabilities."""
         rows: list[list[Entry]] = []
         for spread in self.spreads:
             found = [
@@ -945,13 +944,13 @@ class ParticleWidths(Study):
                     f"How probable SVGD-RD's members are: {what}",
                     columns,
                     rows,
-                    _NOTE_PARTICLE_WIDTHS,
+                    _WIDTHS_NOTE,
                 )
             ]
         )
 
     def _posterior(self, space: SearchSpace, spread: float, number: int) -> tuple[float, torch.Tensor]:
-        """log p of its mode, and the mean log p of the members by width and δ: (widths, deltas)."""
+        """Return log p of the mode, and the mean log p of the members, (widths, deltas)."""
         distribution, random = Architectures(space), generator(self.seed, number)
         logits = {
             name: spread * torch.randn(group.shape, generator=random) for name, group in space.groups.items()

@@ -18,15 +18,15 @@ from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.spaces.operations import SKIP
+from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.figures import against, overlay
 from nas_lightning.studies.scoring import Values, estimate, mean_estimate, spearman
 from nas_lightning.tasks import task_of
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.validation import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
-from reproductions.thesis_topology import Case, Curve, train_cases
+from reproductions.plain_training import Case, Curve, train_cases
 
 # The cell of PR-DARTS' theorems as a module (Zhou et al. 2020, arXiv:2006.16537, equations 3 to 6).
 #
@@ -40,7 +40,7 @@ from reproductions.thesis_topology import Case, Curve, train_cases
 
 
 class Gates(NamedTuple):
-    """Of the edges s → l at [s, l], above the diagonal: (h, h) each.
+    """Gates of the edges s → l at [s, l], above the diagonal, (h, h) each.
 
     Args:
         skip: g_skip.
@@ -51,7 +51,7 @@ class Gates(NamedTuple):
     conv: Tensor
 
     def shallow(self) -> Gates:
-        """Those of cell B: no edge leads from the first branch to the second."""
+        """Return the gates of cell B, without edges from the first branch to the second."""
         kept = torch.ones_like(self.skip)
         half = len(kept) // 2
         kept[:half, half:] = 0
@@ -59,28 +59,28 @@ class Gates(NamedTuple):
 
 
 def draw_gates(nodes: int, generator: torch.Generator) -> Gates:
-    """Uniform in (0, 1), independent."""
+    """Draw gates independently and uniformly in (0, 1)."""
     both = torch.rand(2, nodes, nodes, dtype=torch.float64, generator=generator).triu(diagonal=1)
     return Gates(*both)
 
 
 def rate(gates: Gates, first: int = 0) -> float:
-    """Σ_s (g_conv⁽ˢ ʰ⁻¹⁾)² Π_{t<s} (g_skip⁽ᵗˢ⁾)² of theorem 1, over the nodes from `first` on."""
+    """Return λ = Σ_s (g_conv⁽ˢ ʰ⁻¹⁾)² Π_{t<s} (g_skip⁽ᵗˢ⁾)² of theorem 1, over the nodes from `first`."""
     last = len(gates.skip) - 1
     ends = range(first, last)
     return float(sum(gates.conv[s, last] ** 2 * gates.skip[first:s, s].square().prod() for s in ends))
 
 
 class GatedCell:
-    """The network of equation 5 with fixed gates, whose weights are trained.
+    """The network of equation 5 with fixed gates and trained weights.
 
     Args:
-        gates: of its edges.
+        gates: gates of its edges.
         channels: m.
         positions: p.
         inputs: channels of the images.
-        seed: of the weights; cells with the same sizes and seed begin alike.
-        branches: 2: the second half of the nodes begins from X again.
+        seed: seed of the weights; cells with the same sizes and seed have the same initial weights.
+        branches: with 2, the second half of the nodes starts from X again.
 
     >>> gates = draw_gates(4, torch.Generator().manual_seed(0))
     >>> cell = GatedCell(gates, channels=8, positions=6, inputs=2, seed=0)
@@ -104,11 +104,11 @@ class GatedCell:
 
     @property
     def weights(self) -> list[Tensor]:
-        """All that is trained."""
+        """All trained weights."""
         return [*self.stems, *self.convs.values(), *self.outputs]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """u: (n, inputs, p) → (n,)."""
+        """Return u, (n, inputs, p) → (n,)."""
         nodes: list[Tensor] = []
         for l in range(self.nodes):  # noqa: E741, as in the paper
             if l in self.starts:
@@ -129,7 +129,7 @@ def _conv(W: Tensor, x: Tensor) -> Tensor:
 
 
 def losses(cell: GatedCell, x: Tensor, y: Tensor, *, steps: int, eta: float) -> list[float]:
-    """F before each step of gradient descent and after the last (equation 6)."""
+    """Run gradient descent; return F before each step and after the last (equation 6)."""
     found = []
     for step in range(steps + 1):
         loss = 0.5 * (cell(x) - y).square().mean()
@@ -146,7 +146,7 @@ def losses(cell: GatedCell, x: Tensor, y: Tensor, *, steps: int, eta: float) -> 
 # Whether skip connections speed up training (PR-DARTS, Zhou et al. 2020, arXiv:2006.16537, figure 2).
 
 FILE = "curves.csv"
-_NOTE = (
+_SKIPS_NOTE = (
     "Means over the draws ± their standard errors; `less than` is the loss of the row above less this one's, "
     "draw by draw, averaged over the epochs: above 0 the skips were faster"
 )
@@ -154,15 +154,15 @@ _NOTE = (
 
 @checked
 class SkipConvergence(Study):
-    """Cells of convolutions, a share of them replaced by skips at random, trained alike.
+    """Train cells of convolutions with a random share of them replaced by skips.
 
     Args:
-        shares: of the operations that are skips.
-        operation: of the others.
-        draws: random cells for each share; the skips of a larger share include those of a smaller one.
-        lr: learning rate of the first epoch.
-        epochs: of each training.
-        seed: of cells, weights and order.
+        shares: shares of the operations that are skips.
+        operation: the other operations.
+        draws: number of random cells for each share; skips of a larger share include those of a smaller one.
+        lr: initial learning rate.
+        epochs: epochs of each training.
+        seed: seed of cells, weights, and order.
 
     >>> study = SkipConvergence(shares=[0.0, 0.5], draws=1)
     >>> from nas_lightning.spaces import DartsSpace
@@ -190,7 +190,7 @@ class SkipConvergence(Study):
         self.lr, self.epochs, self.seed = lr, epochs, seed
 
     def cells(self, space: SearchSpace, draw: int) -> dict[float, Genotype]:
-        """Of one topology that is drawn, a genotype a share."""
+        """Draw a topology, and return its genotype for each share."""
         random = generator(self.seed, draw)
         topology = space.sample(random)
         order = torch.randperm(len(topology.ops), generator=random).tolist()
@@ -209,7 +209,7 @@ class SkipConvergence(Study):
         return {share: replaced(share) for share in self.shares}
 
     def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
-        """Train what is not in the file yet; loss curves, and how far they are apart."""
+        """Train the cells that are not in the file; compare their loss curves."""
         cases = {
             (draw, share): Case(f"draw {draw}, {share:.1%} skips", genotype, self.lr)
             for draw in range(self.draws)
@@ -222,7 +222,8 @@ class SkipConvergence(Study):
         }
         what = f"{self.draws} draws in {space.name}, {self.epochs} epochs on {data.name}"
         return Findings(
-            [_table(curves, what, task_of(data).score)], {"losses": overlay(_panels(curves), "loss", "epoch")}
+            [_table(curves, what, task_of(data).score)],
+            {"losses": figures.overlay(_panels(curves), "loss", "epoch")},
         )
 
 
@@ -236,7 +237,7 @@ def _table(curves: Mapping[float, Sequence[Curve]], what: str, score: str) -> Ta
         rows.append([f"{share:.1%}", *ends, mean_estimate(losses), gain])
         before = losses
     columns = ["skips", "last training loss", f"last {score}", "training loss", "less than"]
-    return Table("skips", f"Skips and the speed of convergence: {what}", columns, rows, _NOTE)
+    return Table("skips", f"Skips and the speed of convergence: {what}", columns, rows, _SKIPS_NOTE)
 
 
 def _panels(curves: Mapping[float, Sequence[Curve]]) -> dict[str, dict[str, Values]]:
@@ -249,9 +250,9 @@ def _panels(curves: Mapping[float, Sequence[Curve]]) -> dict[str, dict[str, Valu
     }
 
 
-# PR-DARTS' theorems 1, 2 and 4 on the cell that they are about (Zhou et al. 2020, arXiv:2006.16537).
+# PR-DARTS' theorems 1, 2, and 4 on the cell of the theorems (Zhou et al. 2020, arXiv:2006.16537).
 
-_NOTE_GATES = (
+_THEOREMS_NOTE = (
     "Shares of the draws, ± the standard error. Speed is the slope of −log F over the steps, fitted by a "
     "line; the theorems bound it from below, for wide enough cells and small enough steps"
 )
@@ -260,18 +261,18 @@ RAISED = {"skip": "a skip into the second node", "conv": "a convolution into the
 
 @checked
 class GateTheorems(Study):
-    """Random gates: does a larger λ train faster, does a larger gate lower the loss, does a shallow cell win?
+    """Check with random gates whether a larger λ, a larger gate, and a shallow cell train faster.
 
     Args:
-        draws: of gates and weights.
-        nodes: h, of a cell; an even number, for the shallow cell has two halves.
-        channels: m, of a node.
-        positions: p, of an image.
-        images: n, of norm 1, with labels of N(0, 1).
-        steps: of gradient descent.
-        eta: η, its step size.
-        raise_by: ε, by which a gate is raised.
-        seed: of all that is drawn.
+        draws: number of draws of gates and weights.
+        nodes: h of a cell; an even number, because the shallow cell has two halves.
+        channels: m of a node.
+        positions: p of an image.
+        images: n, number of images of norm 1, with labels from N(0, 1).
+        steps: steps of gradient descent.
+        eta: η, the step size.
+        raise_by: ε that a gate is raised by.
+        seed: seed of all draws.
 
     >>> findings = GateTheorems(draws=3, channels=4, positions=4, images=3, steps=5).run()
     >>> [table.name for table in findings.tables]
@@ -314,13 +315,13 @@ class GateTheorems(Study):
         found.append(["4", "the shallow cell is faster", mean_estimate(shallow_speeds > speeds)])
         what = f"{self.draws} cells of {self.nodes} nodes, {self.steps} steps of η = {self.eta:g}"
         table = Table(
-            "theorems", f"PR-DARTS' theorems: {what}", ["theorem", "what", "found"], found, _NOTE_GATES
+            "theorems", f"PR-DARTS' theorems: {what}", ["theorem", "what", "found"], found, _THEOREMS_NOTE
         )
-        figure = against({"theorem 1": (rates, speeds)}, "λ", "speed of convergence")
+        figure = figures.against({"theorem 1": (rates, speeds)}, "λ", "speed of convergence")
         return Findings([table], {"rates": figure})
 
     def _draw(self, number: int) -> list[float]:
-        """λ and speed of a cell and of its shallow form; whether a raised gate makes the loss smaller."""
+        """Return λ and speed of a cell and of its shallow form, and whether raised gates lower the loss."""
         gates = draw_gates(self.nodes, generator(self.seed, number))
         shallow = gates.shallow()
         deep_losses = self._train(gates, number)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.backends import Backend, check_backend, spread
+from nas_lightning.backends import spread
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.genotype import Cell, Genotype
@@ -25,19 +24,16 @@ from nas_lightning.metrics.engine import Passes
 from nas_lightning.metrics.gradients import SampleGradNorm
 from nas_lightning.metrics.pool import PoolFile
 from nas_lightning.objectives.counts import count_parameters
-from nas_lightning.objectives.short_training import outputs_of, score_outputs, train_pass
 from nas_lightning.plots.cells import draw_topologies
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.spaces.darts import TwoCellSpace
 from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.figures import draw_bars, draw_contours, draw_surfaces, overlay
-from nas_lightning.studies.scoring import Values, estimate, mean_estimate, spearman
+from nas_lightning.studies.scoring import ParallelStudy, Values, estimate, mean_estimate, spearman
 from nas_lightning.studies.training import train_once
 from nas_lightning.tasks import task_of
-from nas_lightning.training.optimizers import build_optimizer, build_scheduler
-from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of_name
 from nas_lightning.utils.tables import Entry, Table
@@ -53,12 +49,13 @@ from nas_lightning.validation import (
     checked,
     entries,
 )
+from reproductions.plain_training import Case, train_cases, train_curve
 
 # How deep and how wide a cell is (Y. Shu's thesis, 2022, section 4.2; arXiv:1909.09569).
 
 
 def depth(cell: Cell) -> int:
-    """Edges on the longest path from an input to the output, in which the outputs are concatenated.
+    """Return the edges on the longest path from an input to the output, which concatenates the outputs.
 
     >>> cell = Cell([("a", 0, 2), ("a", 1, 2), ("a", 0, 3), ("a", 2, 3)], inputs=2, output=[2, 3])
     >>> depth(cell), width(cell)
@@ -72,7 +69,7 @@ def depth(cell: Cell) -> int:
 
 
 def width(cell: Cell) -> Fraction:
-    """Σ over the inner nodes of the share of their inputs that are the cell's, in widths c of one node."""
+    """Return the sum over inner nodes of the share of their inputs from the cell's inputs, in widths c."""
     total = Fraction(0)
     for node in range(cell.inputs, cell.nodes):
         sources = [edge.source for edge in cell.into(node)]
@@ -83,16 +80,12 @@ def width(cell: Cell) -> Fraction:
 
 # Random variants of a published cell, and its widest form (Y. Shu's thesis, 2022, A.1.2; arXiv:1909.09569).
 #
-# Cells are given as they are published: for each kind a list of (operation, source), two an inner node.
+# Cells are in the published notation: for each kind a list of (operation, source), two for each inner node.
 #
 #     connections    the k-th pair keeps its operation and its node t; its source is uniform over 0 … t − 1
 #     operations     the k-th pair keeps its source; its operation is uniform over the candidates
 #     adapted        every node reads both inputs: sources 0, 1, 0, 1, … — the widest and shallowest cell
 #     deepest        every node reads the two before it: the narrowest and deepest
-#
-# >>> cell = {"normal": [("sep_conv_3x3", 0), ("skip_connect", 2)], "normal_concat": [2]}
-# >>> adapted(cell)["normal"]
-# [('sep_conv_3x3', 0), ('skip_connect', 1)]
 
 INPUTS, EDGES = 2, 2  # of a cell, and into each of its inner nodes
 KINDS = ("normal", "reduce")
@@ -100,13 +93,13 @@ OPERATIONS = (
     *("max_pool_3x3", "avg_pool_3x3", "skip_connect"),
     *("sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5"),
 )
-"""The candidates in the order of the authors' public code, which their seeds choose from."""
+"""The candidates in the order of the authors' public code, which their seeds refer to."""
 
 Description = Mapping[str, Any]
 
 
 def random_connections(cells: Description, seed: int) -> dict[str, Any]:
-    """The same operations in the same order, read from nodes that are drawn."""
+    """Return the same operations with random sources."""
     random = np.random.RandomState(seed % 2**32)
     return _with(cells, lambda pairs: [(op, random.randint(_node(k))) for k, (op, _) in enumerate(pairs)])
 
@@ -114,7 +107,7 @@ def random_connections(cells: Description, seed: int) -> dict[str, Any]:
 def random_operations(
     cells: Description, seed: int, candidates: Sequence[str] = OPERATIONS
 ) -> dict[str, Any]:
-    """The same connections with operations that are drawn.
+    """Return the same connections with random operations.
 
     Seeds 1 to 10 are C₁ to C₁₀ of table 4.3: NumPy's legacy generator, the normal cell first, as the public
     code has it.
@@ -129,17 +122,21 @@ def random_operations(
 
 
 def adapted(cells: Description) -> dict[str, Any]:
-    """The same operations, each node's two fed by both of the cell's inputs."""
+    """Return the same operations, with both inputs of the cell as the sources of every node.
+
+    >>> adapted({"normal": [("sep_conv_3x3", 0), ("skip_connect", 2)], "normal_concat": [2]})["normal"]
+    [('sep_conv_3x3', 0), ('skip_connect', 1)]
+    """
     return _with(cells, lambda pairs: [(op, k % EDGES) for k, (op, _) in enumerate(pairs)])
 
 
 def deepest(cells: Description) -> dict[str, Any]:
-    """The same operations, each node's two fed by the two nodes before it."""
+    """Return the same operations, with the two previous nodes as the sources of every node."""
     return _with(cells, lambda pairs: [(op, _node(k) - 1 - k % EDGES) for k, (op, _) in enumerate(pairs)])
 
 
 def _node(k: int) -> int:
-    """The inner node that the k-th pair ends in."""
+    """Return the inner node of the k-th pair."""
     return INPUTS + k // EDGES
 
 
@@ -148,100 +145,10 @@ def _with(cells: Description, change: Any) -> dict[str, Any]:
     return {**cells, **{kind: [(op, int(source)) for op, source in pairs] for kind, pairs in changed.items()}}
 
 
-# Plain trainings that are watched: SGD without regularization (Y. Shu's thesis, 2022, A.1.3 and A.1.4).
-#
-# Momentum 0.9, weight decay 3e-4, a cosine from the learning rate to 0; no augmentation, no clipping.
-
-
-class Case(NamedTuple):
-    """An architecture to train.
-
-    Args:
-        network: its name, by which the weights are drawn.
-        genotype: what is built.
-        lr: the learning rate of the first epoch.
-    """
-
-    network: str
-    genotype: Genotype
-    lr: float
-
-    @property
-    def name(self) -> str:
-        """Of its line in the file."""
-        return f"{self.network}, lr {self.lr:g}"
-
-
-class Curve(NamedTuple):
-    """What a training came to after each epoch, each (epochs,); not a number from where it diverged.
-
-    Args:
-        train_loss: the mean over the epoch's steps.
-        loss: of images that no training saw.
-        score: of the same, the task's in percent: the accuracy of classes.
-    """
-
-    train_loss: Values
-    loss: Values
-    score: Values
-
-
-DIVERGED = (math.nan,) * len(Curve._fields)
-
-
-def train_cases(
-    cases: Sequence[Case], network: NetworkFactory, data: SearchData, path: Path, *, epochs: int, seed: int
-) -> dict[str, Curve]:
-    """The curves of all by name; each that was not in the file is written when its training ends."""
-    columns = [f"{kind} {epoch + 1}" for kind in Curve._fields for epoch in range(epochs)]
-    settings = {"seed": seed, "images": [data.train.images, data.valid.images], "batch": data.batch_size}
-    settings |= {"parameters": count_parameters(network(cases[0].genotype))}
-    file = PoolFile(path, columns, settings)
-    rows = file.read()
-    left = [case for case in cases if case.name not in rows]
-    for case in follow(left, "trainings", total=len(cases), done=len(cases) - len(left)):
-        with torch.random.fork_rng():
-            torch.manual_seed(seed_of_name(seed, case.network))
-            curve = train_curve(network(case.genotype), data, lr=case.lr, epochs=epochs, seed=seed)
-        rows[case.name] = dict(zip(columns, np.concatenate(curve).tolist(), strict=True))
-        file.append(case.name, rows[case.name])
-    return {case.name: _curve(rows[case.name], columns) for case in cases}
-
-
-def _curve(row: Mapping[str, float], columns: Iterable[str]) -> Curve:
-    return Curve(*np.split(np.array([row[column] for column in columns]), len(Curve._fields)))
-
-
-def train_curve(network: nn.Module, data: SearchData, *, lr: float, epochs: int, seed: int) -> Curve:
-    """Train on the weights' side, in place; a training that diverges ends there."""
-    weights = list(network.parameters())
-    optimizer = build_optimizer(weights, "momentum", lr=lr, weight_decay=3e-4)
-    schedule = build_scheduler(optimizer, "cosine", epochs=epochs, lr_min=0.0)
-    task, points = task_of(data), list[tuple[float, ...]]()
-    for epoch in range(epochs):
-        network.train()
-        schedule.step(epoch)
-        batches = data.train.shuffled_pass(epoch, data.batch_size, seed)
-        losses = train_pass(network, batches, optimizer, task)
-        point = (float(torch.stack(losses).mean()), *judge(network, data))
-        if not np.isfinite(point).all():
-            break
-        points.append(point)
-    points += [DIVERGED] * (epochs - len(points))
-    return Curve(*np.array(points).T)
-
-
-def judge(network: nn.Module, data: SearchData) -> tuple[float, float]:
-    """Mean loss, and the task's score in percent, on the images of the architecture's side."""
-    task, outputs = task_of(data), outputs_of(network, data.valid.whole_pass())
-    losses = [float(task.evaluation_loss(z, y)) * len(y) for z, y in outputs]
-    return sum(losses) / sum(len(y) for _, y in outputs), score_outputs(task, outputs)
-
-
 # The widest against the narrowest linear cell (Y. Shu's thesis, 2022, theorems 4.3 and 4.4, appendix A.2).
 #
-# Of the same matrices W⁽¹⁾ … W⁽ⁿ⁾, the widest cell has the nodes y⁽ⁱ⁾ = W⁽ⁱ⁾ x, the narrowest ŷ⁽ⁱ⁾ = W⁽ⁱ⁾ ⋯
-# W⁽¹⁾ x. With f = ½ Σ_i ‖y⁽ⁱ⁾ − t⁽ⁱ⁾‖² behind both, averaged over samples, every quantity of the theorems is
+# With the same matrices W⁽¹⁾ … W⁽ⁿ⁾, the widest cell has the nodes y⁽ⁱ⁾ = W⁽ⁱ⁾ x, the narrowest ŷ⁽ⁱ⁾ = W⁽ⁱ⁾ ⋯
+# W⁽¹⁾ x. With f = ½ Σ_i ‖y⁽ⁱ⁾ − t⁽ⁱ⁾‖² after both, averaged over samples, every quantity of the theorems is
 # known: the block-wise Lipschitz constants of the widest cell are L = ‖E x xᵀ‖ exactly. Matrix norms are
 # spectral, variances are of entries (Frobenius), λ⁽ⁱ⁾ = ‖W⁽ⁱ⁾‖.
 #
@@ -249,20 +156,20 @@ def judge(network: nn.Module, data: SearchData) -> tuple[float, float]:
 #
 #     ‖∂f̂/∂W₁⁽ⁱ⁾ − ∂f̂/∂W₂⁽ⁱ⁾‖ ≤ (Π_{j<i} λ⁽ʲ⁾) L⁽ⁱ⁾ ‖W₁⁽ⁱ⁾ − W₂⁽ⁱ⁾‖.
 #
-# Its proof lets the gradients at the nodes behind i stand still, though those nodes move, and node i move by
-# (W₁ − W₂) x, though its input is ŷ⁽ⁱ⁻¹⁾. Without these two steps it gives, for objectives that add up over
-# nodes,
+# Its proof assumes that gradients at the nodes after i do not change, although these nodes change, and that
+# node i changes by (W₁ − W₂) x, although its input is ŷ⁽ⁱ⁻¹⁾. Without these two steps the proof gives, for
+# objectives that are sums over nodes,
 #
 #     ‖…‖ ≤ Σ_{k≥i} L⁽ᵏ⁾ (Π_{j≤k, j≠i} λ⁽ʲ⁾)² ‖W₁⁽ⁱ⁾ − W₂⁽ⁱ⁾‖.
 #
-# Theorem 4.4, E‖∂f̂/∂W⁽ⁱ⁾ − E …‖² ≤ n Σ_{k≥i} (σ⁽ᵏ⁾/λ⁽ⁱ⁾ Π_{j≤k} λ⁽ʲ⁾)², holds with σ⁽ᵏ⁾ for the widest cell
-# of the same outputs, whose matrices are the products W⁽ᵏ⁾ ⋯ W⁽¹⁾; not for that of the same matrices.
+# Theorem 4.4, E‖∂f̂/∂W⁽ⁱ⁾ − E …‖² ≤ n Σ_{k≥i} (σ⁽ᵏ⁾/λ⁽ⁱ⁾ Π_{j≤k} λ⁽ʲ⁾)², holds with σ⁽ᵏ⁾ of the widest cell
+# with the same outputs, whose matrices are the products W⁽ᵏ⁾ ⋯ W⁽¹⁾, but not with the same matrices.
 
 Matrices = Sequence[Tensor]
 
 
 def products(W: Matrices) -> list[Tensor]:
-    """W⁽ⁱ⁾ ⋯ W⁽¹⁾: the widest cell with these has the outputs of the narrowest."""
+    """Return W⁽ⁱ⁾ ⋯ W⁽¹⁾, with which the widest cell has the outputs of the narrowest."""
     found = [W[0]]
     for matrix in W[1:]:
         found.append(matrix @ found[-1])
@@ -270,12 +177,12 @@ def products(W: Matrices) -> list[Tensor]:
 
 
 def widest_gradients(W: Matrices, x: Tensor, t: Tensor) -> list[Tensor]:
-    """∂f/∂W⁽ⁱ⁾ = (W⁽ⁱ⁾ x − t⁽ⁱ⁾) xᵀ of each sample (A.1): x (N, c), t (n, N, c) → n of (N, c, c)."""
+    """Return ∂f/∂W⁽ⁱ⁾ = (W⁽ⁱ⁾ x − t⁽ⁱ⁾) xᵀ of each sample (A.1): x (N, c), t (n, N, c) → n × (N, c, c)."""
     return [torch.einsum("na,nb->nab", x @ matrix.T - goal, x) for matrix, goal in zip(W, t, strict=True)]
 
 
 def narrowest_gradients(W: Matrices, x: Tensor, t: Tensor) -> list[Tensor]:
-    """∂f̂/∂W⁽ⁱ⁾ of each sample, by (A.4) from those of the widest cell with the same outputs."""
+    """Return ∂f̂/∂W⁽ⁱ⁾ of each sample, by (A.4) from the widest cell with the same outputs."""
     wide = widest_gradients(products(W), x, t)
     eye = torch.eye(x.shape[1], dtype=x.dtype)
     gradients = []
@@ -290,17 +197,17 @@ def narrowest_gradients(W: Matrices, x: Tensor, t: Tensor) -> list[Tensor]:
 
 
 def lipschitz(x: Tensor) -> float:
-    """L of every block of the widest cell: ‖E x xᵀ‖."""
+    """Return L of every block of the widest cell, ‖E x xᵀ‖."""
     return float(torch.linalg.matrix_norm(x.T @ x / len(x), ord=2))
 
 
 def variance(gradients: Tensor) -> float:
-    """E‖g − E g‖² over samples, (N, c, c)."""
+    """Return E‖g − E g‖² over samples, (N, c, c)."""
     return float((gradients - gradients.mean(dim=0)).square().sum(dim=(1, 2)).mean())
 
 
 def smoothness_bounds(norms: Sequence[float], L: float, i: int) -> tuple[float, float]:
-    """Of theorem 4.3 as printed, and as its proof gives it; for block i, counted from 0."""
+    """Return the bound of theorem 4.3 as printed and as its proof gives it, for block i from 0."""
     printed, proved = L, 0.0
     for norm in norms[:i]:
         printed *= norm
@@ -313,7 +220,7 @@ def smoothness_bounds(norms: Sequence[float], L: float, i: int) -> tuple[float, 
 
 
 def variance_bound(norms: Sequence[float], variances: Sequence[float], i: int) -> float:
-    """Of theorem 4.4 for block i, from the (σ⁽ᵏ⁾)² of a widest cell."""
+    """Return the bound of theorem 4.4 for block i, from the (σ⁽ᵏ⁾)² of a widest cell."""
     total = 0.0
     for k in range(i, len(norms)):
         product = 1.0
@@ -327,12 +234,14 @@ def variance_bound(norms: Sequence[float], variances: Sequence[float], i: int) -
 #
 #     s(α, β) = E_i[f_i(w* + α w₁ + β w₂)],   g(α, β) = √Var[∇f_i(w* + α w₁ + β w₂)]
 #
-# w₁, w₂ are Gaussian, each filter as long as that of w* (Li et al. 2018, arXiv:1712.09913); biases and norms,
-# which have no filters, stay. f_i is the loss of an image, with the running statistics of batch norms.
+# w₁, w₂ are Gaussian, with filters of the same norms as those of w* (Li et al. 2018, arXiv:1712.09913);
+# biases
+# and norms, which have no filters, are fixed. f_i is the loss of an image, with the running statistics of
+# batch norms.
 
 
 class PlanePoint(NamedTuple):
-    """What there is at a point of the plane.
+    """Loss and deviation at a point of the plane.
 
     Args:
         loss: s(α, β).
@@ -344,7 +253,7 @@ class PlanePoint(NamedTuple):
 
 
 def filter_direction(weights: Sequence[Tensor], random: torch.Generator) -> list[Tensor]:
-    """A Gaussian direction, each filter θ_j of which is as long as the weight's: d_j ‖θ_j‖/‖d_j‖.
+    """Draw a Gaussian direction with filters of the same norms as the weights': d_j ‖θ_j‖/‖d_j‖.
 
     >>> weights = [torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.ones(2)]
     >>> [d.norm(dim=-1) for d in filter_direction(weights, torch.Generator().manual_seed(0))]
@@ -366,7 +275,7 @@ def filter_direction(weights: Sequence[Tensor], random: torch.Generator) -> list
 def judge_point(
     network: nn.Module, directions: Sequence[Sequence[Tensor]], place: Sequence[float], batch: Batch
 ) -> PlanePoint:
-    """s and g at w* + Σ_k place_k w_k; the network is left as it was.
+    """Return s and g at w* + Σ_k place_k w_k; the network is unchanged afterwards.
 
     g² = m⁻¹ Σ_i ‖∇f_i‖² − ‖∇f‖².
     """
@@ -396,12 +305,12 @@ def _moved(
 
 @dataclass(frozen=True)
 class PlaneWork:
-    """What is done to each point, in whatever process.
+    """The work for a point, which processes share.
 
     Args:
-        network: with its trained weights.
+        network: the trained network.
         batch: images and labels.
-        seed: of the directions.
+        seed: seed of the directions.
     """
 
     network: nn.Module
@@ -409,85 +318,32 @@ class PlaneWork:
     seed: int
 
     def __call__(self, name: str, place: tuple[int, float, float]) -> tuple[str, PlanePoint]:
-        """The point by its name; planes of other numbers have other directions."""
+        """Return the name and the values of a point; each plane has its own directions."""
         plane, *distances = place
         weights = [weight.detach() for weight in self.network.parameters()]
         directions = [filter_direction(weights, generator(self.seed, plane, axis)) for axis in range(2)]
         return name, judge_point(self.network, directions, distances, self.batch)
 
 
-# Theorem 4.2 of Shu's thesis (2022; Ghadimi & Lan 2013), where its constants are known.
-#
-# For an L-smooth F ≥ F*, gradients of variance σ² and constant steps η ≤ 1/L, a random one of N iterates has
-#
-#     E‖∇F(w_R)‖² ≤ 2 (F(w₁) − F*) / (Nη) + L σ² η
-#
-# F(w) = 1/n Σ_i ½ (s(x_iᵀ w) − y_i)² with the logistic s and y in [0, 1] is not convex, F* ≥ 0, and
-# |∂²/∂z² ½ (s(z) − y)²| ≤ 1/16 + 1/(6√3), so that L = (1/16 + 1/(6√3)) λ_max(XᵀX/n).
-
-CURVATURE = 1 / 16 + 1 / (6 * math.sqrt(3))
-
-
-class Descent(NamedTuple):
-    """What many runs of stochastic gradient descent came to.
-
-    Args:
-        found: ‖∇F(w_R)‖² in the mean over a run's iterates, (runs,).
-        bound: the theorem's.
-    """
-
-    found: Tensor
-    bound: float
-
-
-def smoothness(x: Tensor) -> float:
-    """L, for inputs of (n, d)."""
-    return CURVATURE * float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1])
-
-
-def gradients(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """∇f_i(w) = (s − y_i) s (1 − s) x_i of every image: (runs, d) → (runs, n, d)."""
-    s = torch.sigmoid(w @ x.T)
-    return ((s - y) * s * (1 - s))[..., None] * x
-
-
-def descend(
-    x: Tensor, y: Tensor, *, share: float, steps: int, runs: int, generator: torch.Generator
-) -> Descent:
-    """Steps of η = share / L on one image each, from w = 0, with σ² the largest that was met."""
-    smooth = smoothness(x)
-    eta, w, norms, variance = share / smooth, torch.zeros(runs, x.shape[1], dtype=x.dtype), [], 0.0
-    start = float(0.5 * (0.5 - y).square().mean())
-    for _ in range(steps):
-        each = gradients(w, x, y)
-        mean = each.mean(dim=1)
-        norms.append(mean.square().sum(dim=1))
-        variance = max(variance, float((each - mean[:, None]).square().sum(dim=2).mean(dim=1).max()))
-        drawn = torch.randint(len(x), (runs,), generator=generator)
-        w = w - eta * each[torch.arange(runs), drawn]
-    return Descent(torch.stack(norms).mean(dim=0), 2 * start / (steps * eta) + smooth * variance * eta)
-
-
 # Shapes and sizes of published cells and their variants (Y. Shu's thesis, 2022, tables 4.1 to 4.3).
 
 SIZE: Mapping[str, Any] = {"in_channels": 3, "num_classes": 10, "channels": 36, "cells": 20}
-"""Of the thesis' networks for CIFAR-10."""
+"""Sizes of the thesis' networks for CIFAR-10."""
 SHOWN = 5
-"""Variants of a cell that its picture has, at equal steps through their order."""
-KINDS_PUBLISHED_CELLS = ("normal", "reduce")
+"""Number of variants in the figure of a cell, at even distances in their order."""
 
 _ADAPTED = "The auxiliary head counted. Adapted: every node of both cells reads the two inputs of the cell"
 _REWIRED = "Widths in widths c of a node; drawn anew here, for the authors' draws are not published"
 
 
 class PublishedCells:
-    """Cells of DARTS' notation, rewired and with other operations.
+    """Published cells and their variants with random connections and with random operations.
 
     Args:
-        given: the cells, by name.
-        connections: variants of each with random connections.
-        operations: variants of each with random operations.
-        seed: of the connections; operations have the authors' seeds.
+        given: cells in DARTS' notation, by name.
+        connections: number of variants of each with random connections.
+        operations: number of variants of each with random operations.
+        seed: seed of the connections; operations have the authors' seeds.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
@@ -508,13 +364,13 @@ class PublishedCells:
         self.operations = operations
 
     def tables(self) -> list[Table]:
-        """Shapes and parameters; of variants where there are any."""
+        """Return the tables of shapes and parameters."""
         rewired = any(self.rewired.values())
         found = [self._shapes()] + [self._adapted()] * bool(self.given)
         return found + [self._connections()] * rewired + [self._operations()] * (self.operations > 0)
 
     def figures(self) -> dict[str, Figure]:
-        """Normal cells as published (4.1), adapted (4.26), and beside variants (4.2, 4.11, 4.12)."""
+        """Draw normal cells as published (4.1), adapted (4.26), and with variants (4.2, 4.11, 4.12)."""
         forms = {"published": self.normal, "adapted": self.adapted} if self.normal else {}
         found = {name: draw_topologies(_titled(cells)) for name, cells in forms.items()}
         for name, variants in self.rewired.items():
@@ -526,7 +382,7 @@ class PublishedCells:
         return found
 
     def _rewired(self, given: Description, seeds: range) -> list[Cell]:
-        """Normal cells with random connections, the narrowest and deepest first."""
+        """Return normal cells with random connections, the narrowest and deepest first."""
         drawn = [self.space.parse(random_connections(given, seed))["normal"] for seed in seeds]
         return sorted(drawn, key=lambda cell: (width(cell), -depth(cell)))
 
@@ -534,22 +390,18 @@ class PublishedCells:
         rows: list[list[Entry]] = [
             [
                 name,
-                *(
-                    value
-                    for kind in KINDS_PUBLISHED_CELLS
-                    for value in (float(width(g[kind])), depth(g[kind]))
-                ),
+                *(value for kind in KINDS for value in (float(width(g[kind])), depth(g[kind]))),
             ]
             for name, g in self.genotypes.items()
         ]
         columns = [
             "cell",
-            *(f"{kind} {what}" for kind in KINDS_PUBLISHED_CELLS for what in ("width", "depth")),
+            *(f"{kind} {what}" for kind in KINDS for what in ("width", "depth")),
         ]
         return Table("cells", "Width, in widths c of a node, and depth of cells", columns, rows)
 
     def _adapted(self) -> Table:
-        """Parameters as published and adapted (table 4.1)."""
+        """Return parameters as published and adapted (table 4.1)."""
         rows: list[list[Entry]] = [
             [name, *(self._millions(form, auxiliary=True) for form in (given, adapted(given)))]
             for name, given in self.given.items()
@@ -558,7 +410,7 @@ class PublishedCells:
         return Table("adapted", title, ["cell", "as published", "adapted"], rows, _ADAPTED)
 
     def _connections(self) -> Table:
-        """Shapes of variants with random connections (table 4.2)."""
+        """Return shapes of variants with random connections (table 4.2)."""
         rows: list[list[Entry]] = [
             [name, f"C{number}", float(width(cell)), depth(cell)]
             for name, variants in self.rewired.items()
@@ -569,7 +421,7 @@ class PublishedCells:
         return Table("connections", title, columns, rows, _REWIRED, long=True)
 
     def _operations(self) -> Table:
-        """Parameters of variants with random operations, by the authors' seeds (table 4.3)."""
+        """Return parameters of variants with random operations, by the authors' seeds (table 4.3)."""
         seeds = range(1, self.operations + 1)
         rows: list[list[Entry]] = [
             [name, *map(self._millions, [given, *(random_operations(given, seed) for seed in seeds)])]
@@ -586,7 +438,7 @@ class PublishedCells:
 
 
 def _titled(cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    """By name, width and depth."""
+    """Return the cells with width and depth in their names."""
     return {f"{name}: {float(width(c)):g}c, {depth(c)}": c for name, c in cells.items()}
 
 
@@ -604,19 +456,18 @@ _SPREAD = (
 
 
 class CellTopology(Study):
-    """Cells by their shape, and how much harder the narrowest is to train than the widest.
+    """Shapes of published cells, and how much harder the narrowest linear cell is to train than the widest.
 
     Args:
-        genotypes: published cells of DARTS' notation, by name.
-        connections: variants of each with random connections, whose shapes are told.
-        operations: variants of each with random operations, whose parameters are counted at the
-            thesis' size.
+        genotypes: published cells in DARTS' notation, by name.
+        connections: number of variants of each with random connections, whose shapes are shown.
+        operations: number of variants of each with random operations, whose parameters are counted.
         nodes: n, intermediate nodes of the linear cells.
-        channels: c, of each node.
-        scales: of the matrices: their entries have the deviation scale/√c, so that λ is nearly 2 scale.
-        draws: of matrices, steps and data, for each scale.
-        samples: inputs of a draw.
-        seed: of all that is drawn.
+        channels: c of each node.
+        scales: scales of the matrices; entries have the deviation scale/√c, so that λ is nearly 2 scale.
+        draws: number of draws of matrices, steps, and data for each scale.
+        samples: number of inputs of a draw.
+        seed: seed of all draws.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
@@ -646,7 +497,7 @@ class CellTopology(Study):
         self.draws, self.samples, self.seed = draws, samples, seed
 
     def run(self) -> Findings:
-        """Measure the cells; draw linear ones and compare them with the bounds."""
+        """Measure the cells; draw linear cells and compare them with the bounds."""
         generator = torch.Generator().manual_seed(self.seed)
         blocks: Blocks = {}
         for scale in self.scales:
@@ -658,7 +509,7 @@ class CellTopology(Study):
         return Findings(tables, self.cells.figures())
 
     def draw(self, scale: float, generator: torch.Generator) -> list[Shares]:
-        """What is found of each block, for fresh matrices, data and a step of random length."""
+        """Return the ratios of each block for new matrices, data, and a step of random length."""
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, dtype=torch.float64, generator=generator)
@@ -686,10 +537,10 @@ class CellTopology(Study):
 
 
 class Shares(NamedTuple):
-    """What a draw says of a block, or each with the values of all draws."""
+    """Ratios of a block for a draw, or arrays of all draws."""
 
     norm: Any  # λ of the block's matrix
-    slope: Any  # how fast the narrowest cell's gradient changes, over L of the widest
+    slope: Any  # change of the narrowest cell's gradient, over L of the widest
     printed: Any  # the same over the bound of theorem 4.3
     proved: Any  # and over the bound that its proof gives
     spread: Any  # the variance of the narrowest cell's gradient, over that of the widest
@@ -729,18 +580,18 @@ def _median(values: Any) -> float:
 
 
 def _worst(shares: Any) -> list[Entry]:
-    """The largest share of the bound, and in how many draws it holds, in percent."""
+    """Return the largest ratio to the bound, and the percentage of draws in which it holds."""
     return [float(np.max(shares)), f"{100 * float(np.mean(shares <= 1 + 1e-9)):.0f} %"]
 
 
 # How published cells and variants of them converge (Y. Shu's thesis, 2022, 4.3.1; figures 4.3–4.5, 4.10).
 
 FILE = "curves.csv"
-_NOTE = (
+_VARIANTS_NOTE = (
     "Scores (%), of classes accuracies, of images that no training saw: after the last epoch, and the mean "
     "over epochs, which is more for the sooner of two that end alike; nothing where the training diverged"
 )
-_VERDICT = (
+_VARIANTS_VERDICT = (
     "Spearman's ρ over cells and their variants with random connections, ± the bootstrap's standard error. "
     "The thesis finds that wide and shallow cells converge faster"
 )
@@ -750,9 +601,9 @@ class Variant(NamedTuple):
     """A cell to train.
 
     Args:
-        name: of its lines in tables.
-        genotype: of both kinds of cells.
-        same_operations: whether it differs from a published one in its connections at most.
+        name: its name in tables.
+        genotype: both kinds of cells.
+        same_operations: whether it has the operations of a published cell.
     """
 
     name: str
@@ -774,12 +625,12 @@ class CellVariants(Study):
     """Cells and their variants, trained alike at several learning rates without regularization.
 
     Args:
-        cells: published cells of DARTS' notation, by name.
-        connections: variants of each with random connections.
-        operations: variants of each with random operations.
-        lrs: learning rates of the first epoch; a cosine takes them to 0.
-        epochs: of each training, on the weights' side of the images.
-        seed: of variants, weights and order.
+        cells: published cells in DARTS' notation, by name.
+        connections: number of variants of each with random connections.
+        operations: number of variants of each with random operations.
+        lrs: initial learning rates, with a cosine to 0.
+        epochs: epochs of each training, on the weights' side of the images.
+        seed: seed of variants, weights, and order.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
@@ -804,7 +655,7 @@ class CellVariants(Study):
         self.lrs, self.epochs, self.seed = list(lrs), epochs, seed
 
     def variants(self, space: TwoCellSpace) -> Iterator[Variant]:
-        """Each cell as published, then its variants; of those with other connections the narrowest first."""
+        """Yield each cell as published, then its variants, the narrowest connections first."""
         for name, given in self.cells.items():
             yield Variant(name, space.parse(given), True)
             seeds = range(self.seed + 1, self.seed + 1 + self.connections)
@@ -817,7 +668,7 @@ class CellVariants(Study):
                 yield Variant(f"{name}, operations {number}", genotype, False)
 
     def run(self, space: TwoCellSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
-        """Train what is not in the file yet; tables and figures of all."""
+        """Train the variants that are not in the file, and compare all."""
         variants = list(self.variants(space))
         cases = [Case(v.name, v.genotype, lr) for v in variants for lr in self.lrs]
         found = train_cases(cases, network, data, folder / FILE, epochs=self.epochs, seed=self.seed)
@@ -827,9 +678,9 @@ class CellVariants(Study):
         tables = [self._results(variants, sizes, curves, what), self._verdict(variants, curves, what)]
         panels = {f"lr {lr:g}": {v.name: curves[v.name, lr] for v in variants} for lr in self.lrs}
         ends = {title: {name: c[-1] for name, c in lines.items()} for title, lines in panels.items()}
-        figures = {"convergence": overlay(panels, f"{score} (%)", "epoch")}
-        figures["accuracies"] = draw_bars(ends, f"{score} after the last epoch (%)")
-        return Findings(tables, figures)
+        pictures = {"convergence": figures.overlay(panels, f"{score} (%)", "epoch")}
+        pictures["accuracies"] = figures.draw_bars(ends, f"{score} after the last epoch (%)")
+        return Findings(tables, pictures)
 
     def _results(self, variants: Sequence[Variant], sizes: Sequence[int], curves: Curves, what: str) -> Table:
         columns = ["cell", "normal width", "normal depth", "params"]
@@ -839,10 +690,12 @@ class CellVariants(Study):
             found = [curves[variant.name, lr] for lr in self.lrs]
             numbers = [_known(value) for curve in found for value in (curve[-1], curve.mean())]
             rows.append([variant.name, *variant.shape, size, *numbers])
-        return Table("variants", f"Cells and their variants trained alike: {what}", columns, rows, _NOTE)
+        return Table(
+            "variants", f"Cells and their variants trained alike: {what}", columns, rows, _VARIANTS_NOTE
+        )
 
     def _verdict(self, variants: Sequence[Variant], curves: Curves, what: str) -> Table:
-        """Whether the wide and shallow get there sooner; a diverged one is the last."""
+        """Correlate shapes with the mean score over epochs; a diverged training is the last."""
         rewired = [variant for variant in variants if variant.same_operations]
         rows: list[list[Entry]] = []
         for lr in self.lrs:
@@ -851,7 +704,7 @@ class CellVariants(Study):
             found = [estimate(spearman, shape, speed, seed=self.seed) for shape in shapes]
             rows.append([f"{lr:g}", len(rewired), *found])
         columns = ["lr", "cells", "width and mean score", "depth and mean score"]
-        return Table("verdict", f"Shape and speed of convergence: {what}", columns, rows, _VERDICT)
+        return Table("verdict", f"Shape and speed of convergence: {what}", columns, rows, _VARIANTS_VERDICT)
 
 
 def _known(value: float) -> float | None:
@@ -860,32 +713,33 @@ def _known(value: float) -> float | None:
 
 # Loss contours and gradient variance of cells (Y. Shu's thesis, 2022, section 4.3.2; figures 4.6 to 4.8).
 
-KINDS_LANDSCAPE = PlanePoint._fields
-_NOTE_LANDSCAPE = (
+QUANTITIES = PlanePoint._fields
+_LANDSCAPE_NOTE = (
     "log₁₀ of loss and √variance: at the center, and the mean over a plane, of planes ± the standard error, "
     "where it is a number. Both are of images that no training saw"
 )
-_VERDICT_LANDSCAPE = (
+_LANDSCAPE_VERDICT = (
     "Spearman's ρ over cells, ± the bootstrap's standard error. The thesis finds smoother losses and smaller "
     "variances with wider and shallower cells"
 )
 
 
 @checked
-class Landscape(Study):
+@dataclass(frozen=True, kw_only=True)
+class Landscape(ParallelStudy):
     """Loss and gradient variance around the trained weights of cells and of their random variants.
 
     Args:
-        cells: published cells of DARTS' notation, by name.
-        connections: variants of each with random connections.
-        points: on each side of the plane; an odd number, so that one is the center.
-        extent: of the plane: α and β reach from −extent to extent.
-        planes: pairs of directions; pictures are of the first.
-        images: that loss and variance are of.
-        lr, epochs: of the training without regularization, on the weights' side.
-        workers: processes.
-        backend: whose, see `nas_lightning.backends.spread`.
-        seed: of variants, weights, order and directions.
+        cells: published cells in DARTS' notation, by name.
+        connections: number of variants of each with random connections.
+        points: number of points on each side of the plane; rounded up to an odd number, for the center.
+        extent: α and β are from −extent to extent.
+        planes: number of pairs of directions; the figures show the first.
+        images: number of images that loss and variance are computed on.
+        lr: initial learning rate of the training without regularization, on the weights' side.
+        epochs: epochs of the training.
+        seed: seed of variants, weights, order, and directions.
+        workers, backend: processes that judge points, see `ParallelStudy`.
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
@@ -894,49 +748,44 @@ class Landscape(Study):
     [-0.5, -0.25, 0.0, 0.25, 0.5]
     """
 
-    def __init__(
-        self,
-        *,
-        cells: Annotated[Mapping[str, Mapping[str, Any]], entries(1)],
-        connections: NonNegativeInt = 4,
-        points: Annotated[int, at_least(1)] = 11,
-        extent: Annotated[float, above(0), at_most(1000)] = 1.0,
-        planes: PositiveInt = 2,
-        images: Annotated[int, at_least(2)] = 128,
-        lr: PositiveFloat = 0.025,
-        epochs: PositiveInt = 10,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        seed: Seed = 0,
-    ) -> None:
-        self.source = CellVariants(cells=cells, connections=connections, operations=0, seed=seed)
-        self.ticks = np.linspace(-extent, extent, points + 1 - points % 2)
-        self.planes, self.images, self.lr, self.epochs = planes, images, lr, epochs
-        check_backend(backend, "study.backend")
-        self.workers, self.backend, self.seed = workers, backend, seed
+    cells: Annotated[Mapping[str, Mapping[str, Any]], entries(1)]
+    connections: NonNegativeInt = 4
+    points: Annotated[int, at_least(1)] = 11
+    extent: Annotated[float, above(0), at_most(1000)] = 1.0
+    planes: PositiveInt = 2
+    images: Annotated[int, at_least(2)] = 128
+    lr: PositiveFloat = 0.025
+    epochs: PositiveInt = 10
+    seed: Seed = 0
+
+    @property
+    def ticks(self) -> Values:
+        """Coordinates of the points on a side of the plane."""
+        return np.linspace(-self.extent, self.extent, self.points + 1 - self.points % 2)
 
     def run(self, space: TwoCellSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
-        """Train what has no weights in the folder yet, and judge the points that are not in its file."""
-        variants = list(self.source.variants(space))
+        """Train the variants without saved weights, and evaluate the points that are not in the file."""
+        source = CellVariants(cells=self.cells, connections=self.connections, operations=0, seed=self.seed)
+        variants = list(source.variants(space))
         batch = data.valid.plain_images(self.images)
         grids = {v.name: self._grids(v, network, data, batch, folder) for v in variants}
         what = f"{len(self.ticks)}² points, {len(batch[1])} images of {data.name}"
-        figures = {}
-        for number, (kind, label) in enumerate(zip(KINDS_LANDSCAPE, ("loss", "√Var[∇f]"), strict=True)):
+        pictures = {}
+        for number, (kind, label) in enumerate(zip(QUANTITIES, ("loss", "√Var[∇f]"), strict=True)):
             of = {name: values[0, :, :, number] for name, values in grids.items()}
-            figures[f"{kind}_contours"] = draw_contours(of, self.ticks, label)
-            figures[f"{kind}_surfaces"] = draw_surfaces(of, self.ticks, label)
+            pictures[f"{kind}_contours"] = figures.draw_contours(of, self.ticks, label)
+            pictures[f"{kind}_surfaces"] = figures.draw_surfaces(of, self.ticks, label)
         tables = [
             _cells(variants, grids, what),
             self._verdict(variants, grids, what),
             self._points(grids, what),
         ]
-        return Findings(tables, figures)
+        return Findings(tables, pictures)
 
     def _grids(
         self, variant: Variant, network: NetworkFactory, data: SearchData, batch: Batch, folder: Path
     ) -> Values:
-        """(planes, α, β, kinds) of a cell."""
+        """Return the values of a cell, (planes, α, β, kinds)."""
         places = [
             (plane, *pair) for plane in range(self.planes) for pair in product(self.ticks.tolist(), repeat=2)
         ]
@@ -951,7 +800,7 @@ class Landscape(Study):
         stem = variant.name.replace(", ", "_").replace(" ", "_")
         path = folder / "points" / f"{stem}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = PoolFile(path, KINDS_LANDSCAPE, settings)
+        file = PoolFile(path, QUANTITIES, settings)
         rows = file.read()
         todo = [(name, place) for name, place in names.items() if name not in rows]
         if todo:
@@ -963,11 +812,11 @@ class Landscape(Study):
                 rows[name] = point._asdict()
                 file.append(name, rows[name])
         side = len(self.ticks)
-        values = np.array([[rows[name][kind] for kind in KINDS_LANDSCAPE] for name in names])
-        return values.reshape(self.planes, side, side, len(KINDS_LANDSCAPE))
+        values = np.array([[rows[name][kind] for kind in QUANTITIES] for name in names])
+        return values.reshape(self.planes, side, side, len(QUANTITIES))
 
     def _train(self, variant: Variant, network: NetworkFactory, data: SearchData, path: Path) -> nn.Module:
-        """The network with the weights of the file, or trained, and then they are there."""
+        """Load or train the network."""
 
         def train(net: nn.Module) -> nn.Module:
             train_curve(net, data, lr=self.lr, epochs=self.epochs, seed=self.seed)
@@ -987,7 +836,7 @@ class Landscape(Study):
             )
         columns = ["mean log₁₀ of", "cells", "with width", "with depth"]
         return Table(
-            "verdict", f"Shape of cells and of their landscape: {what}", columns, rows, _VERDICT_LANDSCAPE
+            "verdict", f"Shape of cells and of their landscape: {what}", columns, rows, _LANDSCAPE_VERDICT
         )
 
     def _points(self, grids: Mapping[str, Values], what: str) -> Table:
@@ -995,14 +844,14 @@ class Landscape(Study):
         rows = [
             [name, *place, *map(float, point)]
             for name, values in grids.items()
-            for place, point in zip(places, values.reshape(-1, len(KINDS_LANDSCAPE)), strict=True)
+            for place, point in zip(places, values.reshape(-1, len(QUANTITIES)), strict=True)
         ]
         columns = ["cell", "plane", "α", "β", "loss", "√Var[∇f]"]
         return Table("points", f"Loss and gradient variance: {what}", columns, rows, long=True)
 
 
 def _over_planes(values: Values) -> Values:
-    """(planes, kinds): the mean of log₁₀ over each plane, of the points that have one."""
+    """Return the mean of log₁₀ over the finite points of each plane, (planes, kinds)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log10(values).reshape(len(values), -1, values.shape[-1])
     return np.ma.masked_invalid(logs).mean(axis=1).filled(np.nan)
@@ -1016,12 +865,12 @@ def _cells(variants: Sequence[Variant], grids: Mapping[str, Values], what: str) 
         center, means = values[0, middle, middle], _over_planes(values)
         found = [
             entry
-            for k in range(len(KINDS_LANDSCAPE))
+            for k in range(len(QUANTITIES))
             for entry in (float(np.log10(center[k])), mean_estimate(means[:, k]))
         ]
         rows.append([variant.name, *variant.shape, *found])
     columns = ["cell", "normal width", "normal depth", "loss at the center", "loss"]
     columns += ["√Var[∇f] at the center", "√Var[∇f]"]
     return Table(
-        "cells", f"Loss and gradient variance around trained weights: {what}", columns, rows, _NOTE_LANDSCAPE
+        "cells", f"Loss and gradient variance around trained weights: {what}", columns, rows, _LANDSCAPE_NOTE
     )

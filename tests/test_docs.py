@@ -18,6 +18,7 @@ from tests.cli.conftest import run_script
 from tests.yamls import chosen
 
 REPOSITORY = Path(__file__).parents[1]
+REPRODUCTIONS = REPOSITORY / "reproductions" / "conf"
 PAGES = [
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
@@ -70,8 +71,9 @@ def commands() -> list[tuple[str, str]]:
 
 
 def named(text: str) -> str:
-    """The runs that the pages speak of, where they are here."""
-    return text.replace("outputs/search/<run>", "searched").replace("outputs/train/<run>", "trained")
+    """The runs and folders that the pages speak of, where they are here."""
+    text = text.replace("outputs/search/<run>", "searched").replace("outputs/train/<run>", "trained")
+    return text.replace("reproductions/conf", str(REPRODUCTIONS))
 
 
 def short(words: list[str], run: Path) -> list[str]:
@@ -81,10 +83,10 @@ def short(words: list[str], run: Path) -> list[str]:
     typed = dict(word.split("=", 1) for word in given if "=" in word)
     parts = dict(DEFAULT[name])
     for group in {"experiment", "study"} & set(typed):
-        parts |= chosen(option_file(group, typed[group], [Path("my_conf")]))
+        parts |= chosen(option_file(group, typed[group], [Path("my_conf"), REPRODUCTIONS]))
     parts |= {group: typed[group] for group in {*DEFAULT[name], "study"} & set(typed)}
     own = {group: option for group, option in parts.items() if group in {*DEFAULT[name], "study"}}
-    files = [option_file(group, option, [Path("my_conf")]) for group, option in own.items()]
+    files = [option_file(group, option, [Path("my_conf"), REPRODUCTIONS]) for group, option in own.items()]
     small = [*(word for file in files for word in comment_words(file, "Small")), *SHORT[name]]
     if "network" in typed:  # which has no sizes of a space
         small = [word for word in small if not word.startswith("network.")]

@@ -1,22 +1,22 @@
-"""What a study is: one class in one file, and one yaml in `conf/study`; nothing else has to know of it.
+"""The contract of studies: a class with a `run` method, and a yaml in `conf/study` that names it.
 
-The class is a `Study`. Its constructor takes the study's options, which are the keys of the yaml; its `run`
-names the parts that it wants of those in `PARTS`, and gets them. It returns `Findings`; the command writes
-them into the run's folder and shows the tables:
+The constructor of a `Study` takes its options, which are the keys of the yaml. `run` requests the parts of
+the job that it needs by the names of its arguments, see `PARTS`, and returns `Findings`. The command writes
+them into the run's folder and prints the tables:
 
-    run(self, space, network, folder)            with whatever networks the user chose
-    run(self, benchmark=None)                    with a benchmark where the user named one
+    run(self, space, network, folder)            networks of the space that the user chose
+    run(self, benchmark=None)                    a benchmark, if the user chose one
     run(self, data, retrain, trainer, folder)    a study that trains
 
-What takes long goes to files in `folder` as it is computed, such as the pools of
-`nas_lightning.metrics.pool.score_pool`; a study that is called again with the same folder (`resume=DIR`)
-computes only what is missing, and ends in the same tables. A study whose files depend on more settings than
-its own options, which `resume=` keeps, refuses others, as `score_pool` does.
+Expensive results are written to files in `folder` as they are computed, for example by
+`nas_lightning.metrics.pool.score_pool`. A study that is run again with the same folder (`resume=DIR`)
+computes only what is missing, and returns the same tables. If its files depend on settings that `resume=`
+does not restore, it must refuse other settings, as `score_pool` does.
 
-The yaml begins with one line that `--help` shows, and has a comment `# Small: …`, the arguments with which
-the study takes seconds; `tests/studies/test_contract.py` runs it with these, twice, in a folder that has a
-table of NAS-Bench-201, `table.csv`. Where a study needs a part that is not there by default, its yaml asks
-for it: `# @package _global_`, and `override /benchmark: nasbench201` among its defaults.
+The first line of the yaml is its description in `--help`. A comment `# Small: …` lists overrides with which
+the study takes seconds; `tests/studies/test_contract.py` runs it twice with these, in a folder with a table
+of NAS-Bench-201, `table.csv`. A study that needs a part that is not chosen by default overrides it in its
+yaml: `# @package _global_`, and `override /benchmark: nasbench201` in the defaults list.
 """
 
 from __future__ import annotations
@@ -24,31 +24,28 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.runs.facts import Findings
 
-if TYPE_CHECKING:
-    pass
-
 PARTS: Mapping[str, str] = {
     "space": "the search space",
-    "network": "genotype → its network; keywords change the sizes: network(genotype, channels=8)",
-    "network_sizes": "what those networks are built with besides, by name",
-    "supernet": "() → a supernet; keywords change its sizes",
+    "network": "builds the network of a genotype; keywords change its sizes: network(genotype, channels=8)",
+    "network_sizes": "the sizes of those networks, by name",
+    "supernet": "builds a supernet; keywords change its sizes",
     "data": "the images, as `SearchData`",
-    "benchmark": "the tabular benchmark; without a default of None, the user must name one",
-    "retrain": "network → the LightningModule that trains it",
-    "trainer": "() → a trainer without loggers; keywords change it: trainer(max_epochs=3)",
+    "benchmark": "the tabular benchmark; required unless the argument has a default of None",
+    "retrain": "builds the LightningModule that trains a network",
+    "trainer": "builds a trainer without loggers; keywords change its options: trainer(max_epochs=3)",
     "folder": "the run's folder",
     "seed": "the run's seed",
 }
-"""What the command has for a study's `run`, by the name of its argument."""
+"""Parts that the command passes to `run`, by the names of its arguments."""
 
 
 class Study(ABC):
-    """A question that is answered by tables and figures.
+    """A question about architectures that is answered by tables and figures.
 
     >>> class Count(Study):
     ...     def run(self, space, benchmark=None):
@@ -59,11 +56,11 @@ class Study(ABC):
 
     @abstractmethod
     def run(self, *parts: Any, **named: Any) -> Findings:
-        """The answer. A subclass names the parts that it wants as arguments; see `PARTS`."""
+        """Return the tables and figures. The arguments of a subclass are names of `PARTS`."""
 
     @classmethod
     def wants(cls) -> dict[str, bool]:
-        """The parts that `run` names, and whether it cannot do without."""
+        """Return the parts that `run` requests, and whether each is required."""
         named = list(inspect.signature(cls.run).parameters.values())[1:]
         unknown = [parameter.name for parameter in named if parameter.name not in PARTS]
         if unknown:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import isnan
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -16,31 +16,27 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nas_lightning.backends import Backend
 from nas_lightning.data import ImageData, SearchData
-from nas_lightning.metrics.base import Metric
+from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.metrics.recording import Scheme
 from nas_lightning.objectives.rankings import COMBINED, EXPONENTS, trade_off
 from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies import figures
-from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import (
     MAIN,
     RANDOM,
     Pool,
-    Scorer,
+    ScoredStudy,
     Setting,
     Statistic,
     Values,
     Variation,
     agnostic,
     batch_sizes,
-    check_names,
+    check_metrics,
     data_sets,
-    draw_known,
-    estimate,
     initializations,
     kendall,
     orient,
@@ -52,13 +48,11 @@ from nas_lightning.studies.scoring import (
     top_mean,
     widths,
 )
-from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.tables import Entry, Estimate, Table
 from nas_lightning.validation import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    Seed,
     at_least,
     checked,
     entries,
@@ -66,24 +60,23 @@ from nas_lightning.validation import (
 
 # The four scenarios of the thesis' table 7.5: a metric alone, with HNAS' trade-off, with κ, and with both.
 #
-# `nas_lightning.objectives.rankings` has the formula. Its μ and ν are searched on a grid that suits metrics
-# from 10⁻² to 10³⁰: √ν at the quantiles of the metric, μ = 10^c with c in `EXPONENTS`, where HNAS searches,
-# in
-# the unit in which both terms are as large as each other for the median architecture. So a pair (c, quantile)
-# means the same in another setting, whatever the scale that the metric has there.
+# The formula is in `nas_lightning.objectives.rankings`. μ and ν are searched on a grid that suits metrics
+# from 10⁻² to 10³⁰: √ν at the quantiles of the metric, and μ = 10^c with c in `EXPONENTS`, the range of HNAS'
+# search, in the unit that makes both terms equal for the median architecture. So a pair (c, quantile) has the
+# same meaning in another setting, whatever the scale of the metric there.
 #
-# The best of a grid on the architectures that it was chosen on is what the authors report, and flatters. So
-# beside it stands the mean over halves: the parameters chosen on one half, the correlation on the other.
+# The authors report the best of a grid on the architectures that it was chosen on, which is optimistic. The
+# tables also have the mean over halves: parameters chosen on one half, the correlation on the other.
 
 Rows = NDArray[np.int64]
 
 
 class Parameters(NamedTuple):
-    """μ and ν on scales that all metrics share.
+    """μ and ν on a scale that all metrics share.
 
     Args:
         exponent: c of μ = 10^c.
-        quantile: of the metric, where √ν is.
+        quantile: quantile of the metric that is √ν.
     """
 
     exponent: float
@@ -96,12 +89,12 @@ GRID = [
 
 
 class TradeOffObjective:
-    """A metric and κ of some architectures, in HNAS' objective.
+    """HNAS' objective for a metric and κ of some architectures.
 
     Args:
         metric: larger is better, (n,).
-        kappa: (n,); None leaves the condition number out.
-        power: of F(x) = |x|^power.
+        kappa: condition numbers, (n,); None: without them.
+        power: exponent of F(x) = |x|^power.
 
     >>> metric, kappa = np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])
     >>> int(TradeOffObjective(metric, kappa).with_kappa().argmax())
@@ -113,18 +106,18 @@ class TradeOffObjective:
         self.kappa = torch.ones_like(values) if kappa is None else torch.as_tensor(kappa, dtype=torch.float64)
         self.sound = torch.isfinite(values) & (values > 0) & torch.isfinite(self.kappa)
         self.unit = float(values[self.sound].max()) if bool(self.sound.any()) else 1.0
-        self.metric, self.power = values / self.unit, power  # Synflow's powers are no float64
+        self.metric, self.power = values / self.unit, power  # powers of Synflow overflow float64
 
     def with_kappa(self) -> Values:
-        """−κ/M, larger is better: (n,)."""
+        """Return −κ/M, (n,); larger is better."""
         return self._minus_trade_off(0.0, 0.0)
 
     def scores(self, parameters: Parameters) -> Values:
-        """Minus the objective, so that larger is better: (n,)."""
+        """Return minus the objective, (n,); larger is better."""
         return self._minus_trade_off(*self._scales(parameters))
 
     def best(self, accuracy: Values, rows: Rows | None = None) -> Parameters:
-        """Of the grid, what has the largest Spearman correlation with the accuracy (on some of the rows)."""
+        """Return the parameters of the grid with the largest Spearman correlation, on some of the rows."""
         from scipy.stats import rankdata
 
         chosen = np.arange(len(accuracy)) if rows is None else rows
@@ -133,14 +126,14 @@ class TradeOffObjective:
         return GRID[int(np.argmax(np.nan_to_num(found, nan=-np.inf)))]
 
     def raw(self, parameters: Parameters) -> tuple[float, float]:
-        """μ and ν of the formula for the metric as it is."""
+        """Return μ and ν of the formula for the metric itself."""
         mu, nu = self._scales(parameters)
         return mu / self.unit ** (1 + 2 * self.power), nu * self.unit**2
 
     def held_out(
         self, accuracy: Values, statistics: Sequence[Statistic], splits: int, seed: int = 0
     ) -> list[float]:
-        """Means on halves whose parameters were chosen on the other half, both ways of random splits."""
+        """Return the mean statistics on halves whose parameters were chosen on the other half."""
         found = []
         for chosen_on, reported_on in _halves(len(accuracy), splits, seed):
             scores = self.scores(self.best(accuracy, chosen_on))
@@ -149,12 +142,12 @@ class TradeOffObjective:
 
     @cached_property
     def _on_grid(self) -> Values:
-        """The scores for all parameters of the grid, (g, n)."""
+        """Scores for all parameters of the grid, (g, n)."""
         mu, nu = torch.tensor([self._scales(p) for p in GRID], dtype=torch.float64).T[:, :, None]  # (g, 1)
         return self._minus_trade_off(mu, nu)
 
     def _scales(self, parameters: Parameters) -> tuple[float, float]:
-        """μ and ν for the metric in units of its largest value."""
+        """Return μ and ν for the metric in units of its largest value."""
         metric, kappa = self.metric[self.sound], self.kappa[self.sound]
         if not len(metric):
             return 1.0, 0.0
@@ -176,18 +169,16 @@ def _halves(count: int, splits: int, seed: int) -> Iterator[tuple[Rows, Rows]]:
 
 
 def _center(ranks: Values) -> Values:
-    """Rows with mean 0 and length 1; NaN where a row does not vary."""
+    """Return rows with mean 0 and length 1; NaN where a row does not vary."""
     ranks = ranks - ranks.mean(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return ranks / np.linalg.norm(ranks, axis=-1, keepdims=True)
 
 
-# How well training-free metrics order architectures: against the accuracies of a table (thesis, 7.5–7.6).
+# How well training-free metrics order architectures, against the accuracies of a table.
 #
-# Tables 7.1, 7.4, 7.5 and 7.12 of Y. Shu's thesis (2022; chapter 7 is HNAS, arXiv:2201.09785), on
-# architectures
-# drawn at random. Scores come from one batch of one data set; accuracies from every column that the table
-# has.
+# Tables 7.1, 7.4, 7.5 and 7.12 of Y. Shu's thesis (2022; chapter 7 is HNAS, arXiv:2201.09785), on random
+# architectures. Scores are computed on one batch of one data set; accuracies are all columns of the table.
 
 _GRID = (
     "Trade-off and both: μ and ν are the best of a grid on the same cells, as the authors report it. Held "
@@ -200,55 +191,37 @@ IN_OBJECTIVE = (
 )
 
 
-class Correlation(Study):
-    """Each metric alone, in HNAS' objective, and against the other metrics.
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Correlation(ScoredStudy):
+    """Correlate each metric with accuracies: alone, in HNAS' objective, and with the other metrics.
 
     Args:
-        metrics: what is computed, by name; all are in the first table.
-        objective: those that are also put into HNAS' objective and compared in pairs.
-        kappa: the condition number among the metrics.
-        cells: architectures, drawn without repetition; of a table of one's own, among its rows.
-        agreement: how many of them are scored again with other weights; 0: none.
-        scheme: how their weights are drawn.
-        power: of F(x) = |x|^power in the objective.
-        splits: random halves that a held-out correlation is the mean of.
-        resamples: of the bootstrap.
-        workers: processes that score.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        scores: the folder of the scores, which runs may share; None: `scores` in the run's own.
-        seed: of the architectures; their weights follow from their names.
+        objective: metrics that are also put into HNAS' objective and compared in pairs.
+        kappa: name of the condition number among the metrics.
+        agreement: number of cells that are scored again with other weights; 0: none.
+        scheme: initialization of the weights.
+        power: exponent of F(x) = |x|^power in the objective.
+        splits: number of random halves that a held-out correlation is averaged over.
+        metrics, cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
 
     >>> from nas_lightning.metrics import GradNorm, NTKCondition
     >>> metrics = {"grad_norm": GradNorm(), "ntk_condition": NTKCondition()}
     >>> study = Correlation(metrics=metrics, objective=["grad_norm"], cells=200)
-    >>> [name for name, needed in study.wants().items() if needed]  # what `run` is to be given
+    >>> [name for name, needed in study.wants().items() if needed]
     ['space', 'network', 'data', 'benchmark', 'folder']
     """
 
-    @checked
-    def __init__(
-        self,
-        *,
-        metrics: Mapping[str, Metric],
-        objective: Sequence[str] = IN_OBJECTIVE,
-        kappa: str = "ntk_condition",
-        cells: Annotated[int, at_least(4)] = 50,
-        agreement: NonNegativeInt = 24,
-        scheme: Scheme = "lecun",
-        power: PositiveFloat = 2.0,
-        splits: PositiveInt = 5,
-        resamples: PositiveInt = 200,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        scores: str | Path | None = None,
-        seed: Seed = 0,
-    ) -> None:
-        check_names([*objective, kappa], metrics)
-        self.metrics, self.objective, self.kappa = dict(metrics), list(objective), kappa
-        self.agreement = min(agreement, cells)
-        self.cells, self.scheme, self.power, self.splits = cells, scheme, power, splits
-        self.resamples, self.seed = resamples, seed
-        self.scorer = Scorer(self.metrics, workers, backend, scores)
+    objective: Sequence[str] = IN_OBJECTIVE
+    kappa: str = "ntk_condition"
+    agreement: NonNegativeInt = 24
+    scheme: Scheme = "lecun"
+    power: PositiveFloat = 2.0
+    splits: PositiveInt = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_metrics([*self.objective, self.kappa], self.metrics)
 
     def run(
         self,
@@ -258,9 +231,9 @@ class Correlation(Study):
         benchmark: TabularBenchmark,
         folder: Path,
     ) -> Findings:
-        """Score the architectures on one batch, look their accuracies up, correlate."""
-        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
-        pool = self.scorer.pool(space, genotypes, folder)
+        """Score the architectures on one batch, look up their accuracies, and correlate the two."""
+        genotypes, accuracies = self.draw_known(benchmark, space)
+        pool = self.scored_pool(space, genotypes, folder)
         setting = Setting(network, data.train_batches(1)[0], self.scheme)
         values = pool.score_main(setting)
         target = benchmark.dataset
@@ -287,7 +260,7 @@ class Correlation(Study):
         )
 
     def _combination(self, values: Mapping[str, Values]) -> dict[str, Values]:
-        """The ranking that the suite offers by default, where its metrics are among those computed."""
+        """Return the default ranking, if its metrics are among those computed."""
         if any(self.metrics.get(name) != metric for name, metric in COMBINED.items()):
             return {}
         return {"combined": scores_of(values, COMBINED)}
@@ -298,8 +271,8 @@ class Correlation(Study):
         others = [name for name in accuracies if name != target]
         rows = []
         for name, x in scores.items():
-            found = [self._estimate(s, x, accuracies[target]) for s in (spearman, kendall, pearson)]
-            rows.append([name, *found, *(self._estimate(spearman, x, accuracies[other]) for other in others)])
+            found = [self.estimate(s, x, accuracies[target]) for s in (spearman, kendall, pearson)]
+            rows.append([name, *found, *(self.estimate(spearman, x, accuracies[other]) for other in others)])
         return Table(
             "metrics",
             f"Metrics alone against test accuracy: {what}",
@@ -311,20 +284,21 @@ class Correlation(Study):
     def _reliability(
         self, pool: Pool, setting: Setting, ranked: Mapping[str, Values], accuracy: Values, what: str
     ) -> Table:
-        values = second_scores(pool, setting, self.agreement) if self.agreement else {}
+        count = min(self.agreement, self.cells)
+        values = second_scores(pool, setting, count) if count else {}
         second = {**orient(self.metrics, values), **self._combination(values)} if values else {}
         sets = {name: {name: self.metrics[name]} if name in self.metrics else COMBINED for name in ranked}
         seconds = seconds_of(pool, setting, sets)
         rows = []
         for name, x in ranked.items():
-            again = self._estimate(spearman, x[: self.agreement], second[name]) if second else None
+            again = self.estimate(spearman, x[:count], second[name]) if second else None
             rows.append([name, again, top_mean(x, accuracy), seconds[name]])
         return Table(
             "reliability",
             f"Metrics against themselves, their best, and what they cost: {what}",
             ["metric", "ρ with itself", "accuracy of the best tenth", "seconds"],
             rows,
-            f"ρ with itself: two draws of weights, {self.agreement} cells. All cells: {accuracy.mean():.2f}. "
+            f"ρ with itself: two draws of weights, {count} cells. All cells: {accuracy.mean():.2f}. "
             "Seconds of one processor for a cell and a batch, the metric alone",
         )
 
@@ -345,7 +319,7 @@ class Correlation(Study):
                 held_out = both.held_out(accuracy, list(kinds.values()), self.splits, self.seed)
                 mu, nu = both.raw(chosen)
                 for (kind, statistic), value in zip(kinds.items(), held_out, strict=True):
-                    found = [self._estimate(statistic, scores, accuracy) for scores in scenarios]
+                    found = [self.estimate(statistic, scores, accuracy) for scores in scenarios]
                     error = found[-1].error if found[-1] is not None else None
                     other = None if error is None or isnan(value) else Estimate(value, error)
                     rows[kind].append([metric, column, *found, other, mu, nu**0.5])
@@ -368,82 +342,66 @@ class Correlation(Study):
             f"Metrics against each other: {what}",
             ["metric", "other", "Pearson", "Spearman", "Kendall"],
             [
-                [a, b, *(self._estimate(s, scores[a], scores[b]) for s in (pearson, spearman, kendall))]
+                [a, b, *(self.estimate(s, scores[a], scores[b]) for s in (pearson, spearman, kendall))]
                 for a, b in combinations(scores, 2)
             ],
             "Signs are such that larger is better",
             long=True,
         )
 
-    def _estimate(self, statistic: Statistic, x: Values, y: Values) -> Estimate | None:
-        return estimate(statistic, x, y, resamples=self.resamples, seed=self.seed)
 
-
-# How much correlations depend on what metrics are evaluated on (thesis, section 7.6; NASI, figure 6.1).
+# How much correlations depend on the setting that metrics are evaluated in.
 #
 # Tables 7.6 (data sets), 7.9 (initialization), 7.10 (batch size) and 7.11 (width) of Y. Shu's thesis (2022),
-# and the label- and data-agnosticism of NASI (arXiv:2109.00817). As there, the parameters of HNAS' objective
-# are chosen once, in the main setting; of batch size and width, the metric's and κ's are varied separately.
+# and the label- and data-agnosticism of NASI (arXiv:2109.00817, figure 6.1 of the thesis). As there, the
+# parameters of HNAS' objective are chosen once, in the main setting; of batch size and width, the metric's
+# and κ's are varied separately.
 
 _CHOSEN = "μ and ν: the best of a grid on these cells in the main setting, the same in all rows"
 _NASI = "t(A)"
 Scores = Mapping[str, Mapping[str, Values]]  # pool → metric → (n,)
 
 
-class CorrelationSettings(Study):
-    """The correlations over initializations, batch sizes, widths, data sets, labels and inputs.
+@checked
+@dataclass(frozen=True, kw_only=True)
+class CorrelationSettings(ScoredStudy):
+    """Correlations by initialization, batch size, width, and data set, and for random labels and inputs.
 
-    An empty list leaves its table out.
+    An empty list leaves out its table.
 
     Args:
-        metrics: what is computed, by name.
-        objective: those whose correlations are shown.
-        kappa: the condition number among the metrics.
-        gradient: the norm of the whole gradient among them, whose square is NASI's t(A).
-        cells: architectures, drawn without repetition.
-        schemes: initializations; the first is the main setting's.
-        batch_sizes: beside that of the data set, which is the main setting's.
+        kappa: name of the condition number among the metrics.
+        gradient: name of the norm of the whole gradient among them, whose square is NASI's t(A).
+        schemes: initializations; the first is that of the main setting.
+        objective: metrics whose correlations are shown.
+        batch_sizes: batch sizes besides that of the data set, which is that of the main setting.
         channels: widths of the network.
         others: further data sets, by name.
         agnostic: whether to score with random labels, and with Gaussian inputs.
-        power, resamples, workers, backend, scores, seed: as of `Correlation`.
+        power: exponent of F(x) = |x|^power in the objective.
+        metrics, cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
 
     >>> from nas_lightning.metrics import GradNorm, NTKCondition
     >>> metrics = {"norm": GradNorm(), "whole": GradNorm(per_layer=False), "kappa": NTKCondition()}
     >>> names = {"objective": ["norm"], "kappa": "kappa", "gradient": "whole"}
-    >>> study = CorrelationSettings(metrics=metrics, **names, channels=[])
-    >>> study.schemes, study.channels
-    (['lecun', 'xavier', 'kaiming'], [])
+    >>> CorrelationSettings(metrics=metrics, **names, channels=[]).cells
+    20
     """
 
-    @checked
-    def __init__(
-        self,
-        *,
-        metrics: Mapping[str, Metric],
-        kappa: str = "ntk_condition",
-        gradient: str = "grad_norm_whole",
-        cells: Annotated[int, at_least(4)] = 20,
-        schemes: Annotated[Sequence[Scheme], entries(1)] = ("lecun", "xavier", "kaiming"),
-        objective: Sequence[str] = ("grad_norm", "snip", "grasp", "ntk_trace"),
-        batch_sizes: Sequence[Annotated[int, at_least(2)]] = (4, 8, 16, 32),
-        channels: Sequence[PositiveInt] = (4, 8, 16, 32),
-        others: Mapping[str, ImageData] = MappingProxyType({}),
-        agnostic: bool = True,
-        power: PositiveFloat = 2.0,
-        resamples: PositiveInt = 200,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        scores: str | Path | None = None,
-        seed: Seed = 0,
-    ) -> None:
-        check_names([*objective, kappa, gradient], metrics)
-        self.metrics, self.objective = dict(metrics), list(objective)
-        self.kappa, self.gradient, self.cells = kappa, gradient, cells
-        self.schemes, self.batch_sizes, self.channels = list(schemes), list(batch_sizes), list(channels)
-        self.others, self.agnostic = dict(others), agnostic
-        self.power, self.resamples, self.seed = power, resamples, seed
-        self.scorer = Scorer(self.metrics, workers, backend, scores)
+    kappa: str = "ntk_condition"
+    gradient: str = "grad_norm_whole"
+    cells: Annotated[int, at_least(4)] = 20
+    schemes: Annotated[Sequence[Scheme], entries(1)] = ("lecun", "xavier", "kaiming")
+    objective: Sequence[str] = ("grad_norm", "snip", "grasp", "ntk_trace")
+    batch_sizes: Sequence[Annotated[int, at_least(2)]] = (4, 8, 16, 32)
+    channels: Sequence[PositiveInt] = (4, 8, 16, 32)
+    others: Mapping[str, ImageData] = FrozenMap()
+    agnostic: bool = True
+    power: PositiveFloat = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_metrics([*self.objective, self.kappa, self.gradient], self.metrics)
 
     def run(
         self,
@@ -453,8 +411,8 @@ class CorrelationSettings(Study):
         benchmark: TabularBenchmark,
         folder: Path,
     ) -> Findings:
-        """Score the architectures in each setting, correlate all of them with the same accuracies."""
-        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
+        """Score the architectures in each setting, and correlate all scores with the same accuracies."""
+        genotypes, accuracies = self.draw_known(benchmark, space)
         main = Setting(network, data.train_batches(1)[0], self.schemes[0])
         varied = [
             initializations(main, self.schemes),
@@ -466,7 +424,7 @@ class CorrelationSettings(Study):
         settings |= data_sets(main, network, self.others)
         if self.agnostic:
             settings |= agnostic(main, data.num_classes, self.seed)
-        scores = self.scorer.pool(space, genotypes, folder).score(settings)
+        scores = self.scored_pool(space, genotypes, folder).score(settings)
         accuracy, what = accuracies[benchmark.dataset], f"{self.cells:,} cells scored on {data.name}"
         tables = [
             self._table_of(one, scores, accuracy, s, what) for one in varied for s in (spearman, kendall)
@@ -482,7 +440,7 @@ class CorrelationSettings(Study):
         rows: list[list[Entry]] = []
         for metric_at, kappa_at in one.pairs():
             pools = one.pools[metric_at], None if kappa_at is None else one.pools[kappa_at]
-            row = [self._estimate(name, scores, accuracy, statistic, *pools) for name in self.objective]
+            row = [self._correlate(name, scores, accuracy, statistic, *pools) for name in self.objective]
             rows.append([metric_at, kappa_at or "alone", *row])
         kind = "Spearman" if statistic is spearman else "Kendall"
         return Table(
@@ -504,7 +462,7 @@ class CorrelationSettings(Study):
                 [
                     *(images, column, "with both" if kappa else "alone"),
                     *(
-                        self._estimate(name, scores, accuracy, spearman, pool, pool if kappa else None)
+                        self._correlate(name, scores, accuracy, spearman, pool, pool if kappa else None)
                         for name in self.objective
                     ),
                 ]
@@ -515,16 +473,16 @@ class CorrelationSettings(Study):
             _CHOSEN,
         )
 
-    def _estimate(
+    def _correlate(
         self, name: str, scores: Scores, accuracy: Values, statistic: Statistic, pool: str, kappa: str | None
     ) -> Estimate | None:
-        """The correlation of a metric of one pool, alone or in the objective with κ of another."""
+        """Correlate a metric of one pool, alone or in the objective with κ of another pool."""
         values = scores[pool][name]
         if kappa is not None:
             main = TradeOffObjective(scores[MAIN][name], scores[MAIN][self.kappa], self.power)
             chosen = main.best(accuracy)
             values = TradeOffObjective(values, scores[kappa][self.kappa], self.power).scores(chosen)
-        return estimate(statistic, values, accuracy, resamples=self.resamples, seed=self.seed)
+        return self.estimate(statistic, values, accuracy)
 
     def _agnosticism(self, scores: Scores, what: str) -> Table:
         kinds = {"Pearson": pearson, "Spearman": spearman, "Kendall": kendall}
@@ -533,7 +491,7 @@ class CorrelationSettings(Study):
             [
                 name,
                 *(
-                    estimate(statistic, true[name], other[name], resamples=self.resamples, seed=self.seed)
+                    self.estimate(statistic, true[name], other[name])
                     for other in random
                     for statistic in kinds.values()
                 ),
@@ -547,7 +505,7 @@ class CorrelationSettings(Study):
         )
 
     def _t(self, scores: Mapping[str, Values]) -> Values:
-        """t(A) = ‖b⁻¹ Σ ∇L‖² (NASI, equation 12); −∞ stays the worst."""
+        """Return t(A) = ‖b⁻¹ Σ ∇L‖² (NASI, equation 12); −∞ stays the worst."""
         norm = scores[self.gradient]
         return norm * abs(norm)
 
@@ -557,7 +515,7 @@ class CorrelationSettings(Study):
             panels = {
                 one.title: {
                     name: {
-                        label: self._estimate(name, scores, accuracy, spearman, pool, None)
+                        label: self._correlate(name, scores, accuracy, spearman, pool, None)
                         for label, pool in one.pools.items()
                     }
                     for name in self.objective

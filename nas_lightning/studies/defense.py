@@ -1,7 +1,7 @@
-"""What an ensemble is worth against an attacker who knows one of its members (Shu 2022, thesis, table 5.4).
+"""Robustness of an ensemble to attacks on one of its members (Shu 2022, thesis, table 5.4).
 
-Each member is attacked in turn; the attacked images then go to it (attack accuracy) and to all (defense
-accuracy). The images are test images as pixels from 0 to 1; the networks normalize them.
+Each member is attacked in turn. The attack accuracy is that of the member on the attacked images, the defense
+accuracy that of the ensemble. Images are test images as pixels from 0 to 1, which the networks normalize.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ ROUNDS_FILE = "rounds.json"
 
 
 class Defense(Study):
-    """Attack one member in turn, defend with all; mean and standard deviation over the rounds.
+    """Attack each member in turn, defend with all; report mean and standard deviation over the rounds.
 
     Args:
-        ensemble: the folder of a run of `train.py ensemble=…`; None: architectures drawn at random, trained
-            here with the study's `retrain`, `trainer` and `network`.
-        members: how many of these.
-        attacks: which of `settings`, in the table's order.
+        ensemble: folder of a run of `train.py ensemble=…`; None: train random architectures with the study's
+            `retrain`, `trainer`, and `network`.
+        members: number of random architectures.
+        attacks: names of `settings`, in the order of the table.
         settings: the attacks, by name.
-        images: the first so many test images; None: all.
-        seed: of what is drawn.
+        images: number of test images; None: all.
+        seed: seed of the architectures and the attacks.
 
     >>> from nas_lightning.models import Fgsm
     >>> study = Defense(settings={"fgsm": Fgsm(epsilon=0.02)}, attacks=["fgsm"], ensemble="my_run")
@@ -82,7 +82,7 @@ class Defense(Study):
         trainer: Callable[..., pl.Trainer],
         folder: Path,
     ) -> Findings:
-        """Get the members, attack each of them in each way."""
+        """Load or train the members, and attack each of them."""
         if self.ensemble is not None:
             found = Ensemble.load(self.ensemble, with_normalization=True)
             check_images(found, data.data)
@@ -103,7 +103,7 @@ class Defense(Study):
     def _rounds(
         self, members: Sequence[nn.Module], batches: Sequence[Batch], path: Path
     ) -> dict[str, Tensor]:
-        """{attack: (members, 2)}, attack and defense accuracy; what is in the file is not computed again."""
+        """Return attack and defense accuracies, {attack: (members, 2)}; compute those not in the file."""
         done = read_records(path)
         for name, attack in {"none": NoAttack(), **self.attacks}.items():
             for number in range(len(members)):
@@ -137,14 +137,14 @@ class Defense(Study):
 
 
 class NoAttack(Attack):
-    """No attack, for the accuracies on clean images."""
+    """Leave the images unchanged, for the accuracies on clean images."""
 
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return x
 
 
 def _figure(rounds: Mapping[str, Tensor]) -> Figure:
-    """Accuracies of the attacked member and of all, side by side; a point a round."""
+    """Draw the accuracies of the attacked member and of the ensemble, with a point for each round."""
     figure = Figure(figsize=(1.2 + 1.1 * len(rounds), 3.0), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
@@ -162,5 +162,5 @@ def _figure(rounds: Mapping[str, Tensor]) -> Figure:
 
 
 def with_normalization(network: nn.Module, data: ImageData) -> nn.Module:
-    """The network for pixels from 0 to 1."""
+    """Return the network for pixels from 0 to 1."""
     return nn.Sequential(Normalize(data.mean, data.std), network).eval()

@@ -1,7 +1,7 @@
-"""How well a few measured cells foretell a new device's latencies (as HELP asks, arXiv:2106.08630).
+"""How well a few measured cells predict the latencies of a new device (as HELP asks, arXiv:2106.08630).
 
-A table of latencies on many devices is split by device: known ones are the prior, settings are chosen on the
-devices of `chosen_on`, and what is printed first is of devices that neither has seen.
+A table of latencies is split by device: the known ones are the prior, settings are chosen on the devices of
+`chosen_on`, and the first table is of unseen devices.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from nas_lightning.validation import DISTINCT, PositiveInt, Seed, at_least, chec
 
 NOISES, OWN_VARIANCES = (0.1, 0.2, 0.3, 0.5), (0.1, 0.4, 1.0)
 CHOICES = ("chosen, devices known", "random, devices known", "random, none known")
-COUNTED = 200  # cells whose multiply-adds are counted, which takes a network each
+COUNTED = 200  # cells whose multiply-adds are counted; each takes building a network
 Names = Annotated[Sequence[str], entries(1), DISTINCT]
 
 
 class Prediction(NamedTuple):
-    """How good a prediction of one device is.
+    """The quality of the predictions for one device.
 
     Args:
         rho: Spearman's ρ with the latencies.
-        error: the median error, as a share.
-        within: the share of cells within two standard deviations.
+        error: median relative error.
+        within: share of cells within two standard deviations.
 
     >>> Prediction(0.9, error=0.1, within=0.95).rho
     0.9
@@ -58,18 +58,18 @@ class Prediction(NamedTuple):
 
 
 class Devices(Study):
-    """Rank correlations of predicted and measured latencies, over draws of the cells that are measured.
+    """Rank correlations of predicted and measured latencies, over draws of the measured cells.
 
     Args:
-        table: latencies of a space's cells, a column a device.
-        known: devices that are measured wholly.
-        chosen_on: devices that settings are chosen on; none of the others.
-        unseen: devices that are judged.
-        measured: numbers of cells that are measured of a new device.
-        draws: of candidates to measure.
-        candidates: cells of a draw, of which those to measure are chosen.
-        cells: that predictions are judged on.
-        seed: of all draws.
+        table: file of latencies of a space's cells, one column per device.
+        known: devices whose latencies are all known.
+        chosen_on: devices that settings are chosen on.
+        unseen: devices that predictions are judged on.
+        measured: numbers of cells that are measured on a new device.
+        draws: number of draws of candidates to measure.
+        candidates: number of cells of a draw, of which those to measure are chosen.
+        cells: number of cells that predictions are judged on.
+        seed: seed of all draws.
 
     >>> Devices(table="latency.csv", known=["phone"], chosen_on=["board"], unseen=["phone"])
     Traceback (most recent call last):
@@ -100,7 +100,7 @@ class Devices(Study):
         self.candidates, self.cells, self.seed = candidates, cells, seed
 
     def run(self, space: SearchSpace, network: Callable[..., nn.Module], data: SearchData) -> Findings:
-        """Choose settings on some devices, judge on others."""
+        """Choose settings on some devices, and judge them on others."""
         table = LatencyTable(self.table, space)
         known = KnownDevices(table.choose(self.known))
         valid, unseen = table.choose(self.chosen_on), table.choose(self.unseen)
@@ -150,12 +150,12 @@ class Devices(Study):
 
 
 class Bench(NamedTuple):
-    """What predictions are made and judged with.
+    """Cells and known devices that predictions are made and judged with.
 
     Args:
-        space: of the cells.
+        space: the space of the cells.
         known: the known devices.
-        cells: that are judged.
+        cells: cells that predictions are judged on.
         draws: candidates to measure, in random order.
 
     >>> Bench._fields
@@ -170,7 +170,7 @@ class Bench(NamedTuple):
     def predict(
         self, devices: Mapping[str, Mapping[str, float]], count: int, choice: str, prior: Prior
     ) -> list[list[Prediction]]:
-        """A prediction a device, for every draw."""
+        """Return a prediction for each device, for every draw."""
         features = Features(self.space, None if choice == CHOICES[2] else self.known, prior)
         judged = features.rows(self.cells)
         truths = [_latencies(latency, self.cells, self.space) for latency in devices.values()]

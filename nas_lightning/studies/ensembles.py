@@ -1,4 +1,4 @@
-"""Ensembles side by side: how good members are, and how much they differ (Shu 2022, thesis, table 5.5)."""
+"""Comparison of ensembles: accuracy and diversity of their members (Shu 2022, thesis, table 5.5)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _NOTE = (
 
 
 class EnsembleComparison(Study):
-    """Every ensemble on the same test images.
+    """Compare ensembles on the same test images.
 
     Args:
-        runs: the folder of a run of `train.py ensemble=…` for each name; none: two ensembles are trained here
-            by the study's `retrain`, `trainer` and `network`, of one random architecture from several seeds,
-            and of several random architectures.
-        members: of these two.
-        seed: of what is drawn.
+        runs: folders of runs of `train.py ensemble=…`, by name; None: train two ensembles with the study's
+            `retrain`, `trainer`, and `network`: one random architecture with several seeds, and several
+            random architectures.
+        members: members of each of these two.
+        seed: seed of the architectures.
 
     >>> EnsembleComparison(runs={"NESBS": "outputs/train/nesbs"}).runs
     {'NESBS': PosixPath('outputs/train/nesbs')}
@@ -72,7 +72,7 @@ class EnsembleComparison(Study):
         trainer: Callable[..., pl.Trainer],
         folder: Path,
     ) -> Findings:
-        """Load or train them, and let all predict."""
+        """Load or train the ensembles, and evaluate all of them."""
 
         def train(genotypes: Sequence[Genotype], name: str) -> Ensemble:
             to = folder / "trained" / name
@@ -107,7 +107,7 @@ def _numbers(found: Evaluation) -> list[Entry]:
 
 
 def _figure(evaluations: Mapping[str, Evaluation]) -> Figure:
-    """ATE against PPD, a point an ensemble, and its error."""
+    """Draw ATE against PPD, with the error of each ensemble."""
     figure = Figure(figsize=(3.6, 2.8), layout="constrained")
     axes = figure.subplots()
     tidy(axes)

@@ -21,13 +21,11 @@ Setting = TypeVar("Setting", str, int)
 
 
 def scatter(scores: Mapping[str, Values], accuracy: Values, label: str) -> Figure:
-    """One panel a metric: where its score stands among the others (in percent), against the accuracy."""
+    """Draw a panel for each metric: the percentile of its score against the accuracy."""
     from scipy.stats import rankdata
 
     figure, panels = _panels(list(scores), 2.1)
-    size = min(
-        max(3.0, 32 / len(accuracy) ** 0.5), 7.0
-    )  # of a dot: few are to be seen, many not to be a blot
+    size = min(max(3.0, 32 / len(accuracy) ** 0.5), 7.0)  # large dots for few architectures
     for (name, values), axes in zip(scores.items(), panels, strict=True):
         place = 100 * (rankdata(values) - 0.5) / len(values)
         axes.plot(place, accuracy, ".", color=COLORS[0], markersize=size, alpha=0.5, markeredgewidth=0)
@@ -38,7 +36,7 @@ def scatter(scores: Mapping[str, Values], accuracy: Values, label: str) -> Figur
 
 
 def against(scores: Mapping[str, tuple[Values, Values]], x_label: str, y_label: str) -> Figure:
-    """One panel a name: the same score in two settings, on logarithmic axes."""
+    """Draw a panel for each name: the same score in two settings, on logarithmic axes."""
     figure, panels = _panels(list(scores), 2.3)
     for (name, (x, y)), axes in zip(scores.items(), panels, strict=True):
         sound = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
@@ -55,7 +53,7 @@ def against(scores: Mapping[str, tuple[Values, Values]], x_label: str, y_label: 
 
 
 def matrix(names: Sequence[str], values: Sequence[Sequence[float]], title: str) -> Figure:
-    """A correlation for every pair of names, as colors and numbers."""
+    """Draw a correlation for every pair of names, as colors and numbers."""
     size = 1.6 + 0.42 * len(names)
     figure = Figure(figsize=(size, size), layout="constrained")
     axes = figure.subplots()
@@ -77,9 +75,9 @@ def matrix(names: Sequence[str], values: Sequence[Sequence[float]], title: str) 
 def lines(
     panels: Mapping[str, Mapping[str, Mapping[Setting, Estimate | None]]], label: str, x_label: str = ""
 ) -> Figure:
-    """One panel a title, one line a name, over settings: {title: {name: {setting: estimate}}}.
+    """Draw a panel for each title and a line for each name: {title: {name: {setting: estimate}}}.
 
-    Settings that are numbers stand at their places on the axis, others at even distances.
+    Numeric settings are positions on the axis; others are at even distances.
     """
     figure, axes_of = _panels(list(panels), 2.8)
     for (title, series), axes in zip(panels.items(), axes_of, strict=True):
@@ -112,7 +110,7 @@ def lines(
 
 
 def _panels(names: Sequence[str], size: float) -> tuple[Figure, list[Axes]]:
-    """A figure with that many axes, four in a row."""
+    """Return a figure with an axes for each name, four in a row."""
     columns = min(_COLUMNS, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(1.15 * size * columns, size * rows), layout="constrained")
@@ -125,7 +123,7 @@ def _panels(names: Sequence[str], size: float) -> tuple[Figure, list[Axes]]:
 
 
 def _legend(figure: Figure, handles: Mapping[str, Any], columns: int) -> None:
-    """One of all panels, where it covers no point."""
+    """Add one legend for all panels, outside of them."""
     figure.legend(
         handles.values(),
         handles,
@@ -142,7 +140,7 @@ def _title(axes: Axes, text: str) -> None:
 
 
 def overlay(panels: Mapping[str, Mapping[str, Values]], label: str, x_label: str) -> Figure:
-    """One panel a title, the first line of each in black, the others from light to dark in their order."""
+    """Draw a panel for each title; its first line is black, the others go from light to dark."""
     figure, axes_of = _panels(list(panels), 2.6)
     for (title, series), axes in zip(panels.items(), axes_of, strict=True):
         for (name, values), color in zip(series.items(), _shades(len(series)), strict=True):
@@ -157,7 +155,7 @@ def overlay(panels: Mapping[str, Mapping[str, Values]], label: str, x_label: str
 
 
 def draw_bars(panels: Mapping[str, Mapping[str, float]], label: str) -> Figure:
-    """One panel a title, a horizontal bar a name in the colors of `overlay`; empty where there is none."""
+    """Draw a panel for each title, with a bar for each name in the colors of `overlay`; NaN is left out."""
     figure, axes_of = _panels(list(panels), 2.6)
     for (title, values), axes in zip(panels.items(), axes_of, strict=True):
         places = np.arange(len(values))[::-1]
@@ -169,7 +167,7 @@ def draw_bars(panels: Mapping[str, Mapping[str, float]], label: str) -> Figure:
 
 
 def _thin_ticks(axes: Axes) -> None:
-    """1, 2 and 5 of each power of ten where an axis has few of them, and the powers where it has many."""
+    """Put ticks at 1, 2, and 5 times powers of ten if an axis spans few of them."""
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
         if high / low > 100:
@@ -180,7 +178,7 @@ def _thin_ticks(axes: Axes) -> None:
 
 
 def _shades(count: int) -> list[Any]:
-    """Black, then so many less one of a map that every eye can order."""
+    """Return black, then `count - 1` colors of a perceptually ordered map."""
     from matplotlib import colormaps
 
     return [INK, *colormaps["viridis_r"](np.linspace(0.15, 0.9, max(count - 1, 0)))]
@@ -188,13 +186,13 @@ def _shades(count: int) -> list[Any]:
 
 # Pictures of a number over two others: as colors, and as a surface.
 
-_MAP = "viridis"  # which every eye can order
+_MAP = "viridis"  # perceptually ordered
 
 
 def heat_map(
     values: Values, rows: Sequence[str], columns: Sequence[str], *, row: str, column: str, label: str
 ) -> Figure:
-    """(rows, columns) as colors and numbers; what is not finite stays white."""
+    """Draw (rows, columns) as colors and numbers; values that are not finite stay white."""
     size = 1.8 + 0.62 * len(columns), 1.2 + 0.42 * len(rows)
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
@@ -213,7 +211,7 @@ def heat_map(
 
 
 def draw_contours(grids: Mapping[str, Values], ticks: Values, label: str) -> Figure:
-    """One panel a name, (α, β) as log₁₀ of a value, colors and lines alike in all; ends are the ticks'."""
+    """Draw a panel for each name: log₁₀ of values over (α, β), with the same colors and levels in all."""
     found = {name: _logarithms(values) for name, values in grids.items()}
     low, high = _range(found)
     figure = Figure(figsize=(2.2 * len(grids) + 0.9, 2.5), layout="constrained")
@@ -232,7 +230,7 @@ def draw_contours(grids: Mapping[str, Values], ticks: Values, label: str) -> Fig
 
 
 def draw_surfaces(grids: Mapping[str, Values], ticks: Values, label: str) -> Figure:
-    """The same as heights."""
+    """Draw the same as surfaces."""
     found = {name: _logarithms(values) for name, values in grids.items()}
     low, high = _range(found)
     figure = Figure(figsize=(2.6 * len(grids) + 0.4, 2.7), layout="constrained")
@@ -260,7 +258,7 @@ def _logarithms(values: Values) -> Values:
 
 
 def _range(grids: Mapping[str, Values]) -> tuple[float, float]:
-    """Of all that is finite; the highest tenth has one color, so that corners do not hide the rest."""
+    """Return the range of finite values; the highest tenth shares one color, so that details stay visible."""
     known = np.concatenate([values[np.isfinite(values)] for values in grids.values()])
     return (float(known.min()), float(np.quantile(known, 0.9))) if len(known) else (0.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""Fronts: how near a search comes to the true front."""
+"""Fronts of error and latency: the share of the true front that training-free choices find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -28,33 +27,31 @@ from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.constrained import COUNTED, HELD_OUT, fit_costs
 from nas_lightning.strategies.black_box.pool import forest, graph_counts
-from nas_lightning.studies.base import Study
-from nas_lightning.studies.scoring import spearman
-from nas_lightning.utils.machine import Processes
+from nas_lightning.studies.scoring import ParallelStudy, spearman
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Estimate, Table
 from nas_lightning.validation import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 
-# Rules that choose cells for a front of error and latency, and what their choices are worth.
+# Rules that choose cells for a front of error and latency, and the value of their choices.
 #
-# A choice is worth the hypervolume of its errors and latencies as trained and measured, as a share of that of
-# all cells. No rule sees an error; some see a few validation accuracies.
+# The value of a choice is the hypervolume of its errors and latencies, as a share of that of all cells. No
+# rule reads an error; some read a few validation accuracies.
 
 TREES = 100
 FAR = -1e3
-"""In the place of −∞, which a forest does not take."""
+"""Replaces −∞, which a forest does not accept."""
 LAYERS = 500
-"""Cells that evaluations are drawn from: so many are better than the others in both scores and latency."""
+"""Number of cells that evaluations are drawn from: the first fronts of scores and latency."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """A device, and a data set whose errors count.
+    """The latencies of a device and the errors on a data set.
 
     Args:
-        ms: of all cells, NaN where it has none, (cells,).
-        errors: in percent, (cells,).
-        reference: the error below which a cell counts.
+        ms: milliseconds of all cells, NaN if not measured, (cells,).
+        errors: errors in percent, (cells,).
+        reference: error below which a cell counts.
 
     >>> bench = Bench(np.array([1.0, 3.0, np.nan]), np.array([10.0, 0.0, 0.0]), reference=20.0)
     >>> bench.share(np.array([0])), bench.share(np.array([0, 1]))
@@ -66,12 +63,12 @@ class Bench:
     reference: float
 
     def share(self, chosen: Rows) -> float:
-        """HV of the chosen cells by HV of all, below the reference and the slowest cell."""
+        """Return HV(chosen) / HV(all), below the reference error and the slowest cell."""
         return self._volume(chosen) / self.true_volume
 
     @cached_property
     def true_volume(self) -> float:
-        """That of all cells."""
+        """The hypervolume of all cells."""
         return self._volume(np.arange(len(self.ms)))
 
     def _volume(self, rows: Rows) -> float:
@@ -80,19 +77,19 @@ class Bench:
         return hypervolume(points, np.array([np.nanmax(self.ms), self.reference]))
 
     def measured(self, rows: Rows) -> Rows:
-        """Those of the cells that the device has."""
+        """Return those of the cells that were measured on the device."""
         return rows[~np.isnan(self.ms[rows])]
 
 
-def front(ms: Array, *scores: Array) -> Rows:
-    """What is best in latency and all scores together; a score of −∞ is of what computes nothing."""
+def front_rows(ms: Array, *scores: Array) -> Rows:
+    """Return the rows that are not dominated in latency and scores; a score of −∞ is never in the front."""
     values = np.stack([ms, *(-score for score in scores)], axis=1)
     sound = np.flatnonzero(np.isfinite(values).all(axis=1))
     return sound[front_of(values[sound])]
 
 
 def leading(ms: Array, scores: Sequence[Array], count: int) -> Rows:
-    """At least so many cells, whole fronts one after another."""
+    """Return at least `count` cells: whole fronts, one after another."""
     values = np.stack([ms, *(-score for score in scores)], axis=1)
     sound = np.flatnonzero(np.isfinite(values).all(axis=1))
     chosen = np.empty(0, dtype=np.int64)
@@ -104,14 +101,14 @@ def leading(ms: Array, scores: Sequence[Array], count: int) -> Rows:
 
 
 class Look:
-    """What a draw of cells shows before anything is trained.
+    """Scores and features of a draw of cells, before anything is trained.
 
     Args:
-        rows: of the draw's cells among all.
-        cells: the draw's.
-        scores: theirs.
-        metrics: by name.
-        ranking: metrics whose log-ranks are one score.
+        rows: indices of the draw's cells among all.
+        cells: the draw's cells.
+        scores: their scores.
+        metrics: the metrics, by name.
+        ranking: metrics whose sum of log-ranks is one score.
 
     >>> from nas_lightning.metrics import Params
     >>> from nas_lightning.spaces import NasBench201
@@ -139,40 +136,40 @@ class Look:
         self.features = np.column_stack([self.ranking, *self.ranks.values(), graph])
 
     def front(self, bench: Bench, names: Sequence[str] = ()) -> Rows:
-        """The cells that are best in latency and these scores together; without one, and the ranking."""
+        """Return the front of latency and these scores, or of latency and the ranking without names."""
         chosen = [self.ranks[name] for name in names] or [self.ranking]
-        return self.rows[front(bench.ms[self.rows], *chosen)]
+        return self.rows[front_rows(bench.ms[self.rows], *chosen)]
 
     def learn(self, bench: Bench, names: Sequence[str], accuracies: Array, count: int, seed: int) -> Rows:
-        """What is best in latency, the scores and the accuracy that a forest expects; what it learned from.
+        """Return the front of latency, scores, and accuracies predicted by a forest, and its training cells.
 
         Args:
             bench: the device.
-            names: of scores, from whose first fronts the evaluated cells are drawn.
-            accuracies: of all cells, of which `count` are read.
-            count: evaluations.
-            seed: of the draw and the forest.
+            names: scores, from whose first fronts the evaluated cells are drawn.
+            accuracies: accuracies of all cells, of which `count` are read.
+            count: number of evaluations.
+            seed: seed of the draw and the forest.
         """
         ms = bench.ms[self.rows]
         scores = [self.ranks[name] for name in names]
         candidates = leading(ms, scores, max(LAYERS, count))
         chosen = np.random.default_rng(seed).permutation(candidates)[:count]
-        worth = -np.log(100.5 - accuracies[self.rows[chosen]])  # among the best, shares of an error matter
+        worth = -np.log(100.5 - accuracies[self.rows[chosen]])  # among the best cells, relative errors matter
         features = np.where(np.isfinite(self.features), self.features, FAR)
         expected, _ = forest(features[chosen], worth, features, TREES, seed)
-        return self.rows[np.union1d(front(ms, expected, *scores), chosen)]
+        return self.rows[np.union1d(front_rows(ms, expected, *scores), chosen)]
 
 
-# Tables beside the fronts: each device by itself, and what multiply-adds say of latencies.
+# Further tables: each device by itself, and the correlation of multiply-adds with latencies.
 
 Place = tuple[str, str]
 """A data set and a device."""
 Judged = Mapping[str, tuple[float, int]]
-"""rule → the share of the true front's hypervolume, and how many cells were chosen"""
+"""rule → the share of the true front's hypervolume, and the number of chosen cells."""
 
 
 def by_device(judged: Mapping[Place, Sequence[Judged]]) -> Table:
-    """A row for each data set and device, ± the deviation over draws.
+    """Return a row for each data set and device, ± the deviation over draws.
 
     >>> table = by_device({("cifar10", "phone"): [{"all": (1.0, 3)}, {"all": (0.5, 3)}]})
     >>> table.columns, table.rows[0][2].value
@@ -193,13 +190,16 @@ def count_by_table(
     image: tuple[int, int, int],
     cells: Sequence[Genotype],
 ) -> Array:
-    """The multiply-adds of many cells, from those of a few: exact, or refused, in a space of cells.
+    """Return the multiply-adds of many cells, computed exactly from those of a few.
 
     Args:
-        space: of the cells.
-        network: genotype → its network.
+        space: the space of the cells.
+        network: builds the network of a genotype.
         image: (c, h, w).
-        cells: all.
+        cells: all cells.
+
+    Raises:
+        InputError: multiply-adds are not a sum over operations in this space.
     """
     order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(0)).tolist()
     counted = [cells[row] for row in order[: COUNTED + HELD_OUT]]
@@ -213,7 +213,7 @@ def count_by_table(
 
 
 def macs_table(macs: Array, benches: Mapping[Place, Bench]) -> Table:
-    """Spearman's ρ of multiply-adds and latencies: a row a device, a column a data set.
+    """Return Spearman's ρ of multiply-adds and latencies: a row for each device, a column for each data set.
 
     >>> bench = Bench(np.array([2.0, 1.0, np.nan]), np.ones(3), 20.0)
     >>> macs_table(np.array([1.0, 2.0, 3.0]), {("cifar10", "phone"): bench}).rows
@@ -232,37 +232,37 @@ def macs_table(macs: Array, benches: Mapping[Place, Bench]) -> Table:
     return Table("macs", title, ["device", "cells measured", *datasets], rows)
 
 
-# How much of the true front of error and latency is found with no accuracy read, or with a few.
+# How much of the true front of error and latency is found without reading an accuracy, or by reading a few.
 #
-# A few training-free scores are chosen on some devices and the benchmark's data set; what is printed last is
-# of devices that the choice has not seen. Every cell is scored untrained, and has its latency in a table.
+# A few training-free scores are chosen on some devices and the benchmark's data set; the last table is of
+# devices that were not used for the choice. Every cell is scored untrained and has a latency in a table.
 
 RANDOM = (100, 300)
-"""Cells of the rules that know nothing."""
+"""Numbers of cells that are drawn at random for comparison."""
 Names = Annotated[Sequence[str], entries(1), DISTINCT]
 
 
 @checked
-class Front(Study):
-    """Shares of the true front's hypervolume, over draws of the cells that are looked at.
+@dataclass(frozen=True, kw_only=True)
+class Front(ParallelStudy):
+    """Shares of the true front's hypervolume, over draws of the candidate cells.
 
     Args:
-        tables: latencies by the data set whose errors they stand beside; a column a device.
+        tables: file of latencies for each data set whose errors are used; one column per device.
         chosen_on: devices that the scores are chosen on.
         unseen: devices that are judged.
-        metrics: that there are to choose from.
-        together: how many of them stand beside latency in a front.
-        ranking: metrics whose log-ranks are one score.
-        reference: the error below which a cell counts, by data set.
-        evaluations: how many validation accuracies are read.
-        draws: of the candidates.
-        cells: of the table, drawn at random, that are scored; None: all.
-        candidates: of a draw, among those; None: 95 %.
-        images: that they are scored on.
-        scores: a CSV file of scores that another run with the same settings goes on with; None: the run's.
-        workers: processes that score.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        seed: of all draws of cells.
+        metrics: the metrics to choose from.
+        together: number of metrics in a front besides latency.
+        ranking: metrics whose sum of log-ranks is one score.
+        reference: error in percent below which a cell counts, by data set.
+        evaluations: numbers of validation accuracies that are read.
+        draws: number of draws of the candidates.
+        cells: number of the table's cells that are scored, drawn at random; None: all.
+        candidates: number of those in a draw; None: 95 %.
+        images: number of images that cells are scored on.
+        scores: CSV file of scores, shared by runs with the same settings; None: in the run's folder.
+        seed: seed of all draws of cells.
+        workers, backend: processes that score, see `ParallelStudy`.
 
     >>> Front(tables={"cifar10": "t.csv"}, chosen_on=["phone"], unseen=["phone"], reference={"cifar10": 20.0})
     Traceback (most recent call last):
@@ -270,46 +270,34 @@ class Front(Study):
     nas_lightning.errors.InputError: expected devices in one part only, got 'phone' (in study)
     """
 
-    def __init__(
-        self,
-        *,
-        tables: Mapping[str, str] | None = None,
-        chosen_on: Names,
-        unseen: Names,
-        metrics: MetricsChoice = "default",
-        together: PositiveInt = 3,
-        ranking: MetricsChoice = "top",
-        reference: Mapping[str, PositiveFloat],
-        evaluations: Sequence[PositiveInt] = (20, 50),
-        draws: Annotated[int, at_least(2)] = 10,
-        cells: Annotated[int, at_least(4)] | None = None,
-        candidates: Annotated[int, at_least(4)] | None = None,
-        images: Annotated[int, at_least(2)] = 32,
-        scores: str | None = None,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        seed: Seed = 0,
-    ) -> None:
-        if shared := {*chosen_on} & {*unseen}:
+    tables: Mapping[str, str] | None = None
+    chosen_on: Names
+    unseen: Names
+    metrics: MetricsChoice = "default"
+    together: PositiveInt = 3
+    ranking: MetricsChoice = "top"
+    reference: Mapping[str, PositiveFloat]
+    evaluations: Sequence[PositiveInt] = (20, 50)
+    draws: Annotated[int, at_least(2)] = 10
+    cells: Annotated[int, at_least(4)] | None = None
+    candidates: Annotated[int, at_least(4)] | None = None
+    images: Annotated[int, at_least(2)] = 32
+    scores: str | None = None
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if shared := {*self.chosen_on} & {*self.unseen}:
             raise InputError("expected devices in one part only", got=sorted(shared)[0], where="study")
-        if not tables:
+        if not self.tables:
             raise InputError("expected tables of latencies: {cifar10:…}", got="none", where="study.tables")
-        for name in tables:
-            if name not in reference:
-                raise InputError(
-                    "expected an error for each table", got="none", where=f"study.reference.{name}"
-                )
-        self.tables, self.reference = dict(tables), dict(reference)
-        self.chosen_on, self.unseen, self.metrics = list(chosen_on), list(unseen), named_metrics(metrics)
-        self.ranking, self.together = named_metrics(ranking), together
-        if together > len(self.metrics):
-            expected = f"expected at most the {len(self.metrics)} metrics"
-            raise InputError(expected, got=together, where="study.together")
-        self.evaluations, self.draws, self.candidates = list(evaluations), draws, candidates
-        self.cells, self.scores = cells, scores
-        self.images, self.workers, self.seed = images, workers, seed
-        check_backend(backend, "study.backend")
-        self.backend = backend
+        for name in self.tables:
+            if name not in self.reference:
+                where = f"study.reference.{name}"
+                raise InputError("expected an error for each table", got="none", where=where)
+        if self.together > len(named_metrics(self.metrics)):
+            expected = f"expected at most the {len(named_metrics(self.metrics))} metrics"
+            raise InputError(expected, got=self.together, where="study.together")
 
     def run(
         self,
@@ -319,8 +307,8 @@ class Front(Study):
         benchmark: TabularBenchmark,
         folder: Path,
     ) -> Findings:
-        """Score the cells, choose a pair of scores on some devices, judge on others."""
-        tables = {name: LatencyTable(path, space, gaps=True) for name, path in self.tables.items()}
+        """Score the cells, choose scores on some devices, and judge them on others."""
+        tables = {name: LatencyTable(path, space, gaps=True) for name, path in (self.tables or {}).items()}
         cells = [space.parse(name) for name in next(iter(tables.values())).names]
         scored, draws = self._draw(len(cells))
         benches = self._benches(tables, space, benchmark, cells)
@@ -338,7 +326,7 @@ class Front(Study):
         return Findings([macs, choice, by_device(judged), shares], numbers=numbers)
 
     def _draw(self, count: int) -> tuple[list[int], list[Rows]]:
-        """The cells that are scored, and the draws among them."""
+        """Return the cells that are scored, and the draws among them."""
         cells = count if self.cells is None else self.cells
         drawn = round(0.95 * cells) if self.candidates is None else self.candidates
         for name, number, most in (("cells", cells, count), ("candidates", drawn, cells)):
@@ -359,15 +347,14 @@ class Front(Study):
     ) -> list[MetricValues]:
         batch = data.train.plain_images(self.images)
         path = folder / "scores.csv" if self.scores is None else Path(self.scores)
-        metrics = {**self.metrics, **self.ranking}
+        metrics = {**named_metrics(self.metrics), **named_metrics(self.ranking)}
         workers, backend = self.workers, self.backend
         return score_pool(space, network, cells, batch, metrics, path=path, workers=workers, backend=backend)
 
     def _look(self, rows: Rows, cells: Sequence[Genotype], scores: Mapping[int, MetricValues]) -> Look:
         drawn = rows.tolist()
-        return Look(
-            rows, [cells[row] for row in drawn], [scores[row] for row in drawn], self.metrics, self.ranking
-        )
+        metrics, ranking = named_metrics(self.metrics), named_metrics(self.ranking)
+        return Look(rows, [cells[row] for row in drawn], [scores[row] for row in drawn], metrics, ranking)
 
     def _benches(
         self,
@@ -390,11 +377,11 @@ class Front(Study):
     def _choose(
         self, looks: Sequence[Look], benches: Mapping[Place, Bench], dataset: str
     ) -> tuple[Table, tuple[str, ...]]:
-        """The metrics whose front is worth most on the devices for choosing."""
+        """Choose the metrics whose front has the largest share on the devices `chosen_on`."""
         chosen_on = [benches[dataset, device] for device in self.chosen_on]
         worth = {
             names: float(np.mean([b.share(look.front(b, names)) for b in chosen_on for look in looks]))
-            for names in combinations(self.metrics, self.together)
+            for names in combinations(named_metrics(self.metrics), self.together)
         }
         rows: list[list[Entry]] = [[", ".join(names), value] for names, value in worth.items()]
         best = max(worth, key=lambda names: worth[names])
@@ -404,7 +391,7 @@ class Front(Study):
     def _judge(
         self, number: int, look: Look, bench: Bench, names: Sequence[str], accuracies: Array
     ) -> Judged:
-        """The share of each rule, and how many cells it chooses."""
+        """Return the share of each rule, and the number of cells that it chooses."""
         seed = self.seed + number
         drawn = np.random.default_rng(seed).permutation(bench.measured(look.rows))
         chosen = {
@@ -417,8 +404,8 @@ class Front(Study):
         return {rule: (bench.share(rows), len(rows)) for rule, rows in chosen.items()}
 
     def _shares(self, judged: Mapping[Place, Sequence[Judged]]) -> tuple[Table, dict[str, float]]:
-        """Means over the unseen devices, and their deviation over draws."""
-        datasets = list(self.tables)
+        """Return means over the unseen devices, and their deviation over draws."""
+        datasets = list(self.tables or {})
         rows: list[list[Entry]] = []
         numbers: dict[str, float] = {}
         for rule in next(iter(judged.values()))[0]:

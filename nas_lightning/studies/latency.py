@@ -1,6 +1,6 @@
-"""How long a space's networks take on this machine, and how well a few of them foretell the others.
+"""Latencies of a space's networks on this machine, and how well a few of them predict the others.
 
-What it leaves is `device.csv`, which searches take: `limits.device=RUN/device.csv limits.latency_ms=2`.
+Writes `device.csv` for searches with a limit: `limits.device=RUN/device.csv limits.latency_ms=2`.
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ Runtime = Literal["eager", "compiled", "onnx"]
 
 
 class Latency(Study):
-    """Measures random networks of a space, and foretells some of them from the others.
+    """Measure random networks of a space, and predict some of them from the others.
 
     Args:
-        networks: that are measured.
-        judged: of them, that are foretold from the rest; at the end all are in the file.
-        runtime: `eager`; `compiled`, by `torch.compile`, which takes minutes a network; `onnx`, ONNX Runtime.
-        threads: of one network.
-        clock: `wall`; `processor`, of one thread, on a machine that is busy with other things.
-        rounds: in which all are measured in turn.
-        least_ms: that the calls of a network in a round take together.
-        device: its name in the file; None: that of this machine's processor architecture.
-        seed: of the networks and of the order.
+        networks: number of networks that are measured.
+        judged: number of them that are predicted from the rest; the file has all.
+        runtime: `eager`; `compiled`, by `torch.compile`, which takes minutes per network; or `onnx`, by ONNX
+            Runtime.
+        threads: threads of a network.
+        clock: `wall`; or `processor`, with one thread, on a machine that is busy.
+        rounds: rounds in which all networks are measured in turn.
+        least_ms: least duration of a network's calls in a round.
+        device: name of the device in the file; None: the machine's processor architecture.
+        seed: seed of the networks and of the order.
 
     >>> Latency(networks=10, judged=8)
     Traceback (most recent call last):
@@ -99,7 +100,7 @@ class Latency(Study):
         data: SearchData,
         folder: Path,
     ) -> Findings:
-        """Measure, foretell, write the device."""
+        """Measure, predict, and write the device."""
         drawn = draw_distinct(space, self.networks, torch.Generator().manual_seed(self.seed))
         settings = {
             **device_settings(space, data, network_sizes),
@@ -124,7 +125,7 @@ class Latency(Study):
         folder: Path,
         settings: Mapping[str, str],
     ) -> Array:
-        """What was measured, (networks, rounds), by this start or by an earlier one."""
+        """Return milliseconds, (networks, rounds); measure if they are not in the file."""
         file = PoolFile(folder / TIMES, [f"round_{number}" for number in range(self.rounds)], settings)
         names = [space.notation(genotype) for genotype in drawn]
         if {*names} - {*file.read()}:
@@ -136,7 +137,7 @@ class Latency(Study):
     def _measure(
         self, drawn: Sequence[Genotype], network: NetworkFactory, image: tuple[int, int, int]
     ) -> Array:
-        """Milliseconds in each round: (networks, rounds)."""
+        """Return the milliseconds in each round, (networks, rounds)."""
         x = torch.zeros(1, *image)
         with fixed_threads(self.threads), torch.inference_mode(), TemporaryDirectory() as place:
             runs = []
@@ -191,7 +192,7 @@ class Latency(Study):
 def runner(
     network: nn.Module, runtime: Runtime, image: tuple[int, int, int], place: Path, threads: int
 ) -> Callable[[torch.Tensor], object]:
-    """What computes the network; `place` is for a file of it."""
+    """Return a function that computes the network; `place` is the file of an exported one."""
     if runtime == "compiled":
         network.compile()
     if runtime != "onnx":
@@ -202,7 +203,7 @@ def runner(
 
 @contextmanager
 def fixed_threads(count: int) -> Iterator[None]:
-    """So many threads of an operation, and as many as before afterwards."""
+    """Set the number of threads inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

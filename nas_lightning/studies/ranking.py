@@ -1,9 +1,10 @@
-"""Which ranking to trust: rankings of metrics, and what their picks are worth."""
+"""Which ranking to trust: sets of metrics judged on held-out cells, and networks that a ranking picks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,97 +14,83 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import Params
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool import score_pool
-from nas_lightning.objectives.rankings import COMBINED, MetricsChoice, log_ranks, named_metrics
+from nas_lightning.objectives.rankings import COMBINED, NAMED, MetricsChoice, log_ranks, named_metrics
 from nas_lightning.objectives.short_training import ShortTraining
 from nas_lightning.objectives.table_formats import READERS
 from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.spaces.network import NetworkFactory
-from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import (
-    Pool,
-    Scorer,
+    ParallelStudy,
+    ScoredStudy,
     Setting,
     Values,
-    draw_known,
     mean_estimate,
-    named_sets,
     orient,
+    scores_of,
     second_scores,
     seconds_of,
-    whole_sample,
+    spearman,
+    top_mean,
 )
 from nas_lightning.studies.training import FILE, train_all
-from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.files import write_whole
 from nas_lightning.utils.tables import Entry, Estimate, Table
-from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
+from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
 
 # Which metrics to rank by: sets that are chosen on one half of a space's cells and judged on the other.
 #
-# A set's score is the sum of its log-ranks (`nas_lightning.objectives.rankings`). Every table of scores is a
-# space; a set is as good as the mean over spaces of its Spearman correlation with the accuracies, so that no
-# space is given up for another. What is printed of a set is of halves that it was not chosen on.
+# The score of a set is the sum of its log-ranks (`nas_lightning.objectives.rankings`); each table of scores
+# is one space. The value of a set is the mean over spaces of its Spearman correlation with the accuracies, so
+# that no space is sacrificed for another. Reported correlations are of halves that a set was not chosen on.
 
 BASELINE = "params"
 VALUE = "accuracy"
 Matrix = NDArray[np.float64]
+Sets = Mapping[str, Mapping[str, Metric]]
+_TOP = 0.05
 
 
 @checked
-class Ranking(Study):
-    """The sets of metrics that rank best in all spaces at once, and the default one beside them.
+@dataclass(frozen=True, kw_only=True)
+class Ranking(ScoredStudy):
+    """Find the sets of metrics that rank best in all spaces at once, and compare them with the default set.
 
-    The space of the command is scored first, and its scores and accuracies written to `scores/<space>.csv`;
-    `others` are such files of other spaces.
+    The scores and accuracies of the command's space are written to `scores/<space>.csv`; `others` are such
+    files of other spaces.
 
     Args:
-        metrics: that sets are made of; `params` among them, which every set has to beat.
-        others: files that earlier runs left, of other spaces.
-        most: the size of the largest set.
-        cells: of the space.
-        splits: random halves.
-        agreement: how many of the cells are scored again with other weights; 0: none.
-        resamples: of the bootstrap.
-        workers: processes that score.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        seed: of cells and halves.
+        others: files from earlier runs in other spaces.
+        most: size of the largest set.
+        splits: number of random halves.
+        agreement: number of cells that are scored again with other weights; 0: none.
+        metrics, cells, resamples, scores, seed, workers, backend: see `ScoredStudy`; `params`, the baseline,
+            must be among the metrics.
 
     >>> from nas_lightning.metrics import Meco, Params
     >>> metrics = {"params": Params(), "meco": Meco()}
-    >>> study = Ranking(metrics=metrics, others=["other_run/scores/darts.csv"], most=2)
-    >>> [path.name for path in study.others]
-    ['darts.csv']
+    >>> Ranking(metrics=metrics, others=["other_run/scores/darts.csv"], most=2).cells
+    100
     """
 
-    def __init__(
-        self,
-        *,
-        metrics: Mapping[str, Metric],
-        others: Sequence[str] = (),
-        most: PositiveInt = 6,
-        cells: Annotated[int, at_least(8)] = 100,
-        splits: PositiveInt = 20,
-        agreement: NonNegativeInt = 24,
-        resamples: PositiveInt = 200,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        seed: Seed = 0,
-    ) -> None:
-        if BASELINE not in metrics:
+    others: Sequence[str] = ()
+    most: PositiveInt = 6
+    cells: Annotated[int, at_least(8)] = 100
+    splits: PositiveInt = 20
+    agreement: NonNegativeInt = 24
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if BASELINE not in self.metrics:
             where = "study.metrics"
-            raise InputError(f"expected {BASELINE} among the metrics", got=list(metrics), where=where)
-        self.metrics, self.others = dict(metrics), [Path(path) for path in others]
-        self.most, self.cells, self.splits, self.seed = most, cells, splits, seed
-        self.scorer = Scorer(self.metrics, workers, backend)
-        self.agreement, self.resamples = min(agreement, cells), resamples
+            raise InputError(f"expected {BASELINE} among the metrics", got=list(self.metrics), where=where)
 
     def run(
         self,
@@ -113,29 +100,63 @@ class Ranking(Study):
         benchmark: TabularBenchmark,
         folder: Path,
     ) -> Findings:
-        """Score the space's cells, choose on halves of all spaces, judge on the others."""
-        files = [read_scores(path, self.metrics) for path in self.others]
-        genotypes, accuracies = draw_known(benchmark, space, self.cells, self.seed)
+        """Score the space's cells, choose sets on halves of all spaces, and judge them on the others."""
+        others = [Path(path) for path in self.others]
+        files = [read_scores(path, self.metrics) for path in others]
+        genotypes, accuracies = self.draw_known(benchmark, space)
         target = benchmark.dataset
-        pool = self.scorer.pool(space, genotypes, folder)
+        pool = self.scored_pool(space, genotypes, folder)
         setting = Setting(network, data.train_batches(1)[0])
         values = pool.score_main(setting)
         own = {**orient(self.metrics, values), VALUE: accuracies[target]}
         write_scores(folder / "scores" / f"{space.name}.csv", own)
-        spaces = {space.name: own} | {path.stem: file for path, file in zip(self.others, files, strict=True)}
+        spaces = {space.name: own} | {path.stem: file for path, file in zip(others, files, strict=True)}
         if len(spaces) <= len(files):
             raise InputError("expected files of different spaces", got=[*spaces], where="study.others")
         known = {target: accuracies[target], **accuracies}
-        return Findings([self._whole(pool, setting, values, known), self._table(spaces)])
+        count = min(self.agreement, self.cells)
+        second = second_scores(pool, setting, count) if count else {}
+        seconds = seconds_of(pool, setting, named_sets(self.metrics))
+        return Findings([self._all_cells(values, second, known, seconds), self._table(spaces)])
 
-    def _whole(
-        self, pool: Pool, setting: Setting, values: Mapping[str, Values], accuracies: Mapping[str, Values]
+    def _all_cells(
+        self,
+        values: Mapping[str, Values],
+        second: Mapping[str, Values],
+        accuracies: Mapping[str, Values],
+        seconds: Mapping[str, float],
     ) -> Table:
-        sets = named_sets(self.metrics)
-        second = second_scores(pool, setting, self.agreement) if self.agreement else {}
-        seconds = seconds_of(pool, setting, sets)
-        options = {"resamples": self.resamples, "seed": self.seed}
-        return whole_sample(sets, values, second, accuracies, seconds, baseline=BASELINE, **options)
+        """Return a row for each set: correlations, their difference from the baseline, and the cost.
+
+        Args:
+            values: values of each metric, (n,).
+            second: values of the first cells with other weights; empty: unknown.
+            accuracies: accuracies by data set, (n,), the target first.
+            seconds: seconds of each set per architecture.
+        """
+        sets, count = named_sets(self.metrics), len(next(iter(second.values()), ()))
+        scores = {name: scores_of(values, chosen) for name, chosen in sets.items()}
+        again = {name: scores_of(second, chosen) for name, chosen in sets.items()} if second else {}
+        first = {name: scores_of({m: values[m][:count] for m in sets[name]}, sets[name]) for name in again}
+        target = next(iter(accuracies.values()))
+        rows: list[Sequence[Entry]] = []
+        for name, x in scores.items():
+            row: list[Entry] = [name]
+            pair = np.stack([x, scores[BASELINE]], axis=1)
+            for accuracy in accuracies.values():
+                row += [self.estimate(spearman, x, accuracy), self.estimate(_gain, pair, accuracy)]
+            itself = self.estimate(spearman, first[name], again[name]) if again else None
+            rows.append([*row, itself, top_mean(x, target, _TOP) - float(target.mean()), seconds[name]])
+        columns = [column for name in accuracies for column in (f"ρ {name}", f"{name}: above {BASELINE}")]
+        return Table(
+            "all_cells",
+            f"Metrics and sets by their log-ranks on all {len(target):,} cells",
+            ["set", *columns, "ρ with itself", f"best {_TOP:.0%} above the mean", "seconds"],
+            rows,
+            f"ρ: Spearman, ± the bootstrap's standard error; above {BASELINE}: paired. With itself: two "
+            f"draws of weights, {count} cells. Seconds of one processor for a cell and a batch, the set "
+            "alone",
+        )
 
     def _table(self, spaces: Mapping[str, Mapping[str, Values]]) -> Table:
         sets = subsets(list(self.metrics), self.most)
@@ -173,8 +194,24 @@ def _row(sets: Sequence[tuple[str, ...]], index: int, rho: Matrix, times: int, b
     return row
 
 
+def _gain(pair: NDArray[np.float64], accuracy: Values) -> float:
+    return spearman(pair[:, 0], accuracy) - spearman(pair[:, 1], accuracy)
+
+
+def named_sets(metrics: Mapping[str, Metric]) -> dict[str, Mapping[str, Metric]]:
+    """Return each metric alone, and the package's sets whose metrics are all available, by name.
+
+    >>> from nas_lightning.metrics import Params, Synflow, Zen
+    >>> list(named_sets({"params": Params(), "zen": Zen(), "synflow": Synflow()}))
+    ['params', 'zen', 'synflow', 'to_weigh']
+    """
+    alone = {name: {name: metric} for name, metric in metrics.items()}
+    whole = {name: chosen for name, chosen in NAMED.items() if chosen.items() <= metrics.items()}
+    return {**alone, **whole}
+
+
 def subsets(names: Sequence[str], most: int) -> list[tuple[str, ...]]:
-    """All sets of up to `most` names, in the names' order.
+    """Return all sets of up to `most` names, in the order of the names.
 
     >>> subsets(["a", "b", "c"], 2)
     [('a',), ('b',), ('c',), ('a', 'b'), ('a', 'c'), ('b', 'c')]
@@ -185,7 +222,7 @@ def subsets(names: Sequence[str], most: int) -> list[tuple[str, ...]]:
 def correlations(
     scores: Mapping[str, Values], rows: NDArray[np.int64], sets: Sequence[tuple[str, ...]]
 ) -> Matrix:
-    """(sets,): Spearman's ρ of each set's sum of log-ranks among those rows with their accuracies."""
+    """Return Spearman's ρ of each set's sum of log-ranks with the accuracies, on these rows: (sets,)."""
     from scipy.stats import rankdata
 
     names = sorted({name for chosen in sets for name in chosen})
@@ -203,18 +240,16 @@ def _split(count: int, random: np.random.Generator) -> tuple[NDArray[np.int64], 
 
 
 def write_scores(path: Path, columns: Mapping[str, Values]) -> None:
-    """Oriented scores and accuracies, a cell a row."""
-    from nas_lightning.utils.files import write_whole
-
+    """Write oriented scores and accuracies, one cell per row."""
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
     lines = [",".join(columns), *(",".join(map(repr, row)) for row in rows)]
     write_whole(path, "\n".join([*lines, ""]))
 
 
 def read_scores(path: Path, metrics: Mapping[str, Metric]) -> dict[str, Values]:
-    """The inverse; raises where a metric or the accuracies are missing."""
+    """Read such a file; raise `InputError` if a metric or the accuracies are missing."""
     if path.suffix not in READERS or not path.is_file():
-        raise InputError("expected a file of scores that study=ranking wrote", got=path, where="study.others")
+        raise InputError("expected a file of scores written by study=ranking", got=path, where="study.others")
     columns = READERS[path.suffix](path)
     for name in (*metrics, VALUE):
         if name not in columns:
@@ -225,54 +260,46 @@ def read_scores(path: Path, metrics: Mapping[str, Metric]) -> dict[str, Values]:
         raise InputError(f"expected numbers: {error}", where=path) from None
 
 
-# Whether a ranking finds better networks: its pick of a pool against a random one and the largest.
+# Whether a ranking finds better networks: its pick of a pool against the largest network and a random one.
 #
-# Each seed draws a pool and scores it untrained, as `strategy=metric_search` does; what is picked is trained
-# alike, for some epochs, and compared pool by pool.
+# Each seed draws a pool and scores it untrained, as `strategy=metric_search` does. The picks are trained
+# alike for some epochs, and compared pool by pool.
 
 KINDS = ("ranking", "largest", "random")
 
 
 @checked
-class Picks(Study):
-    """Accuracies of what the ranking picks, of the largest and of the first, which is a random one.
+@dataclass(frozen=True, kw_only=True)
+class Picks(ParallelStudy):
+    """Train the pick of a ranking, the largest network, and a random one, from several pools.
 
     Args:
-        metrics: what a pool is ranked by; a word or metrics by name.
-        pools: one a seed, from 0 on.
-        pool_size: architectures of each.
-        images: that they are scored on.
-        epochs: of each training, on the weights' side.
-        lr: learning rate of the first.
-        workers: processes that score and train.
-        backend: whose processes, see `nas_lightning.backends.spread`.
+        metrics: the ranking, the name of a set or metrics by name.
+        pools: number of pools, one for each seed from 0.
+        pool_size: architectures of each pool.
+        images: number of images that they are scored on.
+        epochs: epochs of each training, on the images of the weights' side.
+        lr: initial learning rate.
+        workers, backend: processes that score and train, see `ParallelStudy`.
 
-    >>> study = Picks(metrics="top", pools=3)
-    >>> list(study.ranked)
+    >>> list(Picks(metrics="top", pools=3).ranking)
     ['params', 'meco', 'zen', 'swap']
     """
 
-    def __init__(
-        self,
-        *,
-        metrics: MetricsChoice = "default",
-        pools: Annotated[int, at_least(2)] = 5,
-        pool_size: PositiveInt = 100,
-        images: Annotated[int, at_least(2)] = 32,
-        epochs: PositiveInt = 10,
-        lr: PositiveFloat = 0.1,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-    ) -> None:
-        self.metrics: Mapping[str, Metric] = {**named_metrics(metrics), "size": Params()}
-        self.ranked = named_metrics(metrics)
-        self.pools, self.pool_size, self.images, self.workers = pools, pool_size, images, workers
-        check_backend(backend, "study.backend")
-        self.backend = backend
-        self.epochs, self.lr = epochs, lr
+    metrics: MetricsChoice = "default"
+    pools: Annotated[int, at_least(2)] = 5
+    pool_size: PositiveInt = 100
+    images: Annotated[int, at_least(2)] = 32
+    epochs: PositiveInt = 10
+    lr: PositiveFloat = 0.1
+
+    @property
+    def ranking(self) -> Mapping[str, Metric]:
+        """The metrics of the ranking, by name."""
+        return named_metrics(self.metrics)
 
     def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
-        """Score the pools, train what is picked, compare."""
+        """Score the pools, train the picks, and compare them."""
         training = ShortTraining(space, network, data, epochs=self.epochs, lr=self.lr)
         picks = [self._picks(space, network, data, folder, seed) for seed in range(self.pools)]
         order = [genotype for pool in picks for genotype in pool]
@@ -307,13 +334,13 @@ class Picks(Study):
             "backend": self.backend,
             "seed": seed,
         }
-        scores = score_pool(space, network, pool, batch, self.metrics, **options)
-        ranking, sizes = log_ranks(scores, self.ranked), [row["size"] for row in scores]
+        scores = score_pool(space, network, pool, batch, {**self.ranking, "size": Params()}, **options)
+        ranking, sizes = log_ranks(scores, self.ranking), [row["size"] for row in scores]
         return [pool[int(np.argmax(ranking))], pool[int(np.argmax(sizes))], pool[0]]
 
 
 def compare(kind: str, ours: np.ndarray, others: np.ndarray) -> list[Entry]:
-    """Name, mean difference, Student's t and its p; without a test where all differences are the same."""
+    """Return the name, the mean difference, Student's t, and its p; no test if all differences are equal."""
     from scipy.stats import ttest_rel
 
     difference = mean_estimate(ours - others)

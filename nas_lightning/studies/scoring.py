@@ -1,6 +1,4 @@
-"""Pools of scored architectures, and statistics of their rankings."""
-
-from __future__ import annotations
+"""Studies of scored architectures: their shared options, pools of scores, settings, and rank statistics."""
 
 import csv
 import statistics
@@ -11,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -25,22 +24,24 @@ from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.engine import Batch
 from nas_lightning.metrics.pool import score_pool
 from nas_lightning.metrics.recording import Scheme
-from nas_lightning.objectives.rankings import NAMED, log_ranks
+from nas_lightning.objectives.rankings import log_ranks
 from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
+from nas_lightning.studies.base import Study
 from nas_lightning.utils.files import json_text, read_records, read_text, write_whole
-from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.utils.machine import Processes
+from nas_lightning.utils.tables import Estimate
+from nas_lightning.validation import PositiveInt, Seed, at_least
 
-# Correlations between two scores of the same architectures, with the bootstrap's standard errors.
-#
-# −∞, the score of a network that no input reaches, is a rank like any other: the last.
+# ----- Statistics: correlations between two scores of the same architectures, with bootstrap standard errors.
+# A score of −∞, of a network that no input reaches, is the last rank.
 
 Values = NDArray[np.float64]
 Statistic = Callable[[Values, Values], float]
 
 
 def spearman(x: Values, y: Values) -> float:
-    """Spearman's ρ: Pearson's correlation of the ranks, where equal values share their mean rank.
+    """Return Spearman's ρ: Pearson's correlation of the ranks, where equal values share their mean rank.
 
     >>> spearman(np.array([1.0, 2.0, 30.0]), np.array([-np.inf, 0.0, 1.0]))
     1.0
@@ -51,7 +52,7 @@ def spearman(x: Values, y: Values) -> float:
 
 
 def kendall(x: Values, y: Values) -> float:
-    """Kendall's τ_b: concordant minus discordant pairs, as a share of those without ties.
+    """Return Kendall's τ_b: concordant minus discordant pairs, as a share of the pairs without ties.
 
     >>> round(kendall(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])), 3)
     0.333
@@ -62,7 +63,7 @@ def kendall(x: Values, y: Values) -> float:
 
 
 def pearson(x: Values, y: Values) -> float:
-    """Pearson's correlation, of the architectures for which both values are finite."""
+    """Return Pearson's correlation over the architectures for which both values are finite."""
     finite = np.isfinite(x) & np.isfinite(y)
     return _linear(x[finite], y[finite])
 
@@ -70,10 +71,10 @@ def pearson(x: Values, y: Values) -> float:
 def estimate(
     statistic: Statistic, x: ArrayLike, y: ArrayLike, *, resamples: int = 200, seed: int = 0
 ) -> Estimate | None:
-    """The statistic and its standard error: its deviation over samples drawn from the sample (Efron 1979).
+    """Return the statistic and its standard error by the bootstrap (Efron 1979).
 
-    None where there is no correlation to speak of, because one of the two does not vary. The resamples follow
-    from the seed and the number of architectures, so all estimates of a study share them.
+    Returns None if one of the two does not vary. The resamples depend only on the seed and the number of
+    architectures, so that all estimates of a study share them.
     """
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     value = statistic(x, y)
@@ -87,7 +88,7 @@ def estimate(
 
 
 def mean_estimate(values: ArrayLike) -> Estimate:
-    """The mean of a sample and its standard error, which is 0 for a single value.
+    """Return the mean of a sample and its standard error, which is 0 for a single value.
 
     >>> mean_estimate([1.0, 3.0])
     Estimate(value=2.0, error=1.0)
@@ -105,19 +106,69 @@ def _linear(x: Values, y: Values) -> float:
     if not (_varies(x) and _varies(y)):
         return np.nan
     with np.errstate(over="ignore"):
-        x, y = x / np.abs(x).max(), y / np.abs(y).max()  # Synflow's squares are no float64
+        x, y = x / np.abs(x).max(), y / np.abs(y).max()  # squares of Synflow overflow float64
     x, y = x - x.mean(), y - y.mean()
     return float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1, 1))
 
 
-# Pools that studies score, in one setting or several: a file each, and their time is said first.
-
-MAIN = "main"  # the setting that a study scores in, or that others are compared with
-_FIRST = 5  # architectures that the rate is measured on
+# ----- Options. Subclasses in other modules validate inherited fields, so annotations here are not strings.
 
 
-def check_names(names: Sequence[str], metrics: Mapping[str, Metric]) -> None:
-    """Raise for a name that none of the metrics has."""
+@dataclass(frozen=True, kw_only=True)
+class ParallelStudy(Study):
+    """Options of studies that share their work between processes.
+
+    Args:
+        workers: number of processes.
+        backend: where they run, see `nas_lightning.backends.spread`.
+    """
+
+    workers: Processes = 1
+    backend: Backend = "processes"
+
+    def __post_init__(self) -> None:
+        check_backend(self.backend, "study.backend")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredStudy(ParallelStudy):
+    """Options of studies that score random architectures without training them.
+
+    Args:
+        metrics: the metrics to compute, by name.
+        cells: number of architectures, drawn without repetition; from a user's table, among its rows.
+        resamples: bootstrap samples of a standard error.
+        scores: folder of the scores, which several runs can share. Default: `scores` in the run's folder.
+        seed: seed of the architectures and the bootstrap. Initial weights depend on an architecture's name.
+        workers: number of processes that score.
+        backend: where they run, see `nas_lightning.backends.spread`.
+    """
+
+    metrics: Mapping[str, Metric]
+    cells: Annotated[int, at_least(4)] = 50
+    resamples: PositiveInt = 200
+    scores: str | Path | None = None
+    seed: Seed = 0
+
+    def scored_pool(self, space: SearchSpace, genotypes: Sequence[Genotype], folder: Path) -> "Pool":
+        """Return the pool of these architectures in a run's folder."""
+        files = folder / "scores" if self.scores is None else Path(self.scores)
+        return Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
+
+    def draw_known(
+        self, benchmark: TabularBenchmark, space: SearchSpace
+    ) -> tuple[list[Genotype], dict[str, Values]]:
+        """Draw architectures of a table; return them and their accuracies, see `accuracies_of`."""
+        genotypes = benchmark.sample(space, self.cells, self.seed)
+        return genotypes, accuracies_of(benchmark, genotypes)
+
+    def estimate(self, statistic: Statistic, x: ArrayLike, y: ArrayLike) -> Estimate | None:
+        """Return the statistic with its bootstrap standard error, see `estimate`."""
+        return estimate(statistic, x, y, resamples=self.resamples, seed=self.seed)
+
+
+def check_metrics(names: Sequence[str], metrics: Mapping[str, Metric]) -> None:
+    """Raise `InputError` for a name that is not among the metrics."""
     for name in names:
         if name not in metrics:
             raise InputError(
@@ -126,14 +177,15 @@ def check_names(names: Sequence[str], metrics: Mapping[str, Metric]) -> None:
 
 
 def draw_genotypes(space: SearchSpace, cells: int, seed: int) -> list[Genotype]:
-    """So many architectures of a space, each another; more of the same seed begin with the same."""
+    """Draw distinct architectures; a larger number with the same seed begins with the same ones."""
     return draw_distinct(space, cells, torch.Generator().manual_seed(seed))
 
 
 def accuracies_of(benchmark: TabularBenchmark, genotypes: Sequence[Genotype]) -> dict[str, Values]:
-    """{data set: (n,)}, of a table of one's own every column; raises for what the table has not.
+    """Return {data set: (n,)} for every column of the table.
 
-    And where all are worth the same, before anything is scored.
+    Raises:
+        InputError: an architecture is not in the table, or all have the same accuracy.
     """
     accuracies = {
         name: np.array([benchmark.column(name, genotype) for genotype in genotypes])
@@ -146,47 +198,53 @@ def accuracies_of(benchmark: TabularBenchmark, genotypes: Sequence[Genotype]) ->
     return accuracies
 
 
-def draw_known(
-    benchmark: TabularBenchmark, space: SearchSpace, cells: int, seed: int
-) -> tuple[list[Genotype], dict[str, Values]]:
-    """So many architectures of a table, and their accuracies, see `accuracies_of`."""
-    genotypes = benchmark.sample(space, cells, seed)
-    return genotypes, accuracies_of(benchmark, genotypes)
-
-
 def orient(metrics: Mapping[str, Metric], values: Mapping[str, Values]) -> dict[str, Values]:
-    """The metrics' values, with such signs that larger is better."""
+    """Return the values with signs changed so that larger is better."""
     return {name: metric.orient(1) * values[name] for name, metric in metrics.items()}
+
+
+def scores_of(values: Mapping[str, Values], chosen: Mapping[str, Metric]) -> Values:
+    """Return the sum of log-ranks by these metrics, (n,); `values` are as the metrics return them."""
+    rows = [
+        dict(zip(chosen, row, strict=True)) for row in zip(*(values[n].tolist() for n in chosen), strict=True)
+    ]
+    return np.array(log_ranks(rows, chosen))
+
+
+# ----- Pools: architectures scored in one setting or several, one file for each setting.
+
+MAIN = "main"  # the only setting, or the one that others are compared with
+_FIRST = 5  # architectures on which the time for the rest is measured
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What architectures are scored in.
+    """The conditions that architectures are scored under.
 
     Args:
-        network: what an architecture is built as.
+        network: builds the network of a genotype.
         batch: images (m, c, h, w) and labels (m,).
-        scheme: how weights are drawn.
-        seed: of the weights.
+        scheme: initialization of the weights.
+        seed: seed of the weights.
     """
 
     network: Callable[[Genotype], nn.Module]
     batch: Batch
     scheme: Scheme = "lecun"
-    seed: int = 0  # of the weights
+    seed: int = 0
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Architectures and how they are scored, in whatever setting.
+    """Architectures that are scored in one setting or several.
 
     Args:
-        space: whose architectures they are.
+        space: the space of the architectures.
         genotypes: the architectures.
-        metrics: by name.
-        folder: of the files, `<setting>.csv`; what is in them is not scored again.
-        workers: processes that share the work.
-        backend: whose they are.
+        metrics: the metrics, by name.
+        folder: folder of the files `<setting>.csv`; architectures that a file contains are not scored again.
+        workers: number of processes.
+        backend: where they run.
     """
 
     space: SearchSpace
@@ -197,12 +255,12 @@ class Pool:
     backend: Backend = "processes"
 
     def score(self, settings: Mapping[str, Setting]) -> dict[str, dict[str, Values]]:
-        """{setting: {metric: (n,)}}, the values as the metrics give them."""
+        """Return {setting: {metric: (n,)}}, the values as the metrics return them."""
         self._announce(settings)
         return {name: self._score(name, setting, len(self.genotypes)) for name, setting in settings.items()}
 
     def score_main(self, setting: Setting) -> dict[str, Values]:
-        """{metric: (n,)} in one setting, which is the only one or the main one."""
+        """Return {metric: (n,)} in the main setting."""
         return self.score({MAIN: setting})[MAIN]
 
     def _score(self, name: str, setting: Setting, count: int) -> dict[str, Values]:
@@ -221,23 +279,23 @@ class Pool:
         return {metric: np.array([row[metric] for row in rows]) for metric in self.metrics}
 
     def _announce(self, settings: Mapping[str, Setting]) -> None:
-        """Score the first architectures of each setting, and say how long the others take."""
+        """Score the first architectures of each setting, and print how long the others will take."""
         todo, seconds = 0, 0.0
         for name, setting in settings.items():
             known = self._rows_of(name)
             new = [i for i, g in enumerate(self.genotypes) if self.space.notation(g) not in known]
             first, rest = new[:_FIRST], new[_FIRST:]
             start = time.monotonic()
-            self._score(name, setting, first[-1] + 1 if first else 0)  # refuses a file of other settings
+            self._score(name, setting, first[-1] + 1 if first else 0)  # raises if the file has other settings
             todo += len(rest)
             seconds += (time.monotonic() - start) / max(len(first), 1) * len(rest)
         if todo:
             what = f"{todo:,} more scores of {len(self.genotypes):,} architectures"
-            time_left = _say_duration(seconds / width(self.backend, self.workers))
-            print(f"{what}: about {time_left}; what is done stays, resume=DIR goes on", flush=True)
+            time_left = _in_words(seconds / width(self.backend, self.workers))
+            print(f"{what}: about {time_left}. Scores are saved; resume with resume=DIR", flush=True)
 
     def _rows_of(self, name: str) -> set[str]:
-        """Those that the file names; a damaged one is refused where it is gone on with."""
+        """Return the architectures in the file; `score_pool` raises if it is damaged."""
         if not self._file(name).is_file():
             return set()
         text = StringIO(read_text(self._file(name), errors="replace"), newline="")
@@ -249,35 +307,10 @@ class Pool:
         return self.folder / f"{name}.csv"
 
 
-@dataclass(frozen=True)
-class Scorer:
-    """How a study scores the architectures that it draws; what is wrong with it is said when it is made.
+def _in_words(seconds: float) -> str:
+    """Return a duration for the screen.
 
-    Args:
-        metrics: by name.
-        workers: processes that share the work.
-        backend: whose they are, see `nas_lightning.backends.spread`.
-        scores: the folder of the scores, which runs may share; None: `scores` in the run's own.
-    """
-
-    metrics: Mapping[str, Metric]
-    workers: int = 1
-    backend: Backend = "processes"
-    scores: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        check_backend(self.backend, "study.backend")
-
-    def pool(self, space: SearchSpace, genotypes: Sequence[Genotype], folder: Path) -> Pool:
-        """These architectures, in a run's folder."""
-        files = folder / "scores" if self.scores is None else Path(self.scores)
-        return Pool(space, genotypes, self.metrics, files, self.workers, self.backend)
-
-
-def _say_duration(seconds: float) -> str:
-    """A duration as one says it.
-
-    >>> _say_duration(20), _say_duration(200), _say_duration(20000)
+    >>> _in_words(20), _in_words(200), _in_words(20000)
     ('20 seconds', '3 minutes', '5.6 hours')
     """
     if seconds < 90:
@@ -285,21 +318,21 @@ def _say_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-# Settings that metrics are evaluated in: one thing differs from the main setting, the others stay.
+# ----- Settings that differ from the main one in a single respect.
 
 RANDOM = ("random_labels", "gaussian_inputs")
 
 
 @dataclass(frozen=True)
 class Variation:
-    """One thing that varies.
+    """A property of the setting that varies.
 
     Args:
-        title: what it is.
+        title: name of the property.
         pools: {value: name of the pool}; the main setting's pool is `main`.
         settings: {name of the pool: setting}, without the main one.
-        metric_at: where the metric stays while κ varies.
-        kappa_at: where κ stays while the metric varies; None: they vary together.
+        metric_at: value for the metric while that of κ varies.
+        kappa_at: value for κ while that of the metric varies; None: they vary together.
 
     >>> Variation("width", {"4": "channels_4", "8": "main"}, {}, metric_at="8", kappa_at="4").pairs()
     [('4', None), ('4', '4'), ('8', None), ('8', '4'), ('8', '8')]
@@ -312,7 +345,7 @@ class Variation:
     kappa_at: str | None
 
     def pairs(self) -> list[tuple[str, str | None]]:
-        """Values for the metric and for κ; None where the metric is alone."""
+        """Return pairs of values for the metric and for κ; None: the metric alone."""
         if self.kappa_at is None:
             return [pair for value in self.pools for pair in ((value, None), (value, value))]
         rows = [pair for value in self.pools for pair in ((value, None), (value, self.kappa_at))]
@@ -320,7 +353,7 @@ class Variation:
 
 
 def initializations(main: Setting, schemes: Sequence[Scheme]) -> Variation:
-    """Each scheme; the weights of metric and κ are the same."""
+    """Vary the scheme; the metric and κ have the same weights."""
     others = [scheme for scheme in schemes if scheme != main.scheme]
     pools: dict[str, str] = {main.scheme: MAIN, **{scheme: f"scheme_{scheme}" for scheme in others}}
     settings = {f"scheme_{scheme}": Setting(main.network, main.batch, scheme) for scheme in others}
@@ -328,9 +361,9 @@ def initializations(main: Setting, schemes: Sequence[Scheme]) -> Variation:
 
 
 def batch_sizes(main: Setting, data: SearchData, sizes: Sequence[int]) -> Variation:
-    """The first so many images; the main batch begins with the smaller ones, the larger begin with it."""
+    """Vary the batch size; each batch begins with the images of the smaller ones."""
     base = len(main.batch[1])
-    batches = data.train_batches(-(-max([base, *sizes]) // base))  # of these, the first is the main one
+    batches = data.train_batches(-(-max([base, *sizes]) // base))  # the first is the main one
     x, y = (torch.cat(parts) for parts in zip(*batches, strict=True))
     pools = {str(size): MAIN if size == base else f"batch_{size}" for size in sorted({base, *sizes})}
     settings = {
@@ -344,7 +377,7 @@ def batch_sizes(main: Setting, data: SearchData, sizes: Sequence[int]) -> Variat
 def widths(
     main: Setting, network: Callable[..., nn.Module], channels: Sequence[int], example: Genotype
 ) -> Variation:
-    """The network with so many initial channels; κ stays at the fewest, the metric at the most."""
+    """Vary the initial channels; κ stays at the fewest and the metric at the most."""
     pools, settings = {}, {}
     for size in sorted(channels):
         wide = partial(network, channels=size)
@@ -357,7 +390,7 @@ def widths(
 
 
 def agnostic(main: Setting, classes: int, seed: int) -> dict[str, Setting]:
-    """Random labels on the true images, and Gaussian inputs with the true labels."""
+    """Return settings with random labels on the true images, and Gaussian inputs with the true labels."""
     (x, y), random = main.batch, torch.Generator().manual_seed(seed)
     labels = torch.randint(classes, y.shape, generator=random)
     noise = torch.randn(x.shape, generator=random)
@@ -370,7 +403,7 @@ def agnostic(main: Setting, classes: int, seed: int) -> dict[str, Setting]:
 def data_sets(
     main: Setting, network: Callable[..., nn.Module], others: Mapping[str, ImageData]
 ) -> dict[str, Setting]:
-    """The first batch of each data set, and networks for its images and classes."""
+    """Return settings with the first batch of each data set, and networks for its images and classes."""
     found = {}
     for name, images in others.items():
         sized = partial(network, in_channels=images.image[0], num_classes=images.num_classes)
@@ -378,21 +411,21 @@ def data_sets(
     return found
 
 
-# What else there is to know of a metric: whether it agrees with itself, what its best are, its cost.
+# ----- Reliability: agreement between two draws of weights, the best architectures, the cost.
 
-_TIMED = 3  # architectures
+_TIMED = 3  # architectures that costs are measured on
 
 
 def second_scores(pool: Pool, setting: Setting, count: int) -> dict[str, Values]:
-    """The first `count` architectures with weights of another seed."""
+    """Score the first `count` architectures with weights of another seed."""
     first = replace(pool, genotypes=pool.genotypes[:count])
     return first.score({"second": replace(setting, seed=setting.seed + 1)})["second"]
 
 
 def seconds_of(pool: Pool, setting: Setting, metrics: Mapping[str, Mapping[str, Metric]]) -> dict[str, float]:
-    """Processor seconds that each set of metrics takes on an architecture, alone; measured once a folder.
+    """Return the processor seconds per architecture of each set of metrics, measured once per folder.
 
-    The median over a few, on one batch, with as many threads as the process has.
+    A set is computed alone; the value is the median over a few architectures on one batch.
     """
     path = pool.folder / "seconds.json"
     known = read_records(path)
@@ -412,90 +445,10 @@ def _seconds(pool: Pool, setting: Setting, metrics: Mapping[str, Metric]) -> flo
 
 
 def top_mean(scores: Values, accuracy: Values, share: float = 0.1) -> float:
-    """The mean accuracy of the architectures with the largest scores.
+    """Return the mean accuracy of the architectures with the largest scores.
 
     >>> top_mean(np.array([3.0, 1.0, 2.0, -np.inf]), np.array([90.0, 70.0, 80.0, 10.0]), share=0.5)
     85.0
     """
     count = max(1, round(share * len(scores)))
     return float(accuracy[np.argsort(-scores, kind="stable")[:count]].mean())
-
-
-# What metrics and sets of them are worth on all cells of a sample, beside counting parameters.
-
-Sets = Mapping[str, Mapping[str, Metric]]
-_TOP = 0.05
-
-
-def named_sets(metrics: Mapping[str, Metric]) -> dict[str, Mapping[str, Metric]]:
-    """Each metric alone, and the suite's sets of which all metrics are there, by name.
-
-    >>> from nas_lightning.metrics import Params, Synflow, Zen
-    >>> list(named_sets({"params": Params(), "zen": Zen(), "synflow": Synflow()}))
-    ['params', 'zen', 'synflow', 'to_weigh']
-    """
-    alone = {name: {name: metric} for name, metric in metrics.items()}
-    whole = {name: chosen for name, chosen in NAMED.items() if chosen.items() <= metrics.items()}
-    return {**alone, **whole}
-
-
-def scores_of(values: Mapping[str, Values], chosen: Mapping[str, Metric]) -> Values:
-    """(n,): the sum of log-ranks by these metrics, of values as the metrics give them."""
-    rows = [
-        dict(zip(chosen, row, strict=True)) for row in zip(*(values[n].tolist() for n in chosen), strict=True)
-    ]
-    return np.array(log_ranks(rows, chosen))
-
-
-def whole_sample(
-    sets: Sets,
-    values: Mapping[str, Values],
-    second: Mapping[str, Values],
-    accuracies: Mapping[str, Values],
-    seconds: Mapping[str, float],
-    *,
-    baseline: str,
-    resamples: int,
-    seed: int,
-) -> Table:
-    """A row a set: its correlations, what they are above the baseline's, and what else there is to know.
-
-    Args:
-        sets: by name.
-        values: of each metric, (n,).
-        second: the same with other weights, of the first architectures; empty: not known.
-        accuracies: by data set, (n,), the most important one first.
-        seconds: that a set takes on an architecture.
-        baseline: the set that others are compared to.
-        resamples: of the bootstrap.
-        seed: of its draws.
-    """
-    scores = {name: scores_of(values, chosen) for name, chosen in sets.items()}
-    again = {name: scores_of(second, chosen) for name, chosen in sets.items()} if second else {}
-    count = len(next(iter(second.values()))) if second else 0
-    first = {name: scores_of({m: values[m][:count] for m in sets[name]}, sets[name]) for name in again}
-    rows: list[Sequence[Entry]] = []
-    for name, x in scores.items():
-        row: list[Entry] = [name]
-        for accuracy in accuracies.values():
-            pair = np.stack([x, scores[baseline]], axis=1)
-            row += [estimate(spearman, x, accuracy, resamples=resamples, seed=seed)]
-            row += [estimate(_gain, pair, accuracy, resamples=resamples, seed=seed)]
-        itself = (
-            estimate(spearman, first[name], again[name], resamples=resamples, seed=seed) if again else None
-        )
-        target = next(iter(accuracies.values()))
-        rows.append([*row, itself, top_mean(x, target, _TOP) - float(target.mean()), seconds[name]])
-    columns = [column for name in accuracies for column in (f"ρ {name}", f"{name}: above {baseline}")]
-    return Table(
-        "all_cells",
-        f"Metrics and sets by their log-ranks on all {len(x):,} cells",
-        ["set", *columns, "ρ with itself", f"best {_TOP:.0%} above the mean", "seconds"],
-        rows,
-        f"ρ: Spearman, ± the bootstrap's standard error; above {baseline}: paired. With itself: two draws of "
-        f"weights, {count} cells. Seconds of one processor for a cell and a batch, the set alone",
-    )
-
-
-def _gain(pair: NDArray[np.float64], accuracy: Values) -> float:
-    return spearman(pair[:, 0], accuracy) - spearman(pair[:, 1], accuracy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -14,7 +15,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from nas_lightning.backends import Backend, check_backend, is_alone, spread
+from nas_lightning.backends import Backend, is_alone, spread
 from nas_lightning.callbacks.guards import DivergenceGuard
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
@@ -26,10 +27,8 @@ from nas_lightning.objectives.table_formats import SECONDS
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
-from nas_lightning.studies.base import Study
-from nas_lightning.studies.scoring import draw_genotypes, estimate, spearman
+from nas_lightning.studies.scoring import ParallelStudy, draw_genotypes, estimate, spearman
 from nas_lightning.utils.files import replacing
-from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.utils.text import duration
 from nas_lightning.validation import PositiveFloat, PositiveInt, Seed, at_least, checked
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from nas_lightning.training.retrain import Retrain
 
 
-# Networks that a study trains; each is kept in a file as soon as it is trained.
+# Networks that a study trains; each is saved as soon as it is trained.
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -46,13 +45,13 @@ M = TypeVar("M", bound=nn.Module)
 def fit_quietly(
     trainer: Callable[..., pl.Trainer], module: pl.LightningModule, data: Any, **options: Any
 ) -> pl.Trainer:
-    """Train with nothing on the screen and no checkpoints; what diverges is an error, and nothing to judge.
+    """Train without progress bar and checkpoints; raise if the training diverges.
 
     Args:
-        trainer: builds one.
-        module: what is trained.
-        data: what on.
-        **options: of the trainer.
+        trainer: builds a trainer.
+        module: the module to train.
+        data: the data module.
+        **options: further options of the trainer.
     """
     quiet = {"enable_progress_bar": False, "enable_checkpointing": False}
     fitted = trainer(**quiet, callbacks=[DivergenceGuard()], **options)
@@ -69,7 +68,7 @@ def train_networks(
     folder: Path,
     seed: int,
 ) -> list[nn.Module]:
-    """Train each on all training images, from its own seed; what is in the folder is not trained again."""
+    """Train each architecture on all training images with its own seed, except those saved in the folder."""
 
     def train(module: nn.Module) -> nn.Module:
         training = retrain(module)
@@ -85,13 +84,13 @@ def train_networks(
 
 
 def train_once(module: M, train: Callable[[M], nn.Module], path: Path, name: str) -> M:
-    """The module with the weights that `train` came to, in eval mode.
+    """Return the module with trained weights, in eval mode.
 
     Args:
-        module: what is trained.
-        train: returns the module with the weights to keep, of the same shape.
-        path: their file, complete or not there; where it is, nothing is trained.
-        name: of the module, for the screen.
+        module: the module to train.
+        train: trains it, and returns a module of the same shape with the weights to keep.
+        path: file of the weights; if it exists, nothing is trained.
+        name: name of the module for the screen.
     """
     if not path.is_file():
         start = time.monotonic()
@@ -101,52 +100,43 @@ def train_once(module: M, train: Callable[[M], nn.Module], path: Path, name: str
         print(f"trained {name} in {duration(time.monotonic() - start)}", flush=True)
     try:
         module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:  # torch raises whatever the bytes lead it to
+    except Exception as error:  # torch raises many kinds of errors for a damaged file
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(f"expected the weights of {name}: {reason:.200}", where=path) from None
     return module.eval()
 
 
-# A table of one's own: architectures drawn at random, each trained for some epochs, with what it came to.
+# A table for a space without a benchmark: random architectures, each trained for some epochs.
 #
-# `cells.csv` of the run is a file for `benchmark=table`: what a ranking is worth in a space that has no
-# benchmark is asked of `study=ranking` or `study=correlation` with it.
+# `cells.csv` of the run is a file for `benchmark=table`, so that `study=ranking` and `study=correlation` can
+# judge rankings in such a space.
 
 FILE = "cells.csv"
 
 
 @checked
-class ShortTrainings(Study):
-    """Accuracies on the images that no training saw; a run that was stopped goes on.
+@dataclass(frozen=True, kw_only=True)
+class ShortTrainings(ParallelStudy):
+    """Train random architectures for some epochs, and write their accuracies on held-out images.
 
     Args:
-        cells: architectures, drawn without repetition.
-        epochs: passes over the images of the weights' side.
-        lr: learning rate of the first.
-        workers: processes that train.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        seed: of architectures, weights and order.
+        cells: number of architectures, drawn without repetition.
+        epochs: epochs on the images of the weights' side.
+        lr: initial learning rate.
+        seed: seed of architectures, weights, and the order of images.
+        workers, backend: processes that train, see `ParallelStudy`.
 
     >>> ShortTrainings.wants()
     {'space': True, 'network': True, 'data': True, 'folder': True}
     """
 
-    def __init__(
-        self,
-        *,
-        cells: Annotated[int, at_least(4)] = 40,
-        epochs: PositiveInt = 10,
-        lr: PositiveFloat = 0.1,
-        workers: Processes = 1,
-        backend: Backend = "processes",
-        seed: Seed = 0,
-    ) -> None:
-        check_backend(backend, "study.backend")
-        self.cells, self.epochs, self.lr, self.seed = cells, epochs, lr, seed
-        self.workers, self.backend = workers, backend
+    cells: Annotated[int, at_least(4)] = 40
+    epochs: PositiveInt = 10
+    lr: PositiveFloat = 0.1
+    seed: Seed = 0
 
     def run(self, space: SearchSpace, network: NetworkFactory, data: SearchData, folder: Path) -> Findings:
-        """Draw, train, write; and what counting parameters says of them."""
+        """Draw, train, and write; correlate the accuracies with the number of parameters."""
         training = ShortTraining(space, network, data, epochs=self.epochs, lr=self.lr, seed=self.seed)
         genotypes = draw_genotypes(space, self.cells, self.seed)
         accuracies = np.array(train_all(training, genotypes, folder / FILE, self.workers, self.backend))
@@ -169,7 +159,7 @@ def train_all(
     workers: int = 1,
     backend: Backend = "processes",
 ) -> list[float]:
-    """The accuracy of each in percent; what is in the file is not trained again, new ones come into it."""
+    """Return the accuracy of each in percent; train and append those that are not in the file."""
     column = f"{training.data.name}_valid"
     file = PoolFile(path, [column, SECONDS], settings_of(training))
     rows = file.read()
@@ -185,14 +175,14 @@ def train_all(
 
 
 def train_timed(training: ShortTraining, name: str, genotype: Genotype) -> tuple[str, float, float]:
-    """Its name, accuracy and seconds of the processor's."""
+    """Return the name, the accuracy, and the processor seconds."""
     start = process_time()
     accuracy = training(genotype)
     return name, accuracy, round(process_time() - start, 2)
 
 
 def settings_of(training: ShortTraining) -> dict[str, Any]:
-    """What accuracies depend on; of the network its size, by an example."""
+    """Return the settings that accuracies depend on; the network by the size of an example."""
     data, example = training.data, training.space.sample(torch.Generator().manual_seed(0))
     return {
         "space": training.space.name,

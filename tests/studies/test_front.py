@@ -11,8 +11,7 @@ from nas_lightning.objectives.fronts import front_ranks
 from nas_lightning.objectives.tables import GenotypeTable
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.base import draw_distinct
-from nas_lightning.studies import front as front_rules
-from nas_lightning.studies.front import Bench, Front, Look, count_by_table, front, leading
+from nas_lightning.studies.front import Bench, Front, Look, count_by_table, front_rows, leading
 
 METRICS = {"params": Params(), "zen": Zen()}
 
@@ -43,7 +42,7 @@ def test_a_front_is_of_what_nothing_is_better_than_and_leading_cells_are_whole_f
     _, bench, scores = made
     pair = [np.array([row[name] for row in scores]) for name in METRICS]
     ranks = front_ranks(np.stack([bench.ms, *(-score for score in pair)], axis=1))
-    assert sorted(front(bench.ms, *pair).tolist()) == np.flatnonzero(ranks == 0).tolist()
+    assert sorted(front_rows(bench.ms, *pair).tolist()) == np.flatnonzero(ranks == 0).tolist()
     some = leading(bench.ms, pair, 60)
     last = ranks[some].max()
     assert sorted(some.tolist()) == np.flatnonzero(ranks <= last).tolist()
@@ -51,12 +50,12 @@ def test_a_front_is_of_what_nothing_is_better_than_and_leading_cells_are_whole_f
 
 
 def test_cells_that_a_device_has_not_and_dead_networks_are_not_chosen():
-    assert front(np.array([np.nan, 1.0, 2.0]), np.array([9.0, 1.0, -np.inf])).tolist() == [1]
+    assert front_rows(np.array([np.nan, 1.0, 2.0]), np.array([9.0, 1.0, -np.inf])).tolist() == [1]
 
 
 def test_only_the_accuracies_that_are_evaluated_are_read(made, monkeypatch):
     cells, bench, scores = made
-    monkeypatch.setattr(front_rules, "LAYERS", 50)
+    monkeypatch.setattr("nas_lightning.studies.front.LAYERS", 50)
     look = Look(np.arange(400), cells, scores, METRICS, METRICS)
     accuracies = 100 - bench.errors
     chosen = look.learn(bench, list(METRICS), accuracies, 20, seed=1)
@@ -70,7 +69,7 @@ def test_only_the_accuracies_that_are_evaluated_are_read(made, monkeypatch):
 
 def test_evaluations_add_to_what_scores_find(made, monkeypatch):
     cells, bench, scores = made
-    monkeypatch.setattr(front_rules, "LAYERS", 50)
+    monkeypatch.setattr("nas_lightning.studies.front.LAYERS", 50)
     look = Look(np.arange(400), cells, scores, METRICS, METRICS)
     without = bench.share(look.front(bench, list(METRICS)))
     shares = [
@@ -80,9 +79,11 @@ def test_evaluations_add_to_what_scores_find(made, monkeypatch):
     assert np.mean(shares) > without
 
 
-def test_multiply_adds_by_the_table_are_those_that_are_counted():
+def test_multiply_adds_by_the_table_are_those_that_are_counted(monkeypatch):
+    monkeypatch.setattr("nas_lightning.studies.front.COUNTED", 40)
+    monkeypatch.setattr("nas_lightning.studies.front.HELD_OUT", 8)
     space = NasBench201()
-    cells = draw_distinct(space, 160, torch.Generator().manual_seed(3))
+    cells = draw_distinct(space, 60, torch.Generator().manual_seed(3))
 
     def network(cell):
         return space.network(cell, in_channels=3, num_classes=4, channels=4, cells=1)

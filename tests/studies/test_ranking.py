@@ -8,7 +8,6 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, NTKCondition, Params
 from nas_lightning.objectives.rankings import log_ranks
 from nas_lightning.studies.ranking import VALUE, Ranking, correlations, read_scores, write_scores
-from nas_lightning.studies.scoring import whole_sample
 
 METRICS = {"params": Params(), "flops": Flops()}
 
@@ -65,17 +64,17 @@ def test_files_of_scores(tmp_path):
         Ranking(metrics={"flops": Flops()})
 
 
-def test_all_cells_in_scipys_numbers():
+def test_all_cells_in_scipys_numbers(monkeypatch):
     """Correlations, paired differences and their deviation over resamples, agreement, the best twentieth."""
     random = np.random.default_rng(4)
     truth = random.normal(size=60)
     values = {"params": truth + random.normal(size=60), "kappa": -truth + 0.3 * random.normal(size=60)}
     second = {name: column[:20] + 0.1 * random.normal(size=20) for name, column in values.items()}
     metrics = {"params": Params(), "kappa": NTKCondition()}  # of which less is better
-    sets = {"params": {"params": metrics["params"]}, "kappa": {"kappa": metrics["kappa"]}, "both": metrics}
-    seconds = dict.fromkeys(sets, 0.5)
-    options = {"baseline": "params", "resamples": 400, "seed": 0}
-    table = whole_sample(sets, values, second, {"cifar10": truth}, seconds, **options)
+    monkeypatch.setattr("nas_lightning.studies.ranking.NAMED", {"both": metrics})
+    study = Ranking(metrics=metrics, resamples=400)
+    seconds = dict.fromkeys(["params", "kappa", "both"], 0.5)
+    table = study._all_cells(values, second, {"cifar10": truth}, seconds)
     rows = {row[0]: row[1:] for row in table.rows}
     rho = {
         name: stats.spearmanr(sign * values[name], truth).statistic

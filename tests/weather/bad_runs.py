@@ -40,8 +40,8 @@ KINDS = {
     "training": ("train", *TRAINING, "genotype=nasbench201_best"),
     "ensemble": ("train", *TRAINING, "genotype=nasbench201_best", "ensemble=deep", "ensemble.count=2"),
     "study": (
-        *("analyze", *TINY_DATA, *TINY_NETWORK, "study=two_layer", "study.candidates=[2]", "study.models=2"),
-        *("study.refits=1", "study.steps=2", "study.samples=16", "trainer.max_epochs=1"),
+        *("analyze", *TINY_DATA, *TINY_NETWORK, "study=short_trainings", "study.cells=4", "study.epochs=1"),
+        "trainer.max_epochs=1",
     ),
 }
 """What makes the runs."""

@@ -17,7 +17,7 @@ COMMANDS = {
     "search": ("search", *TINY_SEARCH, *QUIET, "strategy=pr_darts"),
     "train": ("train", *TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=2", "genotype=nasbench201_best"),
     "ensemble": ("train", *MEMBER, "ensemble=deep", "ensemble.count=2"),
-    "study": ("analyze", "study=activation_search", *small("study", "activation_search")),
+    "study": ("analyze", "study=short_trainings", *small("study", "short_trainings")),
     "sweep": ("search", "-m", *TINY_SEARCH, *QUIET[:1], "trainer.max_epochs=1", "strategy=darts,random"),
 }
 LONG = {

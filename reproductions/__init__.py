@@ -1,0 +1,1 @@
+"""The studies and measurements of the five papers; not part of the installed package."""

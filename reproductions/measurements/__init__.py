@@ -1,0 +1,1 @@
+"""Measurements that answer questions of the papers, each run by `python -m`."""

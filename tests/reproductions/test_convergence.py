@@ -1,0 +1,81 @@
+"""Trainings that are watched, and cells with a share of skips."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nas_lightning.data import Fake, SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.jobs.parts import Parts
+from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.tasks import Binary, MultiLabel, Regression, Segmentation
+from reproductions.plain_training import judge, train_curve
+from reproductions.pr_darts import SkipConvergence
+from tests.own_tasks import Made
+
+
+def linear():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
+
+
+@pytest.fixture
+def data():
+    search = SearchData(Fake(train_size=64, shape=(3, 8, 8), num_classes=4, batch_size=8))
+    search.setup()
+    return search
+
+
+def test_the_curve_is_that_of_plain_sgd(data):
+    """Momentum 0.9 and weight decay 3e-4 by torch's own SGD, a cosine by hand."""
+    curve = train_curve(linear(), data, lr=0.05, epochs=3, seed=4)
+    network, points = linear(), []
+    optimizer = torch.optim.SGD(network.parameters(), lr=1.0, momentum=0.9, weight_decay=3e-4)
+    for epoch in range(3):
+        optimizer.param_groups[0]["lr"] = 0.05 * (1 + math.cos(math.pi * epoch / 3)) / 2
+        losses = []
+        for x, y in data.train.shuffled_pass(epoch, 8, 4):
+            loss = nn.functional.cross_entropy(network(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        points.append((np.mean(losses), *judge(network, data)))
+    np.testing.assert_allclose(np.array(curve).T, points, rtol=1e-5)
+
+
+def test_a_training_that_diverges_ends_there(data):
+    curve = train_curve(linear(), data, lr=1e30, epochs=3, seed=0)
+    assert np.isnan(curve.score[-1])
+    assert all(len(values) == 3 for values in curve)
+
+
+@pytest.mark.parametrize("task", [Regression(), MultiLabel(), Binary(), Segmentation()], ids=lambda t: t.name)
+def test_a_training_is_of_its_task(task):
+    data, space, sizes = (
+        SearchData(Made(task.name, 64), task=task),
+        NasBench201(),
+        {"channels": 2, "cells": 1},
+    )
+    network = Parts(space, data, network_sizes=sizes).network(space.sample(torch.Generator().manual_seed(1)))
+    curve = train_curve(network, data, lr=0.05, epochs=2, seed=0)
+    x, y = (torch.cat(parts) for parts in zip(*data.valid.whole_pass(), strict=True))
+    outputs = network.eval()(x).detach()
+    assert curve.score[-1] == pytest.approx(100 * task.judge(outputs, y), rel=1e-4)
+    assert np.isfinite(np.array(curve)).all()
+
+
+def test_skips_of_a_larger_share_include_those_of_a_smaller():
+    study = SkipConvergence(shares=[0.625, 0.0, 0.375], draws=1)
+    none, some, more = study.cells(DartsSpace(), 0).values()
+    assert [g.ops.count("skip_connect") for g in (none, some, more)] == [0, 6, 10]
+    edges = [[edge for _, cell in g for edge in cell.edges] for g in (none, some, more)]
+    assert len({tuple(sorted((e.source, e.target) for e in found)) for found in edges}) == 1
+
+
+def test_shares_above_one_are_refused():
+    with pytest.raises(InputError, match="expected shares up to 1"):
+        SkipConvergence(shares=[0.0, 1.5])

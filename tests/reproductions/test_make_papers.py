@@ -1,0 +1,116 @@
+"""The page of the papers: its numbers are of kept tables, its commands compose, its studies run small."""
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from reproductions.make_papers import (
+    COLUMNS,
+    PAGE,
+    RESULTS,
+    commands,
+    durations,
+    filled,
+    in_minutes,
+    number,
+    page,
+    papers,
+    result,
+)
+from tests.reproductions.conftest import CONF
+from tests.studies.contract import Options
+from tests.yamls import composed, options
+
+COMMANDS = sorted(set(commands()))
+SEARCHPATH = f"hydra.searchpath=[file://{CONF}]"
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_is_what_the_entries_say():
+    """`python -m reproductions.make_papers` writes it anew."""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_no_cell_has_a_bar_of_its_own():
+    """Which would be the end of a column."""
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    assert rows
+    of_durations = 3
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(COLUMNS) + 1, of_durations}
+
+
+def test_there_are_papers():
+    assert len(papers()) >= 5
+    assert len(COMMANDS) >= 15
+
+
+def is_a_test(word):
+    """Of a file that is there, and of a function in it where one is named; or a module with examples."""
+    path, _, name = word.partition("::")
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return f"\ndef {name}(" in text if name else ">>> " in text
+
+
+def test_what_is_no_test_is_none():
+    assert is_a_test("tests/reproductions/test_make_papers.py::test_what_is_no_test_is_none")
+    assert not is_a_test("tests/reproductions/test_make_papers.py::test_that_is_not_there")
+
+
+@pytest.mark.parametrize(("paper", "command"), COMMANDS)
+def test_a_command_is_one_that_can_be_typed(paper, command):
+    words = shlex.split(command.replace("~/", "/home/me/"))  # which the command line reads as a folder
+    if words[1] == "-m":
+        assert importlib.util.find_spec(words[2]) is not None
+        assert words[2] != "pytest" or all(is_a_test(word) for word in words[3:] if word[:2] != "--")
+        return
+    words = [word for word in words[2:] if word not in ("--config-dir", "reproductions/conf")]
+    assert composed(shlex.split(command)[1].removesuffix(".py"), *words, SEARCHPATH)
+
+
+@pytest.mark.parametrize("command", sorted({c for _, c in COMMANDS if "study=" in c}))
+def test_a_study_has_a_small_form(command):
+    """With which the contract of studies runs it."""
+    assert Options([CONF]).small(re.search(r"study=(\w+)", command)[1])
+
+
+def test_no_kept_table_is_of_another_study():
+    assert {folder.name for folder in (RESULTS).iterdir()} <= {
+        *options("study"),
+        *(path.stem for path in (CONF / "study").glob("*.yaml")),
+    }
+
+
+def test_numbers_are_read_and_not_typed():
+    """Every entry that has a result says it with numbers of its tables alone."""
+    for paper in papers().values():
+        for entry in paper["entries"]:
+            if "ours" in entry:
+                assert result(entry).is_dir()
+                assert "{" not in filled(entry)
+                assert re.search(r"\{[^{}|]+\|", entry["ours"])
+
+
+def test_a_number_is_a_cell_or_the_difference_of_two(tmp_path):
+    (tmp_path / "kept.csv").write_text("metric,alone,with κ\ngrasp,0.25,1.0\n", encoding="utf-8")
+    assert number(tmp_path, "kept", "grasp", "with κ", ".2f") == "1.00"
+    assert number(tmp_path, "kept", "grasp", "with κ - alone", "+.2f") == "+0.75"
+
+
+def test_what_is_kept_took_half_an_hour_at_most():
+    """On two cores, every command that has numbers."""
+    found = [float(minutes.split()[0]) for _, minutes in durations()]
+    assert len(found) >= 30
+    assert max(found) <= 30
+
+
+def test_minutes_are_of_the_clock_or_of_a_processor():
+    assert in_minutes("seconds\n90.0\n") == "1.5"
+    assert in_minutes("processor seconds\n90.0\n") == "1.5 of a processor"
+
+
+def test_a_row_that_is_not_there_is_an_error():
+    with pytest.raises(ValueError, match="not enough values"):
+        number(RESULTS / "gates", "theorems", "5", "found", ".2f")
