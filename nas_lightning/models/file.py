@@ -1,7 +1,4 @@
-"""A trained network as one file: weights as safetensors, and a header that rebuilds it.
-
-Imports neither Hydra nor Lightning.
-"""
+"""A trained network as one file: weights as safetensors, and a header that rebuilds it."""
 
 from __future__ import annotations
 
