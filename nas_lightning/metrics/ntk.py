@@ -200,8 +200,8 @@ class Vkdnw(Metric):
     F = (1/m) Σ_i J_iᵀ (diag p_i − p_i p_iᵀ) J_i is the Fisher information of the classifier, p_i its
     probabilities and J_i the Jacobian of its logits. The public code uses one parameter of each tensor; here
     F is that of all parameters, and its m (n − 1) eigenvalues that can be positive are those of a matrix
-    between samples and logits, from n backward passes. The paper ranks by the entropy plus the number of layers; for
-    the latter use `layers`.
+    between samples and logits, from n backward passes. The paper ranks by the entropy plus the number of
+    layers; for the latter use `layers`.
 
     >>> import torch
     >>> from torch import nn
@@ -218,9 +218,7 @@ class Vkdnw(Metric):
 
 
 def fisher_spectrum(kernel: Tensor, logits: Tensor) -> Tensor:
-    """Return the m (n − 1) largest eigenvalues of F, from J Jᵀ of all logits (m·n, m·n) and the logits (m,
-    n).
-    """
+    """Return the m (n − 1) largest eigenvalues of F, from J Jᵀ (m·n, m·n) and the logits (m, n)."""
     m = len(logits)
     p = logits.double().softmax(dim=1)
     values, vectors = torch.linalg.eigh(torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1))  # (m, n, n)
