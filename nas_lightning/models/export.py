@@ -26,7 +26,7 @@ from nas_lightning.utils.files import hold_file, replacing
 
 INPUT, OUTPUT = "images", "logits"
 FURTHER = (64, 128)
-"""Additional pixels of images of other sizes. A multiple of 64 keeps sides even or odd through six halvings."""
+"""Additional pixels of images of other sizes: sides stay even or odd through six halvings."""
 Image = tuple[int, int, int]
 Run = Callable[[Tensor], Tensor]
 
@@ -222,15 +222,16 @@ def export(
 ) -> ExportedFile:
     """Export a network in eval mode, without its auxiliary head, to ONNX or torch.export.
 
-    The file is read again and run on random images. If outputs differ by more than `TOLERANCE`, it is not written.
+    The file is read again and run on random images. It is not written if outputs differ by more than
+    `TOLERANCE`.
 
     Args:
         network: any module from (b, c, h, w) to logits (b, classes), alone or among other outputs.
         path: the file, `.onnx` or `.pt2`.
         image: (channels, height, width).
         batch: the batch size of the file. Default: any.
-        dynamic_size: take images of other sizes. With ONNX any size; with torch.export only sizes that differ by a
-            multiple of the network's total stride.
+        dynamic_size: take images of other sizes. With ONNX any size; with torch.export only sizes that differ
+            by a multiple of the network's total stride.
     """
     path = Path(path)
     if path.suffix not in FORMATS:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from timm.utils import ModelEmaV3
 
 
+# Optimizers have timm's names; timm builds those that torch does not have. Schedules are stepped once per
+# epoch with the number of the next one, `scheduler.step(self.current_epoch + 1)`: in `lr_scheduler_step` with
+# automatic optimization, and in `on_train_epoch_end` with manual optimization.
+
 log = logging.getLogger(__name__)
 Schedule = Literal["cosine", "linear"]
 
@@ -37,8 +41,8 @@ def parameter_groups(
 ) -> list[nn.Parameter] | list[dict[str, Any]]:
     """Return the parameters of a network in groups by weight decay, for `build_optimizer`.
 
-    The papers' recipes decay all parameters. Without `decay_norms`, parameters of one dimension (norms and biases)
-    form a group without weight decay (arXiv:1812.01187, section 3.1).
+    The papers' recipes decay all parameters. Without `decay_norms`, parameters of one dimension (norms and
+    biases) form a group without weight decay (arXiv:1812.01187, section 3.1).
 
     >>> network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8))
     >>> groups = parameter_groups(network, 0.05, decay_norms=False)
