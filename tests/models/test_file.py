@@ -3,7 +3,6 @@
 import json
 import re
 import struct
-import subprocess
 import sys
 
 import pytest
@@ -86,27 +85,6 @@ def test_normalization_is_that_of_training(tmp_path):
     x = torch.randint(256, (2, 3, 9, 9), dtype=torch.uint8)
     found = load(tmp_path, with_normalization=True)(x / 255)
     torch.testing.assert_close(found, network(normalize(x, MEAN, STD)), rtol=1e-5, atol=1e-5)
-
-
-def test_neither_hydra_nor_lightning_is_needed(tmp_path):
-    network, path = stored(tmp_path, DartsSpace())
-    torch.save(network(torch.ones(1, 3, 9, 9)), tmp_path / "logits")
-    code = f"""
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.startswith(("hydra", "omegaconf", "pytorch_lightning", "lightning_fabric", "torchmetrics")):
-            raise ImportError(name)
-sys.meta_path.insert(0, Refuse())
-import nas_lightning
-assert "torch" not in sys.modules, "the import alone is light"
-import torch
-network = nas_lightning.load({str(path)!r})
-torch.set_num_threads(1)
-logits = network(torch.ones(1, 3, 9, 9))
-assert torch.equal(logits, torch.load({str(tmp_path / "logits")!r}))
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_only_what_is_there_can_be_asked_for():

@@ -217,7 +217,7 @@ def test_two_predictions_do_not_share_a_folder(run, images, tmp_path):
     """Or the rows would be of one, and the page of the other."""
     out = tmp_path / "out"
     out.mkdir()
-    with hold(out), pytest.raises(SystemExit, match=r"^error: expected a place that process .*out\)$"):
+    with hold(out), pytest.raises(SystemExit, match=r"^error: another process is writing here, .*out\)$"):
         main([str(run), str(images / "green"), "--out", str(out)])
     assert [*out.iterdir()] == []
 

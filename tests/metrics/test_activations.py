@@ -1,4 +1,4 @@
-"""Metrics of feature maps, of Gaussian weights and of parts of a batch, each against a plain version."""
+"""Metrics of activations, and ZiCo, against plain versions of their formulas."""
 
 import itertools
 import math
@@ -12,8 +12,10 @@ from torch.nn import functional as F
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import (
     Expressivity,
+    Jacov,
     Layers,
     Meco,
+    Naswot,
     NTKMean,
     Progressivity,
     Swap,
@@ -243,3 +245,38 @@ def test_positions_that_are_pooled_count_as_channels():
     inner, outer = torch.randn(6, 3, 2, 2), torch.randn(6, 5)
     expected = torch.linalg.svdvals((inner.reshape(6, 12).T @ outer / 6).double())[0]
     assert float(largest_singular_value(inner, outer)) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_naswot(small, small_batch):
+    small.train()
+    codes = (small.norm(small.conv(small_batch[0])) > 0).flatten(1)
+    kernel = torch.zeros(6, 6, dtype=torch.float64)
+    for i in range(6):
+        for j in range(6):
+            kernel[i, j] = (codes[i] == codes[j]).sum()
+    assert Naswot()(small, small_batch) == pytest.approx(float(torch.logdet(kernel)))
+
+
+def test_naswot_sees_modules_functions_and_changes_in_place(images):
+    class Rectified(nn.Module):
+        def __init__(self, how: str) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.how, self.inner, self.relu = how, nn.Linear(192, 64), nn.ReLU(inplace=True)
+            self.head = nn.Linear(64, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            z = self.inner(x.flatten(1))
+            return self.head({"function": F.relu, "method": Tensor.relu_, "module": self.relu}[self.how](z))
+
+    values = {float(Naswot()(Rectified(how), images)) for how in ("function", "method", "module")}
+    assert len(values) == 1
+
+
+def test_jacov(small, small_batch):
+    small.train()
+    x = small_batch[0].clone().requires_grad_()
+    (rows,) = torch.autograd.grad(small(x).sum(), x)
+    values = torch.linalg.eigvalsh(torch.corrcoef(rows.flatten(1)))
+    expected = sum(-(math.log(float(v) + 1e-5) + 1 / (float(v) + 1e-5)) for v in values)
+    assert Jacov()(small, small_batch) == pytest.approx(expected)

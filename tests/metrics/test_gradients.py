@@ -1,4 +1,4 @@
-"""Every metric against a plain version of its formula, in float64."""
+"""Metrics of gradients, of the kernel, and counts against plain versions of their formulas, in float64."""
 
 import math
 
@@ -12,8 +12,6 @@ from nas_lightning.metrics import (
     Flops,
     GradNorm,
     Grasp,
-    Jacov,
-    Naswot,
     NTKCondition,
     NTKFrobenius,
     NTKLambdaMin,
@@ -25,27 +23,17 @@ from nas_lightning.metrics import (
     ntk,
 )
 from nas_lightning.metrics.gradients import SampleGrasp
-
-Layers = tuple[nn.Conv2d, nn.BatchNorm2d, nn.Linear]
-
-
-class Small(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.norm(self.conv(x))).mean(dim=(2, 3)))
+from tests.metrics.conftest import Small
 
 
 @pytest.fixture
-def network() -> Small:
-    return Small().double()
+def network(small: Small) -> Small:
+    return small
 
 
 @pytest.fixture
-def batch(images: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    return images[0].double(), images[1]
+def batch(small_batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return small_batch
 
 
 @pytest.fixture
@@ -159,41 +147,6 @@ def test_synflow_passes_norms_by(network, batch):
     # R = Σ v (w 1 + b) + c; θ ⊙ ∂R/∂θ counts a term once for each of its factors
     expected = float(2 * (v @ w.sum((1, 2, 3))).sum() + 2 * (v @ b).sum() + c.sum())
     assert Synflow()(network, batch) == pytest.approx(expected)
-
-
-def test_naswot(network, batch):
-    network.train()
-    codes = (network.norm(network.conv(batch[0])) > 0).flatten(1)
-    kernel = torch.zeros(6, 6, dtype=torch.float64)
-    for i in range(6):
-        for j in range(6):
-            kernel[i, j] = (codes[i] == codes[j]).sum()
-    assert Naswot()(network, batch) == pytest.approx(float(torch.logdet(kernel)))
-
-
-def test_naswot_sees_modules_functions_and_changes_in_place(images):
-    class Rectified(nn.Module):
-        def __init__(self, how: str) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.how, self.inner, self.relu = how, nn.Linear(192, 64), nn.ReLU(inplace=True)
-            self.head = nn.Linear(64, 5)
-
-        def forward(self, x: Tensor) -> Tensor:
-            z = self.inner(x.flatten(1))
-            return self.head({"function": F.relu, "method": Tensor.relu_, "module": self.relu}[self.how](z))
-
-    values = {float(Naswot()(Rectified(how), images)) for how in ("function", "method", "module")}
-    assert len(values) == 1
-
-
-def test_jacov(network, batch):
-    network.train()
-    x = batch[0].clone().requires_grad_()
-    (rows,) = torch.autograd.grad(network(x).sum(), x)
-    values = torch.linalg.eigvalsh(torch.corrcoef(rows.flatten(1)))
-    expected = sum(-(math.log(float(v) + 1e-5) + 1 / (float(v) + 1e-5)) for v in values)
-    assert Jacov()(network, batch) == pytest.approx(expected)
 
 
 def test_counts(network, batch):

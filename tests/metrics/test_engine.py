@@ -128,12 +128,13 @@ def test_an_architecture_without_pieces_is_the_worst_of_its_space(batch):
 
 def test_a_last_layer_of_zeros_is_said_and_measured(batch):
     """Its own gradient is there, and only that: (p − y) hᵀ of the hidden units h."""
-    notices.say_silent.cache_clear()
+    notices.warn_zero_last_layer.cache_clear()
     network = Scaled(nn.ReLU()).double()
     nn.init.zeros_(network.head.weight)
     nn.init.zeros_(network.head.bias)
     x = batch[0].double()
-    with pytest.warns(UserWarning, match="last layer of Scaled, 'head', is all zeros.*`initialize") as said:
+    message = "all weights of the last layer of Scaled, 'head', are zero.*`initialize"
+    with pytest.warns(UserWarning, match=message) as said:
         values = score(network, (x, LABELS), {"norm": GradNorm(per_layer=False), "trace": NTKTrace()})
     assert len(said) == 1
     GradNorm()(network, (x, LABELS))  # said once
@@ -184,7 +185,7 @@ class Mixing(nn.Module):
 @pytest.mark.parametrize("tracked", [True, False])
 def test_samples_mixed_beside_batch_norms_are_said(tracked, batch):
     """The kernel is then J Jᵀ of the whole batch, as with `coupled`."""
-    notices.say_row_by_row.cache_clear()
+    notices.warn_row_by_row.cache_clear()
     network = Mixing(tracked)
     state = {name: value.clone() for name, value in network.state_dict().items()}
     with pytest.warns(UserWarning, match="samples are mixed"):
