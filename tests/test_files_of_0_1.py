@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from safetensors.torch import load_file
 
 import nas_lightning
 from nas_lightning.ensembles import Ensemble
 from nas_lightning.genotype import read_genotypes
+from nas_lightning.options import config_folder
 from tests.cli.conftest import command  # noqa: F401
 
 FILES = Path(__file__).parent / "files_of_0_1"
@@ -56,7 +57,7 @@ def test_the_network_of_a_training_run_and_an_ensemble_predict_what_they_predict
 
 def test_a_checkpoint_fills_today_s_supernet():
     words = (FILES / "search" / ".hydra" / "overrides.yaml").read_text().replace("- ", "").split()
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("search", words)
     supernet = instantiate(config.space).supernet(in_channels=1, num_classes=10, **config.supernet)
     stored = torch.load(FILES / "search" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]

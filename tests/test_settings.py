@@ -15,7 +15,7 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from nas_lightning.checks import argument_hints, describe, fits, is_within
-from nas_lightning.cli.targets import check_value
+from nas_lightning.cli.build import check_value
 from nas_lightning.errors import InputError
 from nas_lightning.options import config_folder
 

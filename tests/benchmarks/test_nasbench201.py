@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from nas_lightning.benchmarks.nasbench201 import TabularNasBench201, main
 from nas_lightning.benchmarks.tables import ARCHITECTURES, all_notations
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.table import OracleAccuracy, ValidationAccuracy
+from nas_lightning.options import config_folder
 from nas_lightning.spaces import DartsSpace, NasBench201
 
 SPACE = NasBench201()
@@ -94,7 +95,7 @@ def test_other_spaces_are_refused(whole):
 
 
 def test_the_configuration(whole):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         cfg = compose(overrides=["+benchmark=nasbench201", f"benchmark.path={whole}"])
         assert not compose(overrides=["+benchmark=none"]).get("benchmark")
     assert instantiate(cfg.benchmark).dataset == "cifar10"

@@ -5,11 +5,11 @@ import threading
 import time
 from pathlib import Path
 
+import nas_lightning.conf
 import pytest
 import torch
 import yaml
 
-import nas_lightning.conf
 from nas_lightning.backends import connect_dask, spread
 from nas_lightning.data import OwnData, SearchData
 from nas_lightning.errors import InputError

@@ -5,9 +5,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from nas_lightning.cli.composer import Composer
 from omegaconf import OmegaConf
 
-from nas_lightning.cli.composer import Composer
 from nas_lightning.cli.resume import (
     KEPT,
     _is_whole,

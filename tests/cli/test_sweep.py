@@ -6,8 +6,8 @@ Seen red on version 0.1: the same words were refused for their folder, and `-m r
 import shutil
 
 import pytest
-
 from nas_lightning.cli.stored_words import sweep_words
+
 from nas_lightning.runs.record import Record
 from tests.cli.conftest import TINY_SEARCH, process_state, run_script
 from tests.weather.commands import assert_same_folder

@@ -6,9 +6,9 @@ Seen red on version 0.1: jobs in folders of other names than their numbers were 
 import subprocess
 
 import pytest
+from nas_lightning.cli.sweep_attempts import run_attempts
 from omegaconf import OmegaConf
 
-from nas_lightning.cli.sweep_attempts import run_attempts
 from nas_lightning.errors import InputError
 from nas_lightning.report.sweep import read_jobs
 from nas_lightning.runs.folder import RunFolder

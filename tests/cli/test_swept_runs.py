@@ -1,10 +1,10 @@
 """A sweep of searches is what a sweep of trainings goes over."""
 
 import pytest
-
 from nas_lightning.cli.composition import parse
 from nas_lightning.cli.swept_runs import expand_runs
 from nas_lightning.cli.swept_values import swept_values
+
 from nas_lightning.errors import InputError
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record

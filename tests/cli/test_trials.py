@@ -9,10 +9,10 @@ import optuna
 import pytest
 import pytorch_lightning as pl
 import yaml
+from nas_lightning.cli.job_context import started_job
 from pytorch_lightning.demos.boring_classes import BoringModel
 
 from nas_lightning.callbacks import TrialPruning
-from nas_lightning.cli.job_context import started_job
 from nas_lightning.errors import InputError
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder

@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 import torch
 
 from nas_lightning.benchmarks.device import Device
-from nas_lightning.cli.factories import factory_of, searched_parts
+from nas_lightning.cli.build import factory_of, searched_parts
 from nas_lightning.cost.counts import count_macs, count_parameters
 from nas_lightning.cost.limits import OF_NETWORKS
 from nas_lightning.cost.memory import inference_memory

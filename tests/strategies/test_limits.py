@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import torch
 
-from nas_lightning.cli.factories import searched_parts
+from nas_lightning.cli.build import searched_parts
 from nas_lightning.cost.counts import cost
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201

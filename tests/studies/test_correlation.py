@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from scipy import stats
 
@@ -21,6 +21,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Snip, score
 from nas_lightning.metrics.pool import scoring as pools
 from nas_lightning.objectives.log_ranks import COMBINED
+from nas_lightning.options import config_folder
 from nas_lightning.spaces import NasBench201
 from nas_lightning.studies.correlation import Correlation
 from nas_lightning.studies.correlation_settings import CorrelationSettings
@@ -308,7 +309,7 @@ def test_a_table_of_equals_is_refused_before_anything_is_scored(tmp_path, genera
 
 @pytest.mark.parametrize("space", ["darts", "nasbench101", "nasbench1shot1_s1"])
 def test_cells_of_one_s_own_in_any_space(space, command, tmp_path, generator):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         own = instantiate(compose(f"space/{space}").space)
     lines = [[own.notation(own.sample(generator)), f"{80 + i}"] for i in range(8)]
     with (tmp_path / "cells.csv").open("w", newline="") as file:

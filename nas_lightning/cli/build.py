@@ -1,9 +1,11 @@
-"""What jobs build from a configuration."""
+"""Checks of a configuration, and what jobs build from it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import pkgutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,16 @@ import pytorch_lightning as pl
 import torch
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from lightning_fabric.plugins.environments import LightningEnvironment
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.strategies import Strategy as TrainerStrategy
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from nas_lightning.cli.refusals import refuse_in_a_line
-from nas_lightning.cli.targets import check_value
-from nas_lightning.cli.trainer_settings import check_effect
+from nas_lightning.checks import Seed, check_argument
 from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.jobs.arguments import arguments
@@ -42,12 +44,108 @@ _FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
 """What a network depends on besides its sizes."""
 
 
-def build(cfg: DictConfig, **parts: Any) -> Any:
+_SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
+_CHOSEN = ("trainer", "dataset", "task", "space", "search_data", "strategy", "retrain", "limits")
+"""Sections that always stand for a class."""
+_VALUES: dict[str, Any] = {
+    "seed": Seed,
+    "objective": str | None,
+    "init": str | None,
+    "operations": Sequence[str],
+    "modules": Sequence[str],
+    "objectives": Sequence[str] | None,
+    "reference": Sequence[float] | None,
+}
+"""Settings that are no argument of a class."""
+_OF_LOOPS = {
+    "limit_val_batches": None,
+    "limit_test_batches": None,
+    "val_check_interval": None,
+    "check_val_every_n_epoch": 1,
+}
+"""Settings of Lightning's trainer without effect in a search, which has no validation or test loop."""
+
+
+def check_config(cfg: DictConfig) -> None:
+    """Raise for the first setting that is missing, unknown to its class, or not what it must be."""
+    missing = sorted(OmegaConf.missing_keys(cfg))
+    if missing:
+        raise InputError(f"`{missing[0]}` needs a value.")
+    plain: Any = OmegaConf.to_container(cfg, resolve=True)
+    for name in _CHOSEN:
+        if name in plain and not (isinstance(plain[name], dict) and "_target_" in plain[name]):
+            raise InputError(f"Choose an option of `{name}`, got {plain[name]}. `--help` lists them.")
+    for name, hint in _VALUES.items():
+        if name in plain:
+            check_argument(name, plain[name], hint, name)
+    for group in ("callbacks", "logger"):
+        for name, item in (plain.get(group) or {}).items():
+            if item is not None and "_target_" not in item:
+                raise InputError(f"`{group}.{name}` needs a _target_, the class that it stands for.")
+    check_targets(cfg)
+
+
+def check_targets(cfg: DictConfig) -> None:
+    """Raise for the first setting that the signature of its `_target_` does not take."""
+    for where, node in _nodes(cfg, ""):
+        hints = arguments(locate(node["_target_"], where))
+        for key, value in node.items_ex(resolve=True):
+            if key not in _SPECIAL:
+                check_value(str(key), value, hints, where)
+
+
+def check_value(key: str, value: Any, hints: Mapping[str, Any] | None, where: str) -> None:
+    """Raise unless `key` is an argument and `value` is what its annotation says."""
+    if hints is None:
+        return
+    if key not in hints:
+        hint = near_match(key, hints) if hints else "it takes none"
+        raise InputError(f"expected a setting of {where} ({hint})", got=key, where=where)
+    check_argument(key, value, hints[key], f"{where}.{key}")
+
+
+def locate(name: Any, where: str) -> Callable[..., Any]:
+    """The class or function of that dotted name."""
+    try:
+        target = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise InputError(f"expected a class that can be imported: {error}", got=name, where=where) from None
+    if not callable(target):
+        raise InputError("expected a class or function", got=name, where=where)
+    return target
+
+
+def _nodes(cfg: DictConfig, where: str) -> Iterator[tuple[str, DictConfig]]:
+    """All nodes with a target, and the path to each."""
+    if "_target_" in cfg:
+        yield where, cfg
+    for key, value in cfg.items_ex(resolve=True):
+        if isinstance(value, DictConfig):
+            yield from _nodes(value, ".".join([*filter(None, [where]), str(key)]))
+
+
+@contextmanager
+def building(where: str | None = None) -> Iterator[None]:
+    """While parts are built: a value that a library refuses is an `InputError` that says where."""
+    try:
+        yield
+    except (InstantiationException, ValueError, MisconfigurationException) as error:
+        cause: BaseException = error
+        while isinstance(cause, InstantiationException) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        if isinstance(cause, InputError):
+            raise cause from None
+        if not isinstance(cause, (InstantiationException, ValueError, MisconfigurationException)):
+            raise
+        raise InputError(str(cause)[:300], where=where) from error
+
+
+def build(cfg: DictConfig, where: str | None = None, **parts: Any) -> Any:
     """What a configuration describes, from its settings and from `parts` that are no settings.
 
     The parts do not go through OmegaConf, which would copy them.
     """
-    with refuse_in_a_line(str(cfg._get_full_key(None))):
+    with building(where):
         return factory_of(cfg)(**parts)
 
 
@@ -63,13 +161,20 @@ def build_trainer(
     names: Collection[str] = NAMES,
 ) -> pl.Trainer:
     """The trainer with the callbacks and loggers that are configured; callbacks may name these parts."""
-    _check_owners(cfg)
-    chosen = [item for item in (cfg.callbacks or {}).values() if item is not None]
-    named = [_build_callback(item, parts, names) for item in chosen]
-    loggers = [_build_logger(item) for item in (cfg.logger or {}).values() if item is not None]
-    trainer = build(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
+    _check_trainer(cfg)
+    named = []
+    for name, item in (cfg.callbacks or {}).items():
+        if item is not None:
+            with building(f"callbacks.{name}"):
+                named.append(_of_kind(pl.Callback, parts.build(factory_of(item), names), item))
+    loggers = [
+        _of_kind(Logger, build(item, f"logger.{name}"), item)
+        for name, item in (cfg.logger or {}).items()
+        if item is not None
+    ]
+    trainer = build(cfg.trainer, "trainer", callbacks=[*callbacks, *named], logger=loggers or False)
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
-        raise InputError("expected GPUs, which synchronised batch norms need", where="trainer.sync_batchnorm")
+        raise InputError("expected GPUs, which synchronized batch norms need", where="trainer.sync_batchnorm")
     if trainer.num_nodes > 1 and not _can_meet(trainer.strategy):
         expected = "expected MASTER_ADDR in the environment, where the machines meet, or a scheduler's job"
         raise InputError(expected, got=trainer.num_nodes, where="trainer.num_nodes")
@@ -82,63 +187,60 @@ def _can_meet(strategy: TrainerStrategy) -> bool:
     return not isinstance(environment, LightningEnvironment) or "MASTER_ADDR" in os.environ
 
 
-def _build_callback(cfg: DictConfig, parts: Parts[Any], names: Collection[str]) -> pl.Callback:
-    with refuse_in_a_line(str(cfg._get_full_key(None))):
-        built: pl.Callback = parts.build(factory_of(cfg), names)
-    _check_kind(built, pl.Callback, cfg)
-    return built
-
-
-def _build_logger(cfg: DictConfig) -> Logger:
-    built: Logger = build(cfg)
-    _check_kind(built, Logger, cfg)
-    return built
-
-
-def _check_kind(built: Any, kind: type, cfg: DictConfig) -> None:
-    """Raise for a class that is none of Lightning's kind."""
+def _of_kind(kind: type, built: Any, cfg: DictConfig) -> Any:
+    """What was built; raises for a class that is none of Lightning's kind."""
     if not isinstance(built, kind):
-        where = f"{cfg._get_full_key(None)}._target_"
-        raise InputError(f"expected a {kind.__name__.lower()} of Lightning", got=cfg._target_, where=where)
+        raise InputError(
+            f"`{cfg._target_}` must be a {kind.__module__.split('.')[0]} {kind.__name__}: one of"
+            " pytorch_lightning, as ours are, not of lightning.pytorch."
+        )
+    return built
 
 
-def _check_owners(cfg: DictConfig) -> None:
-    """Raise for settings of the trainer that somebody else has to say, and for a run that trains nothing."""
-    for name, own in (
+def _check_trainer(cfg: DictConfig) -> None:
+    """Raise for settings of the trainer that have no effect, and for a run that trains nothing."""
+    trainer = cfg.trainer
+    for name, instead in (
         ("logger", "logger=none, or one of its own"),
         ("callbacks", "callbacks.NAME._target_=…"),
     ):
-        if name in cfg.trainer:
-            raise InputError(f"expected {own} instead", got=cfg.trainer[name], where=f"trainer.{name}")
-    check_effect(cfg)
-    check_processes(cfg.trainer.get("devices"), "trainer.devices")
-    if cfg.trainer.get("default_root_dir") != cfg.run:
-        raise InputError("expected run=FOLDER instead", where="trainer.default_root_dir")
-    if (cfg.trainer.get("min_epochs") or 0) > cfg.trainer.max_epochs >= 0:  # below it, time ends the run
-        most = f"trainer.max_epochs, which is {cfg.trainer.max_epochs}"
-        raise InputError(f"expected at most {most}", got=cfg.trainer.min_epochs, where="trainer.min_epochs")
-    if cfg.trainer.get("limit_train_batches") == 0 or cfg.trainer.get("max_steps") == 0:
-        raise InputError("expected batches to train on", got=0, where="trainer")
+        if trainer.get(name) is not None:
+            raise InputError(f"`trainer.{name}` is set by {instead}.")
+    for name, default in _OF_LOOPS.items() if "strategy" in cfg else ():
+        if trainer.get(name, default) != default:
+            raise InputError(f"`trainer.{name}` has no effect: a search has no validation or test loop.")
+    if trainer.get("gradient_clip_algorithm") is not None and trainer.get("gradient_clip_val") is None:
+        raise InputError("`trainer.gradient_clip_algorithm` needs trainer.gradient_clip_val.")
+    check_processes(trainer.get("devices"), "trainer.devices")
+    if trainer.get("default_root_dir") != cfg.run:
+        raise InputError("`trainer.default_root_dir` is the run's folder: pass run=DIR.")
+    if (trainer.get("min_epochs") or 0) > trainer.max_epochs >= 0:  # below 0, time ends the run
+        raise InputError(
+            f"`trainer.min_epochs` must be at most trainer.max_epochs={trainer.max_epochs},"
+            f" got {trainer.min_epochs}."
+        )
+    if trainer.get("limit_train_batches") == 0 or trainer.get("max_steps") == 0:
+        raise InputError("`trainer` must leave batches to train on, got 0.")
     owner = "strategy" if "strategy" in cfg else "retrain"
     for name, own, default in (
         ("gradient_clip_val", "clip", None),
         ("accumulate_grad_batches", "accumulate_grad_batches", 1),
     ):
-        value = cfg.trainer.get(name, default)
+        value = trainer.get(name, default)
         if value != default and cfg[owner].get(own) is not None:
-            raise InputError(f"expected {owner}.{own}={value} instead", where=f"trainer.{name}")
+            raise InputError(f"Pass {owner}.{own}={value} instead of trainer.{name}.")
 
 
 def build_data(cfg: DictConfig) -> ImageData | OwnData:
     """The data set; what is not ours, such as any `LightningDataModule`, with the run's seed."""
-    data: Any = build(cfg.dataset)
-    task: Any = build(cfg.task) if "task" in cfg else MULTI_CLASS
+    data: Any = build(cfg.dataset, "dataset")
+    task: Any = build(cfg.task, "task") if "task" in cfg else MULTI_CLASS
     if isinstance(data, ImageData):
         if not isinstance(task, MultiClass):
             expected = f"expected data of your own (dataset=mine), for {data.name} has classes"
             raise InputError(expected, got=task.name, where="task")
         return data
-    with refuse_in_a_line("dataset"):
+    with building("dataset"):
         data = data if isinstance(data, OwnData) else OwnData(data, seed=cfg.seed)
     data.task = None if is_usual(task) else task
     return data
@@ -146,17 +248,17 @@ def build_data(cfg: DictConfig) -> ImageData | OwnData:
 
 def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
     """The parts of a search or a study."""
-    space: SearchSpace = build(cfg.space)
+    space: SearchSpace = build(cfg.space, "space")
     supernet = sizes_of(space.supernet, cfg.supernet, "supernet")
     network = sizes_of(space.network, cfg.network, "network")
     parts = Parts(
         space,
-        build(cfg.search_data, data=build_data(cfg)),
+        build(cfg.search_data, "search_data", data=build_data(cfg)),
         Path(cfg.run),
         cfg.seed,
         supernet,
         network,
-        build(cfg.benchmark) if cfg.benchmark else None,
+        build(cfg.benchmark, "benchmark") if cfg.benchmark else None,
         recipe_of(cfg),
         partial(build, cfg.trainer, logger=False),
         build(cfg.task) if "task" in cfg else None,
@@ -165,7 +267,7 @@ def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
         return parts
     names = [*(cfg.objectives or ())]
     reference = None if cfg.reference is None else [*cfg.reference]
-    return limit_parts(parts, build(cfg.limits), names, metrics_by_name(names), reference)
+    return limit_parts(parts, build(cfg.limits, "limits"), names, metrics_by_name(names), reference)
 
 
 def metrics_by_name(objectives: Sequence[str]) -> dict[str, Metric]:
@@ -202,9 +304,10 @@ def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
 def sizes_of(method: Callable[..., Any], sizes: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The sizes of a network or supernet, which the space's method names."""
     known = {key: hint for key, hint in (arguments(method) or {}).items() if key not in _FOUND_OUT}
-    for key, value in sizes.items():
+    named = {key: value for key, value in sizes.items() if value is not None}
+    for key, value in named.items():
         check_value(key, value, known, where)
-    return dict(sizes)
+    return named
 
 
 def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
