@@ -23,7 +23,7 @@ from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.strategies import Strategy as TrainerStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from nas_lightning.checks import Seed, check_argument
+from nas_lightning.checks import NonNegativeInt, Seed, check_argument
 from nas_lightning.data import ImageData, OwnData, SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.jobs.arguments import arguments
@@ -78,6 +78,7 @@ def check_config(cfg: DictConfig) -> None:
     for name, hint in _VALUES.items():
         if name in plain:
             check_argument(name, plain[name], hint, name)
+    check_argument("max_epochs", plain["trainer"].get("max_epochs"), NonNegativeInt, "trainer.max_epochs")
     for group in ("callbacks", "logger"):
         for name, item in (plain.get(group) or {}).items():
             if item is not None and "_target_" not in item:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +113,27 @@ def explain(error: Exception) -> str:
     if isinstance(cause, OmegaConfBaseException) and isinstance(cause.parent_node, DictConfig):
         parent, key = cause.parent_node, str(cause.key)
         if key not in parent:
-            names = [str(name) for name in parent if name != "hydra"]
-            add = f"To add it, type +{cause.full_key}=…"
-            return f"There is no setting `{cause.full_key}`. {_suggest(key, names)} {add}"
+            path, add = str(cause.full_key).removesuffix(key), f"To add it, type +{cause.full_key}=…"
+            names = {name: path + name for name in map(str, parent) if name != "hydra"}
+            if not path:  # the setting of a group was typed without it
+                names = {**_leaf_names(parent), **names}
+            said = [f"There is no setting `{cause.full_key}`.", _suggest(key, names), add]
+            return " ".join(filter(None, said))
     return " ".join(str(error).split())
 
 
-def _suggest(name: str, choices: Iterable[str]) -> str:
-    """`Did you mean …?`, or the choices if nothing is near."""
+def _leaf_names(node: DictConfig, path: str = "") -> dict[str, str]:
+    """The dotted name of each setting by its last part; the outermost wins."""
+    found: dict[str, str] = {}
+    for key, value in node.items_ex(resolve=False):
+        if isinstance(value, DictConfig) and key != "hydra" and OmegaConf.to_container(value, resolve=False):
+            found = {**_leaf_names(value, f"{path}{key!s}."), **found}
+    return {**found, **{name: path + name for name in map(str, node) if name != "hydra"}}
+
+
+def _suggest(name: str, choices: Mapping[str, str] | Sequence[str]) -> str:
+    """`Did you mean …?`, or the choices if nothing is near; a mapping has the whole name of each."""
     known = sorted(choice for choice in choices if not choice.startswith("_"))
-    close = difflib.get_close_matches(name, known, 1)
-    return f"Did you mean `{close[0]}`?" if close else f"Choose from {', '.join(known) or 'nothing'}."
+    if close := difflib.get_close_matches(name, known, 1):
+        return f"Did you mean `{choices[close[0]] if isinstance(choices, Mapping) else close[0]}`?"
+    return f"Choose from {', '.join(known[:30])}{', …' * (len(known) > 30)}." if known else ""

@@ -9,18 +9,20 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
+from nas_lightning.checks import NonNegativeInt, check_argument
 from nas_lightning.cli.build import own_modules
 from nas_lightning.cli.commands import command_to_resume, image_words
 from nas_lightning.cli.resume import PREFIX, check_kept, check_saved
@@ -56,20 +58,17 @@ class Job:
         cfg.run = str(hydra.runtime.output_dir)
         with read_write(hydra):
             hydra.run.dir = cfg.run  # what Lightning tells the processes that it starts
-        job, folder = cls(cfg, record_of(cfg, hydra)), RunFolder(cfg.run)
+        in_sweep, folder = hydra.mode == RunMode.MULTIRUN, RunFolder(cfg.run)
         try:
+            job = cls(cfg, record_of(cfg, hydra))
+            check_argument("retries", OmegaConf.select(cfg, "sweep.retries"), NonNegativeInt, "sweep.retries")
             saved = folder.record if folder.has_record else None
-            if job.in_sweep:
+            if in_sweep:
                 if cfg.resume is not None and not cfg.trust:
                     check_saved(job.record.config, job.record.folders)
                 cfg.resume = None if saved is None else cfg.run
             elif cfg.resume is not None and saved is not None:
-                typed = job.record.without("resume=", "trust=", "hydra.")
-                own = {
-                    **job.record.hydra,
-                    "runtime": {**job.record.hydra["runtime"], "choices": saved.choices},
-                }
-                job = cls(cfg, replace(job.record, words=(*saved.words, *typed), hydra=own))
+                job = job._continued(saved)
             elif saved is not None and is_first_process():
                 raise InputError(
                     f"`{short_path(cfg.run)}` has a run. Pass resume= to resume it, or another run=."
@@ -78,9 +77,20 @@ class Job:
                 _check_shared_folder(cfg, hydra)
             if saved is not None and cfg.resume is not None:
                 check_kept(saved.config, job.record.config, short_path(cfg.run))
-        except InputError as error:
-            job.refuse(error)
+        except (InputError, OmegaConfBaseException) as error:
+            with suppress(OSError):  # not empty, or somebody else's
+                folder.path.rmdir()
+            refuse(error, in_sweep)
         return job
+
+    def _continued(self, saved: Record) -> Job:
+        """The job with the overrides and choices of the run that it resumes."""
+        typed = self.record.without("resume=", "trust=", "hydra.")
+        runtime = {**self.record.hydra["runtime"], "choices": saved.choices}
+        record = replace(
+            self.record, words=(*saved.words, *typed), hydra={**self.record.hydra, "runtime": runtime}
+        )
+        return Job(self.cfg, record)
 
     @property
     def folder(self) -> RunFolder:
@@ -183,12 +193,6 @@ class Job:
             return InputError(str(cause))
         return None
 
-    def refuse(self, error: InputError) -> NoReturn:
-        """End with one line; a sweep goes on with its other jobs."""
-        if self.in_sweep:
-            raise error
-        sys.exit(f"error: {error}")
-
     def end_stopped(self, log: ScreenLog, stop: BaseException) -> None:
         """Say how to resume after Ctrl-C or a signal; a sweep says it of all its jobs."""
         if not self.in_sweep:
@@ -209,7 +213,7 @@ class Job:
                 self._withdraw(log if message else None)
             if message is None:
                 raise error
-            self.refuse(message)
+            refuse(message, in_sweep=False)
         log.write_error(error)
         text = str(message) if message else self._keep_traceback(error)
         print(f"error: {text}", file=sys.stderr)
@@ -256,6 +260,13 @@ def record_of_config(cfg: DictConfig, words: Iterable[str], hydra: Mapping[str, 
     own.run, own.resume, own.trust = r"\${run}", None, False
     config: Any = OmegaConf.to_container(own, resolve=True, enum_to_str=True)
     return Record(tuple(words), {**config, "run": None}, hydra)
+
+
+def refuse(error: Exception, in_sweep: bool) -> NoReturn:
+    """End with one line; Hydra's sweeper is told the error of one of its jobs."""
+    if in_sweep:
+        raise error
+    sys.exit(f"error: {' '.join(str(error).split())}")
 
 
 def is_first_process() -> bool:

@@ -9,13 +9,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import hydra
+import yaml
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from nas_lightning.cli.help import explain, register_resolvers
 from nas_lightning.cli.resume import prepare_arguments
-from nas_lightning.cli.sweep import print_rerun
+from nas_lightning.cli.sweep import close_sweep
 from nas_lightning.errors import InputError, describe_system_error
 from nas_lightning.flags import accept_all_letters
 from nas_lightning.options import config_folder
@@ -64,7 +65,7 @@ def run_command(script: str, *overrides: str) -> None:
             hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=config_name)(
                 run_job
             )()
-    except (InputError, HydraException, OmegaConfBaseException) as error:
+    except (InputError, HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         sys.exit(f"error: {explain(error)}")
     except BrokenPipeError:  # `--help | head` has read enough
         sys.stdout = None
@@ -73,18 +74,17 @@ def run_command(script: str, *overrides: str) -> None:
         if message := describe_system_error(error):
             sys.exit(f"error: {message}")
         raise
-    except KeyboardInterrupt:
-        print_rerun()
-        sys.exit(128 + signal.SIGINT)
-    except SystemExit as end:
-        if end.code == 128 + signal.SIGTERM:
-            print_rerun()
-        raise
+    except (KeyboardInterrupt, SystemExit) as stop:
+        code = 128 + signal.SIGINT if isinstance(stop, KeyboardInterrupt) else stop.code
+        close_sweep(stopped=code in (128 + signal.SIGINT, 128 + signal.SIGTERM))
+        sys.exit(code)
+    finally:
+        close_sweep()
 
 
 def run_job(cfg: DictConfig) -> float | None:
     """Run the job of a composed configuration and return its objective to Hydra's sweeper."""
-    from nas_lightning.cli.job import Job  # torch and Lightning, which `--help` and typos do without
+    from nas_lightning.cli.job import Job, refuse  # torch and Lightning, which `--help` and typos do without
 
     job = Job.start(cfg)
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ def run_job(cfg: DictConfig) -> float | None:
                 return job.folder.facts.numbers.get(cfg.objective)
             job.write_record()
         except (InputError, OSError) as error:  # the folder belongs to another process, or cannot be written
-            raise job.user_error(error) or error from None
+            refuse(job.user_error(error) or error, job.in_sweep)
         return _run_attempts(job, log)
 
 

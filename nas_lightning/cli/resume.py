@@ -56,10 +56,12 @@ def prepare_arguments(script: str) -> str:
     parser.add_argument("--multirun", "-m", action="store_true")
     parser.add_argument("--config-dir", "-cd", type=Path)
     flags, rest = parser.parse_known_args(sys.argv[1:])
+    overrides = [word for word in sys.argv[1:] if "=" in word and not word.startswith("-")]
+    sys.argv[1:] = [*(word for word in sys.argv[1:] if word not in overrides), *overrides]  # after the flags
     folders = [] if flags.config_dir is None else [flags.config_dir]
     if is_requeued() and (run := _value(rest, "run")) and RunFolder(run).has_record:
         sys.argv[1:] = [f"resume={w[4:]}" if w.startswith("run=") else w for w in sys.argv[1:]]
-        rest = sys.argv[1:]
+        rest = [*sys.argv[1:]]
     if folders or any(map(names_module, rest)):
         sys.path += [str(path) for path in (Path.cwd(), *folders) if str(path) not in sys.path]
     resume, trust = _value(rest, "resume"), _value(rest, "trust") == "true"
@@ -71,11 +73,11 @@ def prepare_arguments(script: str) -> str:
     if not trust:
         check_contents(resume)
     if flags.multirun:
-        sys.argv[1:1] = saved_overrides(record, rest)
+        sys.argv += saved_overrides(record, rest)
         return script
-    if not trust:
-        check_saved(record.config, folders, rest)
     node = {name: value for name, value in record.config.items() if name not in ("defaults", "hydra")}
+    if not trust:
+        check_saved(node, folders, rest)
     node = {"defaults": ["_hydra", "_self_"], **node, "hydra": {"job": {"name": script}}}
     ConfigStore.instance().store(name=f"{PREFIX}{script}", node=node)
     return f"{PREFIX}{script}"

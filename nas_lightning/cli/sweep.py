@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -25,8 +26,8 @@ from nas_lightning.text import quote, quote_where_needed, short_path
 _KEY = "genotype.path"
 _HOW_MANY = ("n_trials", "n_jobs", "max_batch_size")
 """Settings of a sweeper that may change when its sweep is continued."""
-_running: list[tuple[str, Path]] = []
-"""Script and folder of the sweep that this process runs."""
+_running: list[SweepFolder] = []
+"""The sweep that this process runs, if any."""
 
 
 class SweepFolder(Callback):
@@ -49,6 +50,8 @@ class SweepFolder(Callback):
         folder, record = RunFolder(Path(config.hydra.sweep.dir).absolute()), record_of_sweep(config)
         OmegaConf.update(config, "hydra.sweep.dir", str(folder.path))  # wherever a launcher's processes start
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quote(str(folder.path))}")
+        if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+            raise InputError("The processes of torchrun share no sweep. Leave out -m.")
         shared = "n_trials" in config.hydra.sweeper
         with ExitStack() as moment:
             (moment if shared else self._stack).enter_context(turn(folder.path) if shared else folder.lock())
@@ -57,21 +60,29 @@ class SweepFolder(Callback):
                 check_same_sweep(folder.record, record, folder.path)
                 print(f"Continuing the sweep in {short_path(folder.path)}", flush=True)
             folder.create(record)
-        _running[:] = [(record.script, folder.path)]
+        self.script, self.folder = record.script, folder
+        _running[:] = [self]
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the folder to others; a sweep that was refused before its first job leaves none."""
         _running.clear()
+        self.folder.withdraw()
         self._stack.close()
 
 
-def print_rerun() -> None:
-    """Print the command that runs what is missing of an interrupted sweep; nothing without a sweep."""
+def close_sweep(*, stopped: bool = False) -> None:
+    """Close the sweep that an error or a signal has ended; print how to run what is missing if `stopped`."""
     from nas_lightning.cli.commands import program
 
-    for script, folder in _running:
-        command = shlex.join([*program(script), "-m", f"resume={quote_where_needed(short_path(folder))}"])
-        print(f"\nStopped. To rerun missing or failed jobs:\n  {command}", flush=True)
-    _running.clear()
+    for sweep in list(_running):
+        sweep.close()
+        if stopped:
+            path = quote_where_needed(short_path(sweep.folder.path))
+            command = shlex.join([*program(sweep.script), "-m", f"resume={path}"])
+            print(f"\nStopped. To rerun missing or failed jobs:\n  {command}", flush=True)
 
 
 def record_of_sweep(config: DictConfig) -> Record:
