@@ -11,7 +11,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from setuptools import find_packages
 
-from nas_lightning.cli.targets import check_targets
+from nas_lightning.cli.build import check_targets
 from nas_lightning.genotype import read_genotypes
 from nas_lightning.options import config_folder, description
 from nas_lightning.validation import arguments

@@ -10,10 +10,10 @@ from importlib import import_module
 
 import pytest
 import yaml
+from nas_lightning.cli.words import expand_shorthand
 from PIL import Image
 
 from docs import draw_gallery, notebooks, run_tutorials
-from nas_lightning.cli.words import expand_shorthand
 from tests.yamls import composed
 
 TUTORIALS = sorted(run_tutorials.TUTORIALS.glob("*.ipynb"))

@@ -2,12 +2,13 @@
 
 import pytest
 import pytorch_lightning as pl
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from nas_lightning.callbacks.monitors import ConvergenceRate
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
+from nas_lightning.options import config_folder
 from nas_lightning.spaces import Mlp, NasBench201
 from nas_lightning.strategies import Darts, PRDarts, RandomWS
 from nas_lightning.strategies.one_shot.convergence_rate import convergence_rate
@@ -25,7 +26,7 @@ def fit(strategy, callback):
 
 @pytest.mark.parametrize("kind", [Darts, PRDarts])
 def test_logged_numbers(kind):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         callback = instantiate(compose("callbacks/convergence_rate").callbacks.convergence_rate)
     space = NasBench201()
     strategy = kind(space, space.supernet(in_channels=1, num_classes=3, channels=2, cells=1), arch_lr=0.3)

@@ -7,6 +7,7 @@ import pytest
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import NTKCondition, Params
+from nas_lightning.objectives import fronts as hypervolume
 from nas_lightning.objectives.fronts import (
     Candidate,
     Objectives,
@@ -15,7 +16,6 @@ from nas_lightning.objectives.fronts import (
     front_of,
     front_ranks,
     fronts_of,
-    hypervolume,
     knee_of,
 )
 

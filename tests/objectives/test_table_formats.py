@@ -5,7 +5,7 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from nas_lightning.errors import InputError
@@ -20,6 +20,7 @@ from nas_lightning.objectives.table_formats import (
     read_records,
 )
 from nas_lightning.objectives.tables import TabularNasBench101, ValidationAccuracy, table_accuracy
+from nas_lightning.options import config_folder
 from nas_lightning.spaces import NasBench1Shot1, NasBench101, NasBench201
 from tests.objectives.tfrecords import checksum, evaluation, framed, metrics, record
 
@@ -166,7 +167,7 @@ def test_a_module_that_the_table_does_not_have(table, genotypes):
 
 
 def test_the_configuration(table):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         cfg = compose(overrides=["+benchmark=nasbench101", f"benchmark.path={table}"])
     assert len(instantiate(cfg.benchmark).modules) == 6
 

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from nas_lightning.errors import InputError
@@ -22,6 +22,7 @@ from nas_lightning.objectives.tables import (
     read_nasbench201,
     table_accuracy,
 )
+from nas_lightning.options import config_folder
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
 from tests.objectives.conftest import write
 
@@ -111,7 +112,7 @@ def test_other_spaces_are_refused(whole):
 
 
 def test_the_configuration(whole):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         cfg = compose(overrides=["+benchmark=nasbench201", f"benchmark.path={whole}"])
         assert not compose(overrides=["+benchmark=none"]).get("benchmark")
     assert instantiate(cfg.benchmark).dataset == "cifar10"

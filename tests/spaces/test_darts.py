@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype
 from nas_lightning.spaces import DartsSpace
-from nas_lightning.spaces.darts import OPS
+from nas_lightning.spaces.darts_nasi import OPS
 
 FEW = ("none", "skip_connect", "max_pool_3x3", "avg_pool_3x3")
 

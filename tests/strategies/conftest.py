@@ -11,7 +11,7 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from nas_lightning.cli.factories import build, factory_of, searched_parts
+from nas_lightning.cli.build import build, factory_of, searched_parts
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.spaces.graph import CellGraph

@@ -11,7 +11,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.cli.factories import factory_of, searched_parts
+from nas_lightning.cli.build import factory_of, searched_parts
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.counts import cost, count_macs, count_parameters
 from nas_lightning.objectives.limits import OF_NETWORKS

@@ -18,7 +18,8 @@ from nas_lightning.jobs.limits import limit_parts
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.search import build_strategy
 from nas_lightning.metrics import Swap
-from nas_lightning.objectives.fronts import front_ranks, hypervolume
+from nas_lightning.objectives import fronts as hypervolume
+from nas_lightning.objectives.fronts import front_ranks
 from nas_lightning.objectives.limits import Limits
 from nas_lightning.report import comparison
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
-from nas_lightning.cli.factories import factory_of, searched_parts
+from nas_lightning.cli.build import factory_of, searched_parts
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import (
     Adam,

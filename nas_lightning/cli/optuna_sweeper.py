@@ -1,38 +1,42 @@
-"""The jobs of a sweep as Optuna's trials: what varies is drawn, one job's outcome after another's.
+"""The jobs of a sweep as Optuna's trials: values are drawn, one job's outcome after another's.
 
-A trial's number is its job's. The journal in the sweep's folder knows all of them: who types the command once
-more, on this machine or another, goes on with it. A trial whose process is gone is run again, in its folder.
+A trial's number is its job's. The journal in the sweep's folder knows all trials: the same command typed once
+more, on this machine or another, continues the sweep. A trial whose process is gone runs again in its folder.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import optuna
 import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from nas_lightning.cli.trial_outcomes import check_objectives, directions_of, numbers_of, values_of
-from nas_lightning.cli.trial_space import check_drawn, distribution
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.runs.folder import JOURNAL, PRUNED, STUDY, open_storage
+from nas_lightning.runs.folder import JOURNAL, PRUNED, STUDY, RunFolder, open_storage
 from nas_lightning.utils.files import hold, turn, write_whole
 from nas_lightning.validation import DISTINCT, Seed, check_argument, entries
 
-WHERE = "hydra.sweeper"
+Direction = Literal["maximize", "minimize"]
 Objectives = Annotated[Sequence[str], entries(1), DISTINCT] | None
+WHERE = "hydra.sweeper"
 RESULTS = "optimization_results.yaml"  # as Hydra's own plugin for Optuna calls it
+_DIRECTIONS: dict[str, Direction] = {"maximize": "maximize", "minimize": "minimize"}
+_LESS = ("loss", "error", "rank", "params", "macs", "seconds", "latency_ms", "memory_mb")
 _OWNER, _OWNERS = "owner", ".optuna"
 _PLAIN = re.compile(r"\w[\w.-]{,199}")  # what becomes a folder's name
 SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
@@ -72,23 +76,22 @@ class Trials:
         seed: int,
     ) -> None:
         if sampler not in SAMPLERS:
-            expected = f"expected a sampler ({near_match(sampler, SAMPLERS)})"
-            raise InputError(expected, got=sampler, where=f"{WHERE}.sampler")
+            raise InputError(
+                f"`{WHERE}.sampler` has no option `{sampler}` ({near_match(sampler, SAMPLERS)})."
+            )
         for name, count in (("n_trials", n_trials), ("n_jobs", n_jobs)):
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise InputError("expected a whole number ≥ 1", got=count, where=f"{WHERE}.{name}")
+                raise InputError(f"`{WHERE}.{name}` must be at least 1, got {count}.")
         check_argument("seed", seed, Seed, f"{WHERE}.seed")
         check_argument("objectives", objectives, Objectives, f"{WHERE}.objectives")
         self.config, self.n_trials, self.n_jobs = config, n_trials, n_jobs
         self.folder = Path(config.hydra.sweep.dir)
         self.objectives = [*objectives] if objectives else [str(config.objective)]
-        self.directions = directions_of(self.objectives, directions, f"{WHERE}.directions")
+        self.directions = directions_of(self.objectives, directions)
         overrides = OverridesParser.create(loader).parse_overrides([*words])
         self.space = {o.get_key_element(): distribution(o) for o in overrides if o.is_sweep_override()}
         if not self.space:
-            raise InputError(
-                "expected something that varies, such as strategy.lr=interval(0.01,0.1)", where="-m"
-            )
+            raise InputError("Nothing varies. Pass a setting such as strategy.lr=interval(0.01,0.1).")
         self.chooses = any(map(loader.get_group_options, self.space))  # such as strategies: unlike jobs
         self.fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
         self.make_sampler, self.seed = SAMPLERS[sampler], seed
@@ -99,12 +102,13 @@ class Trials:
         """Launch trials until there are as many as are wanted; returns what Hydra is told of the jobs."""
         returns: list[Any] = []
         OmegaConf.save(self.config, self.folder / "multirun.yaml")
+        self.storage = open_storage(self.folder)
         study = self._study()
         with ExitStack() as stack:
             stack.enter_context(hold(_owners_folder(self.folder, self.owner)))
             while trials := self._next(study):
                 check([self._words(trial) for trial in trials])
-                for together in _runs_of_numbers(trials):
+                for together in _consecutive(trials):
                     batch = [self._words(trial) for trial in together]
                     returns += launcher.launch(batch, initial_job_idx=together[0].number)
                     self._tell(study, together)
@@ -113,17 +117,11 @@ class Trials:
 
     def _study(self) -> optuna.Study:
         try:
-            study = optuna.create_study(
-                study_name=STUDY,
-                storage=open_storage(self.folder),
-                directions=self.directions,
-                load_if_exists=True,
+            return optuna.create_study(
+                study_name=STUDY, storage=self.storage, directions=self.directions, load_if_exists=True
             )
         except ValueError as error:  # other directions than those that are there
-            raise InputError(
-                f"expected the objectives of the sweep that is there: {error}", where=WHERE
-            ) from None
-        return study
+            raise InputError(f"The sweep in `{self.folder}` has other objectives: {error}") from None
 
     def _next(self, study: optuna.Study) -> list[FrozenTrial]:
         """What to launch, which no other process takes meanwhile."""
@@ -131,12 +129,14 @@ class Trials:
             return self._stopped(study) or self._drawn(study)
 
     def _stopped(self, study: optuna.Study) -> list[FrozenTrial]:
-        """Trials whose processes are gone: this one's from now on, which go on in their folders."""
+        """Trials whose processes are gone, which this process takes over."""
         running = [trial for trial in self._trials(study) if trial.state == TrialState.RUNNING]
         others = [trial for trial in running if trial.user_attrs[_OWNER] != self.owner]
         gone = [trial for trial in others if _is_gone(self.folder, trial.user_attrs[_OWNER])]
         for trial in gone:
-            study._storage.set_trial_user_attr(trial._trial_id, _OWNER, self.owner)
+            number = self.storage.get_study_id_from_name(STUDY)
+            trial_id = self.storage.get_trial_id_from_study_id_trial_number(number, trial.number)
+            self.storage.set_trial_user_attr(trial_id, _OWNER, self.owner)
         return gone
 
     def _drawn(self, study: optuna.Study) -> list[FrozenTrial]:
@@ -146,8 +146,9 @@ class Trials:
         """
         drawn: list[FrozenTrial] = []
         while len(drawn) < self.n_jobs and (count := len(trials := self._trials(study))) < self.n_trials:
-            sampler = self.make_sampler(self.seed + count)
-            draft = optuna.create_study(directions=self.directions, sampler=sampler)
+            draft = optuna.create_study(
+                directions=self.directions, sampler=self.make_sampler(self.seed + count)
+            )
             draft.add_trials(trials)
             draft.ask(self.space).set_user_attr(_OWNER, self.owner)
             study.add_trial(draft.get_trials(deepcopy=False)[count])
@@ -155,25 +156,31 @@ class Trials:
         return drawn
 
     def _trials(self, study: optuna.Study) -> list[FrozenTrial]:
-        """All that the journal knows; raises where it is not this sweep that has drawn them."""
+        """All that the journal knows; raises unless this sweep has drawn them: they become overrides."""
         trials = study.get_trials(deepcopy=False)
         for trial in trials:
-            where = f"{self.folder / JOURNAL}, trial {trial.number}"
-            check_drawn(trial, self.space, where)
-            owner = trial.user_attrs.get(_OWNER)
+            where, owner = f"{self.folder / JOURNAL}, trial {trial.number}", trial.user_attrs.get(_OWNER)
+            if trial.distributions != self.space:
+                names = ", ".join(trial.distributions) or "nothing"
+                raise InputError(
+                    f"This sweep varies {', '.join(self.space)}, its journal {names}.", where=where
+                )
+            for name, value in trial.params.items():
+                if not _can_draw(self.space[name], value):
+                    raise InputError(f"This sweep cannot draw {name}={value!r:.100}.", where=where)
             if not isinstance(owner, str) or not _PLAIN.fullmatch(owner):
-                raise InputError("expected a process with a plain name", got=owner, where=where)
+                raise InputError(f"A process has a plain name, not {owner!r:.100}.", where=where)
         return trials
 
     def _words(self, trial: FrozenTrial) -> list[str]:
         return [*self.fixed, *(f"{name}={value}" for name, value in trial.params.items())]
 
     def _tell(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
-        """What the jobs have come to, as their folders say; one without the objective has failed."""
+        """Tell Optuna the jobs' objectives, as their folders have them; a job without them has failed."""
         without = []
         for trial in trials:
             stored = study.get_trials(deepcopy=False)[trial.number]
-            numbers = numbers_of(self.folder, trial.number, self.config)
+            numbers = self._numbers(trial.number)
             values = None if numbers is None else values_of(numbers, self.objectives)
             if PRUNED in stored.user_attrs and stored.intermediate_values:
                 study.tell(trial.number, state=TrialState.PRUNED)
@@ -184,7 +191,23 @@ class Trials:
                 without += [] if numbers is None else [numbers]
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         for numbers in without:
-            check_objectives(numbers, self.objectives, alike=not (self.chooses or complete))
+            self._report_missing(numbers, alike=not (self.chooses or complete))
+
+    def _numbers(self, number: int) -> dict[str, float] | None:
+        """A job's metrics and sizes; None if it has failed."""
+        own = OmegaConf.masked_copy(self.config, ["hydra"])
+        OmegaConf.set_readonly(own, False)
+        OmegaConf.update(own, "hydra.job.num", number)
+        run = RunFolder(self.folder / str(own.hydra.sweep.subdir))
+        return None if not run.is_finished or run.facts.error is not None else run.facts.numbers
+
+    def _report_missing(self, numbers: Mapping[str, float], *, alike: bool) -> None:
+        """Say which objectives a job lacks; raise if all others are alike, and will lack them too."""
+        missing = [name for name in self.objectives if name not in numbers]
+        if missing and alike:
+            raise InputError(f"No job has the objective `{missing[0]}` ({near_match(missing[0], numbers)}).")
+        named = " and ".join(missing or self.objectives)
+        print(f"a job has no finite {named}: it has failed for Optuna", flush=True)
 
     def _write_best(self, study: optuna.Study) -> None:
         """The best trial, or those that no other is better than in everything."""
@@ -193,8 +216,9 @@ class Trials:
         best = [] if not complete else study.best_trials if several else [study.best_trial]
         solutions = [{"job": t.number, "params": dict(t.params), "values": list(t.values)} for t in best]
         content = {"name": "optuna", "objectives": self.objectives, "solutions": solutions}
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-        path = write_whole(self.folder / RESULTS, text)
+        path = write_whole(
+            self.folder / RESULTS, yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        )
         for trial in best:
             pairs = zip(self.objectives, trial.values, strict=True)
             settings = " ".join(f"{name}={value}" for name, value in trial.params.items())
@@ -203,8 +227,74 @@ class Trials:
         print(path)
 
 
-def _runs_of_numbers(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
-    """Those with one number after the other, which a launcher takes together."""
+def directions_of(objectives: Sequence[str], typed: Sequence[str] | None) -> list[Direction]:
+    """Whether more or less of each is better: as typed, or by its name.
+
+    >>> directions_of(["valid_accuracy", "params"], None)
+    ['maximize', 'minimize']
+    """
+    if typed is None:
+        return ["minimize" if name.endswith(_LESS) else "maximize" for name in objectives]
+    if len(typed) != len(objectives) or not {*typed} <= _DIRECTIONS.keys():
+        got = ", ".join(map(str, typed))
+        raise InputError(
+            f"`{WHERE}.directions` must be maximize or minimize, {len(objectives)} times, got [{got}]."
+        )
+    return [_DIRECTIONS[name] for name in typed]
+
+
+def values_of(numbers: Mapping[str, float], objectives: Sequence[str]) -> list[float] | None:
+    """The objectives of a job with these numbers; None if one is missing or not finite.
+
+    >>> values_of({"valid_accuracy": 0.5, "params": 10}, ["params"])
+    [10.0]
+    """
+    values = [float(numbers.get(name, math.nan)) for name in objectives]
+    return values if all(map(math.isfinite, values)) else None
+
+
+def distribution(override: Override) -> BaseDistribution:
+    """What an override of a sweep is drawn from.
+
+    >>> from hydra.core.override_parser.overrides_parser import OverridesParser
+    >>> words = ["lr=tag(log,interval(0.01,1))", "n=int(interval(1,4))", "k=range(2,9,3)", "seed=0,1"]
+    >>> for override in OverridesParser.create().parse_overrides(words):
+    ...     print(distribution(override))
+    FloatDistribution(high=1.0, log=True, low=0.01, step=None)
+    IntDistribution(high=4, log=False, low=1, step=1)
+    IntDistribution(high=8, log=False, low=2, step=3)
+    CategoricalDistribution(choices=('0', '1'))
+    """
+    value = override.value()
+    try:
+        if isinstance(value, IntervalSweep) and value.start is not None and value.end is not None:
+            log = "log" in value.tags
+            if isinstance(value.start, int) and isinstance(value.end, int):
+                return IntDistribution(value.start, value.end, log=log)
+            return FloatDistribution(value.start, value.end, log=log)
+        if isinstance(value, RangeSweep) and all(
+            isinstance(n, int) for n in (value.start, value.stop, value.step)
+        ):
+            numbers = range(int(value.start or 0), int(value.stop or 0), int(value.step))
+            return IntDistribution(min(numbers), max(numbers), step=abs(numbers.step))
+    except ValueError as error:
+        raise InputError(f"`{override.input_line}` cannot be drawn from: {error}") from None
+    return CategoricalDistribution([str(text) for text in override.sweep_string_iterator()])
+
+
+def _can_draw(drawn_from: BaseDistribution, value: Any) -> bool:
+    """Whether a value is one that the distribution may come to."""
+    if isinstance(drawn_from, CategoricalDistribution):
+        return value in drawn_from.choices
+    assert isinstance(drawn_from, (IntDistribution, FloatDistribution))
+    kind = int if isinstance(drawn_from, IntDistribution) else float
+    if type(value) is not kind or not drawn_from.low <= value <= drawn_from.high:
+        return False
+    return kind is float or (value - drawn_from.low) % (drawn_from.step or 1) == 0
+
+
+def _consecutive(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
+    """Runs of consecutive numbers, which a launcher takes together."""
     runs: list[list[FrozenTrial]] = []
     for trial in sorted(trials, key=lambda trial: trial.number):
         if runs and runs[-1][-1].number == trial.number - 1:
@@ -225,5 +315,5 @@ def _is_gone(sweep: Path, owner: str) -> bool:
     try:
         with hold(_owners_folder(sweep, owner)):
             return True
-    except InputError:  # whose lock it is, is at work
+    except InputError:  # its owner holds the lock
         return False
