@@ -1,4 +1,4 @@
-"""Limits on what the network costs that is trained: every strategy, in spaces of every kind, keeps them."""
+"""Limits on the cost of the derived network hold for every strategy, with fixed and with random limits."""
 
 import csv
 import re
@@ -21,6 +21,9 @@ from nas_lightning.spaces import NasBench201, constrained
 from nas_lightning.spaces.base import draw_distinct, sample_distinct
 from nas_lightning.strategies.supernet import RATE
 from tests.strategies.conftest import SPACES, STRATEGIES, config, fit_for
+
+# Limits on what the network costs that is trained: every strategy, in spaces of every kind, keeps them.
+
 
 KINDS = ("nasbench201", "darts", "nasbench1shot1_s1", "nasbench101", "resnet")
 

@@ -1,4 +1,4 @@
-"""Two processes with batches of b search as one does with 2b, whatever the strategy."""
+"""Two processes with batches of b search as one does with 2b, with our data and with external data."""
 
 import os
 import socket
@@ -11,6 +11,9 @@ import torch
 
 from tests.strategies.fit_own_data_as_process import FORMS, STOP
 from tests.yamls import options
+
+# Two processes with batches of b search as one does with 2b, whatever the strategy.
+
 
 WHO = [(1, 0), (2, 0), (2, 1)]  # world and rank
 REPOSITORY = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""Some hundred steps, whatever they draw: each strategy at its defaults in every space that it takes."""
+"""SupernetStrategy: long runs, limits, gradients, and external data."""
 
 import random
 
@@ -22,6 +22,9 @@ from nas_lightning.strategies.supernet import LimitPressure
 from nas_lightning.training.gradients import constant, gradients
 from tests.own_data import CHANNELS, CLASSES, FORMS, STEPS, TRAIN, VALID, OnlyLightning, Samples, loader
 from tests.strategies.conftest import config
+
+# Some hundred steps, whatever they draw: each strategy at its defaults in every space that it takes.
+
 
 BATCH = 4
 LONG = 300

@@ -1,4 +1,4 @@
-"""What searches without a supernet share: the rounds, the evaluations, the label of an oracle."""
+"""BlackBox: rounds, evaluations by a table or a training, pools; and evolution."""
 
 import json
 import logging
@@ -27,6 +27,9 @@ from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import EigenNas, Evolution, Knas, MetricSearch
 from nas_lightning.utils.randomness import seed_of_name
 from tests.cli.conftest import TINY_SEARCH, run_script
+
+# What searches without a supernet share: the rounds, the evaluations, the label of an oracle.
+
 
 SPACE = NasBench201()
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)

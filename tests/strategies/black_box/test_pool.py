@@ -1,4 +1,4 @@
-"""What a word stands for as metrics, what a pool says of noise, and evaluations by the second."""
+"""Searches in a pool: metrics by name, noise warnings, time limits, RoBoT, predictor, random search."""
 
 import itertools
 import math
@@ -31,6 +31,8 @@ from nas_lightning.strategies import (
 from nas_lightning.strategies.black_box.base import self_correlations
 from nas_lightning.strategies.black_box.pool import expected_improvement, forest, graph_counts, random_weights
 from tests.strategies.black_box.test_base import NETWORK, SPACE, convolutions, write_table
+
+# What a word stands for as metrics, what a pool says of noise, and evaluations by the second.
 
 
 class Noise(Metric):

@@ -1,4 +1,4 @@
-"""The auxiliary skip against a cell that has one of its own."""
+"""Auxiliary skips, edge weights, and widening supernets."""
 
 import pytest
 import torch
@@ -13,6 +13,8 @@ from nas_lightning.strategies.one_shot.parts import Epoch
 from nas_lightning.strategies.one_shot.samplers import Gumbel
 from tests.strategies.conftest import build_search, quiet_trainer
 from tests.strategies.test_resume import Run, StopAfter, differing
+
+# The auxiliary skip against a cell that has one of its own.
 
 
 def test_a_cell_with_it_is_the_sum_that_the_paper_writes(generator):

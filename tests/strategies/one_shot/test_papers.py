@@ -1,4 +1,4 @@
-"""PR-DARTS' regularizers against plain loops over named operations, and what a step computes."""
+"""The papers of one-shot search against their equations."""
 
 import itertools
 import math
@@ -39,6 +39,9 @@ from nas_lightning.strategies.one_shot.arch_steps import ExponentiatedDescent, e
 from nas_lightning.strategies.one_shot.connections import softmax_by_target
 from nas_lightning.strategies.one_shot.regularizers import group_sparsity, path_depth, zero_one_loss
 from nas_lightning.strategies.one_shot.samplers import is_skip
+
+# PR-DARTS' regularizers against plain loops over named operations, and what a step computes.
+
 
 LEARNED = {
     "darts": {"sep_conv_3x3", "sep_conv_5x5", "dil_conv_3x3", "dil_conv_5x5"},

@@ -1,4 +1,4 @@
-"""The terms of the architecture's loss against their definitions in other words."""
+"""Regularizers against their definitions and against automatic differentiation."""
 
 import math
 
@@ -21,6 +21,8 @@ from nas_lightning.strategies.one_shot.regularizers import (
     kl_from_flat,
 )
 from nas_lightning.strategies.one_shot.samplers import Dirichlet, concentration
+
+# The terms of the architecture's loss against their definitions in other words.
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Each sampler against its distribution, and its gradient against the derivative of an expectation."""
+"""Samplers against their distributions and gradients, and all possible draws of small spaces."""
 
 import dataclasses
 import math
@@ -38,6 +38,9 @@ from nas_lightning.strategies.one_shot.samplers import (
 )
 from nas_lightning.strategies.one_shot.selection import RandomCandidates
 from tests.strategies.one_shot.parts_by_name import options, part
+
+# Each sampler against its distribution, and its gradient against the derivative of an expectation.
+
 
 GROUP = Group(((0, 1), (0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3", "avg_pool_3x3", "nor_conv_1x1"))
 START = Epoch(0, 3)

@@ -1,4 +1,4 @@
-"""Parts in combinations that no paper has: each runs, and resumes to the same bits, or says why not."""
+"""OneShot: combinations of parts, labels, and the bilevel loop against a plain one."""
 
 import copy
 import math
@@ -34,6 +34,9 @@ from tests.strategies.conftest import build_search, quiet_trainer
 from tests.strategies.one_shot.parts_by_name import GROUPS, options
 from tests.strategies.test_resume import Run, StopAfter, differing
 from tests.yamls import composed, small
+
+# Parts in combinations that no paper has: each runs, and resumes to the same bits, or says why not.
+
 
 BATCHES = 9  # of three epochs
 
