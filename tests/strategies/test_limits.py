@@ -68,7 +68,7 @@ def test_every_strategy_derives_within_the_limit(search, sizes, trainer, epochs,
     assert all(space.bounds.costs(genotype)["params"] <= limit for genotype in evaluated)
 
 
-def test_a_multiplier_rises_while_the_limit_is_exceeded_and_is_in_the_checkpoint(search, trainer):
+def test_multiplier_rises_and_is_in_the_checkpoint(search, trainer):
     strategy, data = search("darts", "nasbench201", f"limits.params={low_limit('nasbench201')}")
     with torch.no_grad():
         strategy.arch["cell"][:, 3] = 1.0  # every edge would be the largest convolution
@@ -80,7 +80,7 @@ def test_a_multiplier_rises_while_the_limit_is_exceeded_and_is_in_the_checkpoint
     assert "pressure.multipliers" in strategy.state_dict()
 
 
-def test_without_limits_a_checkpoint_is_as_it_was(search):
+def test_no_multipliers_without_limits(search):
     assert "pressure.multipliers" not in search("darts", "nasbench201")[0].state_dict()
 
 
@@ -99,7 +99,7 @@ def test_without_limits_a_checkpoint_is_as_it_was(search):
         (["limits.latency_ms=2", "limits.device=a.csv"], "expected a table of latencies, .csv or .parquet"),
     ],
 )
-def test_a_bad_limit_is_one_line_before_the_work(words, line):
+def test_invalid_limits_are_rejected_early(words, line):
     with pytest.raises(InputError) as error:
         searched_parts(config("random", "nasbench201", *words))
     assert str(error.value).startswith(line)
@@ -122,7 +122,7 @@ def pairs_and_bad_limits(count):
 
 
 @pytest.mark.parametrize(("strategy", "space", "word", "line"), pairs_and_bad_limits(3))
-def test_a_bad_limit_is_one_line_whatever_searches(strategy, space, word, line):
+def test_invalid_limits_are_rejected_for_every_strategy(strategy, space, word, line):
     with pytest.raises(InputError) as error:
         searched_parts(config(strategy, space, word))
     assert line in str(error.value)
@@ -151,7 +151,7 @@ def test_limits_on_a_device_of_hw_nas_bench_are_those_of_its_table(shared_data, 
 
 
 @pytest.mark.slow
-def test_what_a_device_measured_is_within_its_limit_whatever_it_foretells(tmp_path):
+def test_measured_latencies_take_precedence_over_predictions(tmp_path):
     """On a busy machine few networks were fast, and their neighbors are foretold as slow."""
     space, generator = NasBench201(), torch.Generator().manual_seed(5)
     cells = [space.notation(cell) for cell in draw_distinct(space, 40, generator)]
@@ -285,11 +285,11 @@ def check(case: Case, path: Path, trainer, epochs) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1000, 1003))
-def test_what_is_derived_is_within_limits_that_are_drawn(seed, tmp_path, trainer, epochs):
+def test_derived_networks_meet_random_limits(seed, tmp_path, trainer, epochs):
     check(draw_case(seed), tmp_path / "device.csv", trainer, epochs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
-def test_what_is_derived_is_within_many_more(seed, tmp_path, trainer, epochs):
+def test_derived_networks_meet_many_random_limits(seed, tmp_path, trainer, epochs):
     check(draw_case(seed), tmp_path / "device.csv", trainer, epochs)

@@ -175,14 +175,14 @@ def test_the_comparison_can_fail(search, trainer, whole, tmp_path):
         ("darts", "darts", "expected a checkpoint whose space is darts, got 'nasbench201'"),
     ],
 )
-def test_a_checkpoint_of_another_search(search, trainer, whole, refusal, strategy, space, message):
+def test_checkpoint_of_another_search_is_rejected(search, trainer, whole, refusal, strategy, space, message):
     other, data = search(strategy, space)
     before = {name: value.clone() for name, value in other.state_dict().items()}
     assert refusal(lambda: trainer(EPOCHS).fit(other, data, ckpt_path=whole("darts").checkpoint)) == message
     assert same(before, dict(other.state_dict()))  # nothing was loaded
 
 
-def test_a_checkpoint_of_other_cells(search, trainer, refusal, tmp_path):
+def test_checkpoint_of_other_cells_is_rejected(search, trainer, refusal, tmp_path):
     """The same space by name, with other nodes or operations."""
     strategy, data = search("darts", "darts")
     fit = trainer(1, limit_train_batches=1)
@@ -195,7 +195,7 @@ def test_a_checkpoint_of_other_cells(search, trainer, refusal, tmp_path):
         assert message.startswith(f"expected a checkpoint whose {what} is")
 
 
-def test_a_checkpoint_of_no_search(search, trainer, refusal, tmp_path):
+def test_checkpoint_without_a_search_is_rejected(search, trainer, refusal, tmp_path):
     strategy, data = search("darts", "nasbench201")
     fit = trainer(1, limit_train_batches=1)
     fit.fit(strategy, data)

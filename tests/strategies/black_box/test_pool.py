@@ -70,13 +70,13 @@ def run_rounds(data, trainer, timed):
 
 @pytest.mark.parametrize("strategy", [MetricSearch, Greedy, Robot])
 @pytest.mark.parametrize(("word", "metrics"), [("default", COMBINED), ("top", AT_THE_TOP)])
-def test_a_word_names_metrics(data, timed, strategy, word, metrics):
+def test_metrics_by_name(data, timed, strategy, word, metrics):
     module = strategy(SPACE, NETWORK, data(), timed, metrics=word, evaluation="table")
     assert module.metrics == metrics
 
 
 @pytest.mark.parametrize("strategy", [MetricSearch, Evolution, Greedy, Predictor])
-def test_a_space_says_what_ranks_its_networks(data, strategy):
+def test_default_metrics_of_a_space(data, strategy):
     """Where depth is a choice, size alone; with limits, too, and a word is obeyed all the same."""
     bounds = Bounds(
         ResNet(), {"width": 40.0}, lambda g: {"width": float(sum(w for w, _ in ResNet().stages(g)))}
@@ -88,7 +88,7 @@ def test_a_space_says_what_ranks_its_networks(data, strategy):
         assert strategy(space, NETWORK, data(), metrics="default", **options).metrics == COMBINED
 
 
-def test_without_a_word_each_has_its_own(data, timed):
+def test_default_metrics_of_strategies(data, timed):
     assert Evolution(SPACE, NETWORK, data()).metrics == COMBINED
     assert (
         Evolution(SPACE, NETWORK, data(), timed, evaluation="table").metrics == {}
@@ -116,7 +116,7 @@ def test_hnas_takes_the_ranking_as_its_metric(run_rounds):
     assert len(module.evaluated) == 3
 
 
-def test_a_word_that_stands_for_nothing(data):
+def test_unknown_name_of_metrics_is_rejected(data):
     with pytest.raises(InputError, match="default"):
         MetricSearch(SPACE, NETWORK, data(), metrics="defualt")
 
@@ -131,7 +131,7 @@ def test_self_correlations_are_spearmans():
     assert self_correlations(*draws) == {"a": pytest.approx(expected)}
 
 
-def test_a_pool_says_which_of_its_metrics_are_noise(run_rounds, tmp_path):
+def test_noisy_metrics_warn(run_rounds, tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         metrics = {"noise": Noise(), "params": Params()}
@@ -154,7 +154,7 @@ def test_a_small_pool_is_not_scored_twice(run_rounds, options):
 # Seconds
 
 
-def test_evaluations_end_with_their_seconds(run_rounds):
+def test_time_limit_ends_evaluations(run_rounds):
     """350 seconds are three evaluations of 100; the fourth ends too late."""
     module = run_rounds(Robot, 9, seconds=350, explore=9)
     assert len(module.evaluated) == 3
@@ -166,7 +166,7 @@ def test_evaluations_end_with_their_seconds(run_rounds):
     assert module.evaluated[best] == pytest.approx(99 - convolutions(best), abs=1e-3)
 
 
-def test_a_search_goes_on_with_more_seconds(run_rounds, timed, data, trainer, tmp_path):
+def test_resume_with_a_longer_time_limit(run_rounds, timed, data, trainer, tmp_path):
     whole = run_rounds(Robot, 9, seconds=550, explore=3, seed=2)
     first = Robot(SPACE, NETWORK, data(), timed, evaluation="table", pool_size=8, images=4, explore=3, seed=2)
     first.seconds = 250
@@ -187,7 +187,7 @@ def test_a_search_goes_on_with_more_seconds(run_rounds, timed, data, trainer, tm
         ({"evaluation": "table"}, "expected a table with a column of seconds"),
     ],
 )
-def test_seconds_of_nothing(data, tables, options, message):
+def test_time_limit_needs_times(data, tables, options, message):
     table = TabularNasBench201(tables / "test.csv")
     with pytest.raises(InputError, match=message):
         MetricSearch(SPACE, NETWORK, data(), table, seconds=10.0, **options)
@@ -361,7 +361,7 @@ def _is_path(edges, cell) -> bool:
         (Predictor, {"trees": 0}, "trees of at least 1"),
     ],
 )
-def test_options_that_cannot_be(data, table, strategy, options, message):
+def test_invalid_options_are_rejected(data, table, strategy, options, message):
     with pytest.raises(InputError, match=message):
         strategy(SPACE, NETWORK, data(), table, **{"evaluation": "table", **options})
 
@@ -406,7 +406,7 @@ def test_none_at_all(count):
         RandomSearch(NasBench201(), count=count)
 
 
-def test_several_processes_have_nothing_to_share():
+def test_random_search_rejects_several_processes():
     """DistributedDataParallel refuses a module without parameters; its reason is found before it is built."""
     search = RandomSearch(NasBench201())
     search.trainer = SimpleNamespace(world_size=2)
