@@ -32,7 +32,7 @@ def test_the_step_is_that_of_the_search(mu, share, adaptive, cell_space, superne
     assert not torch.allclose(others, step)
 
 
-def test_what_the_file_has_is_not_drawn_again(cell_space, supernet, data, tmp_path, monkeypatch):
+def test_saved_samples_are_not_drawn_again(cell_space, supernet, data, tmp_path, monkeypatch):
     images = data(batch_size=16)
     whole = samples_of(cell_space, supernet, images, tmp_path / "whole.csv")
     samples_of(cell_space, supernet, images, tmp_path / "part.csv", steps=2)

@@ -111,7 +111,7 @@ def test_forward_selection_by_brute_force(generator):
     assert min(pairs.values()) <= loss(chosen[:2]) <= sorted(pairs.values())[len(pairs) // 2]
 
 
-def test_a_duplicate_goes_to_the_nearest_other(cell_space, generator):
+def test_duplicate_moves_to_the_nearest_free_architecture(cell_space, generator):
     """By the distance to all 15,625 architectures, each but the taken ones."""
     scores = {"cell": torch.randn(6, 5, dtype=torch.float64, generator=generator)}
     everything = torch.stack([cell_space.one_hot(g)["cell"] for g in cell_space.all()]).double()

@@ -1,4 +1,4 @@
-"""Each sampler against its distribution, and its gradient against the derivative of an expectation."""
+"""Samplers against their distributions and gradients, and all possible draws of small spaces."""
 
 import dataclasses
 import math
@@ -38,6 +38,9 @@ from nas_lightning.strategies.one_shot.samplers import (
 )
 from nas_lightning.strategies.one_shot.selection import RandomCandidates
 from tests.strategies.one_shot.parts_by_name import options, part
+
+# Each sampler against its distribution, and its gradient against the derivative of an expectation.
+
 
 GROUP = Group(((0, 1), (0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3", "avg_pool_3x3", "nor_conv_1x1"))
 START = Epoch(0, 3)
@@ -202,7 +205,7 @@ def test_a_fair_step_adds_the_gradients_of_its_paths(data, trainer, cell_space, 
 
 
 @pytest.mark.parametrize("sampler", [Fair(), ReinMax()])
-def test_spaces_that_they_are_not_defined_for(sampler, data):
+def test_fair_and_reinmax_reject_incompatible_spaces(sampler, data):
     space = NasBench1Shot1(1)
     supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     selection = None if sampler.learns else RandomCandidates()
@@ -240,7 +243,7 @@ def draw_weights(sampler, beta, generator):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
-def test_what_a_sampler_says_of_itself_is_what_it_does(sampler, generator):
+def test_class_attributes_describe_the_sampler(sampler, generator):
     beta = parameters(generator)
     if sampler.on_simplex:
         beta = torch.softmax(beta, dim=1)
@@ -299,7 +302,7 @@ def test_each_matrix_of_noise_matters(sampler, generator):
         assert max(map(len, found)) > 1, f"matrix {number} of {len(noise)}"
 
 
-def test_which_of_them_compute_a_part_of_the_operations():
+def test_sparse_samplers():
     assert {type(s) for s in SAMPLERS if s.sparse} == {Gumbel, HardConcrete}
     assert {type(s) for s in SAMPLERS if s.varies} == {Gumbel, HardConcrete, ReinMax}
     assert {type(s) for s in SAMPLERS if s.on_simplex} == {Simplex}
@@ -312,7 +315,7 @@ def test_which_of_them_compute_a_part_of_the_operations():
 
 
 @pytest.mark.parametrize("sampler", [Softmax(), Concrete(), Gumbel(), ReinMax(), ClippedSkips()])
-def test_what_is_expected_of_an_operation_is_a_softmax_of_its_row(sampler, generator):
+def test_probabilities_are_a_softmax(sampler, generator):
     beta = parameters(generator)
     expected = torch.tensor([softmax(row) for row in beta.tolist()], dtype=torch.float64)
     torch.testing.assert_close(sampler.probabilities(beta, START, GROUP), expected)
@@ -426,14 +429,14 @@ def test_one_candidate_a_row_is_drawn(sampler):
             sampler.check(None, SimpleNamespace(groups=groups, name="plain"))
 
 
-def test_fair_paths_want_choices_of_one_size():
+def test_fair_needs_choices_of_one_size():
     groups = {"a": GROUP, "b": Group(GROUP.edges, GROUP.ops[:3])}
     with pytest.raises(InputError, match="equally many"):
         Fair().check(None, SimpleNamespace(groups=groups, name="mine"))
 
 
 @pytest.mark.parametrize("kind", [Concrete, Gumbel, HardConcrete])
-def test_a_temperature_falls_and_stays_as_it_was_set(kind):
+def test_temperature_schedule(kind):
     one = kind(tau_start=5.0, tau_end=5.0)
     assert one.tau(Epoch(0, 3)) == one.tau(Epoch(2, 3)) == 5.0
     assert one == kind(5.0, 5.0)
@@ -537,7 +540,7 @@ def test_gates_that_are_all_closed(images):
 
 @pytest.mark.parametrize("name", options("sampler"))
 @pytest.mark.parametrize("share", [torch.finfo(torch.float32).tiny, 1 - torch.finfo(torch.float32).eps])
-def test_the_ends_of_what_can_be_drawn(name, share, images):
+def test_extreme_noise_gives_finite_steps(name, share, images):
     """With parameters far from zero, too."""
     sampler = part("sampler", name)
     if not sampler.learns:
