@@ -334,8 +334,8 @@ def _note(text: str, rows: Sequence[Sequence[Entry]]) -> str:
 # What NASI's search depends on (Shu et al. 2022, arXiv:2109.00817; Y. Shu's thesis, 2022, section 6.6).
 #
 # Figure 6.3 and the conditioned row of table 6.5: t(A) against accuracies. Figures 6.2, 6.4, and 6.6 and
-# tables 6.4, 6.6, and 6.8: searches over budgets, ν and μ, widths, batch sizes, random labels and inputs. ν is
-# a quantile of the sampled t, so that it has the same meaning at every width and batch size.
+# tables 6.4, 6.6, and 6.8: searches over budgets, ν and μ, widths, batch sizes, random labels and inputs. ν
+# is a quantile of the sampled t, so that it has the same meaning at every width and batch size.
 
 Quantile = Annotated[float, at_least(0), at_most(1)]
 

@@ -1,4 +1,4 @@
-"""Searches of HNAS by a table: what they chose is worth what the table says, whatever they evaluated by."""
+"""HNAS by a table, kernels of linear networks, and scores by the exact equations."""
 
 import csv
 import json
@@ -7,15 +7,61 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
+from torch.func import jacrev
 
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, Params
 from nas_lightning.objectives.tables import TabularNasBench201, read
 from nas_lightning.spaces import NasBench201
-from reproductions.hnas import SEARCHES_FILE, HnasAblation, KnownPool, SearchTrace, metric_order, values_of
+from nas_lightning.utils.randomness import generator
+from reproductions.hnas import (
+    SEARCHES_FILE,
+    Coupling,
+    HnasAblation,
+    KnownPool,
+    SearchTrace,
+    deep_kernel,
+    metric_order,
+    orthonormal,
+    values_of,
+    wide_kernel,
+)
 from tests.studies.conftest import write_table
+
+
+def by_jacobian(network, W, x):
+    rows = jacrev(lambda w: network(w, x))(W).flatten(1)
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_kernels_are_those_of_autograd(layers):
+    random = generator(1)
+    W = torch.randn(layers, 5, 5, dtype=torch.float64, generator=random)
+    x = torch.randn(3, 5, dtype=torch.float64, generator=random)
+
+    def deep(w, x):
+        for matrix in w:
+            x = x @ matrix.T
+        return x.sum(dim=1)
+
+    torch.testing.assert_close(deep_kernel(W, x), by_jacobian(deep, W, x))
+    wide = by_jacobian(lambda w, x: (x @ w.sum(dim=0).T).sum(dim=1), W, x)
+    torch.testing.assert_close(wide_kernel(W, x), wide)
+
+
+def test_theorem_7_4():
+    random, L, n = generator(2), 3, 4
+    x = orthonormal(n, n, random)
+    torch.testing.assert_close(x @ x.T, torch.eye(n, dtype=torch.float64))
+    draws = torch.randn(4000, L, n, n, dtype=torch.float64, generator=random)
+    mean = torch.stack([deep_kernel(W, x) for W in draws]).mean(dim=0) / (L * n**L)
+    assert (mean - torch.eye(n)).abs().max() < 0.1
+    assert (wide_kernel(draws[0], x) - L * n * torch.eye(n)).abs().max() < 1e-12
+
 
 CELLS, POOL, ROUNDS = 24, 12, 5
 
@@ -161,3 +207,37 @@ def test_of_equal_metrics_the_first_come_first():
     pool = KnownPool(np.array([1.0, 2.0, 2.0]), np.ones(3), np.ones(3))
     assert metric_order(pool, 2).chosen == [1, 2]
     assert SearchTrace([1, 2], []).best(np.array([0.0, 5.0, 5.0])) == [0, 0]
+
+
+FORMS = "by default", "equation"
+
+
+@pytest.fixture
+def space_and_network():
+    space = NasBench201()
+    return space, partial(space.network, in_channels=1, num_classes=10, channels=4, cells=1)
+
+
+def test_rows_are_of_the_architectures(space_and_network, tmp_path):
+    space, network = space_and_network
+    data = SearchData(Digits(batch_size=6))
+    (table,) = Coupling(cells=8, resamples=20).run(space, network, data, tmp_path).tables
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert set(rows) == {"M_Trace", "κ", "M_GraSP"}
+    count, ours, theirs, ratio, order = rows["M_Trace"]
+    assert 0 < count <= 8
+    assert ours != theirs  # norms couple images
+    assert -1 <= order.value <= 1
+    assert ratio.value == pytest.approx(np.log10(ours / theirs), abs=0.3)
+
+
+def test_medians_are_of_the_scores(space_and_network, tmp_path):
+    space, network = space_and_network
+    data = SearchData(Digits(batch_size=4))
+    (table,) = Coupling(cells=6, resamples=5).run(space, network, data, tmp_path).tables
+    lines = list(csv.DictReader((tmp_path / "scores" / "main.csv").read_text().splitlines()))
+    for name, count, *medians, _, _ in table.rows:
+        pairs = np.array([[float(line[f"{name}, {form}"]) for form in FORMS] for line in lines])
+        sound = pairs[(np.isfinite(pairs) & (pairs > 0)).all(axis=1)]
+        assert len(sound) == count
+        assert medians == pytest.approx(np.median(sound, axis=0), rel=1e-5)

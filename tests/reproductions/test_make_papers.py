@@ -21,7 +21,6 @@ from reproductions.make_papers import (
     result,
 )
 from tests.reproductions.conftest import CONF
-from tests.studies.contract import Options
 from tests.yamls import composed, options
 
 COMMANDS = sorted(set(commands()))
@@ -34,8 +33,7 @@ def test_the_page_is_what_the_entries_say():
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-def test_no_cell_has_a_bar_of_its_own():
-    """Which would be the end of a column."""
+def test_bars_in_cells_are_escaped():
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     assert rows
     of_durations = 3
@@ -48,32 +46,34 @@ def test_there_are_papers():
 
 
 def is_a_test(word):
-    """Of a file that is there, and of a function in it where one is named; or a module with examples."""
+    """Whether a test function exists in its file, or a module has examples."""
     path, _, name = word.partition("::")
     text = (ROOT / path).read_text(encoding="utf-8")
     return f"\ndef {name}(" in text if name else ">>> " in text
 
 
-def test_what_is_no_test_is_none():
-    assert is_a_test("tests/reproductions/test_make_papers.py::test_what_is_no_test_is_none")
+def test_missing_tests_are_found():
+    assert is_a_test("tests/reproductions/test_make_papers.py::test_missing_tests_are_found")
     assert not is_a_test("tests/reproductions/test_make_papers.py::test_that_is_not_there")
 
 
-@pytest.mark.parametrize(("paper", "command"), COMMANDS)
-def test_a_command_is_one_that_can_be_typed(paper, command):
+@pytest.mark.parametrize("paper", sorted({paper for paper, _ in COMMANDS}))
+def test_commands_can_be_typed(paper):
+    for command in sorted({command for name, command in COMMANDS if name == paper}):
+        check_command(command)
+
+
+def check_command(command):
     words = shlex.split(command.replace("~/", "/home/me/"))  # which the command line reads as a folder
     if words[1] == "-m":
         assert importlib.util.find_spec(words[2]) is not None
-        assert words[2] != "pytest" or all(is_a_test(word) for word in words[3:] if word[:2] != "--")
+        tests = [word for word in words[3:] if word[:2] != "--"] if words[2] == "pytest" else []
+        assert all(map(is_a_test, tests)), tests
         return
-    words = [word for word in words[2:] if word not in ("--config-dir", "reproductions/conf")]
-    assert composed(shlex.split(command)[1].removesuffix(".py"), *words, SEARCHPATH)
-
-
-@pytest.mark.parametrize("command", sorted({c for _, c in COMMANDS if "study=" in c}))
-def test_a_study_has_a_small_form(command):
-    """With which the contract of studies runs it."""
-    assert Options([CONF]).small(re.search(r"study=(\w+)", command)[1])
+    script, overrides = words[1].removesuffix(".py"), words[2:]
+    if overrides[0] == "--config-dir":
+        overrides = [*overrides[2:], SEARCHPATH]
+    assert composed(script, *overrides)
 
 
 def test_no_kept_table_is_of_another_study():

@@ -1,4 +1,4 @@
-"""The bounds of Shu's thesis, and what they are of: each against a computation of another kind."""
+"""The bounds of the thesis on perceptrons, against plain computations."""
 
 import math
 
