@@ -29,8 +29,8 @@ from nas_lightning.checks import (
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.infinite import expectation, infinite_ntk, moments, slope
-from nas_lightning.plots.curves import draw_activations
-from nas_lightning.plots.style import COLORS, INK, tidy
+from nas_lightning.plots.curves import COLORS, draw_activations
+from nas_lightning.plots.style import INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces import Mlp, SearchSpace, Supernet
 from nas_lightning.spaces.activations import ACTIVATION, ACTIVATIONS, SKIPS, SLOPE
