@@ -1,0 +1,1 @@
+"""Measurements of the papers that take hours: `python -m reproductions.measurements.nasi --help`."""
