@@ -45,7 +45,7 @@ def test_condition_6_is_sufficient_and_not_always_met():
     assert any(not verdict.condition and not verdict.ordered for verdict in found)  # it is not vacuous
 
 
-def test_labels_that_the_mixture_does_not_fit_can_break_the_order():
+def test_order_can_fail_without_a_perfect_fit():
     outputs, alpha, _ = realizable(2, seed=3)
     worst = int(alpha.argmin())
     found = verdicts(outputs, alpha, outputs[worst])  # the smaller α is right, so realisability fails

@@ -192,7 +192,7 @@ def test_theorem_3_by_hand():
     assert step_size(["relu", "relu"], kernel, y, 50) == pytest.approx(expected)
 
 
-def test_the_study_has_them_in_its_tables():
+def test_study_reports_both_bounds():
     study = FiniteNTK(
         activations=["relu"], width=16, counts=[6], dimension=5, draws=2, tested=50, kappas=[1.0]
     )

@@ -116,7 +116,7 @@ def searches(records, *words):
     return [record for key, record in records.items() if all(word in key for word in words)]
 
 
-def test_ends_are_worth_what_the_table_says(known):
+def test_results_have_the_accuracies_of_the_table(known):
     """By validation accuracies, which are the reverse of the truth, the worst of those evaluated."""
     tables, columns, records = known
     rows = {(row["search"], row["evaluations by"]): row for row in tables["ends"]}
@@ -133,7 +133,7 @@ def test_ends_are_worth_what_the_table_says(known):
                 )
 
 
-def test_a_metric_alone_takes_its_largest_first(known):
+def test_metric_alone_evaluates_the_largest_first(known):
     _, columns, records = known
     for record in searches(records, "metric alone"):
         values = columns["grad_norm"][record["chosen"]].tolist()
@@ -182,7 +182,7 @@ def test_bins_are_as_large_as_each_other_and_in_order(known):
         assert float(row["ρ with −κ"]) == pytest.approx(rho)
 
 
-def test_what_is_in_the_file_is_not_searched_again(known, run):
+def test_saved_searches_are_not_repeated(known, run):
     tables, _, records = known
     (run.folder / SEARCHES_FILE).write_text(json.dumps(dict(list(records.items())[1:])))
     assert run.tables() == tables
@@ -197,13 +197,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("objective", "kappa", "line"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_in_the_objective_is_refused_before_anything_is_scored(objective, kappa, line):
+def test_bad_metrics_of_the_objective_are_refused(objective, kappa, line):
     metrics = {"grad_norm": GradNorm(), "size": Params(), "kappa": NTKCondition(), "jacov": Jacov()}
     with pytest.raises(InputError, match=re.escape(line)):
         HnasAblation(metrics=metrics, objective=objective, kappa=kappa)
 
 
-def test_of_equal_metrics_the_first_come_first():
+def test_ties_are_ordered_by_position():
     pool = KnownPool(np.array([1.0, 2.0, 2.0]), np.ones(3), np.ones(3))
     assert metric_order(pool, 2).chosen == [1, 2]
     assert SearchTrace([1, 2], []).best(np.array([0.0, 5.0, 5.0])) == [0, 0]

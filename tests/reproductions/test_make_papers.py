@@ -28,7 +28,7 @@ SEARCHPATH = f"hydra.searchpath=[file://{CONF}]"
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_is_what_the_entries_say():
+def test_page_is_up_to_date():
     """`python -m reproductions.make_papers` writes it anew."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
@@ -40,7 +40,7 @@ def test_bars_in_cells_are_escaped():
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {len(COLUMNS) + 1, of_durations}
 
 
-def test_there_are_papers():
+def test_papers_have_commands():
     assert len(papers()) >= 5
     assert len(COMMANDS) >= 15
 
@@ -76,14 +76,14 @@ def check_command(command):
     assert composed(script, *overrides)
 
 
-def test_no_kept_table_is_of_another_study():
+def test_results_are_of_existing_studies():
     assert {folder.name for folder in (RESULTS).iterdir()} <= {
         *options("study"),
         *(path.stem for path in (CONF / "study").glob("*.yaml")),
     }
 
 
-def test_numbers_are_read_and_not_typed():
+def test_numbers_are_read_from_tables():
     """Every entry that has a result says it with numbers of its tables alone."""
     for paper in papers().values():
         for entry in paper["entries"]:
@@ -93,13 +93,13 @@ def test_numbers_are_read_and_not_typed():
                 assert re.search(r"\{[^{}|]+\|", entry["ours"])
 
 
-def test_a_number_is_a_cell_or_the_difference_of_two(tmp_path):
+def test_number_is_a_cell_or_a_difference(tmp_path):
     (tmp_path / "kept.csv").write_text("metric,alone,with κ\ngrasp,0.25,1.0\n", encoding="utf-8")
     assert number(tmp_path, "kept", "grasp", "with κ", ".2f") == "1.00"
     assert number(tmp_path, "kept", "grasp", "with κ - alone", "+.2f") == "+0.75"
 
 
-def test_what_is_kept_took_half_an_hour_at_most():
+def test_results_took_half_an_hour_at_most():
     """On two cores, every command that has numbers."""
     found = [float(minutes.split()[0]) for _, minutes in durations()]
     assert len(found) >= 30
@@ -111,6 +111,6 @@ def test_minutes_are_of_the_clock_or_of_a_processor():
     assert in_minutes("processor seconds\n90.0\n") == "1.5 of a processor"
 
 
-def test_a_row_that_is_not_there_is_an_error():
+def test_missing_row_is_an_error():
     with pytest.raises(ValueError, match="not enough values"):
         number(RESULTS / "gates", "theorems", "5", "found", ".2f")

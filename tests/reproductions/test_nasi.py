@@ -57,7 +57,7 @@ def test_cells_are_binned_in_a_space_without_a_supernet(modules, tmp_path):
     assert not (tmp_path / "samples").exists()
 
 
-def test_a_search_without_a_supernet_is_refused_before_cells_are_scored(modules, tmp_path):
+def test_search_without_supernet_is_refused_before_scoring(modules, tmp_path):
     space, network, supernet, known = modules
     with pytest.raises(InputError, match="expected a space with a supernet"):
         NasiAblation(**{**SMALL, "searches": 1}).run(
@@ -66,7 +66,7 @@ def test_a_search_without_a_supernet_is_refused_before_cells_are_scored(modules,
     assert not (tmp_path / "scores").exists()
 
 
-def test_what_a_search_ends_in_and_the_table_lacks_is_an_empty_cell(tmp_path, generator):
+def test_results_missing_in_the_table_are_empty_cells(tmp_path, generator):
     space = NasBench201()
     samples = TraceSamples(torch.tensor([1.0, 9.0]), torch.randn(2, 30, generator=generator))
     rules = Rule(1.0, 1.0), Rule(0.0, 8.0)
@@ -155,7 +155,7 @@ def samples(folder):
     return np.array([[float(row["trace"]) for row in one] for one in rows])
 
 
-def test_the_table_is_of_the_files(tmp_path):
+def test_path_traces_are_those_of_the_files(tmp_path):
     row_of(tmp_path)
     t = samples(tmp_path)
     assert t.shape == (3, 4)
@@ -169,7 +169,7 @@ def test_the_table_is_of_the_files(tmp_path):
     assert found["mean without the largest"] == pytest.approx(np.sort(t.ravel())[:-1].mean(), rel=1e-5)
 
 
-def test_what_the_files_have_is_not_drawn_again(tmp_path, monkeypatch):
+def test_saved_path_traces_are_not_drawn_again(tmp_path, monkeypatch):
     first = row_of(tmp_path)
     monkeypatch.setattr("nas_lightning.strategies.nasi.Nasi.trace_slopes", None)
     assert row_of(tmp_path) == first

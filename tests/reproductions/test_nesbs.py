@@ -79,7 +79,7 @@ def parts(generator):
     return strategy, SetJudges.of(strategy, data)
 
 
-def test_what_a_posterior_says_of_architectures(parts):
+def test_description_of_a_posterior(parts):
     """The best is of all that were looked at, the most probable the largest α on every edge."""
     strategy, judges = parts
     found = describe_posterior(strategy, judges, pool=6, seed=0)
@@ -106,7 +106,7 @@ def test_draws_of_the_posterior_differ(parts):
 
 
 @pytest.mark.slow
-def test_either_posterior_is_compared(command, tmp_path):
+def test_tables_of_posteriors_are_those_of_the_trials(command, tmp_path):
     """What the tables say is what the trials came to; a trial that is there is not trained again."""
     words = [
         *POSTERIOR_WORDS,
@@ -143,7 +143,7 @@ def test_either_posterior_is_compared(command, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_size_has_the_same_single_architecture_beside_it(command, tmp_path):
+def test_every_size_is_compared_with_the_same_single_architecture(command, tmp_path):
     words = [
         *POSTERIOR_WORDS,
         "study=ensemble_search",
@@ -228,7 +228,7 @@ def test_the_temperature_divides_alpha(two_judges, sampler):
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "nes_rs"])
-def test_what_is_selected_within_a_budget(two_judges, sampler):
+def test_selection_within_a_budget(two_judges, sampler):
     """The best set so far by validation loss, judged on the other images; NES-RS' pool grows."""
     strategy, valid, test = two_judges
     sampling = Sampling(sampler, size=2, rounds=3)
@@ -247,7 +247,7 @@ def test_what_is_selected_within_a_budget(two_judges, sampler):
         assert numbers["error"] == pytest.approx(1 - accuracy)
 
 
-def test_tables_are_means_over_trials_and_what_is_there_is_not_computed_again(command, tmp_path):
+def test_temperature_tables_are_means_and_resume_computes_missing_trials(command, tmp_path):
     assert command("analyze", *WITH_CONF, *TEMPERATURE_WORDS, "run=a").code == 0
     path = tmp_path / "a" / "trials.json"
     done = json.loads(path.read_text())

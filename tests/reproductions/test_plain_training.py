@@ -45,14 +45,14 @@ def test_the_curve_is_that_of_plain_sgd(data):
     np.testing.assert_allclose(np.array(curve).T, points, rtol=1e-5)
 
 
-def test_a_training_that_diverges_ends_there(data):
+def test_diverged_training_ends_with_nan(data):
     curve = train_curve(linear(), data, lr=1e30, epochs=3, seed=0)
     assert np.isnan(curve.score[-1])
     assert all(len(values) == 3 for values in curve)
 
 
 @pytest.mark.parametrize("task", [Regression(), MultiLabel(), Binary(), Segmentation()], ids=lambda t: t.name)
-def test_a_training_is_of_its_task(task):
+def test_curve_has_the_score_of_its_task(task):
     data, space, sizes = (
         SearchData(Made(task.name, 64), task=task),
         NasBench201(),

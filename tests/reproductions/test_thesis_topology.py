@@ -92,7 +92,7 @@ def test_gradients_are_those_of_autograd(cells):
                 torch.testing.assert_close(got[sample], g)
 
 
-def test_constants(cells):
+def test_constants_of_theorem_3(cells):
     W, x, _ = cells
     assert lipschitz(x) == pytest.approx(float(torch.linalg.eigvalsh(x.T @ x / 5)[-1]))
     g = torch.randn(7, 3, 3, dtype=torch.float64)
@@ -105,7 +105,7 @@ def test_constants(cells):
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 2.0])
-def test_what_the_proofs_give_holds_and_what_is_printed_does_not(cells, scale, generator):
+def test_proved_bounds_hold_and_printed_ones_do_not(cells, scale, generator):
     """Theorem 4.3 for steps of any length, theorem 4.4 with the widest cell of the same outputs."""
     W, x, t = cells
     W = [scale * matrix for matrix in W]
@@ -208,7 +208,7 @@ def batch():
     return torch.randn(6, 2, 5, 5, generator=random, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 0, 1])
 
 
-def test_a_direction_s_filters_are_as_long_as_the_weights(network):
+def test_directions_have_the_norms_of_filters(network):
     weights = [p.detach() for p in network.parameters()]
     directions = filter_direction(weights, torch.Generator().manual_seed(2))
     for weight, d in zip(weights, directions, strict=True):
@@ -248,7 +248,7 @@ def test_planes_have_directions_of_their_own(network, batch):
     assert center == work("", (0, 0.0, 0.0))[1]
 
 
-def test_a_killed_study_goes_on(tmp_path, monkeypatch):
+def test_landscape_resumes_from_half_of_its_points(tmp_path, monkeypatch):
     """Half of the points are there, and the weights: nothing is trained again."""
     data = SearchData(Fake(shape=(1, 8, 8), num_classes=3, train_size=32, test_size=4, batch_size=8))
     study = Landscape(cells={"mine": CELL}, connections=0, points=3, planes=1, images=4, epochs=1)

@@ -21,7 +21,7 @@ from nas_lightning.studies.training import FILE
 METRICS = {"params": Params(), "flops": Flops()}
 
 
-def test_a_set_s_correlation_is_that_of_the_suite_s_log_ranks():
+def test_correlation_of_a_set_is_that_of_log_ranks():
     random = np.random.default_rng(0)
     scores = {name: random.normal(size=40) for name in (*METRICS, VALUE)}
     scores["flops"][3] = -np.inf
@@ -34,7 +34,7 @@ def test_a_set_s_correlation_is_that_of_the_suite_s_log_ranks():
         assert rho == pytest.approx(expected)
 
 
-def test_what_is_shown_is_of_the_half_that_was_not_chosen_on():
+def test_reported_correlations_are_of_the_other_half():
     random = np.random.default_rng(1)
     scores = {name: random.normal(size=30) for name in (*METRICS, VALUE)}
     table = Ranking(metrics=METRICS, most=1, splits=1, seed=3)._table({"here": scores})
@@ -48,7 +48,7 @@ def test_what_is_shown_is_of_the_half_that_was_not_chosen_on():
         assert row[2].value != pytest.approx(first)
 
 
-def test_a_metric_that_knows_is_chosen_in_every_half():
+def test_accurate_metric_is_chosen_in_every_half():
     random = np.random.default_rng(2)
     truth = random.normal(size=50)
     scores = {"params": random.normal(size=50), "flops": truth + 0.1 * random.normal(size=50), VALUE: truth}
@@ -131,7 +131,7 @@ def test_picks_are_the_best_the_largest_and_the_first(data, tmp_path):
         assert accuracies.rows[seed][1:] == [table.valid_accuracy(g, epochs=1) for g in expected]
 
 
-def test_differences_are_paired():
+def test_comparison_is_paired():
     ours, others = np.array([50.0, 52.0, 55.0]), np.array([49.0, 52.5, 51.0])
     kind, difference, t, p = compare("random", ours, others)
     assert (kind, difference.value) == ("random", pytest.approx(1.5))

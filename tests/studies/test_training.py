@@ -23,7 +23,7 @@ def data():
     return SearchData(Digits(batch_size=16, subset=64))
 
 
-def test_the_table_has_what_trainings_came_to(data, tmp_path, monkeypatch):
+def test_table_has_the_accuracies_of_short_trainings(data, tmp_path, monkeypatch):
     study = ShortTrainings(cells=4, epochs=1, seed=3)
     study.run(SPACE, NETWORK, data, tmp_path)
     table = GenotypeTable(tmp_path / FILE, SPACE)
