@@ -48,15 +48,15 @@ COMMANDS = {
 
 
 class Line(NamedTuple):
-    """A row: two pieces of work of one command, and which of them is divided by which.
+    """A row of the table: the ratio of two pieces of work of one command.
 
     Args:
-        work: what is measured.
-        command: of `COMMANDS`.
-        ours: the name of our work in its output.
-        reference: the name of what it is compared with; None: our number itself is what counts.
-        target: of the ratio.
-        larger: whether the target is to be exceeded.
+        work: name of the row.
+        command: key of `COMMANDS`.
+        ours: name of our work in the output.
+        reference: name of the reference in the output; None: the number itself is compared with the target.
+        target: target of the ratio.
+        larger: whether the ratio must be at least the target.
         inverse: whether the ratio is reference / ours.
     """
 
@@ -69,7 +69,7 @@ class Line(NamedTuple):
     inverse: bool = True
 
     def row(self, measured: Measured) -> tuple[str, ...]:
-        """The cells of its row."""
+        """Return the cells of the row."""
         target = f"{'≥' if self.larger else '≤'} {self.target:g}"
         if self.ours not in measured or self.reference not in {None, *measured}:
             return self.work, "", "", "its command failed", target
@@ -82,12 +82,12 @@ class Line(NamedTuple):
 
 
 def quicker(work: str, command: str, ours: str, reference: str, target: float) -> Line:
-    """A row of reference / ours, which should be large."""
+    """Return a row of reference / ours, which should be large."""
     return Line(work, command, ours, reference, target)
 
 
 def costs(work: str, command: str, ours: str, reference: str | None, target: float) -> Line:
-    """A row of ours / reference, which should be small."""
+    """Return a row of ours / reference, which should be small."""
     return Line(work, command, ours, reference, target, larger=False, inverse=False)
 
 
@@ -176,14 +176,14 @@ NOT_MEASURED = (
     ),
     ("growth", "[a table of its own](growth.md), written by `make bench` as well"),
 )
-"""Work that the table leaves out, and why."""
+"""Work that is not in the table, and the reason."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--only", nargs="+", choices=[*COMMANDS], default=[*COMMANDS])
     options = parser.parse_args()
     start, load = time.perf_counter(), os.getloadavg()[0]
@@ -200,7 +200,7 @@ def main() -> None:
 
 
 def run(module: str, *words: str) -> str:
-    """What the command prints."""
+    """Return the output of a command."""
     print(f"{module} {' '.join(words)}", file=sys.stderr, flush=True)
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{module}", *words], stdout=subprocess.PIPE, text=True, check=False
@@ -209,7 +209,7 @@ def run(module: str, *words: str) -> str:
 
 
 def measurements(text: str) -> Measured:
-    r"""Number and unit by the name of the work; nothing of a name that has two numbers.
+    r"""Return number and unit by the name of the work; names with two numbers are left out.
 
     >>> measurements("our weight step      12.5 ms\nours / theirs: 2.0 (target ≥ 1)")
     {'our weight step': (12.5, 'ms')}
@@ -220,18 +220,18 @@ def measurements(text: str) -> Measured:
 
 
 def describe_machine() -> str:
-    """What the figures are of."""
+    """Return a description of the machine."""
     return f"torch {torch.__version__.partition('+')[0]}, {os.cpu_count()} processors, one thread"
 
 
 def read(folder: Path) -> dict[str, tuple[str, ...]]:
-    """The rows of an earlier table, by their work."""
+    """Read the rows of an earlier table, by name."""
     with (folder / "bench.csv").open(encoding="utf-8", newline="") as file:
         return {cells[0]: tuple(cells) for cells in csv.reader(file)}
 
 
 def write(rows: list[tuple[str, ...]], folder: Path, where: str) -> None:
-    """The table as CSV and as Markdown."""
+    """Write the table as CSV and as Markdown."""
     with (folder / "bench.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
     text = "\n".join(

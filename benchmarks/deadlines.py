@@ -1,11 +1,11 @@
-"""How near to `limits.minutes` every strategy ends, on a machine that others keep busy.
+"""How close to `limits.minutes` every strategy ends, on a busy machine.
 
     python -m benchmarks.deadlines [--minutes 1] [--busy 2] [--strategies spos nesbs …]
 
-Each is a command at its defaults, one after another, beside as many processes that do nothing but compute.
-Its account is what the run says it took: from when its parts are built until its genotype is there. The last
-line is the largest deviation of all (target ≤ 10 %). Strategies that the space is not for, and those without
-rounds, which no time has to end, are named and do not count.
+Runs each strategy with its defaults, one after another, next to `--busy` processes that compute. A search
+reports its duration from building the parts to deriving the genotype. The last line is the largest deviation
+(target ≤ 10 %). Strategies that do not support the space, and those without rounds, are named and do not
+count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMPUTE = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 @contextmanager
 def load(processes: int) -> Iterator[None]:
-    """So many processes that compute meanwhile."""
+    """Run `count` processes that compute, inside the context."""
     busy = [subprocess.Popen([sys.executable, "-c", COMPUTE]) for _ in range(processes)]
     try:
         yield
@@ -41,12 +41,12 @@ def load(processes: int) -> Iterator[None]:
 
 
 class Account(NamedTuple):
-    """What a search took.
+    """The duration of a search.
 
     Args:
-        seconds: by its own account; None where no time limits it.
+        seconds: duration that the search reports; None if no time limits it.
         command: seconds of the whole command.
-        reason: why nothing limits it.
+        reason: why no time limits it.
 
     >>> Account(75.0, command=90.0).deviation(minutes=1.0)
     0.25
@@ -57,11 +57,11 @@ class Account(NamedTuple):
     reason: str = ""
 
     def deviation(self, minutes: float) -> float | None:
-        """Of the limit, as a share."""
+        """Return the relative deviation from the limit."""
         return None if self.seconds is None else self.seconds / (60 * minutes) - 1
 
     def line(self, strategy: str, minutes: float) -> str:
-        """As the table has it."""
+        """Return the line of the table."""
         off = self.deviation(minutes)
         if off is None:
             return f"{strategy:20s} {self.reason}"
@@ -69,7 +69,7 @@ class Account(NamedTuple):
 
 
 def account(strategy: str, minutes: float, words: list[str]) -> Account:
-    """A search of so many minutes."""
+    """Run a search with a limit of minutes."""
     with tempfile.TemporaryDirectory() as folder:
         typed = [f"strategy={strategy}", f"limits.minutes={minutes}", *words, "run=run"]
         start = time.monotonic()
@@ -92,10 +92,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--busy", type=int, default=2, help="processes that compute meanwhile")
+    parser.add_argument("--busy", type=int, default=2, help="number of processes that compute")
     parser.add_argument("--space", default="darts")
-    parser.add_argument("--strategies", nargs="*", default=None, help="all without this")
-    parser.add_argument("words", nargs="*", help="settings of every search, after --")
+    parser.add_argument("--strategies", nargs="*", default=None, help="default: all")
+    parser.add_argument("words", nargs="*", help="overrides of every search, after --")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     found: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What the kernel's diagonal, all that Eigen-NAS asks for, costs beside the kernel (arXiv:2209.07238, 5.2).
+"""Cost of the kernel's diagonal, which Eigen-NAS needs, compared with the kernel (arXiv:2209.07238, 5.2).
 
     python -m benchmarks.diagonal [--images 16 64] [--channels 16] [--cells 5] [--rounds 3]
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def times(images: int, channels: int, cells: int, rounds: int) -> dict[str, float]:
-    """The least processor seconds of each way; the last, which takes long, once."""
+    """Return the least processor seconds of each way; the last one is run once."""
     network, x, labels = subject(cells, channels=channels, images=images)
 
     def of(metric: Metric) -> Callable[[], object]:

@@ -1,9 +1,9 @@
-"""How costs grow with sizes, to ten times those that people use: measured exponents against expected ones.
+"""How costs grow with sizes, up to ten times the usual ones: measured exponents against expected ones.
 
     python -m benchmarks.growth [--folder benchmarks/results] [--rounds 3] [--only cells nodes]
 
 Processor time of one thread, the least of the rounds. The exponent is the slope in double logarithms between
-the last two sizes, where what does not grow weighs least. Writes growth.csv, growth.md, and
+the last two sizes, where constant costs matter least. Writes growth.csv, growth.md, and
 growth.png to the folder.
 """
 
@@ -38,13 +38,13 @@ COLUMNS = ("cost of", "against", "sizes", "milliseconds", "exponent", "expected"
 
 
 class Growth(NamedTuple):
-    """A cost and what it is expected to grow with.
+    """A cost and its expected growth.
 
     Args:
-        cost: what is measured.
-        sizes: four of them, ascending.
-        prepare: size → work.
-        expected: the exponents between which it should lie.
+        cost: name of the cost.
+        sizes: four sizes, ascending.
+        prepare: returns the work of a size.
+        expected: range of the exponent.
     """
 
     cost: str
@@ -54,7 +54,7 @@ class Growth(NamedTuple):
 
 
 def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """The slope of log cost over log size, of the last two.
+    """Return the slope of log cost over log size between the last two sizes.
 
     >>> exponent([1, 2, 4], [5.0, 6.0, 24.0])
     2.0
@@ -63,7 +63,7 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
 
 
 def darts_step(*, cells: int = 2, channels: int = 8, nodes: int = 4, batch: int = 8, side: int = 16) -> Work:
-    """A step of the weights of a DARTS supernet."""
+    """Return a weight step of a DARTS supernet."""
     space = DartsSpace(nodes=nodes)
     supernet = space.supernet(in_channels=3, num_classes=10, channels=channels, cells=cells)
     weights = {name: torch.softmax(torch.zeros(group.shape), -1) for name, group in space.groups.items()}
@@ -77,7 +77,7 @@ def darts_step(*, cells: int = 2, channels: int = 8, nodes: int = 4, batch: int 
 
 
 def pool(size: int) -> Work:
-    """That many architectures scored."""
+    """Return the scoring of `count` architectures."""
     space, batch = NasBench201(), (torch.randn(8, 3, 8, 8), torch.arange(8))
 
     def network(genotype: Genotype) -> torch.nn.Module:
@@ -88,7 +88,7 @@ def pool(size: int) -> Work:
 
 
 def cells_of_table(count: int) -> list[Genotype]:
-    """Different cells of NAS-Bench-201, whose mean cost does not depend on their number."""
+    """Return distinct cells of NAS-Bench-201 with a mean cost that does not depend on their number."""
     space = NasBench201()
     ops = space.group.ops
     digits = range(6)
@@ -101,7 +101,7 @@ def cells_of_table(count: int) -> list[Genotype]:
 
 
 def lookup(rows: int) -> Work:
-    """A fixed number of lookups in a table of that many rows."""
+    """Return a fixed number of lookups in a table of `count` rows."""
     space, genotypes = NasBench201(), cells_of_table(rows)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.csv")
@@ -113,7 +113,7 @@ def lookup(rows: int) -> Work:
 
 
 def curves(epochs: int) -> Work:
-    """The curves of a run of that many epochs, drawn and written."""
+    """Return drawing and writing the curves of a run of `count` epochs."""
     rows = [{"epoch": epoch, "train_loss": 1 / (1 + epoch), "val_loss": 1.0} for epoch in range(epochs)]
 
     def draw() -> None:
@@ -141,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=[*GROWTHS], default=[*GROWTHS])
     options = parser.parse_args()
@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def least(work: Work, rounds: int) -> float:
-    """Processor seconds of the quickest round, after one that does not count."""
+    """Return the processor seconds of the fastest round, after a warm-up."""
     seconds = []
     for _ in range(1 + rounds):
         start = time.process_time()
@@ -166,7 +166,7 @@ def least(work: Work, rounds: int) -> float:
 
 
 def row(name: str, seconds: Sequence[float]) -> tuple[str, ...]:
-    """The cells of a growth's row."""
+    """Return the cells of a row."""
     growth = GROWTHS[name]
     low, high = growth.expected
     return (
@@ -180,7 +180,7 @@ def row(name: str, seconds: Sequence[float]) -> tuple[str, ...]:
 
 
 def write(found: dict[str, list[float]], folder: Path) -> None:
-    """Table and figure."""
+    """Write the table and the figure."""
     rows = [COLUMNS, *(row(name, seconds) for name, seconds in found.items())]
     with (folder / "growth.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
@@ -192,7 +192,7 @@ def write(found: dict[str, list[float]], folder: Path) -> None:
 
 
 def draw(found: dict[str, list[float]]) -> Figure:
-    """Costs over sizes, both as multiples of the first."""
+    """Draw costs over sizes, both as multiples of the first."""
     figure = Figure(figsize=(5.5, 4.2), layout="constrained")
     axes = figure.subplots()
     for name, seconds in found.items():

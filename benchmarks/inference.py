@@ -1,4 +1,4 @@
-"""Images through a derived network: by torch, frozen as `load(optimize=True)` has it, and by ONNX Runtime.
+"""Inference of a derived network: by torch, optimized by `load(optimize=True)`, and by ONNX Runtime.
 
     python -m benchmarks.inference [--rounds 20] [--batch 1]
 

@@ -23,14 +23,14 @@ BATCH, BATCHES, ROUNDS = 96, 10, 9
 
 
 def cutout(image: torch.Tensor, side: int = 16) -> torch.Tensor:
-    """One square of one image, the way training scripts do."""
+    """Erase a square of one image, as training scripts do."""
     y, x = random.randrange(32) - side // 2, random.randrange(32) - side // 2
     image[:, max(0, y) : max(0, y + side), max(0, x) : max(0, x + side)] = 0
     return image
 
 
 def seconds(work) -> float:
-    """CPU time of one call."""
+    """Return the CPU time of one call."""
     start = time.process_time()
     work()
     return time.process_time() - start

@@ -37,7 +37,7 @@ PLAIN = {
 
 @contextmanager
 def plain_channels() -> Iterator[None]:
-    """Passes within put channels together, divide and interleave them as torch does."""
+    """Use torch's concatenation and slices of channels inside the context."""
     ours = {(module, name): getattr(module, name) for module, name in PLAIN}
     for (module, name), way in PLAIN.items():
         setattr(module, name, way)
@@ -53,7 +53,7 @@ def training_step(network: nn.Module, x: Tensor, y: Tensor) -> None:
 
 
 def build_steps(batch: int) -> dict[str, Callable[[], None]]:
-    """Each kind of step by its name."""
+    """Return each kind of step by name."""
     x, y = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))
     sizes = {"in_channels": 3, "num_classes": 10}
     space, other = DartsSpace(), NasBench101()

@@ -1,9 +1,9 @@
-"""The most memory that a process holds during a step of DARTS: the published way, ours, `checkpoint_cells`.
+"""Peak memory of a process during a step of DARTS: the published way, ours, and `checkpoint_cells`.
 
     python -m benchmarks.memory [--batch 64] [--ways ours checkpointed]
 
 16 channels, 8 cells, 32×32, each step in a process of its own. Prints gigabytes; the targets for a batch of
-64 are 6 GB for the architecture step, which needs more than that of the weights, and 4 GB with
+64 are 6 GB for the architecture step, which needs more than the weight step, and 4 GB with
 `checkpoint_cells`.
 """
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def measure(way: str, step: str, batch: int) -> float:
-    """Gigabytes, those of Python and torch among them."""
+    """Return gigabytes, including those of Python and torch."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     space = DartsSpace()

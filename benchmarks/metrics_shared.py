@@ -2,10 +2,10 @@
 
     python -m benchmarks.metrics_shared [--rounds 5] [--quick]
 
-The metrics of `conf/metric` on a derived network of NAS-Bench-201 and a batch of 64. Both ways are this
-package's own, so that the figure is what the sharing brings. `sample_grasp`, a second derivative for every
-sample by which `grasp` is judged, is left out. `vkdnw` takes longer than all others, by a backward pass a
-class, of which nothing else has any use. Prints the speed-up with it, and then of the others (target ≥ 2.2).
+The metrics of `conf/metric` on a derived network of NAS-Bench-201 and a batch of 64. Both ways are of this
+package, so that the figure is the gain of sharing. `sample_grasp`, which only checks `grasp`, is left out.
+`vkdnw` takes longer than all others: a backward pass for each class that no other metric uses. Prints the
+speed-up with it, and then without it (target ≥ 2.2).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def subject(cells: int, *, channels: int = 16, images: int = 64) -> tuple[Network, Tensor, Tensor]:
-    """The network, in training mode, and its batch."""
+    """Return the network in training mode, and a batch."""
     space = NasBench201()
     text = "|{0}~0|+|{0}~0|{0}~1|+|{0}~0|{0}~1|{0}~2|".format("nor_conv_3x3")
     sizes = {"channels": channels, "cells": cells}
@@ -65,7 +65,7 @@ def subject(cells: int, *, channels: int = 16, images: int = 64) -> tuple[Networ
 
 
 def works(cells: int) -> dict[str, Work]:
-    """Trace, κ and λ_min, each way."""
+    """Return the computation of trace, κ, and λ_min in each way."""
     network, x, labels = subject(cells)
     published = PlainNetwork(network)
 
@@ -88,7 +88,7 @@ def works(cells: int) -> dict[str, Work]:
 
 
 def _peak_megabytes(name: str, cells: int) -> float:
-    """The most memory that a process of its own holds during one piece of work."""
+    """Return the peak memory of a process that does one piece of work."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_measure, (name, cells))
 

@@ -1,11 +1,11 @@
-"""What the steps of each one-shot strategy cost, as shares of DARTS'.
+"""Costs of the steps of each one-shot strategy, relative to DARTS.
 
     python -m benchmarks.one_shot_steps [--rounds 5] [--batch 16]
 
 In a supernet of NAS-Bench-201 with 16 channels and one cell a stage, 32×32 images. A step of sampled paths
-costs what its draw costs: the mean over eight draws, the same in every round. Beside each step stands the
-least that it can cost: one pass of the operations that it computes, for each path that it trains, at weights
-that are there already. A single level's architecture step is its weights' step, too.
+costs what its draw costs: the mean over eight draws, the same in every round. Each step is compared with its
+lower bound: one pass of the computed operations for each trained path, with given weights. A single level's
+architecture step is its weights' step, too.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def compose_strategy(space: NasBench201, supernets: dict, name: str, *words: str) -> OneShot | None:
-    """The strategy of that yaml, if its parts are of one-shot search."""
+    """Return the strategy of a yaml, if it is a one-shot strategy."""
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("search", [f"strategy={name}", "space=nasbench201", "run=.", *words])
     if not config.strategy._target_.endswith(".OneShot"):
@@ -85,7 +85,7 @@ def compose_strategy(space: NasBench201, supernets: dict, name: str, *words: str
 
 
 def works_of(search: OneShot, batch: SearchBatch) -> dict[str, Callable[[], object]]:
-    """What a search does in its steps, and the least of each, for all draws."""
+    """Return the steps of a search and their lower bounds, for all draws."""
     paths = [[detach_weights(path) for path in search.paths()] for _ in draws(search)]
     works: dict[str, Callable[[], object]] = {
         "weights": lambda: [weight_step(search, batch) for _ in draws(search)],
@@ -99,13 +99,13 @@ def works_of(search: OneShot, batch: SearchBatch) -> dict[str, Callable[[], obje
 
 
 def draws(search: OneShot) -> range:
-    """As many draws as it takes, the same ones each time."""
+    """Return draws of paths, the same in each call."""
     search.generator.manual_seed(1)
     return range(DRAWS if search.sampler.varies else 1)
 
 
 def weight_step(search: OneShot, batch: SearchBatch) -> None:
-    """The gradients of a step of the weights."""
+    """Compute the gradients of a weight step."""
     with torch.no_grad():
         paths = [search.perturb(relaxed, batch) for relaxed in search.paths()]
     for relaxed in paths:
@@ -113,18 +113,18 @@ def weight_step(search: OneShot, batch: SearchBatch) -> None:
 
 
 def detach_weights(relaxed: RelaxedWeights) -> RelaxedWeights:
-    """The weights as numbers that follow from nothing."""
+    """Return detached architecture weights."""
     return RelaxedWeights({name: w.detach() for name, w in relaxed.weights.items()}, relaxed.active)
 
 
 def weight_passes(search: OneShot, batch: SearchBatch, paths: Sequence[RelaxedWeights]) -> None:
-    """∇_w L_train once for each path."""
+    """Compute ∇_w L_train once for each path."""
     for path in paths:
         gradients(search.loss_and_logits(batch["train"], path)[0], search.weight_list)
 
 
 def arch_pass(search: OneShot, batch: SearchBatch, relaxed: RelaxedWeights) -> None:
-    """The gradient of L_val for the weights of operations, and of a single level for all weights."""
+    """Compute the gradient of L_val for architecture weights; on a single level, for all weights."""
     step = search.arch_step
     joint = [] if step is None or step.validates else search.weight_list
     moving = {name: nn.Parameter(w) for name, w in relaxed.weights.items()}
@@ -134,7 +134,7 @@ def arch_pass(search: OneShot, batch: SearchBatch, relaxed: RelaxedWeights) -> N
 
 
 def share(costs: dict[str, float], name: str, kind: str) -> str:
-    """A step's cost over that of DARTS."""
+    """Return the cost of a step relative to DARTS."""
     cost = costs.get(f"{name} {kind}")
     return f"{cost / costs[f'darts {KINDS[kind]}']:.2f}" if cost else "–"
 

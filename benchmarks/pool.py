@@ -2,8 +2,8 @@
 
     python -m benchmarks.pool [--rounds 3] [--architectures 64] [--cells 5]
 
-Wall time, since it is processes that are compared: run it while nothing else runs. Architectures differ in
-size, so that of a few the last one has a process to itself: 16 gave 1.06. Prints the ratio (target ≥ 1.2).
+Wall time, because processes are compared: run it on an idle machine. Architectures differ in size, so that
+few of them are not shared evenly: 16 gave 1.06. Prints the ratio (target ≥ 1.2).
 """
 
 from __future__ import annotations

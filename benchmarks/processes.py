@@ -1,4 +1,4 @@
-"""What a step costs when two processes share its batch: processor time of both, against that of one.
+"""Cost of a step that two processes share: processor time of both, against that of one.
 
     python -m benchmarks.processes [--rounds 5] [--batch 16] [--channels 16] [--cells 8]
 
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def measure(rank: int, meeting: str, rounds: int, batch: int, channels: int, cells: int) -> None:
-    """The part of one of two processes."""
+    """Run the part of one of two processes."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     distributed.init_process_group("gloo", meeting, rank=rank, world_size=2)
@@ -73,7 +73,7 @@ def measure(rank: int, meeting: str, rounds: int, batch: int, channels: int, cel
 
 
 def build_step(batch: int, channels: int, cells: int) -> Callable[[int], list[torch.Tensor]]:
-    """Number of images → gradients."""
+    """Return a function from the number of images to gradients."""
     space = DartsSpace()
     supernet = space.supernet(in_channels=3, num_classes=10, channels=channels, cells=cells)
     x, y = torch.randn(batch, 3, 32, 32), torch.randint(10, (batch,))

@@ -37,27 +37,27 @@ COMMANDS = {
 
 
 class StopAtFirstStep(pl.Callback):
-    """Prints which modules are loaded, and ends the process."""
+    """Print the loaded modules at the first step, and end the process."""
 
     def on_train_batch_start(self, *step: Any) -> None:
         stop()
 
 
 class StopAfterFirstStep(pl.Callback):
-    """The same with what the step itself has loaded."""
+    """Print the loaded modules after the first step, and end the process."""
 
     def on_train_batch_end(self, *step: Any) -> None:
         stop()
 
 
 def stop() -> None:
-    """Print which modules are loaded, and end the process at once."""
+    """Print the loaded modules, and end the process."""
     print("loaded:", *sorted(sys.modules), flush=True)
     os._exit(0)
 
 
 def start(code: str, words: tuple[str, ...], folder: str) -> tuple[float, str]:
-    """Processor seconds of such a process, and its output."""
+    """Return the processor seconds of a process, and its output."""
     code = f"import sys; sys.argv = ['search.py', *{list(words)}]; {code}"
     before = os.times()
     done = subprocess.run(

@@ -71,7 +71,7 @@ def main() -> None:
         return strategy.add_penalties(value) if arch else value
 
     def shifts(strategy: OneShot) -> Iterator[int]:
-        """One for DARTS, else as many as there are operations, all from the same draw."""
+        """Return one shift for DARTS, else one for each operation, from the same draw."""
         state = strategy.generator.get_state()
         for shift in range(1 if strategy is strategies["DARTS"] else columns):
             strategy.generator.set_state(state)
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 class _Calls(TorchDispatchMode):
-    """How often each operation is called."""
+    """Counts the calls of each operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,14 +132,14 @@ class _Calls(TorchDispatchMode):
 
 
 def count_calls(work: Callable[[], object]) -> Counter[str]:
-    """Of each operation, by its name."""
+    """Return the number of calls of each operation, by name."""
     with _Calls() as calls:
         work()
     return calls.counts
 
 
 def roll(matrices: Mapping[str, Tensor], by: int) -> dict[str, Tensor]:
-    """Every operation's column moved on."""
+    """Rotate the columns of the operations."""
     return {name: matrix.roll(by, dims=-1) for name, matrix in matrices.items()}
 
 

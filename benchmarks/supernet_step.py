@@ -30,7 +30,7 @@ FOUR = "the unrolled step's four gradients"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--compile", action="store_true", help="instead: compiled steps, after minutes")
+    parser.add_argument("--compile", action="store_true", help="compiled steps instead, after minutes")
     parser.add_argument("--weights", action="store_true", help="only the published weight step and ours")
     parser.add_argument("--cells", type=int, default=8)
     parser.add_argument("--batch", type=int, default=16)
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def report_compiled(plain, supernet, compiled, arch, batch, rounds):
-    """The published steps, ours and ours with compiled cells; and how long their first steps take."""
+    """Report published steps, ours, and ours with compiled cells, and the duration of their first steps."""
 
     def descend(net, *, weights, published=False):
         shares = {name: torch.softmax(beta, dim=-1) for name, beta in arch.items()}

@@ -40,7 +40,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cells", type=int, default=5, help="per stage")
-    parser.add_argument("--each", action="store_true", help="the metrics one by one as well, both ways")
+    parser.add_argument("--each", action="store_true", help="also the metrics one by one, in both ways")
     options = parser.parse_args()
     for name, cell in CELLS.items():
         network, x, y = subject(cell, options.cells)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def subject(cell: str, cells: int) -> tuple[Network, Tensor, Tensor]:
-    """A network of the cell, and a batch."""
+    """Return a network of the cell, and a batch."""
     space, generator = NasBench201(), torch.Generator().manual_seed(0)
     network = space.network(space.parse(cell), in_channels=3, num_classes=10, cells=cells)
     initialize(network, generator=generator)

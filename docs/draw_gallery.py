@@ -32,7 +32,7 @@ INTRODUCTION = """# Gallery
 
 What the suite draws, each picture below the commands that draw it. All of them take seconds to minutes on
 two cores: the sizes are small, and so is what can be concluded from them. `python -m docs.draw_gallery`
-draws them again.
+draws them again. Run commands with `--config-dir reproductions/conf` in a checkout of the repository.
 """
 
 

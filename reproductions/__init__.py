@@ -1,1 +1,1 @@
-"""The studies and measurements of the five papers; not part of the installed package."""
+"""Studies and measurements of five papers, outside the wheel; their yamls are in `reproductions/conf`."""

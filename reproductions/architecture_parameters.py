@@ -1,4 +1,4 @@
-"""When the largest architecture parameter is the best candidate: two-layer networks (Roberts et al. 2022)."""
+"""When the largest architecture parameter is the best candidate (Roberts et al. 2022)."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ POSTERIOR_SAMPLERS: Mapping[str, Sampler] = {"Monte Carlo": "monte_carlo", "SVGD
 class PosteriorComparison(Study):
     """Compare both posteriors of NESBS over several trainings of the supernet.
 
-    The supernet is trained equally long with both; `retrain` and `trainer` train the members.
+    The supernet has the same epochs with both; members are trained by the study's `retrain` and `trainer`.
 
     Args:
         supernet_epochs: epochs of the supernet.
@@ -922,7 +922,7 @@ class ParticleWidths(Study):
         self.size, self.steps, self.posteriors, self.seed = size, steps, posteriors, seed
 
     def run(self, space: SearchSpace) -> Findings:
-        """Draw posteriors, run SVGD-RD with each width and δ, and evaluate the members' probabilities."""
+        """Draw posteriors, run SVGD-RD with each width and δ, and compute the members' probabilities."""
         rows: list[list[Entry]] = []
         for spread in self.spreads:
             found = [

@@ -234,9 +234,8 @@ def variance_bound(norms: Sequence[float], variances: Sequence[float], i: int) -
 #
 #     s(α, β) = E_i[f_i(w* + α w₁ + β w₂)],   g(α, β) = √Var[∇f_i(w* + α w₁ + β w₂)]
 #
-# w₁, w₂ are Gaussian, with filters of the same norms as those of w* (Li et al. 2018, arXiv:1712.09913);
-# biases
-# and norms, which have no filters, are fixed. f_i is the loss of an image, with the running statistics of
+# w₁, w₂ are Gaussian, with filters of the same norms as in w* (Li et al. 2018, arXiv:1712.09913); biases and
+# norms, which have no filters, are fixed. f_i is the loss of an image, with the running statistics of
 # batch norms.
 
 

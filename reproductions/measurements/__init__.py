@@ -1,1 +1,1 @@
-"""Measurements that answer questions of the papers, each run by `python -m`."""
+"""Measurements of the papers that take hours: `python -m reproductions.measurements.nasi --help`."""

@@ -1,13 +1,13 @@
-"""What keeps cells from filling with skips: one-shot searches in RobustDARTS' spaces, on real images.
+"""Collapse to skips: one-shot searches in RobustDARTS' spaces, on real images.
 
     python -m reproductions.measurements.collapse --data FOLDER
         [--searches darts "darts early_stop=skips" …] [--seeds 2]
 
-The operation sets of RobustDARTS (arXiv:1909.09656, section 3) in small supernets of DARTS' cells: two of its
-own on each edge; skips and convolutions; nothing beside them; noise and convolutions. The folder holds
-`cifar10/train.tar`. The table has the share of the derived normal cell's operations that learn nothing:
-skips, in S1 pooling too, and in S4 noise, which no cell should have. Every run is one line of `--results`,
-which a second call goes on from.
+The operation sets of RobustDARTS (arXiv:1909.09656, section 3) in small supernets of DARTS' cells: two
+operations for each edge (S1); skips and convolutions (S2); these and none (S3); noise and convolutions (S4).
+The folder contains `cifar10/train.tar`. The table has the share of operations without parameters in the
+derived normal cell: skips, pooling in S1, and noise in S4, which no cell should have. Every run is one line
+of `--results`; a second call continues there.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--channels", type=int, default=4)
     parser.add_argument("--cells", type=int, default=5)
-    parser.add_argument("--arch-lr", type=float, default=0.02, help="raised, because the run is short")
+    parser.add_argument("--arch-lr", type=float, default=0.02, help="larger than usual: the run is short")
     parser.add_argument("--results", type=Path, default=Path("outputs/collapse.jsonl"))
     return parser.parse_args()
 
 
 def search(name: str, ops: str, seed: int, options: argparse.Namespace) -> dict:
-    """The normal cell that a search derives, or the line that refuses it in this space."""
+    """Return the derived normal cell, or the message if the strategy does not support the space."""
     paper, *parts = name.split()
     words = [f"experiment=robust_darts_{ops}", f"strategy={paper}", *parts, f"seed={seed}", "run=outputs"]
     words += [f"dataset.root={options.data / 'cifar10'}", f"dataset.subset={options.images}"]
@@ -115,7 +115,7 @@ def report(runs: list[dict], options: argparse.Namespace) -> None:
 
 
 def shares(runs: list[dict]) -> str:
-    """The share of operations that learn nothing, mean ± std; a dash where the space refuses the search."""
+    """Return the share of operations without parameters, mean ± std; a dash if the search is refused."""
     found = [run["operations"] for run in runs if "operations" in run]
     idle = [sum(not has_parameters(op) for op in ops) / len(ops) for ops in found]
     return mean_with_deviation(idle, 2) if idle else "–"

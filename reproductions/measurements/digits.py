@@ -1,4 +1,4 @@
-"""What the README's first commands are worth: the network they find against five random ones, trained alike.
+"""The README's first commands: the network that they find against five random ones, trained alike.
 
     python -m reproductions.measurements.digits [--seed 0] [--epochs 30]
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def train_accuracy(run: Path, options: argparse.Namespace, *search: str) -> float:
-    """The test accuracy of what a search finds, after training."""
+    """Return the test accuracy of a search's result after training."""
     call("search.py", f"run={run}", *search)
     trained = run.with_name(run.name + "_trained")
     call(

@@ -1,15 +1,14 @@
-"""What an ensemble that NESBS finds is worth, end to end: search, training, evaluation, defense.
+"""An ensemble of NESBS, end to end: search, training, evaluation, and defense.
 
     python -m reproductions.measurements.ensemble [--seed 0] [--data ../shared/data --images 5000]
 
 Runs `search.py strategy=nesbs`, `train.py ensemble=all`, the baseline `ensemble=deep` on its first
 architecture, and `analyze.py study=defense` on the first, as a user would type them: on the embedded digits,
-or on the first images of CIFAR-10 where --data has them. Prints the errors, and last the ensemble's against
-its best member's (target: below), and for each attack the defense accuracy against the attack accuracy
-(target: above). Of the digits' 359 test images a handful are wrong: there only the attacks say something.
-Members are trained without dropped paths and cutout, which networks this small do not overfit enough for:
-with them members of CIFAR-10 were alike in what they had not learned, and averaging gained nothing.
---run keeps the runs in a folder, where a second call goes on with those that there are.
+or on the first images of CIFAR-10 with --data. Prints the errors, and last the error of the ensemble and of
+its best member (target: below), and for each attack the defense accuracy and the attack accuracy (target:
+above). On the digits, few of the 359 test images are wrong, so that only the attacks are informative. Members
+are trained without dropped paths and cutout, because networks this small do not overfit. --run saves the runs
+in a folder, where a second call continues.
 """
 
 from __future__ import annotations
@@ -37,14 +36,16 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", type=Path, default=None, help="folder with cifar10/; none: the digits")
-    parser.add_argument("--images", type=int, default=5000, help="of CIFAR-10, training and test each")
+    parser.add_argument("--data", type=Path, default=None, help="folder with cifar10/; default: the digits")
+    parser.add_argument(
+        "--images", type=int, default=5000, help="images of CIFAR-10, of training and of test"
+    )
     parser.add_argument("--search-epochs", type=int, default=20)
-    parser.add_argument("--epochs", type=int, default=25, help="of every member")
+    parser.add_argument("--epochs", type=int, default=25, help="epochs of every member")
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--cells", type=int, default=4)
-    parser.add_argument("--epsilon", type=float, default=0.01, help="of FGSM and PGD")
-    parser.add_argument("--attacked", type=int, default=200, help="test images that are attacked")
+    parser.add_argument("--epsilon", type=float, default=0.01, help="ε of FGSM and PGD")
+    parser.add_argument("--attacked", type=int, default=200, help="number of attacked test images")
     parser.add_argument("--run", type=Path, default=None)
     return parser.parse_args()
 
@@ -86,7 +87,7 @@ def numbers(run: Path) -> dict[str, float]:
 
 
 def call(script: str, run: Path, *words: str) -> None:
-    """Run a script in a new folder; go on in one that is there, and leave one that is finished."""
+    """Run a script in a new folder; resume an unfinished run, and skip a finished one."""
     folder = RunFolder(run)
     if folder.is_finished:
         return

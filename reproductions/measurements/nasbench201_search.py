@@ -1,11 +1,11 @@
-"""What the strategies find in NAS-Bench-201 by searching on real CIFAR-10 images at a small size.
+"""Results of the strategies in NAS-Bench-201, searching on real CIFAR-10 images at a small size.
 
     python -m reproductions.measurements.nasbench201_search --data FOLDER [--strategies darts …] [--seeds 3]
 
-The folder holds `cifar10/train.tar` and the table `nasbench201/test_accuracy.csv` of accuracies after 200
-epochs. A search sees neither test images nor the table; the table only says, once the search has
-ended, what its genotype is worth. Every run is one line of `--results`, which a second call goes on from.
-A strategy may come with parts of its own, in quotes: `"gdas edge_weights=edges regularizer=[beta]"`.
+The folder contains `cifar10/train.tar` and the table `nasbench201/test_accuracy.csv` of accuracies after 200
+epochs. A search sees neither test images nor the table; its genotype is looked up afterwards. Every run is
+one line of `--results`; a second call continues there. A strategy can have overrides, in quotes: `"gdas
+edge_weights=edges regularizer=[beta]"`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--cells", type=int, default=1, help="cells per stage")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--arch-lr", type=float, default=6e-3, help="raised, because the run is short")
+    parser.add_argument("--arch-lr", type=float, default=6e-3, help="larger than usual: the run is short")
     parser.add_argument("--tau", type=float, default=1.0, help="PR-DARTS' temperature at the start")
     parser.add_argument(
         "--set",

@@ -1,11 +1,12 @@
-"""What NASI finds in NAS-Bench-201, at the size of its networks, on real CIFAR-10 images.
+"""Results of NASI in NAS-Bench-201, at the size of its networks, on real CIFAR-10 images.
 
     python -m reproductions.measurements.nasi --data ../shared/data [--seeds 5] [--steps 100] [--nu 20]
 
 16 channels, five cells a stage, batches of 64, one sampled path a step. The search sees training images only;
-the table says afterwards what its cell is worth. ν is fixed near the median trace of random cells: their mean
-(equation 40) is ruled by a few cells whose trace is 10⁴ times larger. Every seed is one line of --results,
-which a second call goes on from; a table beside it has them, and their mean and standard deviation last.
+its cell is looked up in the table afterwards. ν is fixed near the median trace of random cells, because their
+mean (equation 40) is dominated by a few cells with 10⁴ times larger traces. Every seed is one line of
+--results; a second call continues there. A table next to it has all seeds, their mean, and standard
+deviation.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def search(seed: int, options: argparse.Namespace, table: TabularNasBench201) ->
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A row a seed; then, of several, their mean and standard deviation.
+    """Return a row for each seed; with several, also their mean and standard deviation.
 
     >>> rows = [{"seed": s, "arch": "", "accuracy": [90 + s, 70, 40], "seconds": 9} for s in (0, 2)]
     >>> summary(rows).rows[-1]

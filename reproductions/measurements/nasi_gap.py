@@ -1,12 +1,12 @@
-"""What NASI's result on NAS-Bench-201 hangs on: samples, ν and μ, width, batch, initialization, batch norm.
+"""NASI's result on NAS-Bench-201 by samples, ν and μ, width, batch, initialization, and batch norm.
 
     python -m reproductions.measurements.nasi_gap --data ../shared/data [--steps 96] [--short 48]
 
 One thing differs from the main search at a time: 8 channels, five cells a stage, 8 CIFAR-10 images a step,
-LeCun's initialization, one sampled path, norms without parameters, one behind pooling too. Each search's
-samples are drawn once and kept below --results, from where a second call goes on; ν, μ and T come afterwards.
-The main searches have T = --steps, the others --short. ν and μ are chosen on the first half of the seeds and
-judged on the second. A search sees training images; the table says what its cell is worth.
+LeCun's initialization, one sampled path, norms without parameters, also after pooling. Each search's samples
+are drawn once and saved in --results, where a second call continues; ν, μ, and T are applied afterwards. The
+main searches have T = --steps, the others --short. ν and μ are chosen on the first half of the seeds and
+judged on the second. A search sees training images only; its cell is looked up in the table.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Change = Callable[[nn.Module], None]
 
 @dataclass(frozen=True)
 class Case:
-    """What differs from the main search.
+    """Differences from the main search.
 
     Args:
-        sizes: of the supernet.
+        sizes: sizes of the supernet.
         batch: images of a step.
-        scheme: of the initialization.
-        change: of the supernet's modules, before weights are drawn.
-        options: of the strategy.
+        scheme: initialization.
+        change: changes the supernet's modules before weights are drawn.
+        options: options of the strategy.
     """
 
     sizes: dict[str, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Case:
 
 
 def norm_as_trained(net: nn.Module) -> None:
-    """Norms as in the table's networks: with parameters, and none behind pooling."""
+    """Change norms to those of the table's networks: with parameters, and none after pooling."""
     for module in list(net.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Sequential) and isinstance(child[-1], nn.BatchNorm2d):
@@ -87,7 +87,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--seeds", type=int, default=8, help="of the main search; the others have half")
+    parser.add_argument("--seeds", type=int, default=8, help="seeds of the main search; the others have half")
     parser.add_argument("--steps", type=int, default=96, help="T of the main searches")
     parser.add_argument("--short", type=int, default=48, help="T of the others")
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
@@ -111,14 +111,14 @@ def main() -> None:
 
 @cache
 def images(root: Path) -> SearchData:
-    """Read once, for a search shuffles them itself."""
+    """Read the images once; a search shuffles them."""
     data = SearchData(Cifar10(root=str(root), subset=20_000))
     data.setup()
     return data
 
 
 def draw(name: str, seed: int, options: argparse.Namespace) -> TraceSamples:
-    """The samples of a search, those that its file lacks drawn now."""
+    """Return the samples of a search; draw those that are not in the file."""
     case, steps = CASES[name], options.steps if name == MAIN else options.short
     data = images(options.data / "cifar10")
     torch.manual_seed(seed)
@@ -133,7 +133,7 @@ def draw(name: str, seed: int, options: argparse.Namespace) -> TraceSamples:
 
 
 def budgets(found: Found, options: argparse.Namespace) -> Table:
-    """Accuracies of the main searches over T."""
+    """Return accuracies of the main searches over T."""
     rows: list[list[Entry]] = []
     for T in (options.steps // 2**power for power in reversed(range(6))):
         some = [one.first(T) for one in found.samples[MAIN]]
@@ -143,7 +143,7 @@ def budgets(found: Found, options: argparse.Namespace) -> Table:
 
 
 def choices(found: Found, half: int) -> Table:
-    """The best of ν and μ on the first half of the seeds, and what they come to on the second."""
+    """Choose ν and μ on the first half of the seeds, and return their accuracies on the second."""
     first, second = found.samples[MAIN][:half], found.samples[MAIN][half:]
     grid = [Rule(nu, mu) for nu, mu in product(NUS, MUS)]
     order = sorted(grid, key=lambda rule: -found.accuracies(first, rule)[0].value)
@@ -156,7 +156,7 @@ def choices(found: Found, half: int) -> Table:
 
 
 def initializations(found: Found, options: argparse.Namespace) -> Table:
-    """As many samples from one draw of weights or from several, whose steps are averaged."""
+    """Compare samples from one draw of weights with as many from several draws."""
     rows: list[list[Entry]] = []
     for draws in (2**power for power in range(options.seeds.bit_length())):
         size, searches = options.steps // draws, list[list[TraceSamples]]()
@@ -176,7 +176,7 @@ def initializations(found: Found, options: argparse.Namespace) -> Table:
 
 
 def cases(found: Found, options: argparse.Namespace, half: int) -> Table:
-    """What differs, beside the main search with as many samples from the same seeds."""
+    """Compare each case with the main search with as many samples from the same seeds."""
     rows: list[list[Entry]] = []
     for name, samples in found.samples.items():
         some = [one.first(options.short) for one in samples[:half]]

@@ -1,4 +1,4 @@
-"""What the samplers of NESBS find at the same budget, from one trained supernet per seed.
+"""The samplers of NESBS at the same budget, from one trained supernet per seed.
 
     python -m reproductions.measurements.nesbs
         [--seeds 3] [--data ../shared/data --images 5000] [--retrain 20]
@@ -8,8 +8,8 @@ uniform random sets (URS) and NES-RS each judge 15 architectures (T = 5 sets of 
 with inherited weights. The images are the embedded digits, or CIFAR-10's where --data has them. Errors are
 those on the validation images, which the sets were selected on, and on the test images, with inherited
 weights; with --retrain also after training every member alone for so many epochs, on all training images.
-Mean ± standard deviation over the seeds come last. Every seed and sampler is one line of --results, which a
-second call goes on from.
+Mean ± standard deviation over the seeds come last. Every seed and sampler is one line of --results; a second
+call continues there.
 """
 
 from __future__ import annotations
@@ -78,22 +78,24 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=None, help="folder with cifar10/; none: the digits")
-    parser.add_argument("--images", type=int, default=5000, help="of CIFAR-10, training and test each")
+    parser.add_argument("--data", type=Path, default=None, help="folder with cifar10/; default: the digits")
+    parser.add_argument(
+        "--images", type=int, default=5000, help="images of CIFAR-10, of training and of test"
+    )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=40, help="of supernet and posterior together")
+    parser.add_argument("--epochs", type=int, default=40, help="epochs of supernet and posterior together")
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--cells", type=int, default=5)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=0.025)
-    parser.add_argument("--arch-lr", type=float, default=0.1, help="raised, because the run is short")
+    parser.add_argument("--arch-lr", type=float, default=0.1, help="larger than usual: the run is short")
     parser.add_argument("--retrain", type=int, default=0, help="epochs of every member; 0: none")
     parser.add_argument("--results", type=Path, default=Path("outputs/nesbs.jsonl"))
     return parser.parse_args()
 
 
 def train_posterior(seed: int, options: argparse.Namespace) -> tuple[Nesbs, SearchData]:
-    """A supernet and its posterior."""
+    """Train a supernet and its posterior."""
     pl.seed_everything(seed, verbose=False)
     images = {"batch_size": options.batch, "seed": seed}
     if options.data is None:
@@ -119,7 +121,7 @@ def train_posterior(seed: int, options: argparse.Namespace) -> tuple[Nesbs, Sear
 
 
 def judge_sampler(strategy: Nesbs, data: SearchData, name: str, options: argparse.Namespace) -> dict:
-    """What a sampler selects, and what its set comes to."""
+    """Return the set that a sampler selects, and its errors."""
     strategy.sampling = dataclasses.replace(strategy.sampling, **(DEFAULTS | SAMPLERS[name]))
     start = time.process_time()
     strategy.select()
@@ -144,7 +146,7 @@ def judge_sampler(strategy: Nesbs, data: SearchData, name: str, options: argpars
 def train_sets(
     strategy: Nesbs, data: SearchData, members: tuple[Genotype, ...], batches: list[Batch], epochs: int
 ) -> dict[str, float]:
-    """Errors on the test images of the averaged prediction and of the best member, after training alone."""
+    """Return test errors of the averaged prediction and of the best member, after training each alone."""
     predictions = []
     for number, member in enumerate(members):
         pl.seed_everything(number, verbose=False)
@@ -167,7 +169,7 @@ def train_sets(
 
 
 def error(accuracy: float) -> float:
-    """In per cent."""
+    """Return the error in percent."""
     return 100 * (1 - accuracy)
 
 

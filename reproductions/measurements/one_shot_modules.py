@@ -3,8 +3,8 @@
     python -m reproductions.measurements.one_shot_modules TABLE.csv [--scores RUN/scores/main.csv]
 
 Every architecture of a space (Zela et al. 2020, arXiv:2001.10422, section 3) is a module of NAS-Bench-101
-when the blocks that nobody reads are left out; the benchmark's hash says which. Scores are those that
-study=correlation left: Spearman's ρ with the table's accuracies, ± the bootstrap's standard error, as in
+when unused blocks are left out; the benchmark's hash identifies it. Scores are those of study=correlation:
+Spearman's ρ with the table's accuracies, ± the bootstrap's standard error, as in
 table 6.5 of Y. Shu's thesis (2022), and of t(A) for the half of the modules with the smallest.
 """
 
@@ -54,13 +54,13 @@ def main() -> None:
 
 
 def read_scores(path: Path) -> dict[str, Mapping[str, str]]:
-    """What a pool's file says of each architecture."""
+    """Read the scores of a pool's file."""
     with path.open(encoding="utf-8", newline="") as file:
         return {row["arch"]: row for row in csv.DictReader(file)}
 
 
 def correlations(accuracies: Mapping[str, float], scores: Mapping[str, Mapping[str, str]]) -> list[Entry]:
-    """Of each metric, and of t where it is below its median."""
+    """Return the correlation of each metric, and of t below its median."""
     values = {metric: np.array([float(scores[name][metric]) for name in accuracies]) for metric in METRICS}
     truth = np.array(list(accuracies.values()))
     kept = values[TRACE] <= np.median(values[TRACE])
@@ -69,14 +69,14 @@ def correlations(accuracies: Mapping[str, float], scores: Mapping[str, Mapping[s
 
 
 def hashes(parents: tuple[int, ...]) -> Iterator[str]:
-    """Of all modules of a space whose blocks and output have so many parents."""
+    """Return the hashes of all modules of a space with these numbers of parents."""
     for matrix in wirings(parents):
         for ops in product(OPS, repeat=len(matrix) - 2):
             yield module_hash(Module(matrix, ops))
 
 
 def wirings(parents: tuple[int, ...]) -> list[Matrix]:
-    """The matrices of a space, pruned, each once.
+    """Return the distinct pruned matrices of a space.
 
     >>> len(wirings((1, 1)))  # the output reads the block or, which leaves it out, the input
     2

@@ -4,8 +4,8 @@
 
 A pool is a random half of the 15,625 cells. Random search draws from all of it; the others score its tenth
 with the most parameters, on networks of 8 channels and two cells a stage and one batch of 32 CIFAR-10 images,
-and evaluate until the table's seconds are spent. Scores are made once, in a file that goes on where it was
-stopped. Regret is the best test accuracy of all cells minus that of the cell with the best validation
+and evaluate until the table's seconds are spent. Scores are computed once, in a file where a second call
+continues. Regret is the best test accuracy of all cells minus that of the cell with the best validation
 accuracy; every test accuracy is looked up after the search. `--first 1000` takes other pools. `greedy_top`
 ranks by params, meco, zen and swap; `greedy`, `robot` and `predictor` know zen and synflow.
 """
@@ -68,10 +68,10 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--pool", type=Path, default=Path("outputs/regret/pool.csv"), help="of the scores")
-    parser.add_argument("--file", type=Path, help="scores as they are, columns arch and the metrics' names")
+    parser.add_argument("--pool", type=Path, default=Path("outputs/regret/pool.csv"), help="the scores")
+    parser.add_argument("--file", type=Path, help="existing scores, with columns arch and the metrics' names")
     parser.add_argument("--pools", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0, help="the first pool's number")
+    parser.add_argument("--first", type=int, default=0, help="number of the first pool")
     parser.add_argument("--seconds", type=float, nargs="+", default=[1750.0, 3050.0])
     known = list(searches(1.0))
     parser.add_argument("--searches", nargs="+", choices=known, default=known)
@@ -80,7 +80,7 @@ def parse() -> argparse.Namespace:
 
 
 def score_cells(options: argparse.Namespace) -> tuple[list[str], dict[str, Scores]]:
-    """All cells by their number of parameters, and the scores of those that a pool's tenth could have."""
+    """Return all cells by number of parameters, and the scores of those that can be in a pool's tenth."""
     space = NasBench201()
     cells = sorted(map(space.notation, space.all()), key=lambda notation: -count_weights(notation))
     if options.file is not None:
@@ -95,18 +95,18 @@ def score_cells(options: argparse.Namespace) -> tuple[list[str], dict[str, Score
 
 
 def count_weights(notation: str) -> int:
-    """What the number of parameters grows with: of c channels a 3×3 convolution has 9c², a 1×1 one c²."""
+    """Return a number in proportion to the parameters: 9 for a 3×3 convolution, 1 for a 1×1 one."""
     return 9 * notation.count("nor_conv_3x3") + notation.count("nor_conv_1x1")
 
 
 def read_scores(path: Path) -> dict[str, Scores]:
-    """The scores of a file's cells, by notation."""
+    """Read scores by notation."""
     with path.open(encoding="utf-8") as lines:
         return {row["arch"]: {n: float(row[n]) for n in METRICS} for row in csv.DictReader(lines)}
 
 
 def searches(seconds: float) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Strategy and settings of each row: `explore` is half of the rounds that the seconds are enough for."""
+    """Return strategy and settings of each row; `explore` is half of the rounds that fit into the seconds."""
     half = round(seconds / 340)  # the largest cells take 170 seconds
     return {
         "random": (Evolution, {"population": _ROUNDS}),
@@ -126,7 +126,7 @@ def search(
     file: dict[str, Scores],
     benchmark: TabularNasBench201,
 ) -> tuple[str, int]:
-    """The cell that a search in a half-pool ends at, and how many it evaluated."""
+    """Return the result of a search in a half-pool, and its number of evaluations."""
     pl.seed_everything(number, verbose=False)
     order = torch.randperm(len(cells), generator=torch.Generator().manual_seed(number)).tolist()
     half = sorted(order[: len(cells) // 2])  # cells are in the order of their size
@@ -144,7 +144,7 @@ def search(
 
 
 def report(name: str, seconds: float, found: Sequence[tuple[str, int]], table: TabularNasBench201) -> None:
-    """Mean regret and its standard error, and the share of searches that end at the two best accuracies."""
+    """Print mean regret, its standard error, and the share of searches that find the two best accuracies."""
     test = table.table[table.dataset]
     best = sorted(set(test.values()), reverse=True)
     regrets = [best[0] - test[arch] for arch, _ in found]

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def gradients_of_draws(search: OneShot, batch: Batch, draws: int) -> tuple[Tensor, Tensor]:
-    """The estimate and the exact gradient of each draw: (draws, edges, ops) both."""
+    """Return the estimate and the exact gradient of each draw, both (draws, edges, ops)."""
     found = [gradients_of_draw(search, batch) for _ in range(draws)]
     return torch.stack([estimate for estimate, _ in found]), torch.stack([exact for _, exact in found])
 
@@ -62,7 +62,7 @@ def gradients_of_draw(search: OneShot, batch: Batch) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def exact_gradient(search: OneShot, batch: Batch, drawn: Tensor) -> Tensor:
-    """That of every edge, the others' operations as they are drawn: (edges, ops)."""
+    """Return the exact gradient of every edge, given the drawn operations of the others, (edges, ops)."""
     probability = torch.softmax(search.arch["cell"], dim=-1)
     losses = torch.zeros_like(drawn)
     for edge, op in torch.cartesian_prod(*(torch.arange(size) for size in drawn.shape)).tolist():

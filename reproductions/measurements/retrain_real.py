@@ -21,12 +21,12 @@ SMALL = ("network.channels=8", "network.cells=5")
 
 
 def main() -> None:
-    """Train on each set that is there, and print how it ended."""
+    """Train on each available data set, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--fashion", type=Path)
-    parser.add_argument("--epochs", type=int, default=2, help="of CIFAR-10 and Fashion-MNIST; digits have 15")
-    parser.add_argument("--subset", type=int, default=5000, help="images of either; digits have all")
+    parser.add_argument("--epochs", type=int, default=2, help="epochs; 15 on digits")
+    parser.add_argument("--subset", type=int, default=5000, help="images of either; all digits")
     options = parser.parse_args()
     part = (
         f"trainer.max_epochs={options.epochs}",
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def train(run: Path, *words: str) -> str:
-    """The test accuracy of a network, and what it took."""
+    """Return the test accuracy of a network, and the duration."""
     command = [sys.executable, "train.py", "genotype=darts_v2", *SMALL, *words, f"run={run}"]
     subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
     facts = json.loads((run / "summary.json").read_text())

@@ -39,7 +39,7 @@ VARIANTS = {
 
 
 class SkipShare(pl.Callback):
-    """The share of skips among the operations of the normal cell, after every epoch."""
+    """Records the share of skips in the normal cell after every epoch."""
 
     def __init__(self) -> None:
         self.shares: list[float] = []
@@ -54,11 +54,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, help="a folder that has cifar10/train.tar")
+    parser.add_argument("--data", type=Path, help="folder with cifar10/train.tar")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--images", type=int, default=2000, help="of CIFAR-10")
-    parser.add_argument("--arch-lr", type=float, default=6e-3, help="raised, because the run is short")
+    parser.add_argument("--images", type=int, default=2000, help="images of CIFAR-10")
+    parser.add_argument("--arch-lr", type=float, default=6e-3, help="larger than usual: the run is short")
     parser.add_argument("--results", type=Path, default=Path("outputs/skip_share.jsonl"))
     parser.add_argument("--figure", type=Path, default=Path("docs/images/skip_share"))
     options = parser.parse_args()

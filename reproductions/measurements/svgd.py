@@ -58,14 +58,14 @@ def main() -> None:
 
 
 def run(target: GaussianMixture, delta: float, seed: int) -> Tensor:
-    """Where the particles end: (15, 2)."""
+    """Return the final particles, (15, 2)."""
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(PARTICLES, 2, dtype=torch.float64, generator=generator)
     return svgd_rd(start, target.score, delta=delta)
 
 
 def first_mode(target: GaussianMixture, particles: Tensor) -> int:
-    """How many particles are nearer to the first mean."""
+    """Return the number of particles nearer to the first mean."""
     return int((torch.cdist(particles, target.means).argmin(dim=1) == 0).sum())
 
 

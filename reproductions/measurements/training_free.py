@@ -1,13 +1,13 @@
-"""What the training-free strategies find in NAS-Bench-201, and how their metrics rank its cells.
+"""Results of the training-free strategies in NAS-Bench-201, and the ranking of its cells by their metrics.
 
     python -m reproductions.measurements.training_free --data ../shared/data [--pool FILE.csv] [--seeds 5]
 
-The expensive part is done once: the metrics of random cells at initialization, on a batch of 64 real CIFAR-10
-images, 16 channels and 5 cells a stage. It goes on where it was stopped; a file with columns `arch` and the
-metrics' names, such as a study's, is taken as it is. Every search then has a pool of its own, drawn from the
-file, and evaluates candidates by the table: validation accuracy after 12 epochs where it has it, or else the
-test accuracy after 200, which makes the search an *oracle*. The table of results comes last. Rows of other
-searches are added by `--also`, from the file that `reproductions.measurements.nasbench201_search` writes.
+The metrics of random cells are computed once, at initialization, on a batch of 64 real CIFAR-10 images, with
+16 channels and 5 cells a stage; a second call continues. A file with columns `arch` and the metrics' names,
+such as a study's, is used as it is. Every search draws a pool from the file and evaluates candidates by the
+table: by validation accuracy after 12 epochs if available, or else by test accuracy after 200, which makes
+the search an *oracle*. The table of results comes last. `--also` adds rows of other searches, from the file
+that `reproductions.measurements.nasbench201_search` writes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ScoredCells(NasBench201):
 
     @classmethod
     def of(cls, notations: Iterable[str]) -> ScoredCells:
-        """Made so, because what a constructor takes is a setting that genotypes carry."""
+        """Return a space of these cells; arguments of a constructor would be settings of genotypes."""
         space = cls()
         space.genotypes = [space.parse(notation) for notation in notations]
         return space
@@ -86,7 +86,7 @@ class ScoredCells(NasBench201):
 
 
 class FromFile(BlackBox):
-    """Scores that are looked up; mixed into each strategy."""
+    """Mixin for strategies that looks up scores."""
 
     file: Mapping[str, Scores]
     columns: Mapping[str, str]  # the strategy's name of a metric → the file's
@@ -129,15 +129,13 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--pool", type=Path, default=Path("outputs/training_free/pool.csv"))
-    parser.add_argument("--architectures", type=int, default=1000, help="that a new pool file has")
+    parser.add_argument("--architectures", type=int, default=1000, help="architectures of a new pool file")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--pool-size", type=int, help="of each search; by default half of the file")
+    parser.add_argument("--pool-size", type=int, help="pool of each search; default: half of the file")
     parser.add_argument("--rounds", type=int, default=20, help="evaluations of each search")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--t", type=float, default=1.0, help="of HNAS' F(x) = |x|^2t")
-    parser.add_argument(
-        "--each", action="store_true", help="a search of its own for each data set's accuracy"
-    )
+    parser.add_argument("--t", type=float, default=1.0, help="t of HNAS' F(x) = |x|^2t")
+    parser.add_argument("--each", action="store_true", help="search separately for each data set")
     parser.add_argument(
         "--also", type=Path, help="results of reproductions.measurements.nasbench201_search, such as NASI's"
     )
@@ -150,7 +148,7 @@ def metric(name: str) -> Metric:
 
 
 def score_cells(options: argparse.Namespace) -> dict[str, Scores]:
-    """The scores by notation, in the order of the file."""
+    """Return the scores by notation, in the order of the file."""
     beside = options.pool.with_name(f"{options.pool.name}.json")
     ours = not options.pool.exists() or set(json.loads(beside.read_text())["metrics"]) == set(METRICS)
     if ours:
@@ -170,7 +168,7 @@ def score_cells(options: argparse.Namespace) -> dict[str, Scores]:
 
 
 def correlations(file: Mapping[str, Scores], benchmark: TabularNasBench201) -> None:
-    """Spearman's ρ with the true CIFAR-10 accuracy, degenerate cells included."""
+    """Print Spearman's ρ with the true CIFAR-10 accuracy, including degenerate cells."""
     truth = [benchmark.table["cifar10"][arch] for arch in file]
     rows = list(file.values())
     print(f"\n| ranking | ρ, {len(rows)} cells |\n|---|---|")
@@ -188,7 +186,7 @@ def rho(values: Sequence[float], truth: Sequence[float]) -> str:
 
 
 def searches(options: argparse.Namespace, size: int) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Strategy and settings of each row; `columns` are the metrics that it asks for."""
+    """Return strategy and settings of each row; `columns` are the metrics that it uses."""
     table, pool = {"evaluation": "table"}, {"pool_size": size}
     combined = {name: name for name in COMBINED}
     found: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -215,7 +213,7 @@ def search(
     file: Mapping[str, Scores],
     benchmarks: Mapping[str, TabularNasBench201],
 ) -> dict[str, Any]:
-    """A search for each benchmark, and their mean cost."""
+    """Search with each benchmark; return the results and the mean cost."""
     runs = {dataset: fit(strategy, settings, seed, file, table) for dataset, table in benchmarks.items()}
     costs = {key: statistics.mean(run[key] for run in runs.values()) for key in COSTS}
     return {**costs, "arch": runs["cifar10"]["arch"], "of": {name: run["arch"] for name, run in runs.items()}}
@@ -228,7 +226,7 @@ def fit(
     file: Mapping[str, Scores],
     benchmark: TabularNasBench201,
 ) -> dict[str, Any]:
-    """One search; Lightning's loop has nothing to do but to count rounds."""
+    """Run one search; Lightning's loop only counts rounds."""
     settings = dict(settings)
     rounds, columns = settings.pop("rounds"), settings.pop("columns")
     pl.seed_everything(seed, verbose=False)
@@ -268,7 +266,7 @@ def line(name: str, runs: Sequence[Mapping[str, Any]], benchmark: TabularNasBenc
 
 
 def read_rows(path: Path | None) -> dict[str, list[dict[str, Any]]]:
-    """Runs of other searches, by strategy; none without a file."""
+    """Read the runs of other searches, by strategy."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path else []:
         run = json.loads(text)

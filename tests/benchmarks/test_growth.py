@@ -25,7 +25,7 @@ def test_table_and_figure(tmp_path):
     assert (tmp_path / "growth.png").stat().st_size > 1000
 
 
-def test_what_pools_and_tables_are_measured_on():
+def test_inputs_of_pools_and_tables():
     space = NasBench201()
     assert len({space.notation(genotype) for genotype in cells_of_table(300)}) == 300
     assert lookup(20)()[:21] == [*map(float, range(20)), 0.0]

@@ -62,7 +62,7 @@ def test_a_step_of_darts(kind, operations, kept):
     assert kept / SLACK <= size <= kept * SLACK, size
 
 
-def test_a_work_of_two_units_has_two_names():
+def test_work_with_two_units_has_two_names():
     """Milliseconds are not divided by megabytes."""
     assert measurements("ours      12.5 ms\nours      451 MB\n") == {}
     text = f"{OURS}      12.5 ms\nmemory of {OURS}      451 MB\n"

@@ -5,3 +5,4 @@ from pathlib import Path
 from tests.studies.conftest import command, table  # noqa: F401
 
 CONF = Path(__file__).parents[2] / "reproductions" / "conf"
+WITH_CONF = ("--config-dir", str(CONF))

@@ -1,4 +1,4 @@
-"""Searches of HNAS by a table: what they chose is worth what the table says, whatever they evaluated by."""
+"""HNAS by a table, kernels of linear networks, and scores by the exact equations."""
 
 import csv
 import json
@@ -7,15 +7,61 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
+from torch.func import jacrev
 
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, Params
 from nas_lightning.objectives.tables import TabularNasBench201, read_nasbench201
 from nas_lightning.spaces import NasBench201
-from reproductions.hnas import SEARCHES_FILE, HnasAblation, KnownPool, SearchTrace, metric_order, values_of
+from nas_lightning.utils.randomness import generator
+from reproductions.hnas import (
+    SEARCHES_FILE,
+    Coupling,
+    HnasAblation,
+    KnownPool,
+    SearchTrace,
+    deep_kernel,
+    metric_order,
+    orthonormal,
+    values_of,
+    wide_kernel,
+)
 from tests.studies.conftest import write_table
+
+
+def by_jacobian(network, W, x):
+    rows = jacrev(lambda w: network(w, x))(W).flatten(1)
+    return rows @ rows.T
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_kernels_are_those_of_autograd(layers):
+    random = generator(1)
+    W = torch.randn(layers, 5, 5, dtype=torch.float64, generator=random)
+    x = torch.randn(3, 5, dtype=torch.float64, generator=random)
+
+    def deep(w, x):
+        for matrix in w:
+            x = x @ matrix.T
+        return x.sum(dim=1)
+
+    torch.testing.assert_close(deep_kernel(W, x), by_jacobian(deep, W, x))
+    wide = by_jacobian(lambda w, x: (x @ w.sum(dim=0).T).sum(dim=1), W, x)
+    torch.testing.assert_close(wide_kernel(W, x), wide)
+
+
+def test_theorem_7_4():
+    random, L, n = generator(2), 3, 4
+    x = orthonormal(n, n, random)
+    torch.testing.assert_close(x @ x.T, torch.eye(n, dtype=torch.float64))
+    draws = torch.randn(4000, L, n, n, dtype=torch.float64, generator=random)
+    mean = torch.stack([deep_kernel(W, x) for W in draws]).mean(dim=0) / (L * n**L)
+    assert (mean - torch.eye(n)).abs().max() < 0.1
+    assert (wide_kernel(draws[0], x) - L * n * torch.eye(n)).abs().max() < 1e-12
+
 
 CELLS, POOL, ROUNDS = 24, 12, 5
 
@@ -70,7 +116,7 @@ def searches(records, *words):
     return [record for key, record in records.items() if all(word in key for word in words)]
 
 
-def test_ends_are_worth_what_the_table_says(known):
+def test_results_have_the_accuracies_of_the_table(known):
     """By validation accuracies, which are the reverse of the truth, the worst of those evaluated."""
     tables, columns, records = known
     rows = {(row["search"], row["evaluations by"]): row for row in tables["ends"]}
@@ -87,7 +133,7 @@ def test_ends_are_worth_what_the_table_says(known):
                 )
 
 
-def test_a_metric_alone_takes_its_largest_first(known):
+def test_metric_alone_evaluates_the_largest_first(known):
     _, columns, records = known
     for record in searches(records, "metric alone"):
         values = columns["grad_norm"][record["chosen"]].tolist()
@@ -136,7 +182,7 @@ def test_bins_are_as_large_as_each_other_and_in_order(known):
         assert float(row["ρ with −κ"]) == pytest.approx(rho)
 
 
-def test_what_is_in_the_file_is_not_searched_again(known, run):
+def test_saved_searches_are_not_repeated(known, run):
     tables, _, records = known
     (run.folder / SEARCHES_FILE).write_text(json.dumps(dict(list(records.items())[1:])))
     assert run.tables() == tables
@@ -151,13 +197,47 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("objective", "kappa", "line"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_in_the_objective_is_refused_before_anything_is_scored(objective, kappa, line):
+def test_bad_metrics_of_the_objective_are_refused(objective, kappa, line):
     metrics = {"grad_norm": GradNorm(), "size": Params(), "kappa": NTKCondition(), "jacov": Jacov()}
     with pytest.raises(InputError, match=re.escape(line)):
         HnasAblation(metrics=metrics, objective=objective, kappa=kappa)
 
 
-def test_of_equal_metrics_the_first_come_first():
+def test_ties_are_ordered_by_position():
     pool = KnownPool(np.array([1.0, 2.0, 2.0]), np.ones(3), np.ones(3))
     assert metric_order(pool, 2).chosen == [1, 2]
     assert SearchTrace([1, 2], []).best(np.array([0.0, 5.0, 5.0])) == [0, 0]
+
+
+FORMS = "by default", "equation"
+
+
+@pytest.fixture
+def space_and_network():
+    space = NasBench201()
+    return space, partial(space.network, in_channels=1, num_classes=10, channels=4, cells=1)
+
+
+def test_rows_are_of_the_architectures(space_and_network, tmp_path):
+    space, network = space_and_network
+    data = SearchData(Digits(batch_size=6))
+    (table,) = Coupling(cells=8, resamples=20).run(space, network, data, tmp_path).tables
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert set(rows) == {"M_Trace", "κ", "M_GraSP"}
+    count, ours, theirs, ratio, order = rows["M_Trace"]
+    assert 0 < count <= 8
+    assert ours != theirs  # norms couple images
+    assert -1 <= order.value <= 1
+    assert ratio.value == pytest.approx(np.log10(ours / theirs), abs=0.3)
+
+
+def test_medians_are_of_the_scores(space_and_network, tmp_path):
+    space, network = space_and_network
+    data = SearchData(Digits(batch_size=4))
+    (table,) = Coupling(cells=6, resamples=5).run(space, network, data, tmp_path).tables
+    lines = list(csv.DictReader((tmp_path / "scores" / "main.csv").read_text().splitlines()))
+    for name, count, *medians, _, _ in table.rows:
+        pairs = np.array([[float(line[f"{name}, {form}"]) for form in FORMS] for line in lines])
+        sound = pairs[(np.isfinite(pairs) & (pairs > 0)).all(axis=1)]
+        assert len(sound) == count
+        assert medians == pytest.approx(np.median(sound, axis=0), rel=1e-5)

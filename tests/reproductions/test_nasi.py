@@ -1,17 +1,30 @@
-"""study=nasi where a table lacks cells, and where a space has no supernet."""
+"""Samples and steps of NASI by hand, and its studies against their files."""
 
 import csv
 from functools import partial
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 
-from nas_lightning.data import Digits, SearchData
+from benchmarks.timing import quiet_trainer
+from nas_lightning.data import Digits, Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.tables import GenotypeTable
 from nas_lightning.spaces import NasBench101, NasBench201
-from reproductions.nasi import Found, NasiAblation, Rule, TraceSamples, grid_table, step_of
+from nas_lightning.strategies.nasi import Nasi
+from reproductions.nasi import (
+    Found,
+    NasiAblation,
+    PathTraces,
+    Rule,
+    TraceSamples,
+    draw_samples,
+    grid_table,
+    step_of,
+    trace_step,
+)
 
 SMALL = {"cells": 4, "bins": 2, "searches": 0, "resamples": 10}
 NET = {"in_channels": 1, "num_classes": 10, "channels": 8, "cells": 1}
@@ -44,7 +57,7 @@ def test_cells_are_binned_in_a_space_without_a_supernet(modules, tmp_path):
     assert not (tmp_path / "samples").exists()
 
 
-def test_a_search_without_a_supernet_is_refused_before_cells_are_scored(modules, tmp_path):
+def test_search_without_supernet_is_refused_before_scoring(modules, tmp_path):
     space, network, supernet, known = modules
     with pytest.raises(InputError, match="expected a space with a supernet"):
         NasiAblation(**{**SMALL, "searches": 1}).run(
@@ -53,7 +66,7 @@ def test_a_search_without_a_supernet_is_refused_before_cells_are_scored(modules,
     assert not (tmp_path / "scores").exists()
 
 
-def test_what_a_search_ends_in_and_the_table_lacks_is_an_empty_cell(tmp_path, generator):
+def test_results_missing_in_the_table_are_empty_cells(tmp_path, generator):
     space = NasBench201()
     samples = TraceSamples(torch.tensor([1.0, 9.0]), torch.randn(2, 30, generator=generator))
     rules = Rule(1.0, 1.0), Rule(0.0, 8.0)
@@ -70,3 +83,93 @@ def test_what_a_search_ends_in_and_the_table_lacks_is_an_empty_cell(tmp_path, ge
     assert picture.axes
     both = full._replace(benchmark=table(tmp_path, space, ends), samples={"main": [samples] * 2})
     assert "Empty" not in grid_table(both, [1.0], [1.0], "two searches")[0].note
+
+
+STEPS = 6
+
+
+@pytest.fixture
+def images() -> SearchData:
+    """One batch is all images, so that a search sees the same as the samples."""
+    shape = {"shape": (1, 8, 8), "num_classes": 3}
+    return SearchData(Fake(**shape, train_size=32, test_size=4, batch_size=16, augment=False))
+
+
+def small_search(images, **options) -> Nasi:
+    torch.manual_seed(1)
+    space = NasBench201()
+    supernet = space.supernet(in_channels=1, num_classes=3, channels=2, cells=1)
+    return Nasi(space, supernet, images, computed="sampled", seed=3, **options)
+
+
+def samples_of(images, path, steps=STEPS) -> TraceSamples:
+    return draw_samples(small_search(images, nu=1.0), images, path, steps=steps, batch_size=16, settings={})
+
+
+def test_the_step_is_that_of_the_search(images, tmp_path):
+    samples = samples_of(images, tmp_path / "samples.csv")
+    for mu, share, adaptive in ((2.0, 0.5, False), (0.5, 0.5, False), (2.0, 0.3, True)):
+        nu = float(samples.traces.quantile(share))
+        search = small_search(images, nu=nu, mu=mu, adaptive=adaptive)
+        quiet_trainer(STEPS).fit(search, images)
+        step = trace_step(samples, mu, nu, adaptive=adaptive).float()
+        assert float(step.norm()) > 0
+        torch.testing.assert_close(step.view(6, 5), search.arch["cell"].detach(), rtol=1e-3, atol=1e-5)
+        others = trace_step(samples, mu, float(samples.traces.max()), adaptive=adaptive).float()
+        assert not torch.allclose(others, step)
+
+
+def test_saved_samples_are_not_drawn_again(images, tmp_path, monkeypatch):
+    whole = samples_of(images, tmp_path / "whole.csv")
+    samples_of(images, tmp_path / "part.csv", steps=2)
+    drawn = []
+    original = Nasi.trace_slopes
+    monkeypatch.setattr(Nasi, "trace_slopes", lambda self, *batch: drawn.append(1) or original(self, *batch))
+    rest = samples_of(images, tmp_path / "part.csv")
+    assert len(drawn) == STEPS - 2
+    for one, other in zip(rest, whole, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_step_by_hand():
+    """Three samples in one decision: G = 1, −2 (above ν), 4; largest norms 1, 2, 4."""
+    samples = TraceSamples(torch.tensor([1.0, 9.0, 2.0]), torch.tensor([[1.0], [2.0], [4.0]]))
+    assert trace_step(samples, mu=2.0, nu=5.0).tolist() == [pytest.approx((1 - 1 + 1) / 3)]
+    # ν_t = 3/1, (3 + 1)/2, (3 + 1 + 9)/3
+    assert trace_step(samples, mu=2.0, nu=3.0, adaptive=True).tolist() == [pytest.approx(1 / 3)]
+    assert trace_step(samples, mu=2.0, nu=0.5, adaptive=True).tolist() == [pytest.approx((-1 - 1 + 1) / 3)]
+
+
+def row_of(folder, **options):
+    torch.manual_seed(0)
+    space, data = NasBench201(), SearchData(Digits(batch_size=4))
+    supernet = partial(space.supernet, in_channels=1, num_classes=10, channels=2, cells=1)
+    study = PathTraces(paths=4, draws=3, **options)
+    (table,) = study.run(space, supernet, data, folder).tables
+    return dict(zip(table.columns, table.rows[0], strict=True))
+
+
+def samples(folder):
+    files = sorted((folder / "samples").glob("*.csv"))
+    rows = [list(csv.DictReader(file.read_text().splitlines())) for file in files]
+    return np.array([[float(row["trace"]) for row in one] for one in rows])
+
+
+def test_path_traces_are_those_of_the_files(tmp_path):
+    row_of(tmp_path)
+    t = samples(tmp_path)
+    assert t.shape == (3, 4)
+    assert len(np.unique(t)) > 6  # weights, paths and images differ
+    nu = float(np.median(t))
+    found = row_of(tmp_path, nu=nu)
+    assert found["mean"].value == pytest.approx(t.mean(), rel=1e-5)
+    assert found["median"].value == pytest.approx(np.median(t, axis=1).mean(), rel=1e-5)
+    assert found["largest"].value == pytest.approx(t.max(axis=1).mean(), rel=1e-5)
+    assert found["share above ν"].value == pytest.approx(0.5, abs=0.1)
+    assert found["mean without the largest"] == pytest.approx(np.sort(t.ravel())[:-1].mean(), rel=1e-5)
+
+
+def test_saved_path_traces_are_not_drawn_again(tmp_path, monkeypatch):
+    first = row_of(tmp_path)
+    monkeypatch.setattr("nas_lightning.strategies.nasi.Nasi.trace_slopes", None)
+    assert row_of(tmp_path) == first

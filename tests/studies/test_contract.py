@@ -12,10 +12,19 @@ STUDIES = options("study")
 OPTIONS = Options(OWN)
 
 
-@pytest.mark.parametrize("name", STUDIES)
+LONG = {"front", "correlation_settings"}  # their parts have tests of their own
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in STUDIES]
+)
 def test_runs_small_and_resumes(name, command, table, tmp_path):
-    OPTIONS.check_class(name)
     OPTIONS.check_run(name, command, tmp_path)
+
+
+def test_classes_are_studies():
+    for name in STUDIES:
+        OPTIONS.check_class(name)
 
 
 def test_help_lists_every_study(command):

@@ -77,7 +77,7 @@ METRICS = {
 }
 
 
-def test_the_table_is_what_the_scores_come_to(study, table, tmp_path):
+def test_correlations_are_those_of_the_scores(study, table, tmp_path):
     tables = study("a")
     scores = rows(tmp_path / "a" / "scores" / "main.csv")
     accuracies = read_nasbench201(table)
@@ -117,7 +117,7 @@ def test_the_objective_in_its_four_scenarios(study, table, tmp_path):
     assert float(row["both, held out"]) <= float(row["with both"])
 
 
-def test_a_stopped_study_scores_only_the_rest(study, tmp_path, counted):
+def test_stopped_study_scores_only_the_rest(study, tmp_path, counted):
     first = study("a")
     assert len(counted) == 12
     assert study("a") == first
@@ -228,7 +228,7 @@ def test_agnosticism_is_the_correlation_of_squares(study, tmp_path):
     assert float(first["Pearson, random labels"]) == pytest.approx(expected)
 
 
-def test_another_data_set_is_typed_as_an_option(command, table, tmp_path):
+def test_other_data_sets_are_options(command, table, tmp_path):
     small = ("study.cells=4", "study.schemes=[lecun]", "study.batch_sizes=[]", "study.channels=[]")
     other = ("+dataset@study.others.other=fake", "study.others.other.batch_size=8", "study.agnostic=false")
     argv = (*TINY, "study=correlation_settings", *small, *other, "study.resamples=10", "run=a")
@@ -254,7 +254,7 @@ def test_batches_of_all_sizes_begin_alike():
     assert initializations(main, ["lecun", "xavier"]).pairs()[-1] == ("xavier", "xavier")
 
 
-def test_widths_that_are_the_main_one_are_not_scored_twice():
+def test_main_width_is_not_scored_twice():
     space = NasBench201()
 
     def network(genotype, channels=4):
@@ -300,7 +300,7 @@ def test_the_real_table(shared_data):
     assert (found["cifar10"] > found["imagenet16-120"]).all()
 
 
-def test_a_table_of_equals_is_refused_before_anything_is_scored(tmp_path, generator):
+def test_table_of_equal_accuracies_is_refused(tmp_path, generator):
     space = NasBench201()
     genotypes = [space.sample(generator) for _ in range(5)]
     with (tmp_path / "cells.csv").open("w", newline="") as file:

@@ -34,7 +34,7 @@ def ensemble(tmp_path, generator):
     return members, data
 
 
-def test_the_table_is_what_attacks_by_hand_come_to(tmp_path, command, ensemble):
+def test_table_is_that_of_attacks_by_hand(tmp_path, command, ensemble):
     code, _, err = command("analyze", *FGSM, "study.ensemble=ensemble", "study.images=12", "run=a")
     assert (code, err) == (0, "")
     members, data = ensemble
@@ -57,7 +57,7 @@ def test_the_table_is_what_attacks_by_hand_come_to(tmp_path, command, ensemble):
     assert float(clean["± defense"]) == 0
 
 
-def test_rounds_that_are_there_are_not_computed_again(tmp_path, command, ensemble, monkeypatch):
+def test_saved_rounds_are_not_computed_again(tmp_path, command, ensemble, monkeypatch):
     assert command("analyze", *FGSM, "study.ensemble=ensemble", "run=a").code == 0
     path = tmp_path / "a" / "rounds.json"
     done = json.loads(path.read_text())
@@ -96,7 +96,7 @@ TRAINED = (*FGSM, "study.members=2", "study.images=4", "trainer.max_epochs=1")
 DAMAGES = {"empty": lambda b: b"", "half": lambda b: b[: len(b) // 2], "no zip": lambda b: b"\0" * 99}
 
 
-def test_kept_weights_that_are_damaged_are_one_line_that_names_the_file(tmp_path, command):
+def test_damaged_weights_are_an_error_with_the_file(tmp_path, command):
     assert command("analyze", *TRAINED, "run=a").code == 0
     file = tmp_path / "a" / "trained" / "2.pt"
     (tmp_path / "a" / "summary.json").unlink()
@@ -114,7 +114,7 @@ def test_kept_weights_that_are_damaged_are_one_line_that_names_the_file(tmp_path
     assert command("analyze", "resume=a").code == 0
 
 
-def test_what_diverges_is_attacked_by_nobody(tmp_path, command):
+def test_diverged_members_are_an_error(tmp_path, command):
     code, _, err = command("analyze", *TRAINED, "retrain.lr=1e30", "run=a")
     assert code == 1
     assert err.startswith("error: expected finite weights: lower the learning rate")

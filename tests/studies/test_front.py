@@ -30,7 +30,7 @@ def made():
     return cells, Bench(ms, errors, 35.0), scores
 
 
-def test_a_share_is_of_all_that_is_measured_below_the_reference():
+def test_share_counts_measured_cells_below_the_reference():
     bench = Bench(np.array([1.0, 2.0, np.nan, 4.0]), np.array([30.0, 10.0, 0.0, 5.0]), reference=40.0)
     # below 40 % and 4 ms: (4 − 1)(40 − 30) + (4 − 2)(30 − 10) of all, (4 − 2)(40 − 10) of the second alone
     assert bench.share(np.array([1])) == pytest.approx(60 / 70)
@@ -38,7 +38,7 @@ def test_a_share_is_of_all_that_is_measured_below_the_reference():
     assert bench.share(np.array([2])) == 0.0
 
 
-def test_a_front_is_of_what_nothing_is_better_than_and_leading_cells_are_whole_fronts(made):
+def test_front_is_not_dominated_and_leading_cells_are_whole_fronts(made):
     _, bench, scores = made
     pair = [np.array([row[name] for row in scores]) for name in METRICS]
     ranks = front_ranks(np.stack([bench.ms, *(-score for score in pair)], axis=1))
@@ -49,7 +49,7 @@ def test_a_front_is_of_what_nothing_is_better_than_and_leading_cells_are_whole_f
     assert (ranks < last).sum() < 60 <= len(some)
 
 
-def test_cells_that_a_device_has_not_and_dead_networks_are_not_chosen():
+def test_unmeasured_cells_and_dead_networks_are_not_chosen():
     assert front_rows(np.array([np.nan, 1.0, 2.0]), np.array([9.0, 1.0, -np.inf])).tolist() == [1]
 
 
@@ -113,7 +113,7 @@ def test_bad_settings_are_refused(changed, message):
         Front(**{**usual, **changed})
 
 
-def test_what_no_front_can_be_of_is_said_before_anything_is_scored(tmp_path, monkeypatch):
+def test_impossible_fronts_are_refused_before_scoring(tmp_path, monkeypatch):
     """A device that has not all, errors that no cell is below, latencies that are all the same."""
     space = NasBench201()
     names = [space.notation(cell) for cell in draw_distinct(space, 8, torch.Generator().manual_seed(0))]

@@ -29,7 +29,7 @@ def fake_times(drawn):
     return ms[:, None] * np.array([1.0, 1.0, 1.0, 2.0])
 
 
-def test_additive_latencies_are_foretold_and_stand_in_the_file(tmp_path, monkeypatch):
+def test_additive_latencies_are_predicted_and_written(tmp_path, monkeypatch):
     monkeypatch.setattr(latency.Latency, "_measure", lambda self, drawn, network, image: fake_times(drawn))
     findings = run(tmp_path, networks=60, judged=20)
     assert findings.numbers["rho"] > 0.95
@@ -53,7 +53,7 @@ def test_networks_are_measured(tmp_path, runtime):
     assert f"# runtime: {runtime}" in (tmp_path / latency.FILE).read_text().splitlines()
 
 
-def test_too_few_networks_are_refused_as_such():
+def test_too_few_networks_are_refused():
     with pytest.raises(InputError, match="`networks` must be at least 5, got 1"):
         latency.Latency(networks=1)
 

@@ -1,18 +1,27 @@
-"""The choice of a ranking: by correlations that are Spearman's, on cells that it was not made on."""
+"""Sets of metrics chosen on halves of the cells, and networks that a ranking picks."""
+
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
+from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, NTKCondition, Params
-from nas_lightning.objectives.rankings import log_ranks
-from nas_lightning.studies.ranking import VALUE, Ranking, correlations, read_scores, write_scores
+from nas_lightning.objectives import GenotypeTable
+from nas_lightning.objectives.rankings import COMBINED, log_ranks
+from nas_lightning.spaces import ResNet
+from nas_lightning.spaces.base import draw_distinct
+from nas_lightning.studies import Picks
+from nas_lightning.studies.ranking import VALUE, Ranking, compare, correlations, read_scores, write_scores
+from nas_lightning.studies.training import FILE
 
 METRICS = {"params": Params(), "flops": Flops()}
 
 
-def test_a_set_s_correlation_is_that_of_the_suite_s_log_ranks():
+def test_correlation_of_a_set_is_that_of_log_ranks():
     random = np.random.default_rng(0)
     scores = {name: random.normal(size=40) for name in (*METRICS, VALUE)}
     scores["flops"][3] = -np.inf
@@ -25,7 +34,7 @@ def test_a_set_s_correlation_is_that_of_the_suite_s_log_ranks():
         assert rho == pytest.approx(expected)
 
 
-def test_what_is_shown_is_of_the_half_that_was_not_chosen_on():
+def test_reported_correlations_are_of_the_other_half():
     random = np.random.default_rng(1)
     scores = {name: random.normal(size=30) for name in (*METRICS, VALUE)}
     table = Ranking(metrics=METRICS, most=1, splits=1, seed=3)._table({"here": scores})
@@ -39,7 +48,7 @@ def test_what_is_shown_is_of_the_half_that_was_not_chosen_on():
         assert row[2].value != pytest.approx(first)
 
 
-def test_a_metric_that_knows_is_chosen_in_every_half():
+def test_accurate_metric_is_chosen_in_every_half():
     random = np.random.default_rng(2)
     truth = random.normal(size=50)
     scores = {"params": random.normal(size=50), "flops": truth + 0.1 * random.normal(size=50), VALUE: truth}
@@ -96,3 +105,36 @@ def test_all_cells_in_scipys_numbers(monkeypatch):
     assert rows["kappa"][2].value == pytest.approx(itself)
     best = truth[np.argsort(values["kappa"])[:3]].mean() - truth.mean()
     assert rows["kappa"][3:] == [pytest.approx(best), 0.5]
+
+
+SPACE = ResNet(depths=(1, 2))
+NETWORK = partial(SPACE.network, in_channels=1, num_classes=10, channels=4)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return SearchData(Digits(batch_size=16, subset=64))
+
+
+def test_picks_are_the_best_the_largest_and_the_first(data, tmp_path):
+    study = Picks(pools=2, pool_size=6, epochs=1, images=8)
+    accuracies, _ = study.run(SPACE, NETWORK, data, tmp_path).tables
+    table = GenotypeTable(tmp_path / FILE, SPACE)
+    for seed in range(2):
+        pool = draw_distinct(SPACE, 6, torch.Generator().manual_seed(seed))
+        params = [sum(p.numel() for p in NETWORK(genotype).parameters()) for genotype in pool]
+        lines = (tmp_path / "scores" / f"{seed}.csv").read_text().splitlines()
+        header, *rows = [line.rsplit(",", len(COMBINED) + 1) for line in lines]
+        scores = [dict(zip(header[1:], map(float, row[1:]), strict=True)) for row in rows]
+        best = pool[int(np.argmax(log_ranks(scores)))]
+        expected = [best, pool[int(np.argmax(params))], pool[0]]
+        assert accuracies.rows[seed][1:] == [table.valid_accuracy(g, epochs=1) for g in expected]
+
+
+def test_comparison_is_paired():
+    ours, others = np.array([50.0, 52.0, 55.0]), np.array([49.0, 52.5, 51.0])
+    kind, difference, t, p = compare("random", ours, others)
+    assert (kind, difference.value) == ("random", pytest.approx(1.5))
+    assert t == pytest.approx(difference.value / difference.error)
+    assert p == pytest.approx(2 * stats.t.sf(abs(t), df=2))
+    assert compare("largest", ours, ours) == ["largest", (0, 0), None, None]

@@ -58,12 +58,12 @@ def test_rows_by_hand(rows, known):
     assert any(rows["params", 4, source][-1].value > 0 for source in sets)  # the data sets' noise differs
 
 
-def test_as_many_as_the_pool_has_are_the_same_whoever_chose_them(rows, known):
+def test_choices_of_the_whole_pool_are_equal(rows, known):
     for source in known[1]:
         assert rows["params", POOL, source] == rows[RANDOM, POOL, source]
 
 
-def test_a_table_of_one_data_set_is_refused(tmp_path, refusal):
+def test_table_of_one_data_set_is_refused(tmp_path, refusal):
     study = Transfer(metrics={"params": Params()}, by=["params"], cells=CELLS)
     one = SimpleNamespace(datasets=["cifar10"])
     message = refusal(study.run, NasBench201(), None, None, one, tmp_path)

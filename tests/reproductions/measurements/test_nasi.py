@@ -35,21 +35,21 @@ def seen(monkeypatch, tmp_path):
     return search
 
 
-def test_it_has_the_size_that_it_says():
+def test_sizes_are_those_of_the_docstring():
     assert {"channels": 16, "cells": 5}.items() <= nasi.SIZES.items()
     assert "16 channels, five cells a stage" in nasi.__doc__
 
 
-def test_it_takes_so_many_samples(seen):
+def test_number_of_samples(seen):
     assert len(seen(3)) == 3
 
 
-def test_more_than_there_are_batches_is_refused(seen):
+def test_more_images_than_available_are_refused(seen):
     with pytest.raises(InputError, match="expected at most 4 samples, a batch each, got 5"):
         seen(5)
 
 
-def test_what_is_in_the_file_is_not_searched_again(monkeypatch, tmp_path, capsys):
+def test_saved_searches_are_not_repeated(monkeypatch, tmp_path, capsys):
     """Of other settings it is; the table beside the file has what was asked for alone."""
     own, other = [156, 20.0, 1.0], [60, 20.0, 1.0]
     kinds = [(own, 0, 90.0), (other, 0, 10.0), (own, 1, 92.0), (other, 2, 10.0)]
@@ -76,7 +76,7 @@ def test_what_is_in_the_file_is_not_searched_again(monkeypatch, tmp_path, capsys
     assert "| deviation | " in capsys.readouterr().out
 
 
-def test_the_table_does_not_take_the_place_of_the_results(monkeypatch, tmp_path):
+def test_table_does_not_overwrite_results(monkeypatch, tmp_path):
     (tmp_path / "seeds.csv").write_text("mine")
     monkeypatch.setattr(sys, "argv", ["nasi", "--results", str(tmp_path / "seeds.csv")])
     with pytest.raises(InputError, match="whose table is"):

@@ -5,7 +5,7 @@ from nas_lightning.spaces.nasbench1shot1 import PARENTS
 from reproductions.measurements.one_shot_modules import hashes, wirings
 
 
-def test_what_a_space_draws_is_among_its_modules(generator):
+def test_samples_of_a_space_are_among_its_modules(generator):
     known = set(hashes(PARENTS[1]))
     space = NasBench1Shot1(1)
     drawn = {space.hash(space.sample(generator)) for _ in range(100)}
@@ -13,7 +13,7 @@ def test_what_a_space_draws_is_among_its_modules(generator):
     assert drawn <= known
 
 
-def test_not_every_module_of_nasbench101_is(generator):
+def test_not_every_module_of_nasbench101_is_in_a_space(generator):
     known, space = set(hashes(PARENTS[1])), NasBench101()
     assert not known >= {space.hash(space.sample(generator)) for _ in range(50)}
 

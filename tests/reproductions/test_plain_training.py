@@ -1,4 +1,4 @@
-"""Trainings that are watched, and cells with a share of skips."""
+"""Curves of trainings against plain SGD, for every task."""
 
 import math
 
@@ -8,12 +8,10 @@ import torch
 from torch import nn
 
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.errors import InputError
 from nas_lightning.jobs.parts import Parts
-from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.spaces import NasBench201
 from nas_lightning.tasks import Binary, MultiLabel, Regression, Segmentation
 from reproductions.plain_training import judge, train_curve
-from reproductions.pr_darts import SkipConvergence
 from tests.own_tasks import Made
 
 
@@ -47,14 +45,14 @@ def test_the_curve_is_that_of_plain_sgd(data):
     np.testing.assert_allclose(np.array(curve).T, points, rtol=1e-5)
 
 
-def test_a_training_that_diverges_ends_there(data):
+def test_diverged_training_ends_with_nan(data):
     curve = train_curve(linear(), data, lr=1e30, epochs=3, seed=0)
     assert np.isnan(curve.score[-1])
     assert all(len(values) == 3 for values in curve)
 
 
 @pytest.mark.parametrize("task", [Regression(), MultiLabel(), Binary(), Segmentation()], ids=lambda t: t.name)
-def test_a_training_is_of_its_task(task):
+def test_curve_has_the_score_of_its_task(task):
     data, space, sizes = (
         SearchData(Made(task.name, 64), task=task),
         NasBench201(),
@@ -66,16 +64,3 @@ def test_a_training_is_of_its_task(task):
     outputs = network.eval()(x).detach()
     assert curve.score[-1] == pytest.approx(100 * task.judge(outputs, y), rel=1e-4)
     assert np.isfinite(np.array(curve)).all()
-
-
-def test_skips_of_a_larger_share_include_those_of_a_smaller():
-    study = SkipConvergence(shares=[0.625, 0.0, 0.375], draws=1)
-    none, some, more = study.cells(DartsSpace(), 0).values()
-    assert [g.ops.count("skip_connect") for g in (none, some, more)] == [0, 6, 10]
-    edges = [[edge for _, cell in g for edge in cell.edges] for g in (none, some, more)]
-    assert len({tuple(sorted((e.source, e.target) for e in found)) for found in edges}) == 1
-
-
-def test_shares_above_one_are_refused():
-    with pytest.raises(InputError, match="expected shares up to 1"):
-        SkipConvergence(shares=[0.0, 1.5])

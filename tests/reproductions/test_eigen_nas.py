@@ -1,5 +1,7 @@
-"""Finite networks and theorems 2 and 3 of Zhu et al. 2022, against autograd and plain sums."""
+"""Bounds and kernels of Eigen-NAS against plain computations, and searches of activations."""
 
+import csv
+import json
 import math
 
 import pytest
@@ -7,16 +9,98 @@ import torch
 from torch.func import jacrev
 from torch.nn import functional as F
 
+from nas_lightning.data import Digits, SearchData
+from nas_lightning.errors import InputError
+from nas_lightning.metrics.infinite import infinite_ntk
 from nas_lightning.spaces.activations import ACTIVATIONS
 from reproductions.eigen_nas import (
     FiniteNTK,
+    InfiniteNTK,
     PlainNetwork,
+    beta3,
+    bounds,
     depth_factor,
     descend,
     error_bound,
     finite_bounds,
+    first_coefficient,
     step_size,
+    unit_vectors,
 )
+from tests.reproductions.conftest import WITH_CONF
+
+
+def test_constants_of_theorem_1():
+    """2 E σ′² and E σ′ by sums over a fine grid."""
+    z = torch.linspace(-12, 12, 240_001, dtype=torch.float64)
+    density = torch.exp(-(z**2) / 2) / (2 * torch.pi) ** 0.5 * (z[1] - z[0])
+    t = 3 * 1.0001 * 2.0001**2
+    wide = t**0.5 * z
+    assert beta3("tanh", 5) == pytest.approx(float(2 * ((1 - torch.tanh(wide) ** 2) ** 2 * density).sum()))
+    s = torch.sigmoid(wide)
+    assert beta3("sigmoid", 5) == pytest.approx(float(2 * ((s * (1 - s)) ** 2 * density).sum()))
+    assert first_coefficient("tanh") == pytest.approx(float((torch.tanh(z) * z * density).sum()))
+    for name, constant in (("relu", 1.0), ("leaky_relu", 1.0001), ("swish", 0.5)):
+        assert beta3(name, 5) == pytest.approx(constant)  # table 1 of arXiv:2209.07238
+        sigma = {
+            "relu": torch.relu,
+            "leaky_relu": lambda x: torch.maximum(x, 0.01 * x),
+            "swish": lambda x: x * x.sigmoid(),
+        }[name]
+        assert first_coefficient(name) == pytest.approx(float((sigma(z) * z * density).sum()), abs=1e-6)
+
+
+@pytest.mark.parametrize("names", [["swish", "tanh", "relu"], ["sigmoid", "sigmoid", "leaky_relu"]])
+def test_bounds_term_by_term(names):
+    b1 = {"relu": 1, "leaky_relu": 1.0001, "sigmoid": 0.125, "tanh": 2, "swish": 1}
+    b2 = {**b1, "swish": 1.22}
+    one, two, three = names
+    alpha1, alpha2 = 1, 0
+    found = bounds(names, [True, False], inputs=6, dimension=3)
+    upper = b2[one] * (b2[two] + alpha1) * (b2[three] + alpha2)  # l = 1
+    upper += b1[one] * (b2[two] + alpha1) * (b2[three] + alpha2)
+    upper += b1[two] * b1[one] * (b2[three] + alpha2)
+    upper += b1[three] * b1[one] * (b1[two] + alpha1)
+    assert found.upper == pytest.approx(2 * upper)
+    lower = 2 * first_coefficient(one) ** 2 * (beta3(two, 4) + alpha1) * (beta3(three, 4) + alpha2)
+    assert found.lower == pytest.approx(2 * lower)
+
+
+def test_kernels_over_depth():
+    data = SearchData(Digits(batch_size=8))
+    study = InfiniteNTK(depths=(4, 3), inputs=6, activations=["relu", "tanh"], counts=[4, 8])
+    table = study.run(data).tables[0]
+    assert [row[:3] for row in table.rows[:4]] == [["relu", s, L] for s in ("none", "all") for L in (3, 4)]
+    x = unit_vectors(data, 6)
+    torch.testing.assert_close(x.norm(dim=1), torch.ones(6, dtype=torch.float64))
+    exact = infinite_ntk(x @ x.T, ["relu"] * 3, [True] * 2).lambda_min
+    assert table.rows[3][3] == exact
+    for row in table.rows:
+        assert row[3] > 0
+        assert (row[3] == row[4]) == (row[1] == "none")
+    for wrong in ({"depths": [2]}, {"depths": []}, {"inputs": 1}):
+        with pytest.raises(InputError):
+            InfiniteNTK(**wrong)
+
+
+def test_searches_of_activations(command, tmp_path):
+    small = ("space.layers=4", "supernet.width=8", "dataset.subset=64", "dataset.batch_size=16")
+    run = ("study=activation_search", "study.seeds=2", "study.epochs=1", *small, "run=here")
+    assert command("analyze", *WITH_CONF, *run).code == 0
+    found = [json.loads((tmp_path / "here" / "searches" / f"{seed}.json").read_text()) for seed in (0, 1)]
+    assert found[0] != found[1]
+    rows = list(csv.DictReader((tmp_path / "here" / "tables" / "layers.csv").read_text().splitlines()))
+    assert [row["layer"] for row in rows] == ["1", "2", "3"]
+    assert float(rows[1]["tanh"]) == pytest.approx(sum(one["activation"][1][3] for one in found) / 2)
+    assert float(rows[1]["α of its skip"]) == pytest.approx(sum(one["skip"][0][1] for one in found) / 2)
+    assert rows[0]["kept"] == ""
+    (tmp_path / "here" / "searches" / "1.json").unlink()
+    assert command("analyze", *WITH_CONF, "resume=here").code == 0  # what is missing is searched again
+    again = json.loads((tmp_path / "here" / "searches" / "1.json").read_text())
+    assert again == found[1]
+    wrong = command("analyze", *WITH_CONF, *run[:-1], "run=there", "space=nasbench201")
+    assert wrong.code == 1
+
 
 SIGMAS = {
     "relu": torch.relu,
@@ -108,7 +192,7 @@ def test_theorem_3_by_hand():
     assert step_size(["relu", "relu"], kernel, y, 50) == pytest.approx(expected)
 
 
-def test_the_study_has_them_in_its_tables():
+def test_study_reports_both_bounds():
     study = FiniteNTK(
         activations=["relu"], width=16, counts=[6], dimension=5, draws=2, tested=50, kappas=[1.0]
     )

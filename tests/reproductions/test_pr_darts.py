@@ -1,12 +1,14 @@
-"""The cell of PR-DARTS' theorems, against the equations written out."""
+"""PR-DARTS' gated cell against plain computations, and cells with a share of skips."""
 
 import pytest
 import torch
 from torch.nn.functional import softplus
 
+from nas_lightning.errors import InputError
+from nas_lightning.spaces import DartsSpace
 from nas_lightning.spaces.group import Group
 from nas_lightning.strategies.one_shot.convergence_rate import convergence_rate
-from reproductions.pr_darts import GatedCell, draw_gates, losses, rate
+from reproductions.pr_darts import GatedCell, SkipConvergence, draw_gates, losses, rate
 
 SIZES = {"channels": 3, "positions": 4, "inputs": 2, "seed": 1}
 
@@ -64,3 +66,16 @@ def test_descent_follows_the_gradient():
     before, after = losses(cell, x, y, steps=1, eta=1e-6)
     assert before == pytest.approx(float(loss.detach()))
     assert (before - after) / 1e-6 == pytest.approx(norm, rel=1e-3)
+
+
+def test_skips_of_a_larger_share_include_those_of_a_smaller():
+    study = SkipConvergence(shares=[0.625, 0.0, 0.375], draws=1)
+    none, some, more = study.cells(DartsSpace(), 0).values()
+    assert [g.ops.count("skip_connect") for g in (none, some, more)] == [0, 6, 10]
+    edges = [[edge for _, cell in g for edge in cell.edges] for g in (none, some, more)]
+    assert len({tuple(sorted((e.source, e.target) for e in found)) for found in edges}) == 1
+
+
+def test_shares_above_one_are_refused():
+    with pytest.raises(InputError, match="expected shares up to 1"):
+        SkipConvergence(shares=[0.0, 1.5])

@@ -1,4 +1,4 @@
-"""The bounds of Shu's thesis, and what they are of: each against a computation of another kind."""
+"""The bounds of the thesis on perceptrons, against plain computations."""
 
 import math
 
@@ -96,7 +96,7 @@ def test_metrics_and_their_bounds_from_the_loss_itself():
     assert metric_shares(network, x, y, delta) == pytest.approx(expected)
 
 
-def test_weights_are_within_the_radius_as_often_as_is_said():
+def test_weights_are_within_the_radius_with_its_probability():
     norms = normal(20_000, 10).norm(dim=1)
     assert float((norms > radius(10, 0.05)).double().mean()) < 0.05
 
@@ -132,7 +132,7 @@ def test_full_batches_have_no_variance():
     assert float(found.found.max()) < found.bound
 
 
-def test_what_holds_and_what_does_not():
+def test_which_bounds_hold():
     sizes = {
         "widths": [64],
         "draws": 3,

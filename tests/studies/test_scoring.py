@@ -54,7 +54,7 @@ def test_the_standard_error_is_the_deviation_over_samples(statistic):
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)
 
 
-def test_what_does_not_vary_has_no_correlation():
+def test_constants_have_no_correlation():
     x = np.arange(5.0)
     for statistic in (spearman, kendall, pearson):
         assert estimate(statistic, np.ones(5), x) is None
@@ -76,7 +76,7 @@ def test_the_objective_is_its_formula():
 @pytest.mark.parametrize(
     ("kappa", "metric"), [(torch.inf, 1.0), (1.0, -torch.inf), (1.0, 0.0), (1.0, -2.0), (1.0, torch.inf)]
 )
-def test_what_has_no_objective_is_the_worst(kappa, metric):
+def test_architectures_without_objective_are_the_worst(kappa, metric):
     assert trade_off(torch.tensor(kappa), torch.tensor(metric), 0.0, 1.0) == torch.inf
 
 

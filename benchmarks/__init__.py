@@ -1,0 +1,1 @@
+"""Speed and memory compared with references: `make bench`, or `python -m benchmarks.ntk --help`."""

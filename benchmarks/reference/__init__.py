@@ -1,0 +1,1 @@
+"""Reference implementations that benchmarks and tests compare with."""
