@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_one_line():
     for make, message in [
         (
             lambda: CustomTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score="mae"),
-            "more is better",
+            "higher is better",
         ),
         (
             lambda: CustomTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score="mea"),

@@ -406,7 +406,7 @@ TAKEN = {
     "names of classes": lambda: SearchData(
         Rows(lambda i: (PICTURES[i], NAMES[NUMBERS[i]])), batch_size=8, classes=NAMES
     ),
-    "names in a loader_of": lambda: SearchData(
+    "names in a loader": lambda: SearchData(
         loader_of(Rows(lambda i: (PICTURES[i], NAMES[NUMBERS[i]]))),
         loader_of(Rows(lambda i: (PICTURES[i], NAMES[NUMBERS[i]]))),
         classes=NAMES,
@@ -419,7 +419,7 @@ TAKEN = {
     "a module of lists of batches": lambda: SearchData(
         Module([(PICTURES[:8], NUMBERS[:8])] * 2, [(PICTURES[8:16], NUMBERS[8:16])])
     ),
-    "a module of lists of a loader_of": lambda: SearchData(Module([loader_of(ALL)], [loader_of(ALL)])),
+    "a module of lists of a loader": lambda: SearchData(Module([loader_of(ALL)], [loader_of(ALL)])),
     "halves": lambda: SearchData(*random_split(TensorDataset(PICTURES, NUMBERS), [12, 12]), batch_size=4),
     "one image a batch": lambda: SearchData(TensorDataset(PICTURES, NUMBERS), batch_size=1),
     "fewer than a batch": lambda: SearchData(TensorDataset(PICTURES[:6], NUMBERS[:6]), batch_size=64),
@@ -449,7 +449,7 @@ REFUSED = {
     ),
     "two loaders in a list": (
         lambda: SearchData([loader_of(ALL), loader_of(ALL)]),
-        r"loaders one by one, SearchData\(train, valid\), or a dict of pair_of sides, got 'a list of 2'",
+        r"loaders one by one, SearchData\(train, valid\), or a dict of both sides, got 'a list of 2'",
     ),
     "no samples": (
         lambda: SearchData(Subset(ALL, []), batch_size=8),
