@@ -13,14 +13,14 @@ def rows(side):
     return side.samples.rows
 
 
-@pytest.mark.parametrize("fraction", [0.5, 0.7, 0.1])
-def test_the_sides_are_disjoint_complete_and_in_proportion(fraction):
-    search = SearchData(Digits(val_fraction=0.1), train_fraction=fraction, batch_size=8)
-    train, valid = rows(search.train), rows(search.valid)
-    assert torch.equal(torch.cat([train, valid]).sort().values, search.data.train.rows.sort().values)
-    assert len(train) == round(fraction * len(search.data.train))
-    shares = torch.bincount(search.train.samples.labels) / torch.bincount(search.data.train.labels)
-    assert ((shares - fraction).abs() < 0.01).all()
+def test_the_sides_are_disjoint_complete_and_in_proportion():
+    for fraction in [0.5, 0.7, 0.1]:
+        search = SearchData(Digits(val_fraction=0.1), train_fraction=fraction, batch_size=8)
+        train, valid = rows(search.train), rows(search.valid)
+        assert torch.equal(torch.cat([train, valid]).sort().values, search.data.train.rows.sort().values)
+        assert len(train) == round(fraction * len(search.data.train))
+        shares = torch.bincount(search.train.samples.labels) / torch.bincount(search.data.train.labels)
+        assert ((shares - fraction).abs() < 0.01).all()
 
 
 def test_the_split_follows_from_the_seed():
@@ -115,16 +115,13 @@ def test_it_says_what_its_data_set_says():
     assert search.classes == search.data.classes
 
 
-@pytest.mark.parametrize(
-    ("fraction", "batch_size", "message"),
-    [
+def test_what_does_not_fit_is_refused_before_training():
+    for fraction, batch_size, message in [
         (0.0, None, "`train_fraction` must be greater than 0"),
         (1.1, None, "`train_fraction` must be at most 1"),
         (0.001, None, "both sides"),
         (0.9, None, "a batch of at most 13 samples, got 16"),
         (0.5, 65, "a batch of at most 64 samples, got 65"),
-    ],
-)
-def test_what_does_not_fit_is_refused_before_training(fraction, batch_size, message):
-    with pytest.raises(InputError, match=message):
-        SearchData(Fake(), train_fraction=fraction, batch_size=batch_size).setup("fit")
+    ]:
+        with pytest.raises(InputError, match=message):
+            SearchData(Fake(), train_fraction=fraction, batch_size=batch_size).setup("fit")

@@ -52,16 +52,15 @@ def test_a_class_of_one_s_own_is_given():
         make_space("darts", space=Wider)
 
 
-@pytest.mark.parametrize("target", ["os.system", "nowhere.Space", "nas_lightning.spaces.Network", "text"])
-def test_a_yaml_that_names_no_space_says_which_it_is(folder, target):
-    (folder / "space" / "mine.yaml").write_text(f"space:\n  _target_: {target}\n")
-    with pytest.raises(InputError, match=r"^expected .*mine\.yaml"):
-        make_space("mine", folders=[folder])
+def test_a_yaml_that_names_no_space_says_which_it_is(folder):
+    for target in ["os.system", "nowhere.Space", "nas_lightning.spaces.Network", "text"]:
+        (folder / "space" / "mine.yaml").write_text(f"space:\n  _target_: {target}\n")
+        with pytest.raises(InputError, match=r"^expected .*mine\.yaml"):
+            make_space("mine", folders=[folder])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_settings_that_do_not_fit():
+    for settings in [
         {"nodes": 0},
         {"nodes": 10**9},
         {"ops": [["none"]]},
@@ -69,11 +68,9 @@ def test_a_yaml_that_names_no_space_says_which_it_is(folder, target):
         {"nodes": "two"},
         {"knots": 2},
         {"ops": 3},
-    ],
-)
-def test_settings_that_do_not_fit(settings):
-    with pytest.raises(InputError):
-        make_space("darts", settings)
+    ]:
+        with pytest.raises(InputError):
+            make_space("darts", settings)
 
 
 def test_an_argument_that_a_space_forgets_is_named():

@@ -117,19 +117,18 @@ def test_samples_are_uniform_over_all_architectures(generator):
     assert sum((count - 100) ** 2 / 100 for count in counts.values()) < 24.3  # χ², 7 degrees, p = 0.001
 
 
-@pytest.mark.parametrize("text", ["relu|tanh+skip|swish", " relu | tanh+skip | swish "])
-def test_notations(text):
-    space = Mlp(layers=4)
-    genotype = space.parse(text)
-    assert space.decisions(genotype) == (["relu", "tanh", "swish"], [True, False])
-    data = {"activations": ["relu", "tanh", "swish"], "skips": [1, 0]}
-    assert space.parse(data) == space.parse(json.dumps(data)) == genotype
-    assert len(space.neighbors(genotype)) == 3 * 4 + 2
+def test_notations():
+    for text in ["relu|tanh+skip|swish", " relu | tanh+skip | swish "]:
+        space = Mlp(layers=4)
+        genotype = space.parse(text)
+        assert space.decisions(genotype) == (["relu", "tanh", "swish"], [True, False])
+        data = {"activations": ["relu", "tanh", "swish"], "skips": [1, 0]}
+        assert space.parse(data) == space.parse(json.dumps(data)) == genotype
+        assert len(space.neighbors(genotype)) == 3 * 4 + 2
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_malformed_texts_are_refused(refusal):
+    for text in [
         *(
             "",
             "relu",
@@ -147,10 +146,8 @@ def test_notations(text):
             "[1]",
         ),
         '{"activations": ["relu", "relu", "relu"], "skips": [1]}',
-    ],
-)
-def test_malformed_texts_are_refused(text, refusal):
-    assert refusal(Mlp(layers=4).parse, text)
+    ]:
+        assert refusal(Mlp(layers=4).parse, text)
 
 
 def test_impossible_spaces_and_sizes_are_refused(generator):
