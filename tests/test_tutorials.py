@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from nas_lightning.cli.words import expand_shorthand
 from PIL import Image
 
 from docs import draw_gallery, notebooks, run_tutorials
@@ -56,9 +55,7 @@ def check_composes(command):
         return False
     script, sweep = SCRIPTS[program], "-m" in words
     single = [word.split(",")[0] if sweep else word for word in words if word != "-m"]  # one run of a sweep
-    composed(
-        script, *(expand_shorthand(script, word, sweep) for word in single if not word.startswith("run="))
-    )
+    composed(script, *(word for word in single if not word.startswith("run=")))
     return True
 
 

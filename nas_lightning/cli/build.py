@@ -77,7 +77,8 @@ def check_config(cfg: DictConfig) -> None:
     for name, hint in _VALUES.items():
         if name in plain:
             check_argument(name, plain[name], hint, name)
-    check_argument("max_epochs", plain["trainer"].get("max_epochs"), NonNegativeInt, "trainer.max_epochs")
+    if (plain.get("limits") or {}).get("minutes") is None:
+        check_argument("max_epochs", plain["trainer"].get("max_epochs"), NonNegativeInt, "trainer.max_epochs")
     for group in ("callbacks", "logger"):
         for name, item in (plain.get(group) or {}).items():
             if item is not None and "_target_" not in item:

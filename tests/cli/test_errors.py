@@ -84,7 +84,6 @@ FOUND_BY_THE_JOB = {
     "dataset.batch_size=999": "at most",
     "dataset.shape=8": "shape",
     "dataset.noise=nan": "expected noise of at least 0, got nan (in dataset.noise)",
-    "space=null": "Choose an option of `space`",
 }
 
 
@@ -123,7 +122,6 @@ TRAINING = {
     ("genotype=nasbench201_best", "retrain.warmup_epochs=3"): "warm-up",
     ("genotype=nasbench201_best", "trainer.max_epochs=0"): "max_epochs",
     ("genotype=nasbench201_best", "strategy=darts"): "Could not override 'strategy'",
-    ("genotype=nasbench201_best", "network=timm", "network.name=x"): "Choose one architecture",
 }
 
 

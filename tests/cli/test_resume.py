@@ -150,9 +150,7 @@ def test_every_setting_that_decides_the_result_is_kept():
 def test_what_has_changed_is_named_classes_first():
     old = {"seed": 1, "strategy": {"_target_": "A", "lr": 0.1}}
     check_kept(old, {**old, "callbacks": {"a": 1}}, "x")
-    with pytest.raises(
-        InputError, match=r"`strategy._target_` cannot change in a resumed run: A in `x`, B now"
-    ):
+    with pytest.raises(InputError, match=r"`strategy\._target_` cannot change in a resumed run: A in `x`"):
         check_kept(old, {"seed": 2, "strategy": {"_target_": "B", "lr": 0.1}}, "x")
     with pytest.raises(InputError, match="`seed` cannot change"):
         check_kept(old, {**old, "seed": 2}, "x")
@@ -163,7 +161,10 @@ def test_values_typed_beside_it_are_merged_and_choices_are_refused(command, runs
     for typed, message in (
         (("seed=3",), "`seed` cannot change in a resumed run: 0 in `searched`, 3 now"),
         (("strategy=gdas",), "Could not override 'strategy'"),
-        (("callbacks.histor=null",), "There is no setting `callbacks.histor`. Did you mean `history`?"),
+        (
+            ("callbacks.histor=null",),
+            "There is no setting `callbacks.histor`. Did you mean `callbacks.history`?",
+        ),
     ):
         code, _, err = command("search", "resume=searched", *typed)
         assert code == 1

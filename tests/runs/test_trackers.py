@@ -342,17 +342,16 @@ def test_a_sweep_is_found_however_deep_its_jobs_are(search, tmp_path):
 
 def test_an_agent_of_weights_and_biases_types_what_search_understands():
     """`${args_no_hyphens}` is the agent's list of name=value."""
-    from nas_lightning.cli.commandline import run_command
+    from nas_lightning.cli import search
 
-    sweep = OmegaConf.to_container(OmegaConf.load(config_folder().parents[1] / "conf" / "wandb_sweep.yaml"))
+    sweep = OmegaConf.to_container(OmegaConf.load(config_folder() / "wandb_sweep.yaml"))
     assert sweep["program"] == "search.py"
     words = [word for word in sweep["command"][3:] if word != "${args_no_hyphens}"]
     drawn = [
         f"{name}={spec.get('min', spec.get('values', [None])[0])}"
         for name, spec in sweep["parameters"].items()
     ]
-    seen = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["search.py"])
-        run_command("search", [*words, *drawn, "--cfg", "job"], seen.append)
+        patch.setattr("sys.argv", ["search.py", "--cfg", "job", *words, *drawn])
+        search()
     assert sweep["metric"]["name"] == "valid_accuracy"

@@ -17,7 +17,6 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces import DartsSpace, Group, NasBench201
 from nas_lightning.spaces.darts import OPS
-from nas_lightning.spaces.darts_nasi import OPS
 from nas_lightning.strategies.one_shot.regularizers import group_sparsity, path_depth
 from tests.strategies.conftest import build_search, quiet_trainer
 from tests.yamls import composed, options
