@@ -110,7 +110,9 @@ def test_a_clamp_at_zero_is_a_rectifier(clip, batch):
 
 @pytest.mark.parametrize("metric", [Naswot(), Swap()])
 def test_a_network_without_pieces_is_refused(metric, batch):
-    with pytest.raises(InputError, match=r"activations made of pieces, such as ReLU.*got 'none in Scaled'"):
+    with pytest.raises(
+        InputError, match=r"several pieces, such as ReLU.*got 'none in Scaled'"
+    ):
         metric(Scaled(nn.Tanh()), batch)
 
 

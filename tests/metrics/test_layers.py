@@ -373,6 +373,8 @@ def test_families_of_timm(name):
 
 # Families of modules
 
+BY_ROW = pytest.mark.filterwarnings("ignore:the kernel of .* is computed row by row")
+
 
 class Adapted(nn.Linear):
     """A frozen layer with a trained change of low rank."""
@@ -533,6 +535,7 @@ OF_WORDS = {
 }
 
 
+@BY_ROW
 @pytest.mark.parametrize("name", MODULES)
 def test_modules(name):
     build, shape = MODULES[name]
@@ -541,6 +544,7 @@ def test_modules(name):
     same(ntk(network, (x, LABELS), batch_statistics=False), oracle(network, x))
 
 
+@BY_ROW
 @pytest.mark.parametrize("name", OF_WORDS)
 def test_modules_of_words(name):
     torch.manual_seed(0)
@@ -548,6 +552,7 @@ def test_modules_of_words(name):
     same(ntk(network, (words(), LABELS)), oracle(network, words()))
 
 
+@BY_ROW
 def test_complex_weights():
     """Real and imaginary parts are parameters of their own."""
     network, x = Small(in_line, lin=Spectral()).double(), tokens(6)
@@ -561,6 +566,7 @@ def test_complex_weights():
         same(ntk(network, (x, LABELS), coupled=coupled), expected)
 
 
+@BY_ROW
 @pytest.mark.filterwarnings("ignore:.torch.jit.*:FutureWarning", "ignore:.torch.jit.*:DeprecationWarning")
 def test_scripts():
     network = scripted().double()
@@ -568,6 +574,7 @@ def test_scripts():
     same(ntk(compiled, (tokens(6), LABELS)), oracle(network, tokens(6)))
 
 
+@BY_ROW
 def test_what_is_mixed_a_little_is_said():
     notices.warn_row_by_row.cache_clear()
     build, shape = MODULES["a little mixed"]
@@ -575,6 +582,7 @@ def test_what_is_mixed_a_little_is_said():
         ntk(build().double(), (tokens(*shape), LABELS))
 
 
+@BY_ROW
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_checkpoints_that_give_no_gradients_are_refused():
     network = Small(
@@ -584,6 +592,7 @@ def test_checkpoints_that_give_no_gradients_are_refused():
         ntk(network, (tokens(6), LABELS))
 
 
+@BY_ROW
 @pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, 0.02), (torch.float16, 0.003)])
 def test_numbers_of_two_bytes(dtype, most):
     """As near as their digits allow: 8 and 11 bits."""
@@ -602,7 +611,7 @@ TORCHVISION = {
 }
 
 
-KERNEL_FAMILIES_TIMM = {
+MORE_OF_TIMM = {
     **dict.fromkeys(("test_byobnet", "test_coatnet", "test_convnext2", "test_efficientnet_evos"), 160),
     **dict.fromkeys(
         ("test_efficientnet_gn", "test_mambaout", "test_maxvit", "test_nfnet", "test_resnet"), 160
@@ -623,6 +632,7 @@ def in_double(network: nn.Module, side: int) -> None:
     torch.testing.assert_close(kernel.matrix, oracle(network, x, labels=LABELS[:3]), rtol=1e-6, atol=1e-9)
 
 
+@BY_ROW
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_families_of_torchvision(name):
@@ -632,6 +642,7 @@ def test_families_of_torchvision(name):
     in_double(models.get_model(name, num_classes=CLASSES, **quick), TORCHVISION[name])
 
 
+@BY_ROW
 def test_small_transformers_of_torchvision():
     models = pytest.importorskip("torchvision.models")
     torch.manual_seed(0)
@@ -642,14 +653,15 @@ def test_small_transformers_of_torchvision():
     )
 
 
+@BY_ROW
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KERNEL_FAMILIES_TIMM)
+@pytest.mark.parametrize("name", MORE_OF_TIMM)
 def test_more_families_of_timm(name):
     import timm
 
     assert name in families()
     torch.manual_seed(0)
-    in_double(timm.create_model(name, num_classes=CLASSES), KERNEL_FAMILIES_TIMM[name])
+    in_double(timm.create_model(name, num_classes=CLASSES), MORE_OF_TIMM[name])
 
 
 # Layers that depend on more than their input
@@ -746,7 +758,7 @@ def set_forward(layer: nn.Linear) -> None:
     layer.forward = lambda x: F.linear(x, 3 * layer.weight, layer.bias)
 
 
-KERNEL_OF_CONTEXTS_BY_LAYERS = {
+HOOKED_BY_LAYERS = {
     "an output that a hook changes": lambda: hooked(
         lambda layer: layer.register_forward_hook(lambda _, given, output: 2 * output)
     ),
@@ -758,7 +770,7 @@ KERNEL_OF_CONTEXTS_BY_LAYERS = {
         lambda layer: nn.utils.prune.random_unstructured(layer, "weight", 0.4)
     ),
 }
-KERNEL_OF_CONTEXTS_BY_ROWS = {
+HOOKED_BY_ROWS = {
     "another argument": lambda: Small(lambda n, x: n.head(n.layer(x, 2.5)), layer=Scale()),
     "an argument that has to be": lambda: Small(lambda n, x: n.head(n.layer(x, 2.5)), layer=Wants()),
     "one by keyword": lambda: Small(lambda n, x: n.head(n.layer(x, scale=2.5)), layer=Scale()),
@@ -778,19 +790,19 @@ KERNEL_OF_CONTEXTS_BY_ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", KERNEL_OF_CONTEXTS_BY_LAYERS)
+@pytest.mark.parametrize("name", HOOKED_BY_LAYERS)
 def test_what_others_hang_on_layers_is_accounted_for(name):
     torch.manual_seed(0)
-    network = KERNEL_OF_CONTEXTS_BY_LAYERS[name]().double().eval()
+    network = HOOKED_BY_LAYERS[name]().double().eval()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
 
 
-@pytest.mark.parametrize("name", KERNEL_OF_CONTEXTS_BY_ROWS)
+@pytest.mark.parametrize("name", HOOKED_BY_ROWS)
 def test_what_a_layer_alone_does_not_tell_is_computed_by_rows(name):
     torch.manual_seed(0)
-    network = KERNEL_OF_CONTEXTS_BY_ROWS[name]().double().eval()
+    network = HOOKED_BY_ROWS[name]().double().eval()
     with pytest.warns(UserWarning, match="row by row"):
         kernel = ntk(network, (tokens(6), LABELS))
     same(kernel, oracle(network, tokens(6)))

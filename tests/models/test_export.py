@@ -42,7 +42,7 @@ def outputs(path, x):
     return torch.from_numpy(session.run(None, {"images": x.numpy()})[0])
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", [pytest.param("darts", marks=pytest.mark.slow), "nasbench201"])
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_outputs_are_those_of_the_network(tmp_path, name, suffix):
     """Odd sides, any number of images, an auxiliary head that is left out, a network in training mode."""
@@ -72,7 +72,8 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", ["imagenet", pytest.param("tiny", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["imagenet", "tiny"])
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_other_sizes_than_that_of_training(tmp_path, monkeypatch, name, suffix):
     """Of a torch.export program those that differ by a multiple of 32; ONNX takes odd ones, too."""

@@ -175,6 +175,7 @@ def fit_with_pages(monkeypatch, clock, folder, *, page, minutes):
     return deadline, begun
 
 
+@pytest.mark.slow
 def test_pages_take_a_tenth_of_the_time_and_are_no_ends_of_epochs(tmp_path, monkeypatch, clock):
     deadline, begun = fit_with_pages(monkeypatch, clock, tmp_path, page=3.0, minutes=2)
     assert 3 <= len(begun) <= 5  # one in 30 seconds
@@ -182,6 +183,7 @@ def test_pages_take_a_tenth_of_the_time_and_are_no_ends_of_epochs(tmp_path, monk
     assert deadline.time_elapsed() == pytest.approx(120, abs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "pages"), [(1.0, 1), (0.15, 0)])
 def test_a_page_that_might_miss_the_time_is_not_begun(tmp_path, monkeypatch, clock, share, pages):
     """The first one is thought to take five seconds of a processor."""

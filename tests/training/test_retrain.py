@@ -403,6 +403,7 @@ def test_resumes_to_the_same_result(tmp_path, checkpoint, step):
     assert torch.equal(flat(resumed), flat(whole))
 
 
+@pytest.mark.slow
 def test_compiled_training_is_the_same_and_keeps_the_names(monkeypatch):
     compiled_with = []
 
