@@ -103,7 +103,7 @@ def test_a_long_step_ends_as_near_to_the_time_as_it_can(tmp_path, clock):
     assert abs(deadline.time_elapsed() - 3.0) < 0.75
 
 
-def test_a_resumed_search_has_the_time_that_is_left(tmp_path, clock):
+def test_resumed_search_has_the_remaining_time(tmp_path, clock):
     first = Deadline(minutes=1)
     trainer = pl.Trainer(max_epochs=2, callbacks=[first], default_root_dir=tmp_path, **QUIET)
     first._made -= 57  # as if it had taken that long
@@ -116,7 +116,7 @@ def test_a_resumed_search_has_the_time_that_is_left(tmp_path, clock):
 
 
 @pytest.mark.parametrize("steps", Random(5).sample(range(1, 40), 3))
-def test_whenever_a_search_is_stopped_it_has_the_time_that_is_left(tmp_path, clock, steps):
+def test_resumed_search_at_any_step_has_the_remaining_time(tmp_path, clock, steps):
     """In the middle of an epoch or at its end; what passes until it goes on is not in the account."""
     first, options = Deadline(minutes=0.08), {"default_root_dir": tmp_path, **QUIET}
     callbacks = [Slow(clock, step=0.1), first]
