@@ -9,6 +9,7 @@ attributes, returns another output then, and raises an `IncompleteError`.
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -162,12 +163,11 @@ def _wave(rows: Tensor) -> Tensor:
 def _each_sample(name: str, mark: Tensor, layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     # G_i = B_iᵀ · ∂layer(x_i; θ)/∂θ
     parameter = layer.get_parameter(name).detach()
-    with _fixed_statistics(layer, x) as statistics:
+    with _fixed_statistics(layer, x) as statistics, _without_hooks(layer):
 
         def share(x_i: Tensor, dz_i: Tensor) -> tuple[Tensor, ...]:
             def output(value: Tensor) -> Tensor:
-                values = {f"layer.{key}": v for key, v in {name: value, **statistics}.items()}
-                return functional_call(_WithoutHooks(layer), values, (x_i.unsqueeze(0),)).squeeze(0)
+                return functional_call(layer, {name: value, **statistics}, (x_i.unsqueeze(0),)).squeeze(0)
 
             returned, pull = vjp(output, parameter)[:2]
             z_i = returned.detach().flatten()
@@ -198,15 +198,14 @@ def _has_batch_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, BATCH_NORMS) and layer.training
 
 
-class _WithoutHooks(nn.Module):
-    """Calls a layer's forward pass, and not the hooks on the layer."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer.forward(x)
+@contextmanager
+def _without_hooks(layer: nn.Module) -> Iterator[None]:
+    """Do not call forward hooks; pre-hooks stay, since some compute weights. torch has no public way."""
+    hooks, layer._forward_hooks = layer._forward_hooks, OrderedDict()
+    try:
+        yield
+    finally:
+        layer._forward_hooks = hooks
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def build_scheduler(
         warmup_epochs: W.
         warmup_lr: η_w. Default: η₀ / (W + 1) of the first group.
 
-    >>> optimizer = build_optimizer([torch.nn.Parameter(torch.zeros(3))], "momentum", lr=0.025)
+    >>> optimizer = build_optimizer(nn.Linear(3, 1).parameters(), "momentum", lr=0.025)
     >>> scheduler = build_scheduler(optimizer, "cosine", epochs=50, lr_min=0.001)
     >>> scheduler.step(25)  # the learning rate of epoch 25
     >>> round(optimizer.param_groups[0]["lr"], 6)

@@ -205,7 +205,7 @@ def test_vkdnw(plain, batch, jacobian):
     assert Vkdnw()(plain, batch) == pytest.approx(-(shares * np.log(shares)).sum())
 
 
-def test_the_kernel_s_mean_is_that_of_the_gradients(plain, batch, jacobian):
+def test_mean_of_the_kernel_equals_norm_of_mean_gradient(plain, batch, jacobian):
     J = jacobian(plain, batch[0])[torch.arange(6), batch[1]]
     assert NTKMean()(plain, batch) == pytest.approx(float(J.mean(dim=0).norm()))
 
@@ -233,7 +233,7 @@ def test_blocks_of_our_networks_are_stem_and_cells(space, cells, generator, imag
     assert len(outputs) < len(maps) <= len(outputs) + 4  # the stem, NAS-Bench-201's residual blocks and norm
 
 
-def test_options_that_cannot_be():
+def test_impossible_options_raise():
     for wrong in (lambda: Meco(images=0), lambda: Zen(images=1), lambda: Zico(1), lambda: Swap(0)):
         with pytest.raises(InputError, match="expected"):
             wrong()

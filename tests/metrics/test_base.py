@@ -122,7 +122,7 @@ def test_no_value_is_nan(kind, derived, images):
         assert value == value, name
 
 
-def test_together_as_alone(derived, images):
+def test_metrics_together_equal_metrics_alone(derived, images):
     derived, images = derived.double(), (images[0].double(), images[1])
     together = score(derived, images, METRICS)
     assert list(together) == list(METRICS)
@@ -135,7 +135,7 @@ def test_orientation():
     assert GradNorm().orient(3.0) == 3.0
 
 
-def test_wrong_use_is_refused(images):
+def test_wrong_use_raises(images):
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
     with pytest.raises(InputError, match="at least one metric"):
         score(network, images, {})
@@ -148,7 +148,7 @@ def test_wrong_use_is_refused(images):
         GradNorm()(nn.Conv2d(3, 5, 3), images)
 
 
-def test_a_failing_network_is_restored_too(derived, images):
+def test_failing_network_is_restored(derived, images):
     before = snapshot(derived)
     with pytest.raises(RuntimeError):
         score(derived, (torch.randn(6, 7, 8, 8), images[1]), METRICS)

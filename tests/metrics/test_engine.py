@@ -87,7 +87,7 @@ def batch(generator) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("name", PIECES)
-def test_units_of_any_pieces_are_counted(name, batch):
+def test_units_of_all_activations_are_counted(name, batch):
     activation, breaks = PIECES[name]
     network = Scaled(activation)
     piece = torch.bucketize(network.hidden(batch[0]).detach(), torch.tensor(breaks))
@@ -109,12 +109,12 @@ def test_a_clamp_at_zero_is_a_rectifier(clip, batch):
 
 
 @pytest.mark.parametrize("metric", [Naswot(), Swap()])
-def test_a_network_without_pieces_is_refused(metric, batch):
-    with pytest.raises(InputError, match=r"activations made of pieces, such as ReLU.*got 'none in Scaled'"):
+def test_network_without_rectifiers_raises(metric, batch):
+    with pytest.raises(InputError, match=r"several pieces, such as ReLU.*got 'none in Scaled'"):
         metric(Scaled(nn.Tanh()), batch)
 
 
-def test_an_architecture_without_pieces_is_the_worst_of_its_space(batch):
+def test_architecture_without_rectifiers_has_the_worst_value(batch):
     space = Mlp(layers=4)
     names = iter(range(100))
     while True:  # one whose layers are all smooth
@@ -126,7 +126,7 @@ def test_an_architecture_without_pieces_is_the_worst_of_its_space(batch):
     assert (float(Naswot()(network, images)), float(Swap()(network, images))) == (-math.inf, 0.0)
 
 
-def test_a_last_layer_of_zeros_is_said_and_measured(batch):
+def test_zero_last_layer_warns(batch):
     """Its own gradient is there, and only that: (p − y) hᵀ of the hidden units h."""
     notices.warn_zero_last_layer.cache_clear()
     network = Scaled(nn.ReLU()).double()
@@ -150,7 +150,7 @@ def test_a_last_layer_of_zeros_is_said_and_measured(batch):
     assert GradNorm()(network, (x, LABELS)) == -math.inf
 
 
-def test_synflow_passes_all_norms_by_and_maps_of_one_pixel(batch):
+def test_synflow_skips_norms_of_one_pixel(batch):
     def build(*norms: nn.Module) -> nn.Module:
         torch.manual_seed(0)
         body = nn.Conv2d(2, 4, 3), nn.AdaptiveAvgPool2d(1), *norms, nn.ReLU(), nn.Flatten(), nn.Linear(4, 3)
@@ -183,7 +183,7 @@ class Mixing(nn.Module):
 
 
 @pytest.mark.parametrize("tracked", [True, False])
-def test_samples_mixed_beside_batch_norms_are_said(tracked, batch):
+def test_mixed_samples_warn_despite_batch_norms(tracked, batch):
     """The kernel is then J Jᵀ of the whole batch, as with `coupled`."""
     notices.warn_row_by_row.cache_clear()
     network = Mixing(tracked)
@@ -213,7 +213,7 @@ def network_of(name: str) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_metrics_of_other_tasks_have_their_loss(name):
+def test_metrics_use_the_loss_of_the_task(name):
     x, y = MADE[name](M)
     network, task, x = network_of(name), TASKS[name], x.double()
     y = task.targets(y)
@@ -232,7 +232,7 @@ def test_metrics_of_other_tasks_have_their_loss(name):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_kernel_of_other_tasks_is_of_the_sum_of_outputs(name):
+def test_kernel_of_other_tasks_uses_the_sum_of_outputs(name):
     x, y = MADE[name](M)
     network, x = network_of(name), x.double()
     kernel = ntk(network, (x, TASKS[name].targets(y)), batch_statistics=False).matrix
@@ -246,7 +246,7 @@ def test_the_kernel_of_other_tasks_is_of_the_sum_of_outputs(name):
     torch.testing.assert_close(kernel, rows @ rows.T, rtol=1e-6, atol=1e-9)
 
 
-def test_a_loss_of_ones_own_is_the_one_that_is_measured(batch):
+def test_metrics_use_a_custom_loss(batch):
     network = Scaled(nn.ReLU())
     network.task = CustomTask(loss=F.l1_loss, metrics={"r2": R2Score()}, score="r2", targets=lambda y: y - 1)
     y = torch.randn(M, 3)

@@ -141,7 +141,7 @@ def test_synflow_of_a_linear_network():
     assert Synflow()(network, batch) == pytest.approx(2 * float(flow))
 
 
-def test_synflow_passes_norms_by(network, batch):
+def test_synflow_skips_norms(network, batch):
     w, b = network.conv.weight.detach().abs(), network.conv.bias.detach().abs()
     v, c = network.head.weight.detach().abs(), network.head.bias.detach().abs()
     # R = Σ v (w 1 + b) + c; θ ⊙ ∂R/∂θ counts a term once for each of its factors

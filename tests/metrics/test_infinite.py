@@ -86,7 +86,7 @@ def test_the_expansion_of_a_kink_is_near_its_closed_form_or_refused(name):
         expectation(lambda x: torch.sign(x), alike, tolerance=1e-12)
 
 
-def test_numbers_without_a_moment_are_refused():
+def test_infinite_covariance_raises():
     with pytest.raises(InputError, match="expected standard deviations"):
         expectation(torch.tanh, torch.full((2, 2), 1e9, dtype=torch.float64))
     for activations, skips in (([], []), (["relu"], [True])):
@@ -109,7 +109,7 @@ def test_relu_without_skips_by_hand():
     )
 
 
-def test_lemma_1_to_the_letter():
+def test_lemma_1_as_printed():
     """K = G⁽ᴸ⁾ + Σ_l G⁽ˡ⁾ ∘ Ġ⁽ˡ⁺¹⁾ ∘ (Ġ⁽ˡ⁺²⁾ + α_l) ∘ …, with the printed indices."""
     names, alpha = ["swish", "relu", "tanh", "leaky_relu"], {1: 1, 2: 0, 3: 1}
     L = len(names) + 1
@@ -196,7 +196,7 @@ def test_metric_selects_without_weights(generator):
     assert float(metric(TwoLayer().network(TwoLayer().sample(generator), **sizes), (x, y))) > 0
 
 
-def test_other_networks_are_refused(generator):
+def test_other_networks_raise(generator):
     space = NasBench201()
     network = space.network(space.sample(generator), in_channels=1, num_classes=3, channels=4, cells=1)
     with pytest.raises(InputError, match="expected a network of the space mlp"):

@@ -193,7 +193,7 @@ def test_layers_of_any_kind(name):
 
 
 @pytest.mark.parametrize("name", BY_ROWS)
-def test_what_layers_do_not_account_for_is_said_and_exact(name):
+def test_parameters_outside_of_layers_use_rows_with_a_warning(name):
     build, reason = BY_ROWS[name]
     network, x = build()
     network = network.double().eval()
@@ -217,7 +217,7 @@ def test_outputs_of_other_forms(form):
     same(ntk(network, (tokens(6), LABELS)), oracle(plain, tokens(6)))
 
 
-def test_an_output_without_logits_is_refused():
+def test_output_without_logits_raises():
     network = Small(lambda n, x: SimpleNamespace(logits=n.head(x))).double()
     with pytest.raises(InputError, match=r"expected logits from the network.*SimpleNamespace"):
         ntk(network, (tokens(6), LABELS))
@@ -241,7 +241,7 @@ def test_compiled_modules(compile):
     same(ntk(compile(plain), (tokens(6), LABELS)), expected)
 
 
-def test_a_gradient_that_does_not_come_is_not_zero():
+def test_missing_gradient_is_not_zero():
     class Cut(torch.autograd.Function):
         """Passes its input on, and its gradient past the layer before."""
 
@@ -260,7 +260,7 @@ def test_a_gradient_that_does_not_come_is_not_zero():
         same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
 
 
-def test_a_call_for_nothing_does_not_stand_for_another_use():
+def test_unused_call_does_not_cover_another_use():
     """The layer is called as often as its weight is used, but not where it is used."""
     layers = {"lin": nn.Linear(6, 6, bias=False)}
     network = Small(lambda n, x: (n.lin(x), n.head(F.linear(x, n.lin.weight)))[1], **layers).double()
@@ -269,14 +269,14 @@ def test_a_call_for_nothing_does_not_stand_for_another_use():
     assert "no gradient reached weight of 'lin'" in str(caught[0].message)
 
 
-def test_a_call_for_nothing_adds_nothing():
+def test_unused_call_adds_nothing():
     layers = {"lin": nn.Linear(6, 6)}
     network = Small(lambda n, x: (n.lin(2 * x), n.head(n.lin(x).tanh()))[1], **layers).double()
     same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
 
 
 @pytest.mark.parametrize("coupled", [True, False])
-def test_a_parameter_that_some_samples_do_not_reach(coupled):
+def test_parameter_unreached_by_some_samples(coupled):
     """Experts: half of the samples go through each."""
     layers = {"one": nn.Linear(6, 6), "other": nn.Linear(6, 6)}
     rows = torch.tensor([0, 1, 1, 0, 1])[:, None]
@@ -294,7 +294,7 @@ def test_a_parameter_that_some_samples_do_not_reach(coupled):
             same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
 
 
-def test_what_has_no_gradient_is_zero_and_not_said():
+def test_parameters_without_gradient_add_zero_without_a_warning():
     """In some cells an operation's result is computed, and no gradient comes back to it."""
     space, x = NasBench201(), torch.randn(M, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     names = space.groups["cell"].ops
@@ -308,7 +308,7 @@ def test_what_has_no_gradient_is_zero_and_not_said():
         same(ntk(network, (images, LABELS), batch_statistics=False), oracle(network, images))
 
 
-def test_rows_in_parts(monkeypatch):
+def test_rows_split_by_parameters(monkeypatch):
     network = attention().double()
     expected = ntk(network, (tokens(4, 6), LABELS), coupled=True).matrix
     monkeypatch.setattr("nas_lightning.metrics.kernel._MOST_ENTRIES", 5 * 50)
@@ -372,6 +372,8 @@ def test_families_of_timm(name):
 
 
 # Families of modules
+
+BY_ROW = pytest.mark.filterwarnings("ignore:the kernel of .* is computed row by row")
 
 
 class Adapted(nn.Linear):
@@ -533,6 +535,7 @@ OF_WORDS = {
 }
 
 
+@BY_ROW
 @pytest.mark.parametrize("name", MODULES)
 def test_modules(name):
     build, shape = MODULES[name]
@@ -541,13 +544,15 @@ def test_modules(name):
     same(ntk(network, (x, LABELS), batch_statistics=False), oracle(network, x))
 
 
+@BY_ROW
 @pytest.mark.parametrize("name", OF_WORDS)
-def test_modules_of_words(name):
+def test_modules_of_tokens(name):
     torch.manual_seed(0)
     network = OF_WORDS[name]().double().eval()
     same(ntk(network, (words(), LABELS)), oracle(network, words()))
 
 
+@BY_ROW
 def test_complex_weights():
     """Real and imaginary parts are parameters of their own."""
     network, x = Small(in_line, lin=Spectral()).double(), tokens(6)
@@ -561,6 +566,7 @@ def test_complex_weights():
         same(ntk(network, (x, LABELS), coupled=coupled), expected)
 
 
+@BY_ROW
 @pytest.mark.filterwarnings("ignore:.torch.jit.*:FutureWarning", "ignore:.torch.jit.*:DeprecationWarning")
 def test_scripts():
     network = scripted().double()
@@ -568,15 +574,17 @@ def test_scripts():
     same(ntk(compiled, (tokens(6), LABELS)), oracle(network, tokens(6)))
 
 
-def test_what_is_mixed_a_little_is_said():
+@BY_ROW
+def test_slightly_mixed_samples_warn():
     notices.warn_row_by_row.cache_clear()
     build, shape = MODULES["a little mixed"]
     with pytest.warns(UserWarning, match="samples are mixed"):
         ntk(build().double(), (tokens(*shape), LABELS))
 
 
+@BY_ROW
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-def test_checkpoints_that_give_no_gradients_are_refused():
+def test_reentrant_checkpoints_raise():
     network = Small(
         lambda n, x: n.head(checkpoint(n.lin, x, use_reentrant=True)), lin=linear_kernel_families()
     ).double()
@@ -584,8 +592,9 @@ def test_checkpoints_that_give_no_gradients_are_refused():
         ntk(network, (tokens(6), LABELS))
 
 
+@BY_ROW
 @pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, 0.02), (torch.float16, 0.003)])
-def test_numbers_of_two_bytes(dtype, most):
+def test_half_precision(dtype, most):
     """As near as their digits allow: 8 and 11 bits."""
     torch.manual_seed(0)
     layers = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, CLASSES)
@@ -602,7 +611,7 @@ TORCHVISION = {
 }
 
 
-KERNEL_FAMILIES_TIMM = {
+MORE_OF_TIMM = {
     **dict.fromkeys(("test_byobnet", "test_coatnet", "test_convnext2", "test_efficientnet_evos"), 160),
     **dict.fromkeys(
         ("test_efficientnet_gn", "test_mambaout", "test_maxvit", "test_nfnet", "test_resnet"), 160
@@ -623,6 +632,7 @@ def in_double(network: nn.Module, side: int) -> None:
     torch.testing.assert_close(kernel.matrix, oracle(network, x, labels=LABELS[:3]), rtol=1e-6, atol=1e-9)
 
 
+@BY_ROW
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_families_of_torchvision(name):
@@ -632,6 +642,7 @@ def test_families_of_torchvision(name):
     in_double(models.get_model(name, num_classes=CLASSES, **quick), TORCHVISION[name])
 
 
+@BY_ROW
 def test_small_transformers_of_torchvision():
     models = pytest.importorskip("torchvision.models")
     torch.manual_seed(0)
@@ -642,14 +653,15 @@ def test_small_transformers_of_torchvision():
     )
 
 
+@BY_ROW
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KERNEL_FAMILIES_TIMM)
+@pytest.mark.parametrize("name", MORE_OF_TIMM)
 def test_more_families_of_timm(name):
     import timm
 
     assert name in families()
     torch.manual_seed(0)
-    in_double(timm.create_model(name, num_classes=CLASSES), KERNEL_FAMILIES_TIMM[name])
+    in_double(timm.create_model(name, num_classes=CLASSES), MORE_OF_TIMM[name])
 
 
 # Layers that depend on more than their input
@@ -746,7 +758,7 @@ def set_forward(layer: nn.Linear) -> None:
     layer.forward = lambda x: F.linear(x, 3 * layer.weight, layer.bias)
 
 
-KERNEL_OF_CONTEXTS_BY_LAYERS = {
+HOOKED_BY_LAYERS = {
     "an output that a hook changes": lambda: hooked(
         lambda layer: layer.register_forward_hook(lambda _, given, output: 2 * output)
     ),
@@ -758,7 +770,7 @@ KERNEL_OF_CONTEXTS_BY_LAYERS = {
         lambda layer: nn.utils.prune.random_unstructured(layer, "weight", 0.4)
     ),
 }
-KERNEL_OF_CONTEXTS_BY_ROWS = {
+HOOKED_BY_ROWS = {
     "another argument": lambda: Small(lambda n, x: n.head(n.layer(x, 2.5)), layer=Scale()),
     "an argument that has to be": lambda: Small(lambda n, x: n.head(n.layer(x, 2.5)), layer=Wants()),
     "one by keyword": lambda: Small(lambda n, x: n.head(n.layer(x, scale=2.5)), layer=Scale()),
@@ -778,25 +790,25 @@ KERNEL_OF_CONTEXTS_BY_ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", KERNEL_OF_CONTEXTS_BY_LAYERS)
-def test_what_others_hang_on_layers_is_accounted_for(name):
+@pytest.mark.parametrize("name", HOOKED_BY_LAYERS)
+def test_hooks_of_others_are_covered(name):
     torch.manual_seed(0)
-    network = KERNEL_OF_CONTEXTS_BY_LAYERS[name]().double().eval()
+    network = HOOKED_BY_LAYERS[name]().double().eval()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         same(ntk(network, (tokens(6), LABELS)), oracle(network, tokens(6)))
 
 
-@pytest.mark.parametrize("name", KERNEL_OF_CONTEXTS_BY_ROWS)
-def test_what_a_layer_alone_does_not_tell_is_computed_by_rows(name):
+@pytest.mark.parametrize("name", HOOKED_BY_ROWS)
+def test_layers_that_depend_on_more_than_their_input_use_rows(name):
     torch.manual_seed(0)
-    network = KERNEL_OF_CONTEXTS_BY_ROWS[name]().double().eval()
+    network = HOOKED_BY_ROWS[name]().double().eval()
     with pytest.warns(UserWarning, match="row by row"):
         kernel = ntk(network, (tokens(6), LABELS))
     same(kernel, oracle(network, tokens(6)))
 
 
-def test_numbers_that_a_layer_draws_are_those_of_the_forward_pass():
+def test_random_numbers_of_a_layer_are_those_of_the_forward_pass():
     network, x = Small(lambda n, x: n.head(n.layer(x)), layer=Noise()).double().eval(), tokens(6)
     torch.manual_seed(3)
     with pytest.warns(UserWarning, match="Noise gives another output for the same input"):
@@ -812,7 +824,7 @@ def test_numbers_that_a_layer_draws_are_those_of_the_forward_pass():
     same(kernel, torch.stack(rows) @ torch.stack(rows).T)
 
 
-def test_what_is_kept_in_evaluation_is_computed_anew():
+def test_caches_of_evaluation_mode_are_recomputed():
     """Also where it was looked up without gradients before; and it is not kept afterwards."""
     network, x = Kept().double().eval(), tokens(6)
     expected = oracle(network, x)
@@ -834,14 +846,14 @@ def test_what_is_kept_in_evaluation_is_computed_anew():
     ],
     ids=["mixed", "on the second axis"],
 )
-def test_two_samples_are_enough_to_see_that_they_are_not_apart(forward):
+def test_mixing_is_detected_with_two_samples(forward):
     torch.manual_seed(0)
     network, x, labels = Small(forward, layer=linear()).double(), tokens(2, 6)[:2], LABELS[:2]
     with pytest.warns(UserWarning, match="row by row"):
         same(ntk(network, (x, labels)), oracle(network, x, labels=labels))
 
 
-def test_words_that_are_mixed_a_little_are_seen():
+def test_slightly_mixed_tokens_are_detected():
     forward = lambda n, x: n.head(n.table(x).tanh().mean(1) + 1e-3 * n.table(x).mean((0, 1)))  # noqa: E731
     network = Small(forward, table=table()).double()
     with pytest.warns(UserWarning, match="samples are mixed"):
@@ -849,13 +861,13 @@ def test_words_that_are_mixed_a_little_are_seen():
 
 
 @pytest.mark.parametrize("coupled", [False, True])
-def test_gradients_of_few_words(coupled):
+def test_sparse_gradients(coupled):
     network = Small(lambda n, x: n.head(n.table(x).tanh().mean(1)), table=table()).double()
     expected = oracle(network, words())
     network.table.sparse = True
     same(ntk(network, (words(), LABELS), coupled=coupled), expected)
 
 
-def test_layers_without_shapes_are_one_line():
+def test_lazy_layers_raise():
     with pytest.raises(InputError, match="expected a network that has seen images"):
         ntk(nn.LazyLinear(CLASSES), (tokens(6), LABELS))

@@ -177,7 +177,7 @@ def test_the_folder_leads_nowhere_else(search):
     check_contents(search)
 
 
-def test_what_is_typed_counts(search):
+def test_typed_options_take_precedence(search):
     logger = wandb_logger(search, project="mine", name="n", group="g", tags=["t"], job_type="j", id="chosen")
     log(logger, search, [])
     (run,) = read_runs(search)
@@ -185,7 +185,7 @@ def test_what_is_typed_counts(search):
     assert (run.run.project, run.run.job_type, run.run.run_id) == ("mine", "j", "chosen")
 
 
-def test_a_run_that_an_agent_has_named_keeps_that_name(search, monkeypatch):
+def test_run_id_of_an_agent_is_kept(search, monkeypatch):
     monkeypatch.setenv("WANDB_RUN_ID", "agents")
     log(wandb_logger(search), search, [])
     (run,) = read_runs(search)
@@ -208,7 +208,7 @@ def test_only_the_first_process_publishes(search, monkeypatch):
     assert not (search / "wandb").exists()
 
 
-def test_without_an_account_it_says_what_works_without(search, monkeypatch, refusal):
+def test_missing_account_suggests_offline_mode(search, monkeypatch, refusal):
     import wandb
 
     def no_account(**options):
@@ -222,7 +222,7 @@ def test_without_an_account_it_says_what_works_without(search, monkeypatch, refu
 # Any of them
 
 
-def test_a_logger_of_ones_own_has_the_tracker_of_its_base(tmp_path):
+def test_custom_logger_has_the_tracker_of_its_base(tmp_path):
     class Mine(WandbLogger):
         pass
 
