@@ -13,17 +13,9 @@ from omegaconf import DictConfig
 from nas_lightning.errors import InputError, describe_system_error, near_match
 from nas_lightning.flags import FlagParser, command, place_to_write
 from nas_lightning.genotype import FILE_NAME, read_genotypes
-from nas_lightning.plots.curves import by_panel
+from nas_lightning.plots.cells import kinds_in, legend_entries
+from nas_lightning.plots.charts import Dot, Dots, Series, by_panel, line_chart, pareto_front, scatter
 from nas_lightning.plots.style import DASHES, SERIES
-from nas_lightning.report.charts import (
-    Line,
-    Point,
-    common_edges,
-    draw_chart,
-    draw_scatter,
-    kinds_in,
-    shape_genotype,
-)
 from nas_lightning.report.page import ERROR, link_between, read_facts, render
 from nas_lightning.report.record import (
     RunRecord,
@@ -33,7 +25,7 @@ from nas_lightning.report.record import (
     read_start,
     read_summary,
 )
-from nas_lightning.report.sections import read_section
+from nas_lightning.report.sections import draw_together, read_section
 from nas_lightning.runs.facts import (
     METRICS_FILE,
     Job,
@@ -235,7 +227,7 @@ def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
     sections = [
         read_section("Runs", "runs.html", lambda: _tabulate(records, path)),
         read_section("Runs that failed", "failures.html", lambda: _failures(records)),
-        read_section("Accuracy against cost", "costs.html", lambda: _costs(records)),
+        read_section("Accuracy against cost", "curves.html", lambda: _costs(records)),
         read_section("Settings that differ", "findings.html", lambda: _differences(records)),
         read_section("Architectures", "side_by_side.html", lambda: _architectures(records)),
         read_section("Curves", "curves.html", lambda: _curves(records)),
@@ -322,16 +314,17 @@ def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None
     }
     if not genotypes_of:
         return None
-    spaces: dict[Any, list[Any]] = {}
-    for genotype in genotypes_of.values():
-        spaces.setdefault((genotype.space, *(name for name, _ in genotype)), []).append(genotype)
-    plain = {key: common_edges(genotypes) for key, genotypes in spaces.items()}
-    shapes = {
-        name: shape_genotype(genotype, plain=plain[(genotype.space, *(cell for cell, _ in genotype))])
-        for name, genotype in genotypes_of.items()
+    spaces: dict[Any, list[str]] = {}
+    for run, genotype in genotypes_of.items():
+        spaces.setdefault((genotype.space, *(name for name, _ in genotype)), []).append(run)
+    cells = {
+        run: pictures
+        for runs in spaces.values()
+        for run, pictures in zip(runs, draw_together([genotypes_of[run] for run in runs]), strict=True)
     }
-    anchors = _anchors(records)
-    return {"shapes": shapes, "kinds": kinds_in(list(genotypes_of.values())), "anchors": anchors}
+    legend = legend_entries(kinds_in([*genotypes_of.values()]))
+    ordered = {run: cells[run] for run in genotypes_of}
+    return {"cells": ordered, "legend": legend, "anchors": _anchors(records)}
 
 
 def _check_count(records: Mapping[str, RunRecord]) -> None:
@@ -347,31 +340,33 @@ def _anchors(records: Mapping[str, RunRecord]) -> dict[str, str]:
 def _costs(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
     """Accuracy against each cost of at least two trained networks; a dot leads to its architecture."""
     anchors = _anchors(records)
-    scatters = []
+    charts = []
     for title, key in COSTS.items():
-        points = [
-            Point(name, float(record.facts[key]), 100 * record.accuracy, link=f"#{anchors[name]}")
+        dots = [
+            Dot(name, float(record.facts[key]), 100 * record.accuracy, f"#{anchors[name]}")
             for name, record in records.items()
             if record.kind != "search" and record.accuracy is not None and is_number(record.facts.get(key))
         ]
-        if len(points) > 1:
-            scatters.append(draw_scatter(f"Accuracy (%) against {title}", title, points, least_x=True))
-    return {"scatters": scatters} if scatters else None
+        if len(dots) > 1:
+            best = [dots[index] for index in pareto_front([(-dot.x, dot.y) for dot in dots])]
+            line = "best in both", [(dot.x, dot.y) for dot in best]
+            groups = [Dots("runs", dots, "series-0", 5)]
+            charts.append(scatter(f"Accuracy (%) against {title}", title, groups, line=line))
+    return {"charts": charts, "kind": ""} if charts else None
 
 
 def _curves(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
-    """A color a run; the lines of a run differ in their dashes."""
+    """Draw the curves of all runs; a run has a color, and its lines have different dashes."""
     _check_count(records)
-    panels: dict[str, list[Line]] = {}
+    panels: dict[str, list[Series]] = {}
     for number, (name, record) in enumerate(records.items()):
         for title, lines in _panels(record.run).items():
             for place, (line, values) in enumerate(lines.items()):
-                points = {epoch + 1: value for epoch, value in values.items()}
-                dashes = " ".join(map(str, DASHES[place % len(DASHES)]))
-                style = f"series-{number % len(SERIES)}"
-                panels.setdefault(title, []).append(Line(f"{name}: {line}", points, style, dashes))
-    charts = [draw_chart(title.capitalize(), lines) for title, lines in panels.items()]
-    return {"charts": charts} if charts else None
+                points = [(epoch + 1.0, value) for epoch, value in values.items()]
+                color, dashes = f"series-{number % len(SERIES)}", DASHES[place % len(DASHES)]
+                panels.setdefault(title, []).append(Series(f"{name}: {line}", points, color, dashes))
+    charts = [line_chart(title.capitalize(), lines) for title, lines in panels.items()]
+    return {"charts": charts, "kind": ""} if charts else None
 
 
 def _panels(run: Path) -> Mapping[str, Mapping[str, Mapping[int, float]]]:

@@ -21,7 +21,7 @@ from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
 from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.errors import InputError
-from nas_lightning.plots.style import KINDS, SERIES
+from nas_lightning.plots.style import PALETTE
 from nas_lightning.report.record import ACCURACIES, MOST_SECONDS, RunRecord, is_number
 from nas_lightning.report.sections import (
     POOL_FILE,
@@ -75,8 +75,7 @@ def _environment() -> Environment:
     environment.globals.update(
         reload=None,
         relatives=(),
-        kinds=KINDS,
-        series=SERIES,
+        palette=PALETTE,
         style=Markup(_source(environment, "page.css")),
         script=Markup(script),
         script_hash=base64.b64encode(digest).decode(),
@@ -265,13 +264,17 @@ def write_report(
         tiles=facts if reload is None else {**facts, "as of": f"{datetime.now():%H:%M:%S}"},
         relatives=read_relatives(record),
         reload=reload,
-        sections=[section for section in _sections(record, commands, findings) if section is not None],
+        sections=[
+            section
+            for section in _sections(record, commands, findings, save_figures=reload is None)
+            if section is not None
+        ],
     )
     return write_whole(run / REPORT_FILE, page)
 
 
 def _sections(
-    record: RunRecord, commands: Mapping[str, str], findings: Findings | None
+    record: RunRecord, commands: Mapping[str, str], findings: Findings | None, save_figures: bool
 ) -> Iterator[Section | None]:
     """Those that this kind of run has, in their order."""
     run, is_study = record.run, record.kind == "study"
@@ -280,7 +283,9 @@ def _sections(
     if is_ensemble:
         yield results
     if not is_study:
-        yield read_section("Architecture", "architecture.html", lambda: read_architecture(record))
+        yield read_section(
+            "Architecture", "architecture.html", lambda: read_architecture(record, save_figures)
+        )
     yield read_section("Front", "findings.html", lambda: read_front(run))
     if commands:
         yield Section("What to type next", "commands.html", {"commands": commands})
@@ -294,9 +299,11 @@ def _sections(
         if (run / POOL_FILE).is_file():
             yield read_section("Pool", "pool.html", lambda: read_pool(run / POOL_FILE, record.notations))
         yield read_section("Class by class", "test_images.html", lambda: read_test_images(run))
-        yield read_section("Curves", "curves.html", lambda: read_curves(record))
+        yield read_section("Curves", "curves.html", lambda: read_curves(record, save_figures))
         if record.kind == "search":
-            yield read_section("Weights over time", "weights.html", lambda: read_weights(record))
+            yield read_section(
+                "Weights over time", "weights.html", lambda: read_weights(record, save_figures)
+            )
     yield read_section("Configuration", "configuration.html", lambda: read_configuration(run))
 
 

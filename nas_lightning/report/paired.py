@@ -666,7 +666,10 @@ def compare_folders(
 
 def draw(comparison: Comparison) -> Findings:
     """The tables with their figures."""
-    from nas_lightning.plots.curves import draw_critical_difference, draw_seeds  # --help need not wait for it
+    from nas_lightning.plots.comparisons import (  # --help need not wait for it
+        draw_critical_difference,
+        draw_seeds,
+    )
 
     seeds = {
         data: {arm: [*of_seeds.values()] for arm, of_seeds in arms.items()}

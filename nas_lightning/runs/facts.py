@@ -18,7 +18,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from nas_lightning.checks import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.errors import InputError
 from nas_lightning.utils.files import json_text, parse_json, read_text, replacing, write_whole
-from nas_lightning.utils.tables import Table, escape_formula
+from nas_lightning.utils.tables import Table, escape_formula, thin
 from nas_lightning.utils.text import format_error
 from nas_lightning.version import __version__
 
@@ -176,7 +176,7 @@ class Findings:
 
     def write(self, folder: Path) -> list[Path]:
         """The files that a reader opens: the Markdown of each table, the picture of each figure."""
-        from nas_lightning.plots.style import save
+        from nas_lightning.plots.files import save
 
         written = []
         for table in self.tables:
@@ -206,14 +206,15 @@ def history_line(entry: Mapping[str, Any]) -> str:
     return json_text(entry) + "\n"
 
 
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """The entries of a history in their order; a last line that a kill cut off does not count."""
+def read_history(path: Path, most: int | None = None) -> list[dict[str, Any]]:
+    """Return the entries of a history without an incomplete last line; at most so many, evenly spaced."""
     try:
         text = read_text(path)
     except UnicodeDecodeError:
         raise InputError("expected a history in UTF-8", where=path) from None
     epochs: list[dict[str, Any]] = []
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+    lines = [*enumerate(text[: text.rfind("\n") + 1].splitlines(), 1)]
+    for number, line in lines if most is None else thin(lines, most):
         try:
             entry = parse_json(line)
             check_argument("epoch", entry["epoch"], NonNegativeInt, "epoch")
