@@ -19,6 +19,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.strategies import Strategy as TrainerStrategy
 
+from nas_lightning.callbacks import resume_callbacks
 from nas_lightning.cli.refusals import refuse_in_a_line
 from nas_lightning.cli.targets import check_value
 from nas_lightning.cli.trainer_settings import check_effect
@@ -67,7 +68,7 @@ def build_trainer(
     chosen = [item for item in (cfg.callbacks or {}).values() if item is not None]
     named = [_build_callback(item, parts, names) for item in chosen]
     loggers = [_build_logger(item) for item in (cfg.logger or {}).values() if item is not None]
-    trainer = build(cfg.trainer, callbacks=[*callbacks, *named], logger=loggers or False)
+    trainer = build(cfg.trainer, callbacks=[*resume_callbacks(), *callbacks, *named], logger=loggers or False)
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
         raise InputError("expected GPUs, which synchronized batch norms need", where="trainer.sync_batchnorm")
     if trainer.num_nodes > 1 and not _can_meet(trainer.strategy):

@@ -11,7 +11,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from nas_lightning.errors import InputError, describe_system_error, near_match
-from nas_lightning.flags import FlagParser, command, place_to_write
+from nas_lightning.flags import FlagParser, command
 from nas_lightning.genotype import FILE_NAME, read_genotypes
 from nas_lightning.plots.cells import kinds_in, legend_entries
 from nas_lightning.plots.charts import Dot, Dots, Series, by_panel, line_chart, pareto_front, scatter
@@ -41,7 +41,7 @@ from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.record import has_record, look_up
 from nas_lightning.utils.files import hold, write_whole
 from nas_lightning.utils.tables import Entry, Table
-from nas_lightning.utils.text import duration, format_decimals, short_path
+from nas_lightning.utils.text import duration, format_decimals
 
 # The hypervolumes of searches for fronts as a table: mean ± standard deviation over seeds.
 
@@ -90,9 +90,7 @@ def compare_fronts(jobs: Sequence[Job]) -> Table:
     return Table("fronts", title, ["strategy", "settings", "runs", "hypervolume", "architectures"], rows)
 
 
-# A table over finished runs of train.py: error, size, and what search and training cost.
-#
-# python -m nas_lightning.report.comparison outputs/train/* [--format md|csv|latex]
+# A table over finished trainings: error, size, and the cost of search and training
 
 _METRIC = "test_error"
 _COSTS = ("search_seconds", "seconds")
@@ -181,28 +179,6 @@ def _origin(run: Path) -> dict[str, Any]:
 
 def _format(table: Table, form: str) -> str:
     return {"md": table.markdown, "csv": table.csv, "latex": table.latex}[form]().rstrip()
-
-
-@command
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; prints the table, and on stderr what was left out."""
-    lines = (__doc__ or "").splitlines()
-    parser = FlagParser(prog="nas-table", description=lines[0])
-    parser.add_argument("runs", nargs="+", help="folders of trainings, of searches for a front, of sweeps")
-    parser.add_argument("--format", choices=("md", "csv", "latex"), default="md")
-    options = parser.parse_args(arguments)
-    fronts, others = read_fronts(options.runs)
-    if fronts:
-        print(_format(compare_fronts(fronts), options.format))
-    runs, left_out = read_runs(others, needed=not fronts)
-    if runs:
-        print(_format(compare(runs, plain=options.format == "csv"), options.format))
-    for line in left_out:
-        print(f"left out: {line}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()
 
 
 # Several runs on one page: what they came to, settings that differ, cells side by side, curves together.
@@ -421,8 +397,6 @@ class SweepTable(Callback):
         from nas_lightning.report.page import refresh_all
         from nas_lightning.runs.folder import REPORT as REPORT_FILE  # drawing is imported when all is over
 
-        pass  # MOVED
-
         ended = [path for path in job_folders(folder) if (path / SUMMARY).is_file()]
         if ended:
             print(write_side_by_side(ended, folder / REPORT_FILE))
@@ -519,32 +493,27 @@ def _value(value: float | None, objective: bool) -> str | None:
     return format_decimals(value)
 
 
-# The page of a run, made anew from its folder; of several runs, a page that compares them.
-#
-# nas-report outputs/search/<run>
-# nas-report outputs/search/* --out comparison.html
+# The command `nas-table`
+
+_DESCRIPTION = "Print a table over finished runs: test error, size, and the cost of search and training."
 
 
 @command
-def main_rebuild(arguments: Sequence[str] | None = None) -> None:
-    """The command; prints the path of the page."""
-    lines = (__doc__ or "").splitlines()
-    parser = FlagParser(prog="nas-report", description=lines[0])
-    parser.add_argument("runs", nargs="+", type=Path, help="folders of runs, of search, training or study")
-    parser.add_argument("--out", type=place_to_write, help="the page of several runs: comparison.html")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command: print the tables, and the omitted runs to stderr."""
+    parser = FlagParser(prog="nas-table", description=_DESCRIPTION)
+    parser.add_argument("runs", nargs="+", help="folders of trainings, of searches for a front, of sweeps")
+    parser.add_argument("--format", choices=("md", "csv", "latex"), default="md")
     options = parser.parse_args(arguments)
-    if options.out and len(options.runs) == 1:
-        raise InputError("expected several runs beside --out: the page of one is in its folder", got=1)
-    from nas_lightning.report.page import write_report  # these draw: --help need not wait for them
-
-    pass  # MOVED
-
-    if len(options.runs) == 1:
-        page = write_report(options.runs[0])
-    else:
-        page = write_side_by_side(options.runs, options.out or Path("comparison.html"))
-    print(short_path(page))
+    fronts, others = read_fronts(options.runs)
+    if fronts:
+        print(_format(compare_fronts(fronts), options.format))
+    runs, left_out = read_runs(others, needed=not fronts)
+    if runs:
+        print(_format(compare(runs, plain=options.format == "csv"), options.format))
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main_rebuild()
+    main()

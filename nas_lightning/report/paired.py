@@ -685,9 +685,8 @@ def draw(comparison: Comparison) -> Findings:
 
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; prints the tables, the paths of all files, and on stderr what was left out."""
-    lines = (__doc__ or "").splitlines()
-    parser = FlagParser(prog="nas-compare", description=lines[0])
+    """Run the command: print the tables and the paths of all files, and the omitted runs to stderr."""
+    parser = FlagParser(prog="nas-compare", description=__doc__)
     add = parser.add_argument
     add("folders", nargs="+", help="sweeps and runs: of searches, and of trainings of what they found")
     add("--by", default="strategy", help="what is compared: settings or groups, with commas between them")
