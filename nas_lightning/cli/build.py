@@ -23,6 +23,7 @@ from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.strategies import Strategy as TrainerStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from nas_lightning.callbacks import resume_callbacks
 from nas_lightning.data import ExternalData, ImageData, SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.jobs.limits import limit_parts
@@ -177,7 +178,9 @@ def build_trainer(
         for name, item in (cfg.logger or {}).items()
         if item is not None
     ]
-    trainer = build(cfg.trainer, "trainer", callbacks=[*callbacks, *named], logger=loggers or False)
+    trainer = build(
+        cfg.trainer, "trainer", callbacks=[*resume_callbacks(), *callbacks, *named], logger=loggers or False
+    )
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
         raise InputError("expected GPUs, which synchronized batch norms need", where="trainer.sync_batchnorm")
     if trainer.num_nodes > 1 and not _can_meet(trainer.strategy):

@@ -21,6 +21,7 @@ from nas_lightning.errors import InputError, describe_system_error
 from nas_lightning.flags import accept_all_letters
 from nas_lightning.options import config_folder
 from nas_lightning.signals import ends_when_told
+from nas_lightning.utils.threads import set_thread_defaults
 
 if TYPE_CHECKING:
     from nas_lightning.cli.job import Job
@@ -45,11 +46,6 @@ def analyze() -> None:
 def latency() -> None:
     """Entry point of `nas-latency`, which is `nas-analyze study=latency`."""
     run_command("analyze", "study=latency")
-
-
-def set_thread_defaults() -> None:
-    """Let idle OpenMP threads sleep instead of spin, unless the user decided; before torch is imported."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def run_command(script: str, *overrides: str) -> None:

@@ -339,8 +339,8 @@ def write_front(run: RunFolder, front: Front, notations: Sequence[str]) -> None:
         front: the front.
         notations: notations of its architectures.
     """
-    from nas_lightning.plots.curves import draw_front
-    from nas_lightning.plots.style import save
+    from nas_lightning.plots.charts import draw_front
+    from nas_lightning.plots.files import save
 
     rows = list(zip(*front.looked_at.values(), strict=True))
     write_whole(run.front, front.table(notations).csv())

@@ -6,9 +6,11 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nas_lightning.utils.text import format_error, format_number
+
+T = TypeVar("T")
 
 
 class Estimate(NamedTuple):
@@ -162,3 +164,14 @@ _LATEX = {
 
 def _escape_latex(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in text)
+
+
+def thin(entries: Sequence[T], most: int) -> list[T]:
+    """Return at most so many entries, evenly spaced, with the first and the last.
+
+    >>> thin(range(10), 4)
+    [0, 3, 6, 9]
+    """
+    if len(entries) <= most:
+        return list(entries)
+    return [entries[round(number * (len(entries) - 1) / (most - 1))] for number in range(most)]

@@ -46,7 +46,7 @@ def test_training_keeps_the_best_epoch_where_there_is_validation(tmp_path, tiny)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
 
 
-@pytest.mark.parametrize("name", ["rng", "rewind", "history", "collapse", "checkpoint", "progress"])
+@pytest.mark.parametrize("name", ["history", "collapse", "checkpoint", "progress"])
 def test_each_callback_can_be_left_out(tmp_path, name):
     assert name in parts("callbacks", "search", tmp_path)
     assert name not in parts("callbacks", "search", tmp_path, f"callbacks.{name}=null")

@@ -24,7 +24,7 @@ from nas_lightning.jobs.predict import predict, write_outcome
 from nas_lightning.models import Ensemble, Predictions, Predictor
 from nas_lightning.models.file import write
 from nas_lightning.models.prediction import draw_confusion, list_pictures, read_mask, reliability
-from nas_lightning.plots.style import theme_svg
+from nas_lightning.plots.files import theme_svg
 from nas_lightning.utils.files import hold
 from tests.models.conftest import CLASSES, DAMAGED, write_network
 
