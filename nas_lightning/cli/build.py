@@ -50,7 +50,7 @@ _CHOSEN = ("trainer", "dataset", "task", "space", "search_data", "strategy", "re
 _VALUES: dict[str, Any] = {
     "seed": Seed,
     "objective": str | None,
-    "init": str | None,
+    "pretrained": str | None,
     "operations": Sequence[str],
     "modules": Sequence[str],
     "objectives": Sequence[str] | None,

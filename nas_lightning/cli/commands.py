@@ -60,12 +60,12 @@ NONE_OWN: Own = MappingProxyType({})
 def uses_of_model(record: Record, run: Path, own: Own = NONE_OWN) -> dict[str, str]:
     """What is done with a trained network."""
     path = short_path(run)
-    start = [*program("train", record.folders), f"init={hydra_value(path)}", "retrain=finetune"]
+    start = [*program("train", record.folders), f"pretrained={hydra_value(path)}", "retrain=finetune"]
     further = [*start, *_permissions(own), *record.settings(*_TASK)]
     images = "dataset=…" if _has_another_task(record) else "dataset=image_folder dataset.root=…"
     flags = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
     parts = [*_folders(record.folders), *flags]
-    export = [_python(), "-m", "nas_lightning.models.export", path, f"{path}/model.onnx", *parts]
+    export = [_python(), "-m", "nas_lightning.cli.export", path, f"{path}/model.onnx", *parts]
     predict = [_python(), "-m", "nas_lightning.cli.predict", path, *parts]
     return {
         IN_PYTHON: f"network = nas_lightning.load({_arguments(record, run, own)})",

@@ -29,7 +29,7 @@ _INTRODUCTION = {
   python train.py network=timm network.name=resnet18      a network of others, or network=custom: your own
   python train.py -m genotype=darts_v1,darts_v2 seed=0,1  a sweep: a folder a job, a table at the end
   python train.py resume=outputs/train/<run>              resume a run that was stopped
-  python train.py init=outputs/train/<run> retrain=finetune dataset=image_folder dataset.root=~/my_images
+  python train.py pretrained=outputs/train/<run> retrain=finetune dataset=image_folder dataset.root=~/images
 """,
     "analyze": """Ask a question of many architectures: a study, which ends in tables and figures.
 

@@ -164,13 +164,13 @@ def run_training(job: Job, show: Show = show_run) -> RunFacts:
     data = build_data(cfg)
     parts = Parts(space, data, Path(cfg.run), cfg.seed, network_sizes=sizes, recipe=recipe_of(cfg))
     with building():
-        training = prepare_training(genotype, parts, cfg.init)
+        training = prepare_training(genotype, parts, cfg.pretrained)
     trainer = build_trainer(cfg, parts, [Stopwatch()], _OF_TRAININGS)
     given = isinstance(space, FixedNetwork)
     what = f"{space.notation(genotype)} of {space.name}" if given else f"a network of {space.name}"
     origin = ""
-    if cfg.init is not None:
-        origin = f", from {short_path(cfg.init)}"
+    if cfg.pretrained is not None:
+        origin = f", from {short_path(cfg.pretrained)}"
         if training.new_classifier:
             origin += f" with a new classifier of {data.num_classes} classes"
     with published(trainer.loggers, parts.folder):
@@ -198,7 +198,7 @@ def configured_architecture(
 ) -> tuple[Genotype, SearchSpace, dict[str, Any]]:
     """The genotype, its space, and the sizes of the network: the space's own, then the user's."""
     given = cfg.network if "_target_" in cfg.network else None
-    sources = {"init": cfg.init, "genotype": cfg.get("genotype"), "network": given}
+    sources = {"pretrained": cfg.pretrained, "genotype": cfg.get("genotype"), "network": given}
     named = [f"{name}=…" for name, source in sources.items() if source is not None]
     if len(named) > 1:
         raise InputError(f"Choose one architecture, got {' and '.join(named)}.")
@@ -206,9 +206,9 @@ def configured_architecture(
     if given is not None:
         network: FixedNetwork = build(OmegaConf.create(own), "network")
         return network.genotype, network, {}
-    if cfg.init is not None:
-        check_file(cfg.init, **own_parts(cfg, folders))
-        described = describe(cfg.init, **own_parts(cfg, folders))
+    if cfg.pretrained is not None:
+        check_file(cfg.pretrained, **own_parts(cfg, folders))
+        described = describe(cfg.pretrained, **own_parts(cfg, folders))
         return described.genotype, described.make_space(), {**described.sizes, **own}
     if cfg.get("genotype") is None:
         raise InputError(
@@ -291,8 +291,8 @@ def _show_ensemble(job: Job, end: Any, following: Mapping[str, str]) -> None:
 def _with_pool(job: Job, plan: Plan, space: str) -> Job:
     """The job with the architectures that the plan draws, in a file of the run."""
     cfg, folders = copy.deepcopy(job.cfg), job.record.folders
-    if cfg.get("genotype") is not None or cfg.init is not None:
-        raise InputError("Leave out genotype= and init=: this ensemble draws its architectures.")
+    if cfg.get("genotype") is not None or cfg.pretrained is not None:
+        raise InputError("Leave out genotype= and pretrained=: this ensemble draws its architectures.")
     options = groups(folders)["space"]
     if space not in options:
         raise InputError(f"`ensemble.space` has no option `{space}` ({near_match(space, options)}).")
@@ -308,8 +308,8 @@ def _with_pool(job: Job, plan: Plan, space: str) -> Job:
 def _choice(cfg: DictConfig, plan: Plan) -> tuple[int, int]:
     """Which architecture was chosen, and of how many."""
     if not plan.trains:
-        if cfg.get("genotype") is not None or cfg.init is not None:
-            raise InputError("Leave out genotype= and init=: this ensemble trains nothing.")
+        if cfg.get("genotype") is not None or cfg.pretrained is not None:
+            raise InputError("Leave out genotype= and pretrained=: this ensemble trains nothing.")
         return 0, 0
     if cfg.get("genotype") is None or "path" not in cfg.genotype:
         return 0, 1

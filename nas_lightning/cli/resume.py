@@ -31,7 +31,7 @@ PREFIX = "resumed_"
 """Of the name of the primary configuration of a run that is resumed."""
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data", "strategy", "limits"),
-    *("derivation", "retrain", "init", "ensemble", "study", "seed"),
+    *("derivation", "retrain", "pretrained", "ensemble", "study", "seed"),
     *("trainer.max_epochs", "trainer.max_steps", "trainer.max_time"),
 )
 """Settings that decide the result: a resumed run has those of the stopped one."""

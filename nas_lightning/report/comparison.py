@@ -168,7 +168,7 @@ def _origin(run: Path) -> dict[str, Any]:
     if not config:
         return {"architecture": "", "search_seconds": None}
     if not isinstance(source, str):
-        first = config.get("init")
+        first = config.get("pretrained")
         return {"architecture": str(name or (f"of {first}" if first else "several")), "search_seconds": None}
     try:
         search = read_summary(Path(source))

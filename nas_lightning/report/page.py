@@ -94,7 +94,7 @@ def _source(environment: Environment, name: str) -> str:
 FOLLOWERS = "followed_by.txt"  # the folders of runs that came from this one, a line each
 START, END = "<!-- relatives -->", "<!-- end of relatives -->"
 _MOST_FOLLOWERS, _MOST_BYTES = 50, 50_000_000
-_SETTINGS = (("genotype", "path"), ("init",), ("study", "ensemble"), ("ensemble", "runs"))
+_SETTINGS = (("genotype", "path"), ("pretrained",), ("study", "ensemble"), ("ensemble", "runs"))
 
 
 class Relative(NamedTuple):

@@ -42,9 +42,9 @@ def test_trained_saved_loaded_and_trained_on(tmp_path, command):
     for name, value in network.state_dict().items():
         assert torch.equal(value, stored[f"network.{name}"]), name
     assert describe("a").image == (1, 8, 8)
-    assert command("train", *TINY_DATA, "trainer.max_epochs=1", "init=a", "run=b").code == 0
+    assert command("train", *TINY_DATA, "trainer.max_epochs=1", "pretrained=a", "run=b").code == 0
     others = ("dataset.num_classes=3", "callbacks.frozen.epochs=1", "trainer.max_epochs=1")
-    code, out, _ = command("train", *TINY_DATA, *others, "init=a", "retrain=finetune", "run=c")
+    code, out, _ = command("train", *TINY_DATA, *others, "pretrained=a", "retrain=finetune", "run=c")
     assert code == 0
     assert "from a with a new classifier of 3 classes" in out
     tuned = nas_lightning.load("c").state_dict()
@@ -83,8 +83,8 @@ def test_a_network_of_ones_own_has_to_be_named(tmp_path, command, my_nets):
     assert (code, err) == (0, "")
     assert f"nas_lightning.load('{tmp_path / 'a'}', modules=['my_nets.Net'])" in out
     assert "modules=[my_nets.Net]" in out
-    assert "expected a network that you allow" in command("train", *QUICK, "init=a", "run=b").err
-    assert command("train", *QUICK, "init=a", "modules=[my_nets.Net]", "run=b").code == 0
+    assert "expected a network that you allow" in command("train", *QUICK, "pretrained=a", "run=b").err
+    assert command("train", *QUICK, "pretrained=a", "modules=[my_nets.Net]", "run=b").code == 0
     refused = command("train", "resume=a").err
     assert "names a module of its own: `network.path` is 'my_nets.Net'" in refused
     assert command("train", "resume=a", "trust=true").code == 0

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import nas_lightning
+from nas_lightning.cli.export import main
 from nas_lightning.errors import InputError
 from nas_lightning.models import Ensemble
-from nas_lightning.models.export import FrozenNetwork, export, main
+from nas_lightning.models.export import FrozenNetwork, export
 from nas_lightning.models.file import load, save
 from nas_lightning.spaces import DartsSpace, NasBench201
 from tests.models.test_file import stored

@@ -20,7 +20,7 @@ def write_run(folder, error, overrides, *, seconds=90.0, genotype="darts_v2", pa
     facts = {"dataset": dataset, "params": 3_300_000, "macs": 528_000_000, "seconds": seconds}
     facts |= {"metrics": metrics, "overrides": overrides}
     (folder / "summary.json").write_text(json.dumps(facts))
-    config = {"genotype": {"path": path} if path else {"space": "darts"}, "init": None}
+    config = {"genotype": {"path": path} if path else {"space": "darts"}, "pretrained": None}
     (folder / ".hydra" / "config.yaml").write_text(yaml.safe_dump(config))
     chosen = {"hydra": {"runtime": {"choices": {"genotype": genotype}}}}
     (folder / ".hydra" / "hydra.yaml").write_text(yaml.safe_dump(chosen))

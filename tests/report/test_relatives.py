@@ -84,7 +84,7 @@ def test_the_run_at_weights_and_biases_is_linked_where_its_address_is_known(run,
 
 @pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "${oc.env:HOME}", "/", ".", 3, [None, {"a": 1}], {}])
 def test_settings_of_others_lead_nowhere_and_end_nothing(run, tmp_path, path):
-    training = training_of(run, tmp_path / "training", init=path, ensemble={"runs": path}, study=path)
+    training = training_of(run, tmp_path / "training", pretrained=path, ensemble={"runs": path}, study=path)
     (training / FOLLOWERS).write_text("a\0b\n\n/etc\n" + "y" * 5000 + "\n../nowhere\n")
     write_report(training)
     link_sources(training)
