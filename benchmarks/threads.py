@@ -77,9 +77,7 @@ def _measure(extra: dict[str, str], steps: int, limit: int) -> dict[str, float]:
     times = [json.loads(line) for line in found.splitlines()]
     parts = [times[number * (steps + 1) :][: steps + 1] for number in range(len(SIZES))]
     return {
-        size: statistics.median(part[1:])
-        for size, part in zip(SIZES, parts, strict=True)
-        if len(part) > 1
+        size: statistics.median(part[1:]) for size, part in zip(SIZES, parts, strict=True) if len(part) > 1
     }
 
 

@@ -23,8 +23,11 @@ from nas_lightning.runs.facts import MetricsCSV
 from nas_lightning.training.epoch_means import EpochMeans, name_as_others_do
 from nas_lightning.utils.files import replacing
 
+
 def resume_callbacks() -> list[pl.Callback]:
-    """Return the callbacks that make a resumed run equal to an uninterrupted one; our commands always add them.
+    """Return the callbacks that make a resumed run equal to an uninterrupted one.
+
+    Our commands always add them.
 
     >>> [type(callback).__name__ for callback in resume_callbacks()]
     ['RNGState', 'DataLoaderState', 'RewindMetrics']
@@ -33,7 +36,7 @@ def resume_callbacks() -> list[pl.Callback]:
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint next to its destination and renames it, so that a kill leaves the old one or the new.
+    """Writes a checkpoint next to its destination and renames it, so that a kill leaves the old or the new one.
 
     Lightning writes to the system's temporary folder, which may be on another disk: the last step is then a
     copy, and a kill during it leaves half a checkpoint.
@@ -84,10 +87,10 @@ class StepCheckpoint(pl.Callback):
 class SignalCheckpoint(pl.Callback):
     """Saves a checkpoint on SIGTERM after the current step, and stops all processes together.
 
-    SIGTERM is sent by `kill`, by containers, and on preemption. On `requeue_signal`, SLURM also starts the job
-    again; `#SBATCH --signal=SIGUSR1@120` sends it two minutes before the time limit. Lightning's own handlers
-    save at once, which may be in the middle of a step, or let several processes wait for each other at
-    different places until their backend gives up.
+    SIGTERM is sent by `kill`, by containers, and on preemption. On `requeue_signal`, SLURM also starts the
+    job again; `#SBATCH --signal=SIGUSR1@120` sends it two minutes before the time limit. Lightning's own
+    handlers save at once, which may be in the middle of a step, or let several processes wait for each other
+    at different places until their backend gives up.
 
     Several processes exchange whether one got a signal, which also synchronizes GPUs; they do so every few
     batches.
@@ -116,7 +119,9 @@ class SignalCheckpoint(pl.Callback):
         self._signals = set()
         if threading.current_thread() is not threading.main_thread():  # only it may handle signals
             return
-        for name in filter(None, ("SIGTERM", self.requeue_signal)):  # Lightning restores the earlier ones after `fit`
+        for name in filter(
+            None, ("SIGTERM", self.requeue_signal)
+        ):  # Lightning restores the earlier ones after `fit`
             signal.signal(signal.Signals[name], self._note_signal)
 
     def _note_signal(self, number: int, frame: Any) -> None:
@@ -178,9 +183,9 @@ _KEY = "nas_lightning_rng"
 class RNGState(pl.Callback):
     """Saves the generators of Python, NumPy, and torch in checkpoints, for each process.
 
-    They are restored when `fit` starts: after the model is restored and before a loader draws numbers, so that
-    a run resumed at the end of an epoch equals an uninterrupted one to the bit. On fewer processes, the states
-    of the missing ones are ignored; additional ones keep their seed.
+    They are restored when `fit` starts: after the model is restored and before a loader draws numbers, so
+    that a run resumed at the end of an epoch equals an uninterrupted one to the bit. On fewer processes, the
+    states of the missing ones are ignored; additional ones keep their seed.
 
     >>> trainer, module = pl.Trainer(accelerator="cpu", logger=False), pl.LightningModule()
     >>> checkpoint = {}
