@@ -36,7 +36,7 @@ def resume_callbacks() -> list[pl.Callback]:
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint next to its destination and renames it, so that a kill leaves the old or the new one.
+    """Writes a checkpoint next to its destination and renames it: a kill leaves the old or the new one.
 
     Lightning writes to the system's temporary folder, which may be on another disk: the last step is then a
     copy, and a kill during it leaves half a checkpoint.
