@@ -25,7 +25,9 @@ from nas_lightning.validation import PositiveInt, checked
 
 
 def resume_callbacks() -> list[pl.Callback]:
-    """Return the callbacks that make a resumed run equal an uninterrupted one; our commands always add them.
+    """Return the callbacks that make a resumed run equal to an uninterrupted one.
+
+    Our commands always add them.
 
     >>> [type(callback).__name__ for callback in resume_callbacks()]
     ['RNGState', 'DataLoaderState', 'RewindMetrics']
@@ -34,7 +36,7 @@ def resume_callbacks() -> list[pl.Callback]:
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint next to its destination and renames it, so that a kill leaves one of the two.
+    """Writes a checkpoint next to its destination and renames it: a kill leaves the old or the new one.
 
     Lightning writes to the system's temporary folder, which may be on another disk: the last step is then a
     copy, and a kill during it leaves half a checkpoint.
@@ -85,10 +87,10 @@ class StepCheckpoint(pl.Callback):
 class SignalCheckpoint(pl.Callback):
     """Saves a checkpoint on SIGTERM after the current step, and stops all processes together.
 
-    SIGTERM is sent by `kill`, containers, and on preemption. On `requeue_signal`, SLURM also starts the job
-    again; `#SBATCH --signal=SIGUSR1@120` sends it two minutes before the time limit. Lightning's own handlers
-    save at once, which may be in the middle of a step, or let several processes wait for each other at
-    different places until their backend gives up.
+    SIGTERM is sent by `kill`, by containers, and on preemption. On `requeue_signal`, SLURM also starts the
+    job again; `#SBATCH --signal=SIGUSR1@120` sends it two minutes before the time limit. Lightning's own
+    handlers save at once, which may be in the middle of a step, or let several processes wait for each other
+    at different places until their backend gives up.
 
     Several processes exchange whether one got a signal, which also synchronizes GPUs; they do so every few
     batches.
@@ -181,9 +183,9 @@ _KEY = "nas_lightning_rng"
 class RNGState(pl.Callback):
     """Saves the generators of Python, NumPy, and torch in checkpoints, for each process.
 
-    They are restored when `fit` starts, after the model and before a loader draws numbers, so that
-    a run resumed at an epoch's end equals an uninterrupted one to the bit. On fewer processes, the states
-    of the missing ones are ignored; additional ones keep their seed.
+    They are restored when `fit` starts: after the model is restored and before a loader draws numbers, so
+    that a run resumed at the end of an epoch equals an uninterrupted one to the bit. On fewer processes, the
+    states of the missing ones are ignored; additional ones keep their seed.
 
     >>> trainer, module = pl.Trainer(accelerator="cpu", logger=False), pl.LightningModule()
     >>> checkpoint = {}

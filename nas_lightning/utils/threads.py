@@ -9,12 +9,12 @@ def set_thread_defaults() -> None:
     """Use one OpenMP thread, unless the user has set `OMP_NUM_THREADS`.
 
     Threads that wait for the next parallel section poll. If other processes need the cores, each section
-    waits
-    for threads that do not run: next to busy processes, a step of a search takes up to 37 times as long with
-    two threads as with one, and 2 to 4 times as long if threads sleep instead (`OMP_WAIT_POLICY=PASSIVE`). On
-    an idle machine with two cores, two threads gain a factor of 1.4 for images of 32×32, and nothing for 8×8;
-    `benchmarks/threads.csv` has the measurements. One thread also makes results independent of the number of
-    cores. For large images on an idle machine without a GPU, set `OMP_NUM_THREADS` to the number of cores.
+    waits for threads that do not run: next to busy processes, a step of a search takes up to 37 times as long
+    with two threads as with one. Threads that sleep instead (`OMP_WAIT_POLICY=PASSIVE`) take up to 2.3 times
+    as long. On an idle machine with two cores, two threads gain a factor of 1.2 for images of 32×32, and
+    nothing for 8×8; `benchmarks/threads.csv` has the measurements. One thread also makes results independent
+    of the number of cores. For large images on an idle machine without a GPU, set `OMP_NUM_THREADS` to the
+    number of cores.
 
     >>> from unittest.mock import patch
     >>> with patch.dict(os.environ, clear=True):
