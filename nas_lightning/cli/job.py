@@ -255,11 +255,9 @@ def record_of(cfg: DictConfig, hydra: Any) -> Record:
 
 
 def record_of_config(cfg: DictConfig, words: Iterable[str], hydra: Mapping[str, Any]) -> Record:
-    """The record of a run with this configuration, resolved but for `${run}`, which the folder may change."""
-    own = cfg.copy()
-    own.run, own.resume, own.trust = r"\${run}", None, False
-    config: Any = OmegaConf.to_container(own, resolve=True, enum_to_str=True)
-    return Record(tuple(words), {**config, "run": None}, hydra)
+    """The record of a run with this configuration, whose references stay, such as `${run}` and `${seed}`."""
+    config: Any = OmegaConf.to_container(cfg, resolve=False, enum_to_str=True)
+    return Record(tuple(words), {**config, "run": None, "resume": None, "trust": False}, hydra)
 
 
 def refuse(error: Exception, in_sweep: bool) -> NoReturn:

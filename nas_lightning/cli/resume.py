@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
 from nas_lightning.cli.sweep import expand_sweeps
 from nas_lightning.errors import InputError
@@ -44,6 +45,8 @@ _NAMING = ("operations", "ops", "modules")
 _SWEEPER = re.compile(r"\+*hydra\.(sweeper\.[a-z]\w*=[\w.,[\]-]+|launcher\.[a-z]\w*=\d+)")
 _WRITING = ("callbacks", "logger", "trainer")
 """Groups whose classes write files."""
+_REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+|\[\w+\])*\}")
+"""To another setting, which computes nothing."""
 _SPECIAL = ("_target_", "_convert_", "_partial_", "_recursive_")
 
 
@@ -195,13 +198,20 @@ def check_saved(config: Mapping[str, Any], folders: Sequence[Path] = (), typed: 
     """Raise for the first thing in a saved configuration that would run foreign code or write elsewhere.
 
     Args:
-        config: plain data, with `${run}` in place of the run's folder.
+        config: as it was composed, with references to other settings.
         folders: configurations that the user has named now.
         typed: overrides of this command, which may say anything.
     """
     known = _known((config_folder(), *folders))
     keys = tuple(f"{word.lstrip('+').partition('=')[0]}." for word in typed)
-    for path, value, target in _leaves(config):
+    for path, value, _ in _leaves(config):
+        typed_now = f"{name_of(path)}.".startswith(keys)
+        if isinstance(value, str) and "${" in _REFERENCE.sub("", value) and not typed_now:
+            raise InputError(
+                f"The saved configuration computes something: `{name_of(path)}` is {value!r:.100}."
+            )
+    plain: Any = OmegaConf.to_container(OmegaConf.create({**config, "run": r"\${run}"}), resolve=True)
+    for path, value, target in _leaves(plain):
         name = ".".join(path)
         if not f"{name}.".startswith(keys) and (reason := _refusal(path, value, target, known, typed)):
             raise InputError(
@@ -222,8 +232,6 @@ def _refusal(
     if last.startswith("_") and last not in _SPECIAL:
         return "has an argument without a name"
     in_run = text == "${run}" or (text.startswith("${run}/") and ".." not in text and text.count("${") == 1)
-    if "${" in text and not in_run:
-        return "refers to something"
     if value is not None and (top, last) in known.outputs and not in_run:
         return "writes elsewhere"
     if top in _WRITING and not in_run and text not in known.values and {*"/\\~"} & {*text}:

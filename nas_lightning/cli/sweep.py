@@ -25,8 +25,8 @@ from nas_lightning.utils.text import quote, quote_where_needed, short_path
 _KEY = "genotype.path"
 _HOW_MANY = ("n_trials", "n_jobs", "max_batch_size")
 """Settings of a sweeper that may change when its sweep is continued."""
-_running: list[SweepFolder] = []
-"""The sweep that this process runs, if any."""
+_running: list[tuple[str, RunFolder, ExitStack]] = []
+"""Script, folder, and lock of the sweep that this process runs, if any."""
 
 
 class SweepFolder(Callback):
@@ -34,9 +34,6 @@ class SweepFolder(Callback):
 
     A sweep whose jobs Optuna draws is shared by several processes, which keep out of each other's way.
     """
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
@@ -52,35 +49,36 @@ class SweepFolder(Callback):
         if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
             raise InputError("The processes of torchrun share no sweep. Leave out -m.")
         shared = "n_trials" in config.hydra.sweeper
+        lock = ExitStack()
         with ExitStack() as moment:
-            (moment if shared else self._stack).enter_context(turn(folder.path) if shared else folder.lock())
+            (moment if shared else lock).enter_context(turn(folder.path) if shared else folder.lock())
             check_contents(folder.path)
             if folder.has_record:
                 check_same_sweep(folder.record, record, folder.path)
                 print(f"Continuing the sweep in {short_path(folder.path)}", flush=True)
             folder.create(record)
-        self.script, self.folder = record.script, folder
-        _running[:] = [self]
+        _running[:] = [(record.script, folder, lock)]
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Leave the folder to others; a sweep that was refused before its first job leaves none."""
-        _running.clear()
-        self.folder.withdraw()
-        self._stack.close()
+        close_sweep()
 
 
 def close_sweep(*, stopped: bool = False) -> None:
-    """Close the sweep that an error or a signal has ended; print how to run what is missing if `stopped`."""
+    """Leave the sweep's folder to others; one that was refused before its first job leaves none.
+
+    Args:
+        stopped: print the command that runs what is missing.
+    """
     from nas_lightning.cli.commands import program
 
-    for sweep in list(_running):
-        sweep.close()
+    while _running:
+        script, folder, lock = _running.pop()
+        if not job_folders(folder.path):
+            folder.withdraw()
+        lock.close()
         if stopped:
-            path = quote_where_needed(short_path(sweep.folder.path))
-            command = shlex.join([*program(sweep.script), "-m", f"resume={path}"])
+            path = quote_where_needed(short_path(folder.path))
+            command = shlex.join([*program(script), "-m", f"resume={path}"])
             print(f"\nStopped. To rerun missing or failed jobs:\n  {command}", flush=True)
 
 

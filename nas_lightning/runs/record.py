@@ -25,7 +25,7 @@ class Record:
 
     Args:
         words: the overrides that were typed.
-        config: the resolved configuration, with `${run}` in place of the run's folder.
+        config: the composed configuration; references to other settings, such as `${run}`, stay.
         hydra: what Hydra says of itself: the script's name, choices of groups, folders of configurations.
 
     >>> Record(("seed=1",), {"seed": 1}, {"job": {"config_name": "search"}}).kind

@@ -69,7 +69,7 @@ FOREIGN = {
     "logger.csv.name": "a/b",
     "trainer.default_root_dir": "elsewhere",
     "strategy._args_": ["rm"],
-    "dataset.root": "${oc.env:HOME}",
+    "dataset.noise": "${oc.env:HOME}",
     "dataset.download": True,
     "benchmark": {"_target_": "nas_lightning.objectives.NasBench201", "trust": True},
     "operations": ["mine.Conv"],
@@ -89,7 +89,8 @@ def test_a_strangers_configuration_names_no_code_and_no_place(finished, key):
     node[last] = FOREIGN[key]
     with pytest.raises(InputError, match="The saved configuration"):
         check_saved(config)
-    check_saved(config, typed=[f"{key.removesuffix('._target_')}={FOREIGN[key]}"])
+    if "${oc" not in str(FOREIGN[key]):
+        check_saved(config, typed=[f"{key.removesuffix('._target_')}={FOREIGN[key]}"])
 
 
 def test_a_class_of_a_typed_folder_is_accepted(finished, tmp_path):
