@@ -1,4 +1,4 @@
-"""What every data set keeps to, whichever yaml names it: batches, or a line that says what to do."""
+"""The contract of every data set that a yaml in conf/dataset names."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Every data set from the files in which it is given out."""
+"""Data sets read from their published files."""
 
 import gzip
 import os

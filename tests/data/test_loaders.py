@@ -1,4 +1,4 @@
-"""Loaders resume at any batch, alone and in Lightning, and give two processes what one would get."""
+"""Loaders resume at any batch, alone and in Lightning, and share batches among processes."""
 
 import multiprocessing
 

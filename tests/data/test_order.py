@@ -1,4 +1,4 @@
-"""Orders are pure functions, cover what they must, and do not depend on how many processes share a batch."""
+"""The order of samples: coverage, and independence of the number of processes."""
 
 from itertools import product
 

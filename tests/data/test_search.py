@@ -1,4 +1,4 @@
-"""A search sees the training images in two disjoint parts, and nothing else."""
+"""The two sides of a search: disjoint, and never the test images."""
 
 import pytest
 import torch

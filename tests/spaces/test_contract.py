@@ -1,4 +1,4 @@
-"""What every space promises, for every space that a yaml in conf/space names."""
+"""The contract of every space that a yaml in conf/space names."""
 
 import copy
 import inspect

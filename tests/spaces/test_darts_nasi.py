@@ -1,4 +1,4 @@
-"""NASI's version of DARTS' space: its size, its rule of derivation, its supernet against plain loops."""
+"""NASI's version of DARTS' space: size, derivation, the supernet against plain loops."""
 
 from itertools import combinations, product
 

@@ -1,4 +1,4 @@
-"""Depthwise convolutions with gradients of their own, against torch's."""
+"""Depthwise convolutions with fast gradients against torch's."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""NAS-Bench-201: all 15,625 cells, and the network they sit in."""
+"""Networks of NAS-Bench-201, and all its 15,625 cells."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""Large maps behind pointwise convolutions are not kept, and nothing else is another."""
+"""Recomputation of large maps after pointwise convolutions: less memory, the same bits."""
 
 import copy
 from functools import partial

@@ -1,4 +1,4 @@
-"""Spaces by name: by their own, by an option's, by that of a folder; nothing else is imported."""
+"""Spaces by name, by option, and by configuration folder."""
 
 import pytest
 

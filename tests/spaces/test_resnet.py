@@ -1,4 +1,4 @@
-"""Residual networks: their shapes and counts by hand, and the genotypes that are none."""
+"""Residual networks: shapes and counts by hand, invalid genotypes."""
 
 import pytest
 import torch
