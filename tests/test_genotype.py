@@ -65,7 +65,7 @@ def test_values_cannot_be_changed():
     assert value == genotype()
 
 
-def test_what_a_cell_says_about_itself():
+def test_properties_of_a_cell():
     assert cell().nodes == 4
     assert cell().into(2) == (Edge("sep_conv_3x3", 0, 2), Edge("skip_connect", 1, 2))
     assert cell().into(3) == (Edge("skip_connect", 0, 3), Edge("max_pool_3x3", 2, 3))
@@ -163,7 +163,7 @@ def nested(depth: int) -> list:
     return values
 
 
-def test_settings_are_what_json_has():
+def test_settings_must_be_json():
     for values in [[1], "text", {"nodes": object()}, {"nodes": nested(5000)}]:
         with pytest.raises(InputError):
             Genotype.from_dict({**genotype().to_dict(), "settings": values})

@@ -106,7 +106,7 @@ def test_darts_cells_decode_too():
     assert task_of(network).name == "segmentation"
 
 
-def test_losses_and_scores_are_those_of_others():
+def test_losses_and_scores_equal_those_of_scikit_learn():
     random = torch.Generator().manual_seed(0)
     z, y = torch.randn(40, 3, generator=random), torch.randn(40, 3, generator=random)
     assert float(Regression().loss(z, y)) == pytest.approx(float(((z - y) ** 2).mean()))
@@ -141,7 +141,7 @@ def test_losses_and_scores_are_those_of_others():
     )
 
 
-def test_a_task_of_ones_own(tmp_path):
+def test_custom_task(tmp_path):
     metrics = {"pearson": PearsonCorrCoef(), "mae": MeanAbsoluteError()}
     flat = torch.flatten
     task = CustomTask(
@@ -165,7 +165,7 @@ def own_task(score):
     return CustomTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score=score)
 
 
-def test_what_does_not_fit_is_one_line():
+def test_invalid_tasks_are_refused_in_one_line():
     for make, message in [
         (
             lambda: CustomTask(loss=F.mse_loss, metrics={"mae": MeanAbsoluteError()}, score="mae"),
@@ -201,7 +201,7 @@ def test_what_does_not_fit_is_one_line():
             make()
 
 
-def test_what_is_of_classes_says_so(refusal):
+def test_strategies_of_classes_refuse_other_tasks(refusal):
     space, data, sizes = NasBench201(), SearchData(Made("regression"), task=Regression()), {"channels": 2}
     parts = Parts(space, data, supernet_sizes=sizes, network_sizes=sizes)
     metrics = MetricSearch(space, parts.network, data, metrics={"vkdnw": Vkdnw()}, pool_size=2)
@@ -211,7 +211,7 @@ def test_what_is_of_classes_says_so(refusal):
         assert "got 'regression'" in message
 
 
-def test_classes_are_as_they_were():
+def test_classification_equals_cross_entropy():
     """Weights and smoothing that say nothing change no bit."""
     z, y = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4
     assert torch.equal(MultiClass().loss(z, y), F.cross_entropy(z, y))

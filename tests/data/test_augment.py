@@ -59,7 +59,7 @@ def test_normalize_is_the_formula():
     assert torch.allclose(normalize(x, MEAN, STD), (x / 255 - mean) / std, atol=1e-5)
 
 
-def test_normalized_by_its_own_statistics_a_set_has_mean_0_and_deviation_1():
+def test_normalization_by_statistics_gives_mean_0_and_std_1():
     x = images(100)
     std, mean = torch.std_mean(normalize(x, *statistics(x)).transpose(0, 1).flatten(1), dim=1)
     assert torch.allclose(mean, torch.zeros(3), atol=1e-4)
@@ -71,7 +71,7 @@ def test_a_constant_channel_does_not_divide_by_zero():
     assert torch.isfinite(normalize(x, *statistics(x))).all()
 
 
-def test_the_erased_square_is_the_mean_whatever_the_image():
+def test_erased_square_is_the_mean():
     augment = Augment(cutout=2)
     x = images(4, 8, 8)
     parameters = augment.parameters(4, 8, 8, generator(0))
@@ -126,7 +126,7 @@ def test_each_operation_is_torchvisions():
                 torch.testing.assert_close(found, torch.stack(expected), atol=1, rtol=0)
 
 
-def test_samples_go_their_own_ways_through_both_rounds():
+def test_rand_augment_of_a_batch_equals_that_of_samples():
     x = color_images(64)
     drawn = Augment(rand_augment=9).parameters(64, 12, 16, generator(2))[:, 5:]
     together = rand_augment(x, drawn, 9)

@@ -1,4 +1,4 @@
-"""Every data set from the files in which it is given out."""
+"""Data sets read from their published files."""
 
 import gzip
 import os
@@ -33,7 +33,7 @@ def everything(samples):
 # Sets
 
 
-def test_digits_are_the_ones_of_scikit_learn():
+def test_digits_equal_those_of_scikit_learn():
     data = Digits(augment=False)
     images = torch.cat([everything(part)[0] for part in (data.train, data.test)])
     levels = (images.squeeze(1).double() * 16 / 255).round().flatten(1)
@@ -43,7 +43,7 @@ def test_digits_are_the_ones_of_scikit_learn():
     assert ((data.test.labels.bincount() - 0.2 * counts).abs() <= 1).all()
 
 
-def test_digits_have_one_split_whatever_the_seed():
+def test_split_of_digits_does_not_depend_on_the_seed():
     one, other = Digits(seed=0), Digits(seed=5)
     assert torch.equal(one.test.rows, other.test.rows)
     assert not set(one.test.rows.tolist()) & set(one.train.rows.tolist())
@@ -197,7 +197,7 @@ def test_cifar10_with_another_number_of_classes_is_refused(tmp_path, class_folde
         Cifar10(root=str(tmp_path)).prepare()
 
 
-def test_a_failed_download_is_one_line(tmp_path, monkeypatch):
+def test_failed_download_is_one_line(tmp_path, monkeypatch):
     from torchvision.datasets import CIFAR10
 
     def fail(self):

@@ -67,7 +67,7 @@ def test_truth_values_are_two_classes():
     assert class_labels(torch.tensor([True, False])).tolist() == [1, 0]
 
 
-def test_labels_that_are_none_are_one_line():
+def test_invalid_labels_are_refused_in_one_line():
     for labels, message in [
         (torch.tensor([0.5, 1.0]), "class labels, which are whole numbers, got 'torch.float32 of shape"),
         (torch.tensor([[0.5, 0.5], [0.0, 1.0]]), "whole numbers"),
@@ -81,7 +81,7 @@ def test_labels_that_are_none_are_one_line():
             class_labels(labels)
 
 
-def test_batches_that_cannot_be_read_are_one_line():
+def test_invalid_batches_are_refused_in_one_line():
     for batch, message in [
         (X, r"expected \(inputs, targets\) or a dict of them, got 'inputs alone'"),
         ((X,), "got 'tuple'"),
@@ -94,12 +94,12 @@ def test_batches_that_cannot_be_read_are_one_line():
             read_batch(batch)
 
 
-def test_a_name_that_is_not_there_is_one_line():
+def test_missing_name_is_refused():
     with pytest.raises(InputError, match="expected one of scan, or inputs=NAME, got 'image, label'"):
         Reader(inputs="scan")({"image": X, "label": Y})
 
 
-def test_what_does_not_fit_is_one_line_before_training():
+def test_invalid_data_are_refused_before_training():
     for data, own, message in [
         ((X[:, 0], Y), {}, r"images \(b, c, h, w\); unsqueeze\(1\) makes .*, got \(4, 8, 8\)"),
         ((X / torch.zeros(()), Y), {}, "expected finite images, got 'NaN or infinity'"),
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_one_line_before_training():
             SearchData(data, batch_size=4, **own).setup("fit")
 
 
-def test_a_label_that_the_first_batch_has_not_is_one_line():
+def test_label_missing_in_the_first_batch_is_refused():
     few, many = TensorDataset(X, Y.clamp(max=1)), TensorDataset(X, Y)
     with pytest.raises(
         InputError, match=r"for 2 classes, as in the first batch; pass num_classes=….*labels from 0 to 2"
@@ -130,7 +130,7 @@ def test_a_label_that_the_first_batch_has_not_is_one_line():
         SearchData(few, many, batch_size=4).setup()
 
 
-def test_classes_are_those_that_somebody_says():
+def test_declared_classes():
     assert ExternalData(TRAIN, num_classes=7).num_classes == 7
     assert ExternalData(TRAIN, classes=("a", "b", "c", "d")).num_classes == 4
 
@@ -178,7 +178,7 @@ def test_balanced_draws_have_all_classes_equally_often():
     assert float(usual.float().mean()) == pytest.approx(0.05)
 
 
-def test_fixed_batches_repeat_and_do_not_depend_on_what_was_drawn():
+def test_fixed_batches_repeat():
     data = SearchData(loader(TRAIN), loader(VALID))
     first = data.train_batches(6, seed=1)
     list(data.train_dataloader())
@@ -193,7 +193,7 @@ def test_fixed_batches_repeat_and_do_not_depend_on_what_was_drawn():
     assert not torch.equal(first[0][0], data.train_batches(1, seed=2)[0][0])
 
 
-def test_an_epoch_ends_with_the_longer_side_and_the_shorter_goes_on():
+def test_epoch_of_pairs_has_the_length_of_the_longer_side():
     def epoch(**own):
         return list(SearchData({"train": [(X, Y)] * 5, "valid": [(X, Y)] * 2}, **own).train_dataloader())
 
@@ -210,7 +210,7 @@ def test_a_generator_is_no_loader():
         SearchData([], [(X, Y)]).setup()
 
 
-def test_a_module_without_validation_says_what_to_do():
+def test_module_without_validation_is_explained():
     class Nothing(pl.LightningDataModule):
         def train_dataloader(self):
             return loader(TRAIN)
@@ -220,7 +220,7 @@ def test_a_module_without_validation_says_what_to_do():
     assert len(SearchData(Nothing(), train_fraction=1.0).train_dataloader()) == 4
 
 
-def test_settings_that_somebody_else_has_are_refused(refusal):
+def test_conflicting_settings_are_refused(refusal):
     assert "data set without further arguments" in refusal(lambda: SearchData(Digits(), num_classes=10))
     assert "data set without further arguments" in refusal(lambda: SearchData(Fake(), Fake()))
     assert "data module without further parts" in refusal(lambda: SearchData(OnlyLightning(), loader(VALID)))
@@ -231,7 +231,7 @@ def test_settings_that_somebody_else_has_are_refused(refusal):
     assert "not a SearchData already" in refusal(lambda: SearchData(SearchData(TRAIN)))
 
 
-def test_a_batch_size_that_is_set_is_obeyed_or_refused(refusal):
+def test_setting_the_batch_size(refusal):
     """As `Tuner.scale_batch_size` does."""
 
     class Sized(OnlyLightning):
@@ -284,7 +284,7 @@ def test_hugging_face_data_sets():
     assert SearchData(streamed, streamed, batch_size=8).image == (3, 8, 8)
 
 
-def test_a_training_has_its_parts(tmp_path):
+def test_parts_of_a_training(tmp_path):
     data = ExternalData(OnlyLightning())
     data.setup("fit")
     assert [
@@ -509,7 +509,7 @@ class SamplesOneByOne:
 
 @pytest.mark.parametrize("name", TAKEN)
 @pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers")
-def test_a_search_takes_them(name):
+def test_search_accepts_forms_of_data(name):
     data, space = TAKEN[name](), NasBench201()
     supernet = space.supernet(in_channels=data.image[0], num_classes=data.num_classes, channels=2, cells=1)
     task = data.task
@@ -520,7 +520,7 @@ def test_a_search_takes_them(name):
     space.check(strategy.derive()[0])
 
 
-def test_one_line_says_what_to_change(refusal):
+def test_invalid_forms_are_refused_in_one_line(refusal):
     for name in REFUSED:
         make, message = REFUSED[name]
         said = refusal(lambda: make().setup("fit"))

@@ -90,7 +90,7 @@ KINDS = [
 
 
 @pytest.mark.filterwarnings("ignore:'mode' parameter is deprecated")
-def test_brightness_is_what_the_file_says(tmp_path):
+def test_decoded_brightness(tmp_path):
     for kind in KINDS:
         kind(tmp_path / "image")
         expected = np.stack([RAMP] * 3, axis=-1) * 255
@@ -124,7 +124,7 @@ def test_an_enormous_image_is_refused_by_its_header(tmp_path):
         decode(ImageFile(str(path)), 600_000_000)
 
 
-def test_a_limit_of_ones_own(tmp_path, class_folders):
+def test_custom_limit_on_pixels(tmp_path, class_folders):
     root = str(class_folders(tmp_path / "pictures", height=20, width=30))
     assert ImageFolder(root=root, batch_size=2, most_pixels=600).train.images.shape[1:] == (3, 20, 30)
     with pytest.raises(InputError, match="at most 599 pixels"):
@@ -161,7 +161,7 @@ def test_a_link_to_images_elsewhere_is_followed(tmp_path, class_folders):
     assert "fox" in find_images(root).classes
 
 
-def test_an_image_is_turned_as_its_camera_says(tmp_path):
+def test_exif_orientation_is_applied(tmp_path):
     for ending in ["jpg", "png", "tiff", "webp"]:
         for orientation in range(1, 9):
             upright = np.zeros((24, 16, 3), dtype=np.uint8)
@@ -246,7 +246,7 @@ def photographs(photos):
     return make
 
 
-def test_workers_do_not_change_what_is_read(photographs):
+def test_workers_do_not_change_the_images(photographs):
     assert all_equal(epoch(photographs()), epoch(photographs(num_workers=2)))
 
 
@@ -258,7 +258,7 @@ def test_timms_rand_augment_is_drawn_with_the_sample(photographs):
         photographs(rand_augment=40)
 
 
-def test_an_epoch_goes_on_in_the_middle(photographs):
+def test_epoch_resumes_in_the_middle(photographs):
     assert all_equal(epoch(photographs())[2:], epoch(photographs(), start=2))
 
 
@@ -277,7 +277,7 @@ def test_reading_leaves_the_global_generators_as_they_were(photographs):
     assert torch.equal(before[2], torch.get_rng_state())
 
 
-def test_samples_of_one_batch_have_seeds_of_their_own(photographs, photos):
+def test_samples_of_a_batch_have_different_seeds(photographs, photos):
     """The same image at two places of a batch is cropped in two ways."""
     one = (photos / "train" / "cat" / "00.png").read_bytes()
     for path in photos.glob("train/*/*.png"):
@@ -286,7 +286,7 @@ def test_samples_of_one_batch_have_seeds_of_their_own(photographs, photos):
     assert len(x.flatten(1).unique(dim=0)) == len(x)
 
 
-def test_two_processes_read_the_halves_of_what_one_reads(photographs, monkeypatch):
+def test_two_processes_read_halves_of_the_batch(photographs, monkeypatch):
     whole = epoch(photographs(batch_size=8))
     monkeypatch.setattr(loaders, "rank_and_world", lambda: (0, 2))
     left = epoch(photographs(batch_size=4))
@@ -343,7 +343,7 @@ def test_a_tar_of_tars_is_read_like_its_folder(tmp_path, class_folders, as_tar):
     assert {file.member for file in found.files} >= {"./cat.tar/00.png", "./owl.tar/09.png"}
 
 
-def test_the_held_out_part_is_the_same_whatever_the_seed(tmp_path, class_folders):
+def test_held_out_part_does_not_depend_on_the_seed(tmp_path, class_folders):
     root = str(class_folders(tmp_path / "pictures"))
     parts = [ImageFolder(root=root, batch_size=2, seed=seed) for seed in (0, 1)]
     assert torch.equal(parts[0].test.images, parts[1].test.images)

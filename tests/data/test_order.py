@@ -1,4 +1,4 @@
-"""Orders are pure functions, cover what they must, and do not depend on how many processes share a batch."""
+"""The order of samples: coverage, and independence of the number of processes."""
 
 from itertools import product
 
@@ -42,7 +42,7 @@ def test_starting_anywhere_gives_the_same_batches():
             assert torch.equal(expected, got)
 
 
-def test_processes_together_see_what_one_sees():
+def test_processes_share_the_global_batch():
     for world in [2, 3]:
         alone = list(training_rows(50, 2 * world, 3, 1, 0, 9, 0, 1))
         shares = [list(training_rows(50, 2, 3, 1, 0, 9, rank, world)) for rank in range(world)]

@@ -75,7 +75,7 @@ def worth(space, scores, genotype):
 
 
 @pytest.mark.slow
-def test_what_is_derived_loses_least_score(space, monkeypatch):
+def test_derivation_is_optimal_within_the_limit(space, monkeypatch):
     for measure in [price, product]:
         genotypes = everything(space)
         monkeypatch.setattr(constrained, "MAX_EVALUATED", 2 * len(genotypes))  # as much as a small space has
@@ -90,7 +90,7 @@ def test_what_is_derived_loses_least_score(space, monkeypatch):
             assert worth(space, scores, found) == pytest.approx(best)
 
 
-def test_what_is_derived_of_few_loses_least_score():
+def test_derivation_is_optimal_in_a_small_space():
     space, costs = DartsSpace(nodes=1, ops=OPS), {}
     for genotype in everything(space):
         costs[genotype] = price(genotype)["price"]
@@ -99,7 +99,7 @@ def test_what_is_derived_of_few_loses_least_score():
     assert worth(space, scores, limited(space, limit).discretize(scores)) == pytest.approx(best)
 
 
-def test_with_little_time_the_repair_holds_all_the_same(space, monkeypatch):
+def test_repair_with_a_small_budget_is_within_the_limit(space, monkeypatch):
     monkeypatch.setattr(constrained, "MAX_EVALUATED", 2)
     costs = {genotype: price(genotype)["price"] for genotype in everything(space)}
     limit = sorted(costs.values())[3]
@@ -107,12 +107,12 @@ def test_with_little_time_the_repair_holds_all_the_same(space, monkeypatch):
     assert all(costs[small.discretize(random_scores(space, seed))] <= limit for seed in range(5))
 
 
-def test_what_is_within_the_limit_is_left_as_it_is(space):
+def test_derivation_within_the_limit_is_unchanged(space):
     scores = random_scores(space, 1)
     assert limited(space, 1e6).discretize(scores) == space.discretize(scores)
 
 
-def test_the_table_of_what_adds_up_is_exact(space):
+def test_table_of_additive_costs_is_exact(space):
     pairs = isinstance(space, DartsNasi)  # of an operation and an input, which have no place of their own
     assert Bounds(space, {"price": 1.0}, price).table.exact != pairs
     assert not Bounds(space, {"price": 1.0}, product).table.exact
@@ -157,7 +157,7 @@ def test_an_operation_that_was_never_counted_is_counted_when_it_comes():
     assert len(bounds.counted) == before  # what the table knows is not counted
 
 
-def test_what_a_table_overlooks_is_counted_in_what_is_derived():
+def test_derived_costs_are_measured():
     """Six convolutions cost more than six times one; no counted network has so many."""
 
     def measure(genotype):
@@ -177,7 +177,7 @@ def test_what_a_table_overlooks_is_counted_in_what_is_derived():
         assert not small.bounds.holds(full)
 
 
-def test_what_is_over_the_limits_is_never_derived():
+def test_no_genotype_over_the_limits_is_derived():
     space = SPACES["nasbench201"]
     with pytest.raises(
         InputError, match="expected limits that one network can satisfy together, got 1 price"
@@ -217,7 +217,7 @@ def test_the_smallest_is_the_smallest(space):
     assert price(found) == min(map(price, genotypes), key=lambda cost: cost["price"])
 
 
-def test_a_limit_below_the_smallest_is_one_line(space):
+def test_limit_below_the_smallest_is_refused(space):
     least = min(price(genotype)["price"] for genotype in everything(space))
     check_bounds(space, Bounds(space, {"price": least}, price))
     with pytest.raises(
@@ -226,7 +226,7 @@ def test_a_limit_below_the_smallest_is_one_line(space):
         check_bounds(space, Bounds(space, {"price": least - 0.5}, price))
 
 
-def test_limits_that_no_network_keeps_together_are_one_line():
+def test_incompatible_limits_are_refused():
     space = SPACES["nasbench201"]
 
     def both(genotype):
@@ -259,7 +259,7 @@ def test_where_few_are_within_all_of_them_are_drawn():
     assert {small.sample(generator) for _ in range(600)} == set(within)
 
 
-def test_what_is_drawn_follows_from_the_generator_alone():
+def test_draws_depend_on_the_generator_alone():
     """A search that goes on has a space that has drawn nothing yet, whatever was listed by then."""
     for limit in [4.0, 5.0, 9.0]:
         space, used = NasBench201(), []
@@ -281,7 +281,7 @@ def test_neighbors_and_mutants_are_within_the_limit(space):
     assert mutants == set(near)
 
 
-def test_a_stranger_within_the_limits_stays_and_another_does_not(space):
+def test_keep_limits(space):
     costs = {genotype: price(genotype)["price"] for genotype in everything(space)}
     limit = sorted(costs.values())[len(costs) // 3]
     small = limited(space, limit)
@@ -303,7 +303,7 @@ def test_the_expected_cost_is_the_mean_over_independent_draws():
     assert float(small.expected_excess({"cell": p})["price"]) == pytest.approx(mean / 10.0 - 1, rel=1e-5)
 
 
-def test_what_no_genotype_has_costs_nothing_to_flee_to():
+def test_impossible_candidates_do_not_change_the_expected_cost():
     """`none` is derived from no scores in DARTS, so its probability changes no expectation."""
     space = DartsSpace(nodes=1, ops=("none", *OPS))
     small, excess = limited(space, 10.0), []

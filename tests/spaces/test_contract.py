@@ -1,4 +1,4 @@
-"""What every space promises, for every space that a yaml in conf/space names."""
+"""The contract of every space that a yaml in conf/space names."""
 
 import copy
 import inspect
@@ -22,10 +22,6 @@ OF_THE_TASK = {"genotype", "in_channels", "num_classes", "norm"}
 def decisions(genotype):
     """Every edge with the name of its cell, counted."""
     return Counter((name, edge) for name, cell in genotype for edge in cell.edges)
-
-
-def test_there_are_spaces():
-    assert len(options("space")) >= 2
 
 
 def test_yaml_lists_every_option_under_the_right_names(named):
@@ -62,7 +58,7 @@ def test_samples_repeat_with_the_seed(space):
     assert draw(1) != draw(2)
 
 
-def test_a_space_without_groups_says_that_it_has_no_supernet(space, generator):
+def test_space_without_groups_has_no_supernet(space, generator):
     if not space.groups:
         for call in (lambda: space.discretize({}), lambda: space.one_hot(space.sample(generator))):
             with pytest.raises(InputError, match=r"^expected a space with a supernet"):
@@ -118,7 +114,7 @@ def test_a_space_is_made_again_from_its_name_and_settings(space):
     assert again.groups == space.groups
 
 
-def test_what_comes_from_a_space_has_its_settings(small_space, generator):
+def test_genotypes_carry_the_settings_of_the_space(small_space, generator):
     """At settings that are not the space's own, as the `# Small:` line of its yaml has some."""
     space = small_space
     genotype = space.sample(generator)
@@ -146,7 +142,7 @@ def test_one_hot_and_discretize_are_inverse(searchable, generator):
         assert space.discretize(noise) == genotype
 
 
-def test_one_hot_is_one_for_each_edge(on_edges, generator):
+def test_one_hot_has_one_entry_per_edge(on_edges, generator):
     genotype = on_edges.space.sample(generator)
     weights = on_edges.space.one_hot(genotype)
     assert sum(int(w.sum()) for w in weights.values()) == len(genotype.ops)
@@ -194,7 +190,7 @@ def test_networks_train_at_any_size(named, generator):
             assert all(w.grad is not None and bool(torch.isfinite(w.grad).all()) for w in weights.values())
 
 
-def test_a_network_is_what_training_and_files_ask_for(named, generator):
+def test_network_fulfills_the_protocol(named, generator):
     network = named.space.network(named.space.sample(generator), **named.small("network"))
     assert isinstance(network, DerivedNetwork)
     parts = {name.partition(".")[0] for name, _ in network.named_parameters()}
@@ -230,7 +226,7 @@ def test_a_path_of_the_supernet_is_the_derived_network(on_edges, generator):
             )
 
 
-def test_what_has_no_weight_is_not_computed(searchable, generator):
+def test_operations_of_zero_weight_are_not_computed(searchable, generator):
     """A path of exact ones, of the same as numbers, and of the same with a gradient for what is active."""
     space, x = searchable.space, torch.randn(2, 3, 16, 16, dtype=torch.float64)
     supernet = space.supernet(**searchable.small("supernet")).double()

@@ -192,7 +192,7 @@ def every_cell_of_edges(kind):
     return {Cell([*two, *three], 2, (2, 3)) for two, three in product(into[2], into[3])}
 
 
-def test_draws_are_uniform_over_the_cells_that_there_are(space):
+def test_sampling_is_uniform_with_edge_ops(space):
     generator = torch.Generator().manual_seed(0)
     cells = every_cell_of_edges("normal")
     drawn = Counter(space.sample(generator)["normal"] for _ in range(40 * len(cells)))
@@ -240,7 +240,7 @@ def test_its_supernet_is_that_of_all_operations_with_zeros_where_edges_have_othe
     torch.testing.assert_close(ours(x, weights), theirs(x, spread))
 
 
-def test_searches_derive_what_edges_have():
+def test_searches_derive_candidates_of_each_edge():
     for name in PAPERS:
         words = [f"space.ops=[{','.join(OPS_OF_EDGES)}]", "space.nodes=2"]
         words += [f"+space.edge_ops.{kind}={rows}".replace("'", "") for kind, rows in EDGE_OPS.items()]
@@ -323,7 +323,7 @@ def dead_nodes(cell):
     return set(range(cell.inputs, cell.nodes)) - alive
 
 
-def test_there_are_cells_of_both_spaces():
+def test_published_cells_of_both_spaces():
     assert {load(name)[1].name for name in NAMES} == set(PUBLISHED_IN)
     assert len(NAMES) >= 13
 
@@ -344,7 +344,7 @@ def test_each_has_a_description_and_trains():
         assert all(int(name.split(".ops.")[1].split("_")[1]) in dead for name in idle)
 
 
-def test_darts_cells_are_the_published_ones(shared_data):
+def test_darts_cells_equal_published_ones(shared_data):
     published = json.loads((shared_data / "genotypes.json").read_text())
     seen = set()
     for key, cell in published.items():

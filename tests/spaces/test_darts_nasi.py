@@ -1,4 +1,4 @@
-"""NASI's version of DARTS' space: its size, its rule of derivation, its supernet against plain loops."""
+"""NASI's version of DARTS' space: size, derivation, the supernet against plain loops."""
 
 from itertools import combinations, product
 
@@ -75,7 +75,7 @@ def _ops(cell):
     return [edge.op for edge in cell.edges]
 
 
-def test_three_inputs_have_as_many_neighbors_as_there_are_other_choices(generator):
+def test_number_of_neighbors_with_three_inputs(generator):
     space = DartsNasi(nodes=3)
     # per node 2 × 5 other operations and 2 × (i − 2) other inputs
     assert len(space.neighbors(space.sample(generator))) == 2 * (3 * 10 + 2 * (0 + 1 + 2))

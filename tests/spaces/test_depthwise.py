@@ -1,4 +1,4 @@
-"""Depthwise convolutions with gradients of their own, against torch's."""
+"""Depthwise convolutions with fast gradients against torch's."""
 
 import copy
 
@@ -72,7 +72,7 @@ def test_second_order_by_finite_differences():
         assert torch.autograd.gradgradcheck(function, (x, layer.weight))
 
 
-def test_only_what_is_wanted_is_computed():
+def test_only_requested_gradients_are_computed():
     layer, _ = layers(5, 1, 2)
     x = images(1, 2, 8, 8)
     with constant(layer.parameters()):
@@ -110,7 +110,7 @@ def test_mixed_precision_is_torchs():
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-def test_where_torchs_own_are_used():
+def test_fallback_to_torch():
     """On a CPU in a pass that is differentiated by autograd, and nowhere else."""
     layer = DepthwiseConv2d(2, 5)
     x = torch.randn(1, 2, 8, 8)

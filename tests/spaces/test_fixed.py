@@ -63,7 +63,7 @@ def logits(network, x):
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_a_file_is_the_network_again(space, tmp_path):
+def test_saved_network_is_loaded(space, tmp_path):
     space = space()
     network, x = built(space), torch.randn(2, *IMAGE)
     check_forward(network, IMAGE, len(CLASSES))
@@ -81,7 +81,7 @@ def test_a_file_is_the_network_again(space, tmp_path):
 @pytest.mark.parametrize(
     "classes", [CLASSES, ("cat", "dog"), ("a", "b", "c")], ids=["same", "fewer", "others"]
 )
-def test_training_on_inherits_all_but_the_classifier_of_other_classes(space, classes, tmp_path):
+def test_fine_tuning_inherits_all_but_the_classifier(space, classes, tmp_path):
     space = space()
     network, other = built(space), built(space, classes)
     path = save(network, tmp_path / "a", space, space.genotype, {}, image=IMAGE, classes=CLASSES)
@@ -101,17 +101,17 @@ def test_training_on_inherits_all_but_the_classifier_of_other_classes(space, cla
 
 
 @pytest.mark.parametrize("name", ["timm's ViT", "own"])
-def test_an_export_has_the_logits_alone(name, tmp_path):
+def test_export_has_only_the_logits(name, tmp_path):
     assert export(built(SPACES[name]()), tmp_path / "a.onnx", IMAGE).difference < 1e-5
 
 
-def test_an_export_of_what_values_decide_is_one_line(tmp_path, refusal):
+def test_export_of_value_dependent_network_is_refused(tmp_path, refusal):
     said = refusal(export, built(SPACES["own by values"]()), tmp_path / "a.pt2", IMAGE)
     assert "expected a network whose steps are the same for all images: " in said
     assert not (tmp_path / "a.pt2").exists()
 
 
-def test_a_file_imports_nothing_of_its_own(tmp_path, refusal, monkeypatch):
+def test_model_file_imports_nothing(tmp_path, refusal, monkeypatch):
     space = CustomNetwork(plain)
     marker = "m" * (len(space.title) - len(".plain"))
     (tmp_path / f"{marker}.py").write_text("raise SystemExit('imported')")
@@ -138,7 +138,7 @@ REFUSED = {
     "weights from the net": (
         TorchvisionNetwork,
         ("resnet18", {"weights": "DEFAULT"}),
-        "pretrained=true or pretrained=FILE",
+        "pretrained=true or init",
     ),
     "no module": (
         CustomNetwork,
@@ -155,20 +155,20 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_built_is_one_line(refusal):
+def test_invalid_networks_are_refused_in_one_line(refusal):
     for source, args, message in REFUSED.values():
         said = refusal(lambda: built(source(*args)))
         assert message in said
         assert "\n" not in said
 
 
-def test_names_in_files_are_known_ones(refusal):
+def test_unknown_names_in_files_are_refused(refusal):
     for name in ["timm", "torchvision"]:
         assert "expected a network of" in refusal(make_space, name, {"name": "resnet81"})
         assert "expected the settings that" in refusal(make_space, name, {})
 
 
-def test_images_that_do_not_fit_are_one_line(refusal):
+def test_wrong_image_sizes_are_refused(refusal):
     network = built(TimmNetwork("vit_tiny_patch16_224", {"depth": 1}))
     said = refusal(check_forward, network, IMAGE, 3)
     assert "expected a network for images of (1, 32, 32): AssertionError: Input height (32)" in said

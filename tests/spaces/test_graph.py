@@ -151,7 +151,7 @@ def has_parameters(key):
     return "conv" in key
 
 
-def test_what_is_not_needed_is_not_computed():
+def test_inactive_operations_are_not_computed():
     for case, requires_grad in [("sampled", False), ("one path", False), ("full", True)]:
         graph, weights = build("normal"), CASES[case].clone().requires_grad_(requires_grad)
         calls = count_calls(graph)
@@ -206,7 +206,7 @@ def test_drop_path_drops_whole_samples_and_never_identities():
     assert torch.equal(graph.eval()([x])[2], kept[2])
 
 
-def test_an_operation_twice_between_two_nodes_has_weights_of_its_own():
+def test_repeated_operation_has_separate_weights():
     options = {"inputs": 1, "nodes": 2, "channels": 2, "norm": SEARCH_NORM}
     graph = CellGraph([(0, 1), (0, 1)], [["nor_conv_1x1"], ["nor_conv_1x1"]], **options).double()
     assert len(graph.ops) == 2

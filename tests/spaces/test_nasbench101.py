@@ -299,7 +299,7 @@ def test_notations():
         assert SPACE.notation(genotype) == NOTATIONS[0]
 
 
-def test_what_is_no_notation_is_refused_in_a_line(refusal):
+def test_invalid_notations_are_refused_in_one_line(refusal):
     for text in [
         "",
         "0",
@@ -329,7 +329,7 @@ def test_what_is_no_notation_is_refused_in_a_line(refusal):
         assert refusal(SPACE.parse, text)
 
 
-def test_what_the_benchmark_does_not_have_is_refused(refusal):
+def test_modules_outside_the_benchmark_are_refused(refusal):
     dense = np.triu(np.ones((6, 6), dtype=int), 1).tolist()
     assert "at most 9 edges, got 15" in refusal(SPACE.parse, {"matrix": dense, "ops": [CONV3] * 4})
     chain = np.eye(8, k=1, dtype=int).tolist()

@@ -1,4 +1,4 @@
-"""NAS-Bench-201: all 15,625 cells, and the network they sit in."""
+"""Networks of NAS-Bench-201, and all its 15,625 cells."""
 
 import csv
 
@@ -81,7 +81,7 @@ def test_three_stages(generator):
     assert network.backbone.auxiliary_at == 3
 
 
-def test_a_cell_of_nothing_is_a_network_still():
+def test_cell_without_paths_has_constant_logits():
     """No path from input to output: the logits are the same for every image, and defined."""
     space = NasBench201()
     genotype = space.parse("|none~0|+|none~0|none~1|+|none~0|none~1|none~2|")

@@ -10,7 +10,7 @@ from nas_lightning.spaces.network import AuxiliaryHead, _pool_to_2x2
 SIZES = [8, 16, 28, 32, 64]
 
 
-def test_pooling_is_darts_own_where_darts_defines_it():
+def test_pooling_has_the_sizes_of_darts():
     for side, stride in [(8, 3), (7, 2)]:
         x = torch.randn(2, 3, side, side)
         torch.testing.assert_close(

@@ -38,12 +38,7 @@ OPERATIONS = [op.name for op in all_operations() if not op.is_custom]
 """All of the repository, whoever added them."""
 
 
-def test_there_are_as_many_operations_as_there_were():
-    assert set(PARAMETERS) < set(OPERATIONS)
-    assert len(OPERATIONS) >= 14
-
-
-def test_its_kind_says_whether_it_learns():
+def test_kind_of_operation_matches_its_parameters():
     for name in OPERATIONS:
         learns = any(True for _ in build_op(name, 6, 1, TRAIN_NORM).parameters())
         assert (find_operation(name).kind == "learned") == learns == has_parameters(name)
@@ -65,7 +60,7 @@ def test_shapes():
                     assert out.shape == (3, 4, *(-(-side // stride) for side in size))
 
 
-def test_separable_convolutions_equal_the_written_out_ones():
+def test_separable_convolutions_equal_plain_ones():
     for kernel, dilation in [(3, 1), (5, 1), (7, 1), (3, 2), (5, 2)]:
         for stride in [1, 2]:
             op = build_op(
@@ -109,7 +104,7 @@ def test_factorized_reduce_reads_even_and_odd_pixels():
         torch.testing.assert_close(op(x), expected)
 
 
-def test_who_needs_a_relu_does_not_start_with_one():
+def test_needs_relu_marks_operations_without_a_relu():
     """Convolutions leave the ReLU before them to their caller; pools and skips have none."""
     for name in PARAMETERS:
         for stride in (1, 2):
@@ -168,7 +163,7 @@ def test_registering_draws_no_random_numbers():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_noise_is_normal_and_says_nothing_of_its_input(generator):
+def test_noise_is_normal_and_independent_of_the_input(generator):
     """Kolmogorov's test of 100,000 numbers; neighbors, channels and images have nothing in common."""
     x = torch.randn(8, 16, 28, 28, generator=generator, requires_grad=True)
     noise = build_op("noise", 16, 1, SEARCH_NORM)(x)
@@ -179,7 +174,7 @@ def test_noise_is_normal_and_says_nothing_of_its_input(generator):
         assert abs(float(torch.corrcoef(torch.stack([one.flatten(), two.flatten()]))[0, 1])) < 0.015
 
 
-def test_the_noise_of_an_image_is_its_own(generator):
+def test_noise_depends_on_the_image_only(generator):
     """The same in every batch, another for another image."""
     x = torch.randn(3, 4, 8, 8, generator=generator)
     op = build_op("noise", 4, 2, SEARCH_NORM)

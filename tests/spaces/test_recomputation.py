@@ -1,4 +1,4 @@
-"""Large maps behind pointwise convolutions are not kept, and nothing else is another."""
+"""Recomputation of large maps after pointwise convolutions: less memory, the same bits."""
 
 import copy
 from functools import partial
@@ -76,7 +76,7 @@ def test_second_derivatives_to_the_bit(both):
     assert torch.equal(*both(product))
 
 
-def test_less_is_kept(both):
+def test_fewer_bytes_are_saved(both):
     net, arch, x, y = supernet()
     kept, recomputed = both(lambda: saved_bytes(lambda: F.cross_entropy(net(x, arch), y)))
     assert recomputed < 0.8 * kept
@@ -95,7 +95,7 @@ def test_the_map_is_freed(large):
         output.sum().backward()
 
 
-def test_checkpointed_cells_hold_no_maps(large, monkeypatch):
+def test_checkpointed_cells_save_no_factors(large, monkeypatch):
     """What a checkpoint computes anew is not kept for another purpose."""
     products = []
     monkeypatch.setattr(recomputation, "_Product", lambda *parts: products.append(parts))
@@ -109,7 +109,7 @@ def test_checkpointed_cells_hold_no_maps(large, monkeypatch):
     assert products
 
 
-def test_small_maps_and_networks_to_train_keep_all(large):
+def test_small_maps_and_derived_networks_are_saved(large):
     x = torch.randn(2, 4, 8, 8)
     for size, norm in ((x.numel() + 1, SEARCH_NORM), (0, TRAIN_NORM)):
         large(size)
@@ -193,7 +193,7 @@ def test_compiled(both):
     assert torch.equal(*both(step))
 
 
-def test_a_weight_that_changes_before_the_backward_pass_is_found(large):
+def test_changed_weight_is_detected(large):
     """As without: torch refuses what was computed from other weights."""
     large(0)
     conv, x = nn.Conv2d(4, 4, 1, bias=False), torch.randn(3, 4, 6, 6, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Residual networks: their shapes and counts by hand, and the genotypes that are none."""
+"""Residual networks: shapes and counts by hand, invalid genotypes."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_a_block_is_the_equation():
     torch.testing.assert_close(block(x), (x + inner).relu(), rtol=1e-4, atol=1e-5)
 
 
-def test_all_are_as_likely(generator):
+def test_sampling_is_uniform_over_resnets(generator):
     space = ResNet(widths=(2, 4), depths=(1, 3))
     counts: dict[str, int] = {}
     for _ in range(3200):
@@ -53,7 +53,7 @@ def test_all_are_as_likely(generator):
     assert max(abs(count - 50) for count in counts.values()) < 5 * 50**0.5
 
 
-def test_what_is_no_architecture():
+def test_invalid_architectures_are_refused():
     for text, message in [
         ("4x2|4x1", "expected 3 stages"),
         ("4x2|4x1|7x1", "expected a width of"),

@@ -1,4 +1,4 @@
-"""Every space's supernet against the plain way to compute it, with gradients, in float64.
+"""Supernets against a plain implementation, with gradients, in float64.
 
 Plain: torch's own convolutions, channels before pixels, every operation of every edge with a ReLU of its own
 and multiplied by its weight, nothing shared, nothing checkpointed.
