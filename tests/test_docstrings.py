@@ -95,6 +95,12 @@ PUBLIC = {
     for item in [*exported(), *configured()]
     if inspect.isclass(item) and item.__module__.startswith("nas_lightning.")
 }
+SHOWN = {
+    f"{item.__module__.partition('.')[2]}.{item.__name__}"
+    for item in [*exported(), *configured()]
+    if inspect.isclass(item) and not inspect.isabstract(item)
+}
+"""Those that a user instantiates."""
 
 
 def test_there_are_as_many_public_classes_as_there_were() -> None:
@@ -102,7 +108,7 @@ def test_there_are_as_many_public_classes_as_there_were() -> None:
     assert set(CLASSES) >= PUBLIC
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC))
+@pytest.mark.parametrize("name", sorted(PUBLIC & SHOWN & WITH_ARGUMENTS.keys()))
 def test_a_public_class_is_shown_at_work(name: str) -> None:
     """Its examples run in `test_documentation_examples_run`."""
     assert ">>> " in (ast.get_docstring(CLASSES[name]) or "")

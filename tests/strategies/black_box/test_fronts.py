@@ -287,7 +287,7 @@ def test_a_run_without_a_front_has_no_knee(command, tmp_path):  # noqa: F811
         (["objectives=[params,accuracy]", "strategy=random"], "expected a benchmark that has accuracies"),
         (
             ["objectives=[params,macs]", "strategy.metrics=top"],
-            "expected ranking, which strategy.metrics are",
+            "expected the objective ranking, which",
         ),
         (["objectives=[params,macs]", "limits.device=a.csv"], "expected limits.latency_ms beside it"),
     ],

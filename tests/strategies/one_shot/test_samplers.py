@@ -218,7 +218,9 @@ def test_paths_have_no_probabilities(name, refusal, cell_space, supernet, data):
     """A search with them has none to say either."""
     sampler = {"uniform": Uniform(), "fair": Fair()}[name]
     message = refusal(sampler.probabilities, torch.zeros(6, 5), Epoch(0, 2), cell_space.group)
-    assert message.startswith("expected a sampler with parameters, which probabilities are of, got ")
+    assert message.startswith(
+        "expected a sampler with parameters, because probabilities depend on them, got "
+    )
     search = OneShot(cell_space, supernet(cell_space), data(), sampler=sampler, selection=RandomCandidates())
     assert search.probabilities() == search.scores() == {}
 

@@ -169,8 +169,8 @@ def test_bfloat16(words):
         ),
         (
             "sampler=gumbel perturbation=random",
-            "expected a sampler of all operations, because a sampled path has no neighborhood that steps "
-            "compute, got 'Gumbel' (in sampler)",
+            "expected a sampler of all operations, because a step computes only the sampled path, "
+            "not its neighborhood, got 'Gumbel' (in sampler)",
         ),
         (
             "perturbation=adversarial arch_step=single_level",
@@ -205,8 +205,8 @@ def test_parts_that_need_edges(words):
     [
         (
             "regularizer=[lambda]",
-            "expected a space whose cells share decisions, because the layers of this one decide by "
-            "themselves, got 'mlp' (in space)",
+            "expected a space whose cells share decisions, because the layers of this space have "
+            "separate decisions, got 'mlp' (in space)",
         ),
         (
             "freezing=gradient_matching",
