@@ -114,16 +114,6 @@ def test_many_combinations_in_all_spaces(words, batches, accumulated, space):
     runs_or_says_why(words, batches, accumulated, space)
 
 
-@settings(max_examples=6, **SLOWLY)
-@given(combinations())
-def test_bfloat16(words):
-    found = built(words)
-    if not isinstance(found, str):
-        strategy, data = found
-        quiet_trainer(1, precision="bf16-mixed").fit(strategy, data)
-        assert all(bool(torch.isfinite(value).all()) for value in strategy.state_dict().values())
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
