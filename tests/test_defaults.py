@@ -46,10 +46,8 @@ def defaults(target: Callable[..., Any]) -> dict[str, Any]:
         found = {p.name: p.default for p in named if p.name != "self"} | found
         if not any(p.kind == p.VAR_KEYWORD for p in parameters):
             break  # it passes nothing on
-    own = {
-        name: getattr(target, ATTRIBUTES.get(name, name)) for name in found if found[name] is CLASS_DEFAULT
-    }
-    return found | own
+    of_class = [name for name in found if found[name] is CLASS_DEFAULT]
+    return found | {name: getattr(target, ATTRIBUTES.get(name, name)) for name in of_class}
 
 
 def targets(node: Any, where: str = "") -> Iterator[str]:

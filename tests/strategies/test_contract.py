@@ -54,7 +54,7 @@ def test_fits_and_derives_architectures_of_the_space(number, sizes):
     name = STRATEGIES[number]
     check_search(name, "nasbench201", sizes)
     others = [space for space in SPACES if space != "nasbench201" and fit_for(name, space)]
-    if others:
+    if others and number % 2:
         check_search(name, others[number % len(others)], sizes)
 
 

@@ -44,8 +44,7 @@ def low_limit(space: str) -> int:
 
 
 ONE_OF_EACH = {
-    *("darts", "gdas", "pr_darts", "pc_darts", "drnas", "random_ws", "spos", "nesbs", "nasi", "random"),
-    *("evolution", "metric_search", "robot", "hnas", "optuna"),
+    *("darts", "pr_darts", "random_ws", "nesbs", "nasi", "random", "evolution", "metric_search", "optuna"),
 }
 PAIRS = [
     pytest.param(name, kind, marks=[] if kind == KINDS[0] and name in ONE_OF_EACH else pytest.mark.slow)

@@ -11,6 +11,19 @@ from pytorch_lightning.loggers import Logger
 from nas_lightning.callbacks import RNGState
 
 EPOCHS, BATCHES = 2, 3
+AFTER_AN_EPOCH = (
+    "darts",
+    "pr_darts",
+    "drnas",
+    "oles",
+    "spos",
+    "nesbs",
+    "nasi",
+    "evolution",
+    "hnas",
+    "optuna",
+)
+"""Resumed from the end of an epoch, too: one of each kind of state."""
 
 
 class StopError(Exception):
@@ -94,17 +107,18 @@ def differing(one, two):
 
 
 def check_resume(name, search, trainer, folder):
-    """Stop in the second epoch, and within any epoch; resume, and compare with an uninterrupted run."""
+    """Stop within an epoch, and for some strategies at its end; resume, and compare with a whole run."""
     whole = Run(search, trainer, name, folder / "whole")
     assert whole.finished
     expected = whole.result()
 
-    stopped = Run(search, trainer, name, folder / "epoch", StopAfter(2 * BATCHES - 1))
-    assert not stopped.finished
-    resumed = Run(search, trainer, name, folder / "epoch", resume=stopped.checkpoint)
-    assert not differing(expected, resumed.result())
-    assert set(resumed.metrics.of) == {1}
-    assert {**stopped.metrics.of, **resumed.metrics.of} == whole.metrics.of
+    if name in AFTER_AN_EPOCH:
+        stopped = Run(search, trainer, name, folder / "epoch", StopAfter(2 * BATCHES - 1))
+        assert not stopped.finished
+        resumed = Run(search, trainer, name, folder / "epoch", resume=stopped.checkpoint)
+        assert not differing(expected, resumed.result())
+        assert set(resumed.metrics.of) == {1}
+        assert {**stopped.metrics.of, **resumed.metrics.of} == whole.metrics.of
 
     inner = [batch for batch in range(2, EPOCHS * BATCHES + 1) if (batch - 1) % BATCHES]
     batches = inner[zlib.crc32(name.encode()) % len(inner)]  # the checkpoint is that of the batch before

@@ -132,7 +132,7 @@ FOR_THE_STRATEGY = {
     "accumulate later": (
         {},
         (GradientAccumulationScheduler({0: 2}),),
-        "expected no GradientAccumulationScheduler in a search, because gradients are the strategy's",
+        "expected no GradientAccumulationScheduler in a search, because the strategy accumulates",
     ),
     "prune": ({}, (ModelPruning("l1_unstructured"),), "expected no ModelPruning in a search, because an"),
 }

@@ -200,7 +200,7 @@ def test_invalid_hnas_options_are_rejected(search, refusal, options, where):
 
 def test_hnas_needs_an_evaluation(data, refusal):
     message = refusal(lambda: Hnas(SPACE, NETWORK, data(), evaluation="none"))
-    assert "expected an evaluation, training or table" in message
+    assert "expected an evaluation (training or table)" in message
 
 
 class Below(Params):

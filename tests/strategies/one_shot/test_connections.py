@@ -162,8 +162,8 @@ def test_resize_to_checkpoint(tmp_path):
 def test_invalid_stages_are_rejected(cell_space, supernet):
     with pytest.raises(InputError, match="expected a supernet with partial=4, the first stage's, got 1"):
         OneShot(cell_space, supernet(cell_space, channels=8), edge_weights=Widening())
-    with pytest.raises(InputError, match="expected stages of smaller and smaller K"):
+    with pytest.raises(InputError, match="expected stages of decreasing K"):
         Widening((2, 2))
-    with pytest.raises(InputError, match="expected one stage or more, with which the supernet begins"):
+    with pytest.raises(InputError, match="expected one stage or more"):
         Widening(())
     assert EdgeWeights(()).stages == ()

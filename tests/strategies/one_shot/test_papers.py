@@ -313,21 +313,6 @@ def test_logged_terms_are_those_of_the_loss(search, trainer):
     assert float(logged["skips/cell"]) == skips
 
 
-@pytest.mark.parametrize(("active_ops", "limit"), [(0, "of at least 1"), (6, "1 to 5 operations")])
-def test_more_active_operations_than_there_are(cell_space, supernet, active_ops, limit):
-    with pytest.raises(InputError, match=limit):
-        HardConcrete(active_ops=active_ops).check(None, cell_space)
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "limit"),
-    [(0.1, 10.0, "tau_start of at least tau_end"), (1.0, 0.0, "expected tau_end above 0")],
-)
-def test_temperatures_that_do_not_fall(cell_space, supernet, start, end, limit):
-    with pytest.raises(InputError, match=limit):
-        HardConcrete(tau_start=start, tau_end=end)
-
-
 @pytest.mark.parametrize(("tau", "most"), [(10.0, 0.0), (1.0, 3.5e-5)])
 def test_the_paper_s_first_temperature_leaves_fresh_gates_alone(tau, most, spaces, supernet):
     """In float32 P = Θ(β + τ ln 11) is 1 at τ = 10, and flat; λ as published."""
@@ -396,20 +381,6 @@ def test_gradient_reaches_every_parameter_of_a_row(cell_space, supernet, generat
     learns = relaxed.active["cell"][:, 0].logical_not()  # `none` computes nothing, so nothing follows from it
     assert bool((found[learns] != 0).all(dim=1).any())
     assert bool((outer[~relaxed.active["cell"]] == 0).all())
-
-
-def test_temperature_falls_once_an_epoch(search, trainer):
-    gdas, data = search("gdas", "nasbench201", "strategy.sampler.tau_start=4", "strategy.sampler.tau_end=1")
-    taus = []
-    own = gdas.relax
-
-    def relax(noise=None):
-        taus.append(gdas.sampler.tau(gdas.epoch))
-        return own(noise)
-
-    gdas.relax = relax
-    trainer(4).fit(gdas, data)
-    assert taus == [tau for tau in (4.0, 3.0, 2.0, 1.0) for _ in range(2 * 3)]
 
 
 # FairDARTS' independent weights and the loss that pulls them apart.

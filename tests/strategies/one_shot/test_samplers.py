@@ -7,13 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import yaml
 from pytorch_lightning import Trainer
 from scipy import stats
 from torch import Tensor
 
 from nas_lightning.errors import InputError
-from nas_lightning.options import config_folder
 from nas_lightning.spaces import NasBench1Shot1, NasBench201, TwoLayer
 from nas_lightning.spaces.group import Group
 from nas_lightning.strategies import OneShot
@@ -218,7 +216,7 @@ def test_paths_have_no_probabilities(name, refusal, cell_space, supernet, data):
     """A search with them has none to say either."""
     sampler = {"uniform": Uniform(), "fair": Fair()}[name]
     message = refusal(sampler.probabilities, torch.zeros(6, 5), Epoch(0, 2), cell_space.group)
-    assert message.startswith("expected a sampler with parameters, which probabilities are of, got ")
+    assert message.startswith("expected a sampler with parameters, because probabilities")
     search = OneShot(cell_space, supernet(cell_space), data(), sampler=sampler, selection=RandomCandidates())
     assert search.probabilities() == search.scores() == {}
 
@@ -446,21 +444,6 @@ def test_temperature_schedule(kind):
         kind(tau_start=1.0, tau_end=2.0)
     with pytest.raises(InputError, match="tau_end"):
         kind(tau_end=-1.0)
-
-
-@pytest.mark.parametrize("name", ["gumbel", "concrete", "hard_concrete", "reinmax"])
-def test_defaults_are_those_of_the_yamls(name):
-    kind = {"gumbel": Gumbel, "concrete": Concrete, "hard_concrete": HardConcrete, "reinmax": ReinMax}[name]
-    known = yaml.safe_load((config_folder() / "sampler" / f"{name}.yaml").read_text())
-    assert {key: value for key, value in known.items() if key != "_target_"} == vars(kind())
-
-
-def test_operations_are_counted_by_the_columns_of_a_group():
-    """NAS-Bench-201 has five on each of six edges."""
-    space = NasBench201()
-    HardConcrete(active_ops=5).check(None, space)
-    with pytest.raises(InputError, match="expected 1 to 5 operations, got 6"):
-        HardConcrete(active_ops=6).check(None, space)
 
 
 # Every draw that is possible in a small space gives finite steps of both levels.
