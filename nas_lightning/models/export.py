@@ -30,7 +30,12 @@ Run = Callable[[Tensor], Tensor]
 
 
 class Dynamic(NamedTuple):
-    """Whether a file takes any batch size, and images of other sizes."""
+    """The dimensions of the input that may vary.
+
+    Args:
+        batch: whether the file takes any batch size.
+        size: whether it takes images of other sizes.
+    """
 
     batch: bool
     size: bool
