@@ -6,7 +6,7 @@ import base64
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
@@ -20,7 +20,6 @@ from markupsafe import Markup
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
 from nas_lightning.errors import InputError
-from nas_lightning.flags import FlagParser, command, place_to_write
 from nas_lightning.plots.style import PALETTE
 from nas_lightning.report.record import ACCURACIES, MOST_SECONDS, RunRecord, is_number
 from nas_lightning.report.sections import (
@@ -46,7 +45,7 @@ from nas_lightning.runs.record import look_up
 from nas_lightning.runs.trackers import stored_address
 from nas_lightning.training.run_length import deadline_of, is_last_epoch
 from nas_lightning.utils.files import check_contents, read_text, write_whole
-from nas_lightning.utils.text import duration, format_number, format_share, short_path
+from nas_lightning.utils.text import duration, format_number, format_share
 from nas_lightning.validation import PositiveFloat, checked
 
 if TYPE_CHECKING:
@@ -390,30 +389,3 @@ class LivePage(pl.Callback):
         self._due = now + max(self.seconds, (1 / _SHARE - 1) * self._took)
         if (deadline := deadline_of(trainer)) is not None:
             deadline.leave_out(self._took)
-
-
-# The command `nas-report`
-
-_DESCRIPTION = "Write the page of a run again from its folder, or one page that compares several runs."
-
-
-@command
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command: print the path of the page."""
-    from nas_lightning.report.comparison import write_side_by_side
-
-    parser = FlagParser(prog="nas-report", description=_DESCRIPTION)
-    parser.add_argument("runs", nargs="+", type=Path, help="folders of searches, trainings, or studies")
-    parser.add_argument("--out", type=place_to_write, help="the page of several runs: comparison.html")
-    options = parser.parse_args(arguments)
-    if options.out and len(options.runs) == 1:
-        raise InputError("--out needs several runs; the page of one run is in its folder", got=1)
-    if len(options.runs) == 1:
-        page = write_report(options.runs[0])
-    else:
-        page = write_side_by_side(options.runs, options.out or Path("comparison.html"))
-    print(short_path(page))
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from nas_lightning.cli.report import main as write_pages
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.plots.picture import Group
@@ -24,7 +25,6 @@ from nas_lightning.report.comparison import (
     unknown_objective,
     write_side_by_side,
 )
-from nas_lightning.report.page import main as write_pages
 from nas_lightning.report.page import write_report
 from nas_lightning.report.record import RunRecord
 from tests.report.reading import Page
