@@ -60,7 +60,7 @@ def main() -> None:
         search = compose_strategy(space, supernets, *words)
         if search is not None:
             works |= {f"{name} {kind}": work for kind, work in works_of(search, batch).items()}
-            if search.parts.sampler.varies:
+            if search.sampler.varies:
                 sampled.append(name)
     costs = medians(works, options.rounds)
     for name in sampled:
@@ -91,7 +91,7 @@ def works_of(search: OneShot, batch: SearchBatch) -> dict[str, Callable[[], obje
         "weights": lambda: [weight_step(search, batch) for _ in draws(search)],
         "least": lambda: [weight_passes(search, batch, drawn) for drawn in paths],
     }
-    if search.parts.arch_step is not None:
+    if search.arch_step is not None:
         weights = [detach_weights(search.relax()) for _ in draws(search)]
         works["architecture"] = lambda: [search.arch_gradients(batch) for _ in draws(search)]
         works["least of it"] = lambda: [arch_pass(search, batch, drawn) for drawn in weights]
@@ -101,7 +101,7 @@ def works_of(search: OneShot, batch: SearchBatch) -> dict[str, Callable[[], obje
 def draws(search: OneShot) -> range:
     """Return draws of paths, the same in each call."""
     search.generator.manual_seed(1)
-    return range(DRAWS if search.parts.sampler.varies else 1)
+    return range(DRAWS if search.sampler.varies else 1)
 
 
 def weight_step(search: OneShot, batch: SearchBatch) -> None:
@@ -120,16 +120,16 @@ def detach_weights(relaxed: RelaxedWeights) -> RelaxedWeights:
 def weight_passes(search: OneShot, batch: SearchBatch, paths: Sequence[RelaxedWeights]) -> None:
     """Compute ∇_w L_train once for each path."""
     for path in paths:
-        gradients(search.cross_entropy(batch["train"], path)[0], search.weight_list)
+        gradients(search.loss_and_logits(batch["train"], path)[0], search.weight_list)
 
 
 def arch_pass(search: OneShot, batch: SearchBatch, relaxed: RelaxedWeights) -> None:
     """Compute the gradient of L_val for architecture weights; on a single level, for all weights."""
-    step = search.parts.arch_step
+    step = search.arch_step
     joint = [] if step is None or step.validates else search.weight_list
     moving = {name: nn.Parameter(w) for name, w in relaxed.weights.items()}
     with constant([] if joint else search.weight_list):
-        loss = search.cross_entropy(batch["valid"], RelaxedWeights(moving, relaxed.active))[0]
+        loss = search.loss_and_logits(batch["valid"], RelaxedWeights(moving, relaxed.active))[0]
         gradients(loss, [*moving.values(), *joint])
 
 

@@ -19,7 +19,7 @@ from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import OneShot
 from nas_lightning.strategies.one_shot.parts import Epoch
 from nas_lightning.strategies.one_shot.relaxations import uniform_noise
-from tests.strategies.oneshot.parts_by_name import GROUPS, options, part
+from tests.strategies.one_shot.parts_by_name import options, part
 
 PICTURE = Path(__file__).parent / "images" / "one_shot"
 STEPS, COLUMNS = 60, 4
@@ -30,7 +30,7 @@ SPACE = NasBench201()
 def weights(panel: str, name: str) -> torch.Tensor:
     """The weights of the first edge in each step: (steps, ops)."""
     chosen = {} if panel == "sampler" else {"sampler": part("sampler", "softmax")}
-    chosen[GROUPS[panel]] = part(panel, name)
+    chosen[panel] = part(panel, name)
     if not chosen["sampler"].learns:
         chosen["selection"] = part("selection", "candidates")
     supernet = SPACE.supernet(in_channels=1, num_classes=2, channels=4, cells=1)
@@ -44,11 +44,11 @@ def weights(panel: str, name: str) -> torch.Tensor:
                 search.arch["cell"].copy_((beta.softmax(0) if name == "simplex" else beta).expand(6, 5))
             relaxed = search.relax()
         matrix = {"cell": relaxed.weights["cell"].detach().clone()}
-        if search.parts.perturbation is not None:
+        if search.perturbation is not None:
             noise = {"cell": uniform_noise(matrix["cell"], search.generator)}
             toward = {"cell": -END.expand(6, 5)}  # the slope of a loss that likes what leads
-            matrix = search.parts.perturbation.apply(
-                matrix, noise, search.epoch, search.parts.sampler, lambda w, slope=toward: slope
+            matrix = search.perturbation.apply(
+                matrix, noise, search.epoch, search.sampler, lambda w, slope=toward: slope
             )
         shown.append(matrix["cell"][0])
     return torch.stack(shown)
@@ -74,7 +74,7 @@ def draw(axes: Axes, panel: str, name: str) -> None:
 def figure() -> Figure:
     """All panels."""
     panels = [("sampler", name) for name in options("sampler") if name != "clipped_skips"]
-    panels += [("auxiliary", "skip"), ("perturbation", "random"), ("perturbation", "adversarial")]
+    panels += [("auxiliary_skip", "skip"), ("perturbation", "random"), ("perturbation", "adversarial")]
     rows = -(-len(panels) // COLUMNS)
     picture = Figure(figsize=(8.0, 1.55 * rows + 0.4), layout="constrained")
     places = picture.subplots(rows, COLUMNS, sharex=True)

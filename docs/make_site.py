@@ -1,22 +1,23 @@
-"""Gathers the site's pages in build/site: docs/, what lies beside it, and each room's classes and functions.
+"""Gather the pages of the site in build/site: docs/, the top-level pages, and the API reference.
 
 python -m docs.make_site
 
-`mkdocs.yml` says in what order they stand; Material for MkDocs and Zensical build them alike.
+`mkdocs.yml` has their order. Material for MkDocs and Zensical build the same site.
 """
 
-import ast
 import re
 import shutil
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
-from docs.draw_rooms import purpose
 from docs.notebooks import to_markdown
-from tests.test_rooms import PACKAGE, ROOMS
 
 REPOSITORY = Path(__file__).parents[1]
 SITE = REPOSITORY / "build" / "site"
+PACKAGES = (
+    *("spaces", "data", "tasks", "metrics", "objectives", "strategies", "callbacks", "training"),
+    *("models", "runs", "report", "plots", "studies"),
+)
 BESIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
@@ -40,19 +41,21 @@ def moved_links(text: str) -> str:
     return re.sub(r"\]\(README\.md", "](index.md", text)
 
 
-def public_names(room: str) -> Iterator[str]:
-    """The dotted names of a room's classes and functions, by the files that define them."""
-    for file in sorted((PACKAGE / room).rglob("[!_]*.py")):
-        module = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
-                yield f"{module}.{node.name}"
+def summary(package: str) -> str:
+    """The first sentence of a package's docstring."""
+    text = import_module(f"nas_lightning.{package}").__doc__ or ""
+    return text.split("\n")[0].rstrip(".")
 
 
-def reference(room: str) -> str:
-    """A room's page: what it is for, and everything public in it."""
-    entries = [f"::: {name}\n    options:\n      heading_level: 2\n" for name in public_names(room)]
-    return "\n".join([f"# {room}\n\n{purpose(room)}.\n", *entries])
+def reference(package: str) -> str:
+    """The reference page of a package: each public name of it."""
+    module = import_module(f"nas_lightning.{package}")
+    defined = [n for n, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    names = getattr(module, "__all__", [name for name in defined if not name.startswith("_")])
+    entries = [
+        f"::: nas_lightning.{package}.{name}\n    options:\n      heading_level: 2\n" for name in names
+    ]
+    return "\n".join([f"# {package}\n\n{summary(package)}.\n", *entries])
 
 
 def write(name: str, text: str) -> None:
@@ -73,9 +76,9 @@ def main() -> None:
         write(f"tutorials/{notebook.stem}.md", text)
     for name, place in BESIDE.items():
         write(place, moved_links((REPOSITORY / name).read_text(encoding="utf-8")))
-    for room in ROOMS:
-        write(f"reference/{room}.md", reference(room))
-    links = [f"- [{room}]({room}.md): {purpose(room)}" for room in ROOMS]
+    for package in PACKAGES:
+        write(f"reference/{package}.md", reference(package))
+    links = [f"- [{package}]({package}.md): {summary(package)}" for package in PACKAGES]
     write("reference/index.md", "\n".join(["# Reference\n", *links, ""]))
 
 

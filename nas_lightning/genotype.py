@@ -1,10 +1,9 @@
-"""Architectures as values: frozen, hashable, JSON in and out. Standard library only.
+"""Architectures as frozen, hashable values with JSON files.
 
-A `Genotype` names its space with the settings that are not the space's own, and holds one `Cell` per kind of
-cell. A cell is a directed acyclic graph: nodes are numbered, the first `inputs` of them are fed from outside,
-every edge carries one operation, and the cell returns the nodes in `output` (concatenated where there are
-several). Two cells are equal when they describe the same graph, whatever order their edges were written in.
-What is decided of a network besides its cells stands in named `choices`.
+A `Genotype` has the name of its space, the settings that differ from the space's defaults, and one `Cell` per
+kind of cell. A cell is a directed acyclic graph: the first `inputs` nodes are its inputs, every edge carries
+one operation, and the cell returns the nodes in `output`. Cells are equal if they describe the same graph, in
+whatever order their edges were given. Decisions outside of cells are named `choices`.
 
 >>> cell = Cell(edges=[("skip_connect", 1, 2), ("sep_conv_3x3", 0, 2)], inputs=2, output=[2])
 >>> genotype = Genotype("darts", {"normal": cell, "reduce": cell}, settings={"nodes": 1})
@@ -26,16 +25,16 @@ from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.utils.files import json_text, parse_json, read_text, write_whole
 
 FILE_NAME = "genotype.json"
-MOST_NODES = 1000  # far above any published cell; keeps a mistyped number from filling the memory
+MOST_NODES = 1000  # far above any published cell; prevents a typo from filling the memory
 
 
 class Edge(NamedTuple):
-    """The operation `op` takes node `source` to node `target`.
+    """An operation from node `source` to node `target`.
 
     Args:
-        op: the operation's name.
+        op: the name of the operation.
         source: the node that it reads.
-        target: the node that it adds to.
+        target: the node to which it contributes.
 
     >>> Edge("skip_connect", source=0, target=1).op
     'skip_connect'
@@ -51,9 +50,9 @@ class Cell:
     """One cell: its edges in the order of (target, source, op), its input nodes and its output nodes.
 
     Args:
-        edges: in any order; they are sorted.
-        inputs: how many nodes are the cell's inputs.
-        output: the nodes that the output is made of.
+        edges: in any order.
+        inputs: number of input nodes.
+        output: the nodes that the cell returns.
     """
 
     edges: tuple[Edge, ...]
@@ -86,7 +85,7 @@ class Cell:
         return 1 + max(*self.output, *(edge.target for edge in self.edges), self.inputs - 1)
 
     def into(self, node: int) -> tuple[Edge, ...]:
-        """The edges that end in `node`."""
+        """Return the edges that end in `node`."""
         return tuple(edge for edge in self.edges if edge.target == node)
 
     def __str__(self) -> str:
@@ -96,13 +95,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Genotype:
-    """An architecture: the name of its space, its cells by name, and what else tells it apart.
+    """An architecture.
 
     Args:
-        space: the name of the space.
+        space: the name of its space.
         cells: by name.
-        settings: what the space was made with, where that is not its own default.
-        choices: decisions that stand in no cell, by name.
+        settings: arguments of the space that differ from its defaults.
+        choices: decisions outside of cells, by name.
     """
 
     space: str
@@ -140,7 +139,7 @@ class Genotype:
         return tuple(edge.op for _, cell in self.cells for edge in cell.edges)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain containers, ready for JSON or YAML; without settings and choices where there are none."""
+        """Convert to containers for JSON or YAML; empty settings and choices are omitted."""
         cells = {
             name: {"edges": [list(e) for e in cell.edges], "inputs": cell.inputs, "output": list(cell.output)}
             for name, cell in self.cells
@@ -151,7 +150,7 @@ class Genotype:
 
     @classmethod
     def from_dict(cls, data: object, where: object = None) -> Genotype:
-        """The inverse of `to_dict`; anything else is an `InputError` that says what is missing."""
+        """Invert `to_dict`; raise an `InputError` for other data."""
         expected = "expected a genotype {'space': …, 'cells': {name: {'edges', 'inputs', 'output'}}}"
         if not (isinstance(data, Mapping) and isinstance(data.get("space"), str)):
             raise InputError(expected, got=data, where=where)
@@ -191,20 +190,20 @@ def _count(value: Any, what: str) -> int:
 
 
 def write_genotypes(path: Path, genotypes: Iterable[Genotype], **facts: Any) -> Path:
-    """Write what a run found, with `facts` about the run (strategy, seed, versions, scores) beside it."""
+    """Write the genotypes of a run, with `facts` about it (strategy, seed, versions, scores)."""
     content = {**facts, "genotypes": [genotype.to_dict() for genotype in genotypes]}
     return write_whole(path, json_text(content, 2) + "\n")
 
 
 def read_genotypes(path: str | Path) -> list[Genotype]:
-    """The genotypes of a run's folder, or of a file that `write_genotypes` or `Genotype.to_dict` made."""
+    """Read the genotypes in a run's folder, or in a file of `write_genotypes` or `Genotype.to_dict`."""
     path = Path(path)
     try:
         file = path / FILE_NAME if path.is_dir() else path
         text = read_text(file)
     except UnicodeDecodeError as error:
         raise InputError(f"expected JSON: {error}", where=file) from None
-    except (OSError, ValueError):  # not there, not readable, or no name that a file can have
+    except (OSError, ValueError):  # missing, unreadable, or an invalid name
         raise InputError(
             "expected a run's folder or a genotype file", got=str(path), where="genotype.path"
         ) from None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MeanAbsoluteError, Metric, MetricCollection
 from torchmetrics.classification import (
     BinaryAccuracy,
     BinaryAUROC,
@@ -21,24 +21,58 @@ from torchmetrics.classification import (
     MultilabelF1Score,
 )
 
-from nas_lightning.checks import Between0And1, PositiveFloat, Share, checked
-from nas_lightning.data.labels import check_range, class_labels
+from nas_lightning.data.labels import WHERE, check_range, class_labels
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.spaces.decoder import make_dense
 from nas_lightning.spaces.network import Backbone
+from nas_lightning.validation import Between0And1, PositiveFloat, Share, checked
 
-# Metrics of labels 0 and 1, which losses want as floats.
+# Links
 
 
-class OfLabels(Metric):
-    """A metric that wants whole numbers, given floats.
+@dataclass(frozen=True)
+class Link:
+    """The map from outputs to predictions.
 
     Args:
-        metric: which.
+        predict: outputs (b, outputs, …) → predictions.
+        combine: outputs (members, b, outputs, …) → outputs whose prediction is the mean of the members'.
 
-    >>> import torch
-    >>> from torchmetrics.classification import BinaryAccuracy
-    >>> metric = OfLabels(BinaryAccuracy())
+    >>> z = torch.tensor([[[0.0, 2.0]], [[1.0, -1.0]]])  # (members, b, outputs)
+    >>> mean = (SOFTMAX.predict(z[0]) + SOFTMAX.predict(z[1])) / 2
+    >>> torch.allclose(SOFTMAX.predict(SOFTMAX.combine(z)), mean)
+    True
+    """
+
+    predict: Callable[[Tensor], Tensor]
+    combine: Callable[[Tensor], Tensor]
+
+
+def _combine_softmax(z: Tensor) -> Tensor:
+    # ln 1/n Σ_A softmax z_A
+    return z.log_softmax(dim=2).logsumexp(dim=0) - math.log(len(z))
+
+
+def _combine_sigmoid(z: Tensor) -> Tensor:
+    # ln p/(1 − p), p = 1/n Σ_A σ(z_A) and 1 − σ(z) = σ(−z)
+    return F.logsigmoid(z).logsumexp(dim=0) - F.logsigmoid(-z).logsumexp(dim=0)
+
+
+SOFTMAX = Link(lambda z: z.softmax(dim=1), _combine_softmax)
+SIGMOID = Link(lambda z: z.sigmoid(), _combine_sigmoid)
+IDENTITY = Link(lambda z: z, lambda z: z.mean(dim=0))
+
+
+# Metrics
+
+
+class WithIntegerTargets(Metric):
+    """Converts float targets 0 and 1, as losses need them, to the integers that a metric needs.
+
+    Args:
+        metric: the wrapped metric.
+
+    >>> metric = WithIntegerTargets(BinaryAccuracy())
     >>> metric.update(torch.tensor([[0.9], [0.8]]), torch.tensor([[1.0], [0.0]]))
     >>> metric.compute()
     tensor(0.5000)
@@ -66,55 +100,16 @@ class OfLabels(Metric):
         self.metric.persistent(mode)
 
 
-# From outputs to predictions: probabilities or numbers, and what several networks predict together.
-#
-# >>> import torch
-# >>> z = torch.tensor([[[0.0, 2.0]], [[1.0, -1.0]]])  # (members, b, outputs)
-# >>> link = SOFTMAX
-# >>> torch.allclose(link.predict(link.combine(z)), (link.predict(z[0]) + link.predict(z[1])) / 2)
-# True
-
-
-@dataclass(frozen=True)
-class Link:
-    """What outputs say.
-
-    Args:
-        predict: outputs (b, outputs, …) → predictions.
-        combine: outputs (members, b, outputs, …) → those whose prediction is the mean of the members'.
-    """
-
-    predict: Callable[[Tensor], Tensor]
-    combine: Callable[[Tensor], Tensor]
-
-
-def _combine_softmax(z: Tensor) -> Tensor:
-    # ln 1/n Σ_A softmax z_A
-    return z.log_softmax(dim=2).logsumexp(dim=0) - math.log(len(z))
-
-
-def _combine_sigmoid(z: Tensor) -> Tensor:
-    # ln p/(1 − p), p = 1/n Σ_A σ(z_A) and 1 − σ(z) = σ(−z)
-    return F.logsigmoid(z).logsumexp(dim=0) - F.logsigmoid(-z).logsumexp(dim=0)
-
-
-SOFTMAX = Link(lambda z: z.softmax(dim=1), _combine_softmax)
-SIGMOID = Link(lambda z: z.sigmoid(), _combine_sigmoid)
-IDENTITY = Link(lambda z: z, lambda z: z.mean(dim=0))
-
-
-# What a task is: targets, loss, metrics and the kind of head, for searches and trainings alike.
-#
-# A new one is one file with one subclass, and one yaml.
+# The contract of tasks
 
 Module = TypeVar("Module", bound=nn.Module)
-_WHERE = "a batch"
 
 
 class Task(ABC):
-    """What a network's outputs (b, outputs), or (b, outputs, h, w) of dense tasks, are for.
+    """Targets, loss, metrics, and head for outputs (b, outputs), or (b, outputs, h, w) of dense tasks.
 
-    `fit` makes a supernet or network one of the task; strategies and trainings read `task` there.
+    `fit` prepares a supernet or network for the task; strategies and trainings read its attribute `task`. A
+    new task is a subclass and a yaml.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> from nas_lightning.tasks import Segmentation
@@ -128,9 +123,9 @@ class Task(ABC):
     dense: ClassVar[bool] = False
     """Whether there is an output for each pixel."""
     least: ClassVar[int] = 1
-    """The fewest outputs that it makes sense with."""
+    """The smallest number of outputs."""
     of_classes: ClassVar[bool] = False
-    """Whether what data say of their classes says how many outputs there are."""
+    """Whether the data's number of classes is the number of outputs."""
     link: ClassVar[Link] = IDENTITY
     """From outputs to predictions."""
     score: str
@@ -138,89 +133,89 @@ class Task(ABC):
 
     @abstractmethod
     def targets(self, y: Tensor) -> Tensor:
-        """What loaders give as the loss takes it; raises for what is none."""
+        """Convert a loader's targets for the loss; raise for invalid ones."""
 
     @abstractmethod
     def count(self, y: Tensor) -> int:
-        """The outputs that these targets ask for."""
+        """Return the number of outputs that these targets need."""
 
     @abstractmethod
     def loss(self, z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """What training minimizes, the mean over the batch."""
+        """Return the training loss, the mean over the batch."""
 
     @abstractmethod
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
-        """What is logged besides the loss, of `predictions` and targets."""
+        """Return the metrics of `predictions` and targets to log."""
 
     def evaluation_loss(self, z: Tensor, y: Tensor) -> Tensor:
-        """The loss as it is reported, the mean over the batch."""
+        """Return the reported loss, the mean over the batch."""
         return self.loss(z, y)
 
     def predictions(self, z: Tensor) -> Tensor:
-        """What is said of an image: probabilities, numbers."""
+        """Return predictions: probabilities or numbers."""
         return self.link.predict(z)
 
     def check(self, y: Tensor, outputs: int, source: str) -> None:  # noqa: B027
-        """Raise for targets that so many outputs cannot have; `source` says who counted them."""
+        """Raise for targets that do not fit the outputs; `source` tells the origin of their number."""
 
     def fit(self, module: Module) -> Module:
-        """Give a supernet or network the head of the task, and its name; the same module."""
-        made: Any = module
+        """Give a supernet or network the head of the task, and the attribute `task`; return it."""
+        fitted: Any = module
         if self.dense:
-            if not isinstance(getattr(made, "backbone", None), Backbone):
+            if not isinstance(getattr(fitted, "backbone", None), Backbone):
                 expected = f"expected a space of cells, whose maps {self.name} decodes"
                 raise InputError(expected, got=type(module).__name__, where="task")
-            make_dense(made)
-        made.task = self
+            make_dense(fitted)
+        fitted.task = self
         return module
 
     def judge(self, z: Tensor, y: Tensor) -> float:
-        """The score of outputs on a whole part."""
+        """Return the score of outputs on a whole data set."""
         metric = self.metrics(z.shape[1])[self.score].to(z.device)
         metric.update(self.predictions(z), y)
         return float(metric.compute())
 
     def same_shape(self, y: Tensor, outputs: int, source: str) -> None:
-        """Raise unless targets (b, outputs) have a number for each output."""
+        """Raise unless targets are (b, outputs)."""
         if y.dim() != 2 or y.shape[1] != outputs:
             expected = f"expected targets (b, {outputs}) for {outputs} outputs{source}"
-            raise InputError(expected, got=tuple(y.shape), where=_WHERE)
+            raise InputError(expected, got=tuple(y.shape), where=WHERE)
 
 
 def link_of(name: str) -> Link:
-    """Of the task of that name; of one that nobody has imported, whose outputs are its predictions.
+    """Return the link of the task of that name; the identity for unknown tasks.
 
-    >>> link_of("regression") is link_of("somebody's")
+    >>> link_of("regression") is link_of("unknown")
     True
     """
-    return next((kind.link for kind in _narrower(Task) if getattr(kind, "name", None) == name), IDENTITY)
+    return next((kind.link for kind in _subclasses(Task) if getattr(kind, "name", None) == name), IDENTITY)
 
 
-def _narrower(kind: Any) -> Iterator[type[Task]]:
-    for narrower in kind.__subclasses__():
-        yield narrower
-        yield from _narrower(narrower)
+def _subclasses(kind: Any) -> Iterator[type[Task]]:
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def as_rows(y: Tensor) -> Tensor:
-    """Numbers (b,) or (b, k) as floats (b, k)."""
+    """Convert numbers (b,) or (b, k) to floats (b, k)."""
     if y.is_complex() or y.dim() not in (1, 2):
-        raise InputError("expected numbers (b,) or (b, outputs)", got=tuple(y.shape), where=_WHERE)
+        raise InputError("expected numbers (b,) or (b, outputs)", got=tuple(y.shape), where=WHERE)
     if not bool(torch.isfinite(y).all()):
-        raise InputError("expected finite targets", got="one that is not", where=_WHERE)
+        raise InputError("expected finite targets", got="NaN or infinity", where=WHERE)
     return (y[:, None] if y.dim() == 1 else y).float()
 
 
-# One class of several: what the data sets of architecture search ask for.
+# Classification
 
 
 class MultiClass(Task):
-    """Cross entropy and accuracy.
+    """One of several classes: cross entropy and accuracy.
 
     Args:
-        class_weights: what each class counts in the loss of training; None: as much as any other.
-        label_smoothing: share of the target that is spread evenly over the classes, in training.
-        score: what searches and trainings maximize.
+        class_weights: weight of each class in the training loss; None: 1.
+        label_smoothing: fraction of the target that is spread evenly over the classes, in training.
+        score: the metric that searches and trainings maximize.
 
     >>> task = MultiClass(class_weights=(1.0, 9.0))
     >>> float(task.loss(torch.zeros(2, 2), torch.tensor([0, 1])) / torch.tensor(2.0).log())
@@ -267,25 +262,25 @@ MULTI_CLASS = MultiClass()
 
 
 def task_of(module: Any) -> Task:
-    """The task of a network, a supernet or data; classes where nobody has said another."""
+    """Return the task of a network, a supernet, or data; classification by default."""
     task = getattr(module, "task", None)
     return task if isinstance(task, Task) else MULTI_CLASS
 
 
 def is_usual(task: Task) -> bool:
-    """Whether nothing is said but that there are classes."""
+    """Return whether it is classification with the default options."""
     return type(task) is MultiClass and vars(task) == vars(MULTI_CLASS)
 
 
 def check_classes(owner: Any, what: str) -> None:
-    """Raise where something that needs classes meets another task."""
+    """Raise if the task is not classification; `what` is the reason."""
     task = task_of(owner)
     if not isinstance(task, MultiClass):
         raise InputError(f"expected task=multi_class, which {what}", got=task.name, where="task")
 
 
 def weights_of(weights: Sequence[float] | None, z: Tensor) -> Tensor | None:
-    """The weights of classes beside logits (b, classes, …)."""
+    """Return the weights of classes like logits z (b, classes, …)."""
     if weights is None:
         return None
     if len(weights) != z.shape[1]:
@@ -293,15 +288,12 @@ def weights_of(weights: Sequence[float] | None, z: Tensor) -> Tensor | None:
     return torch.tensor(weights, dtype=z.dtype, device=z.device)
 
 
-# Yes or no, by one logit.
-
-
 class Binary(Task):
-    """Binary cross entropy, accuracy and the area under the ROC curve.
+    """Two classes with one logit: binary cross entropy, accuracy, and the area under the ROC curve.
 
     Args:
-        positive_weight: what an image of the class 1 counts in the loss of training, one of class 0 being 1.
-        score: what searches and trainings maximize: `accuracy` or `auroc`.
+        positive_weight: weight of class 1 in the training loss, relative to class 0.
+        score: the metric that searches and trainings maximize: `accuracy` or `auroc`.
 
     >>> task = Binary()
     >>> task.predictions(torch.zeros(2, 1)), task.targets(torch.tensor([[True], [False]]))
@@ -320,7 +312,7 @@ class Binary(Task):
     def targets(self, y: Tensor) -> Tensor:
         labels = class_labels(y) if y.dim() < 2 or y.shape[1] == 1 else y
         if labels.dim() != 1:
-            raise InputError("expected labels 0 and 1, (b,) or (b, 1)", got=tuple(y.shape), where="a batch")
+            raise InputError("expected labels 0 and 1, (b,) or (b, 1)", got=tuple(y.shape), where=WHERE)
         check_range(labels, 2, "")
         return labels[:, None].float()
 
@@ -338,20 +330,19 @@ class Binary(Task):
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
         if outputs != 1:
             raise InputError("expected one output", got=outputs, where="task=binary")
-        return {"accuracy": OfLabels(BinaryAccuracy()), "auroc": OfLabels(BinaryAUROC(thresholds=200))}
-
-
-# Any number of several labels, each with a logit of its own.
+        return {
+            "accuracy": WithIntegerTargets(BinaryAccuracy()),
+            "auroc": WithIntegerTargets(BinaryAUROC(thresholds=200)),
+        }
 
 
 class MultiLabel(Task):
-    """Binary cross entropy of each label, the mean; F₁ over all labels together, and accuracy.
+    """Several labels with a logit each: mean binary cross entropy, F₁ over all labels, and accuracy.
 
     Args:
-        threshold: the probability from which a label counts as said.
-        score: what searches and trainings maximize: `f1` or `accuracy`.
+        threshold: the probability from which a label is predicted.
+        score: the metric that searches and trainings maximize: `f1` or `accuracy`.
 
-    >>> import torch
     >>> MultiLabel().count(torch.tensor([[1.0, 0.0, 1.0]]))
     3
     """
@@ -367,7 +358,7 @@ class MultiLabel(Task):
         rows = as_rows(y)
         if not bool(((rows == 0) | (rows == 1)).all()):
             got = f"values from {float(rows.min()):g} to {float(rows.max()):g}"
-            raise InputError("expected 0 or 1 for each label", got=got, where="a batch")
+            raise InputError("expected 0 or 1 for each label", got=got, where=WHERE)
         return rows
 
     def count(self, y: Tensor) -> int:
@@ -382,19 +373,19 @@ class MultiLabel(Task):
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
         options: dict[str, Any] = {"threshold": self.threshold, "average": "micro", "validate_args": False}
         return {
-            "f1": OfLabels(MultilabelF1Score(outputs, **options)),
-            "accuracy": OfLabels(MultilabelAccuracy(outputs, **options)),
+            "f1": WithIntegerTargets(MultilabelF1Score(outputs, **options)),
+            "accuracy": WithIntegerTargets(MultilabelAccuracy(outputs, **options)),
         }
 
 
-# Numbers instead of classes.
+# Regression
 
 
 class Regression(Task):
-    """The mean squared error; the share of variance that is explained, and the mean absolute error.
+    """Numbers: mean squared error, explained variance, and mean absolute error.
 
     Args:
-        score: what searches and trainings maximize.
+        score: the metric that searches and trainings maximize: `r2` or `mae`.
 
     >>> task = Regression()
     >>> z, y = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[1.0], [2.0], [6.0]])
@@ -421,14 +412,14 @@ class Regression(Task):
         return F.mse_loss(z, y.to(z))
 
     def metrics(self, outputs: int) -> Mapping[str, Metric]:
-        return {"r2": ExplainedShare(outputs), "mae": MeanDistance()}
+        return {"r2": R2(outputs), "mae": MeanAbsoluteError()}
 
 
-class ExplainedShare(Metric):
-    """R² = 1 − Σ (y − z)² / Σ (y − ȳ)², the mean over outputs: 0 for the best constant, 1 for the truth.
+class R2(Metric):
+    """R² = 1 − Σ (y − z)² / Σ (y − ȳ)², the mean over outputs, summed in float64.
 
     Args:
-        outputs: how many numbers there are.
+        outputs: number of outputs.
     """
 
     full_state_update = False
@@ -456,39 +447,19 @@ class ExplainedShare(Metric):
         return (1 - self.errors / spread.clamp_min(1e-12)).mean().float()
 
 
-class MeanDistance(Metric):
-    """The mean of |y − z|."""
-
-    full_state_update = False
-    higher_is_better = False
-    count: Tensor
-    total: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("count", torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
-
-    def update(self, z: Tensor, y: Tensor) -> None:
-        self.total += (z.detach().float() - y).abs().sum()
-        self.count += y.numel()
-
-    def compute(self) -> Tensor:
-        return self.total / self.count
-
-
-# A class for each pixel: the cells are the encoder, a plain decoder is the head.
+# Segmentation
 
 
 class Segmentation(Task):
-    """Cross entropy of the pixels; the mean over classes of intersection by union, and the pixels' accuracy.
+    """A class per pixel: cross entropy, mean intersection over union, and pixel accuracy.
+
+    The cells are the encoder, and the head is a `Decoder`.
 
     Args:
-        class_weights: what a pixel of each class counts in the loss of training; None: as much as any other.
-        ignore: the label of pixels that count nowhere; None: all count.
-        score: what searches and trainings maximize: `iou` or `accuracy`.
+        class_weights: weight of the pixels of each class in the training loss; None: 1.
+        ignore: the label of pixels to ignore; None: there is none.
+        score: the metric that searches and trainings maximize: `iou` or `accuracy`.
 
-    >>> import torch
     >>> Segmentation().targets(torch.ones(2, 1, 8, 8)).shape
     torch.Size([2, 8, 8])
     """
@@ -514,17 +485,17 @@ class Segmentation(Task):
         masks = y[:, 0] if y.dim() == 4 and y.shape[1] == 1 else y
         if masks.dim() != 3 or (masks.is_floating_point() and not bool((masks == masks.round()).all())):
             expected = "expected masks (b, h, w) of class labels"
-            raise InputError(expected, got=f"{y.dtype} of shape {tuple(y.shape)}", where="a batch")
+            raise InputError(expected, got=f"{y.dtype} of shape {tuple(y.shape)}", where=WHERE)
         return masks.long()
 
     def count(self, y: Tensor) -> int:
-        """One more than the largest label; what can only be brightnesses is refused."""
+        """Return one more than the largest label; refuse masks that are probably brightnesses."""
         labels = self._counting(y).unique()
         if int(labels[-1]) == 255 and 2 * len(labels) < 255:
             expected = (
-                "expected labels 0, 1, …: divide masks by 255, or task.ignore=255 where nothing is labeled"
+                "expected labels 0, 1, …: divide masks by 255, or set task.ignore=255 for unlabeled pixels"
             )
-            raise InputError(expected, got=[*labels[:3].tolist()], where="a batch")
+            raise InputError(expected, got=[*labels[:3].tolist()], where=WHERE)
         return int(labels[-1]) + 1
 
     def check(self, y: Tensor, outputs: int, source: str) -> None:
@@ -552,26 +523,25 @@ class Segmentation(Task):
         return y if self.ignore is None else y[y != self.ignore]
 
 
-# A task of one's own: any loss, any metrics of torchmetrics.
+# Custom tasks
 
 
 class CustomTask(Task):
-    """A loss of outputs (b, outputs) and targets, and metrics of the same.
+    """The user's loss and metrics of outputs (b, outputs) and targets.
 
     Args:
         loss: (outputs, targets) → the mean over the batch.
-        metrics: by name, or a collection; each is copied wherever one is needed.
-        score: which of them searches and trainings maximize.
-        targets: what loaders give → what loss and metrics take; None: numbers (b, outputs) as floats.
+        metrics: torchmetrics by name, or a `MetricCollection`; copied when used.
+        score: the metric that searches and trainings maximize.
+        targets: converts a loader's targets for loss and metrics; None: numbers (b, outputs) as floats.
 
-    >>> import torch
     >>> from torchmetrics import PearsonCorrCoef
     >>> task = CustomTask(loss=torch.nn.HuberLoss(), metrics={"pearson": PearsonCorrCoef()}, score="pearson")
     >>> task.targets(torch.tensor([1, 2])).shape
     torch.Size([2, 1])
     """
 
-    name: ClassVar[str] = "own"
+    name: ClassVar[str] = "custom"
 
     @checked
     def __init__(
@@ -592,7 +562,7 @@ class CustomTask(Task):
             raise InputError(expected, got=score, where="task.score")
         if self.collection[score].higher_is_better is False:
             got = type(self.collection[score]).__name__
-            raise InputError("expected a metric of which more is better", got=got, where="task.score")
+            raise InputError("expected a metric for which higher is better", got=got, where="task.score")
 
     def targets(self, y: Tensor) -> Tensor:
         return self.convert(y)
@@ -602,9 +572,7 @@ class CustomTask(Task):
 
     def loss(self, z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:
-            raise InputError(
-                "expected no label_smoothing with a loss of one's own", got=smoothing, where="task"
-            )
+            raise InputError("expected label_smoothing=0 with a custom loss", got=smoothing, where="task")
         return self.measured(z, y)
 
     def metrics(self, outputs: int) -> Mapping[str, Metric]:

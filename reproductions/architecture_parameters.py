@@ -10,16 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import (
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    Seed,
-    at_least,
-    at_most,
-    checked,
-    entries,
-)
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import kendall_tau
 from nas_lightning.runs.facts import Findings
@@ -29,6 +19,16 @@ from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import mean_estimate
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    at_least,
+    at_most,
+    checked,
+    entries,
+)
 
 # When the largest architecture parameter is the best architecture (Roberts et al. 2022, sections 4.1–4.3).
 #

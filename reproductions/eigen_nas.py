@@ -16,16 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.checks import (
-    Between0And1,
-    PositiveFloat,
-    PositiveInt,
-    Seed,
-    at_least,
-    at_most,
-    checked,
-    entries,
-)
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.infinite import expectation, infinite_ntk, moments, slope
@@ -42,6 +32,16 @@ from nas_lightning.utils.files import json_text, read_records, write_whole
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import (
+    Between0And1,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    at_least,
+    at_most,
+    checked,
+    entries,
+)
 
 # Theorems 1 to 3 of Zhu et al. 2022 (arXiv:2209.07238): bounds of λ_min of kernels and of test errors.
 #

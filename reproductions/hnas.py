@@ -12,14 +12,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.checks import (
-    DISTINCT,
-    PositiveFloat,
-    PositiveInt,
-    at_least,
-    checked,
-    entries,
-)
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
@@ -51,6 +43,14 @@ from nas_lightning.utils.files import json_text, read_records, write_whole
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of, seed_of_name
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import (
+    DISTINCT,
+    PositiveFloat,
+    PositiveInt,
+    at_least,
+    checked,
+    entries,
+)
 from reproductions.thesis_topology import adapted, deepest, depth, width
 
 # Kernels of wide and deep linear networks (Y. Shu's thesis, 2022, equation 7.5 and theorem 7.4).

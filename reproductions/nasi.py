@@ -15,18 +15,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.checks import (
-    DISTINCT,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    Seed,
-    at_least,
-    at_most,
-    checked,
-    entries,
-)
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.frozen_map import FrozenMap
@@ -60,6 +48,18 @@ from nas_lightning.studies.scoring import (
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import (
+    DISTINCT,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    at_least,
+    at_most,
+    checked,
+    entries,
+)
 
 # NASI's samples once, its step for any ν and μ afterwards (Shu et al. 2022, arXiv:2109.00817, section 4.1).
 #

@@ -17,31 +17,18 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.checks import (
-    DISTINCT,
-    Between0And1,
-    Finite,
-    PositiveFloat,
-    PositiveInt,
-    Seed,
-    Share,
-    at_least,
-    checked,
-    entries,
-)
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.ensemble import Ensemble
 from nas_lightning.models.evaluation import (
     Evaluation,
-    InheritedWeights,
-    Round,
     averaged_loss,
     ensemble_error,
     evaluate,
     every_test_batch,
 )
+from nas_lightning.objectives.inherited import InheritedWeights, Round
 from nas_lightning.plots.style import COLORS, INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
@@ -57,6 +44,7 @@ from nas_lightning.strategies.nesbs.samplers import (
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, Variance, svgd_rd
 from nas_lightning.strategies.one_shot.papers import RandomWS
+from nas_lightning.strategies.one_shot.selection import RandomCandidates
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import Values, draw_genotypes, mean_estimate, pearson, spearman
@@ -66,6 +54,18 @@ from nas_lightning.utils.files import json_text, read_records, write_whole
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import (
+    DISTINCT,
+    Between0And1,
+    Finite,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Share,
+    at_least,
+    checked,
+    entries,
+)
 
 # Training posteriors of NESBS, and evaluating the sets of architectures that samplers find.
 
@@ -675,7 +675,8 @@ class Inherited(Study):
         pl.seed_everything(self.seed, workers=True, verbose=False)
 
         def train(shared: Supernet) -> Supernet:
-            options: dict[str, Any] = {"candidates": 1, "valid_batches": 1, "lr_min": 0.0, "seed": self.seed}
+            options: dict[str, Any] = {"lr_min": 0.0, "seed": self.seed}
+            options["selection"] = RandomCandidates(candidates=1, valid_batches=1)
             strategy = RandomWS(space, shared, data, lr=self.supernet_lr, **options)
             fit_quietly(trainer, strategy, data, max_epochs=self.supernet_epochs)
             return shared

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype
@@ -26,6 +25,7 @@ from nas_lightning.tasks import task_of
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from reproductions.plain_training import Case, Curve, train_cases
 
 # The cell of PR-DARTS' theorems as a module (Zhou et al. 2020, arXiv:2006.16537, equations 3 to 6).

@@ -10,7 +10,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from nas_lightning.checks import Channels, Seed, at_least, at_most, checked, entries
 from nas_lightning.metrics.infinite import moments
 from nas_lightning.runs.facts import Findings
 from nas_lightning.studies import figures
@@ -19,6 +18,7 @@ from nas_lightning.studies.scoring import mean_estimate
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import Channels, Seed, at_least, at_most, checked, entries
 
 # Perceptrons in the parametrization of the neural tangent kernel (Jacot et al. 2018), and their training.
 #

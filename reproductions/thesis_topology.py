@@ -16,18 +16,6 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from nas_lightning.backends import spread
-from nas_lightning.checks import (
-    DISTINCT,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    Seed,
-    above,
-    at_least,
-    at_most,
-    checked,
-    entries,
-)
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.genotype import Cell, Genotype
@@ -49,6 +37,18 @@ from nas_lightning.tasks import task_of
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of_name
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import (
+    DISTINCT,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    above,
+    at_least,
+    at_most,
+    checked,
+    entries,
+)
 from reproductions.plain_training import Case, train_cases, train_curve
 
 # How deep and how wide a cell is (Y. Shu's thesis, 2022, section 4.2; arXiv:1909.09569).

@@ -13,8 +13,8 @@ from setuptools import find_packages
 
 from nas_lightning.cli.targets import check_targets
 from nas_lightning.genotype import read_genotypes
-from nas_lightning.jobs.arguments import arguments
 from nas_lightning.options import config_folder, description
+from nas_lightning.validation import arguments
 from tests.cli.conftest import REPOSITORY
 from tests.yamls import chosen, composed, file, small, small_form
 

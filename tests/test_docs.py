@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from nas_lightning.models.export import main
-from nas_lightning.objectives.tables import Device, all_notations
+from nas_lightning.objectives.latency import Device
+from nas_lightning.objectives.tables import all_notations
 from nas_lightning.options import comment_words, option_file
 from nas_lightning.spaces import NasBench201
 from tests.cli.conftest import run_script

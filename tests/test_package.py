@@ -13,26 +13,14 @@ import nas_lightning
 MODULES = sorted(module.name for module in pkgutil.walk_packages(nas_lightning.__path__, "nas_lightning."))
 
 
-def examples(name: str) -> list[doctest.DocTest]:
-    module = importlib.import_module(name)
-    return [test for test in doctest.DocTestFinder(exclude_empty=True).find(module, name) if test.examples]
-
-
 @pytest.mark.parametrize("name", MODULES)
 def test_documentation_examples_run(name):
-    options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    runner = doctest.DocTestRunner(optionflags=options)
+    module = importlib.import_module(name)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     report: list[str] = []
-    for test in examples(name):
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, name):
         runner.run(test, out=report.append)
     assert not runner.failures, "".join(report)
-
-
-def test_the_walk_finds_modules_and_examples():
-    assert {"nas_lightning.genotype", "nas_lightning.spaces.darts", "nas_lightning.objectives.counts"} <= set(
-        MODULES
-    )
-    assert sum(len(examples(name)) for name in MODULES) >= 6
 
 
 def test_genotypes_need_the_standard_library_only():

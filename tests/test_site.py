@@ -1,7 +1,6 @@
-"""The site: all pages of docs/ in its navigation, links that hold there, the reference of public classes."""
+"""The site: every page is in the navigation, and every link leads somewhere."""
 
 import re
-from importlib import import_module
 
 import pytest
 import yaml
@@ -20,7 +19,7 @@ def site(tmp_path_factory):
     return folder
 
 
-def test_every_page_has_its_place_in_the_navigation(site):
+def test_every_page_is_in_the_navigation(site):
     named = {page for group in yaml.safe_load(MKDOCS)["nav"] for pages in group.values() for page in pages}
     pages = {str(page.relative_to(site)) for page in site.rglob("*.md")}
     assert named == {page for page in pages if not page.startswith("reference/")} | {"reference/index.md"}
@@ -35,13 +34,7 @@ def test_links_lead_to_pages_and_pictures(site):
     assert [link for link in links if not link.exists()] == []
 
 
-@pytest.mark.parametrize(
-    ("room", "one"), [("strategies", "Strategy"), ("spaces", "DartsSpace"), ("callbacks", "NTKMonitor")]
-)
-def test_the_reference_has_every_public_class(site, room, one):
-    text = (site / "reference" / f"{room}.md").read_text(encoding="utf-8")
-    names = re.findall(r"^::: ([\w.]+)\.(\w+)$", text, re.MULTILINE)
-    assert len(names) > 15
-    assert one in {name for _, name in names}
-    for module, name in names:
-        assert getattr(import_module(module), name).__module__ == module
+def test_the_reference_has_the_public_names(site):
+    for package, name in {"strategies": "PRDarts", "spaces": "DartsSpace", "tasks": "MultiClass"}.items():
+        text = (site / "reference" / f"{package}.md").read_text(encoding="utf-8")
+        assert f"::: nas_lightning.{package}.{name}\n" in text

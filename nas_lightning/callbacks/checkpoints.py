@@ -17,11 +17,11 @@ from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.runs.facts import MetricsCSV
 from nas_lightning.training.epoch_means import EpochMeans, name_as_others_do
 from nas_lightning.utils.files import replacing
+from nas_lightning.validation import PositiveInt, checked
 
 # Checkpoints that a run can always be resumed from, whenever it is killed.
 

@@ -12,7 +12,6 @@ import torch
 from pytorch_lightning.utilities import rank_zero_only
 from torch import nn
 
-from nas_lightning.checks import NonNegativeFloat, PositiveInt, above, at_most, checked
 from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.errors import DivergenceError, InputError, near_match
 from nas_lightning.genotype import Cell, Genotype
@@ -21,6 +20,7 @@ from nas_lightning.spaces.operations import NONE, SKIP
 from nas_lightning.training.optimizers import build_optimizer
 from nas_lightning.training.retrain import Retrain, training_logits
 from nas_lightning.utils.text import duration
+from nas_lightning.validation import NonNegativeFloat, PositiveInt, above, at_most, checked
 
 if TYPE_CHECKING:
     from nas_lightning.strategies.base import Strategy

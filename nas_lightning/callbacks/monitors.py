@@ -13,7 +13,6 @@ import torch
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 from torch import Tensor, distributed, nn
 
-from nas_lightning.checks import PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import INPUTS, TARGETS
 from nas_lightning.errors import InputError
@@ -30,6 +29,7 @@ from nas_lightning.strategies.one_shot.convergence_rate import check, convergenc
 from nas_lightning.strategies.one_shot.strategy import OneShot
 from nas_lightning.tasks import MultiClass, task_of
 from nas_lightning.utils.files import json_text, write_whole
+from nas_lightning.validation import PositiveInt, Seed, at_least, checked
 
 if TYPE_CHECKING:
     from nas_lightning.strategies.base import Strategy

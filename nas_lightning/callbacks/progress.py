@@ -11,8 +11,8 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import TQDMProgressBar
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.utils.text import split_score
+from nas_lightning.validation import NonNegativeInt, checked
 
 # What a run has cost, whatever number of starts it took.
 
@@ -67,7 +67,7 @@ _SIDES = ("train", "valid", "val")
 _OF_ROUNDS = {  # of searches without a supernet: metric, its name here, its format
     "valid_accuracy_12_epochs": ("valid after 12 epochs", ".1%"),
     "oracle_test_accuracy": ("oracle", ".1%"),
-    "scored": ("scored", ".0f"),
+    "num_scored": ("scored", ".0f"),
 }
 
 
@@ -144,7 +144,7 @@ def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:
     {'train': '1.532 44.1%', 'valid': '1.700'}
     >>> by_side({"valid_loss": 2.0, "valid_r2": 0.71})
     {'valid': '2.000 r2 0.71'}
-    >>> by_side({"scored": 40.0, "oracle_test_accuracy": 0.9437})
+    >>> by_side({"num_scored": 40.0, "oracle_test_accuracy": 0.9437})
     {'oracle': '94.4%', 'scored': '40'}
     """
     shown = {}

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 from torch import nn
 
-from nas_lightning.checks import NonNegativeInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.runs.folder import PRUNED, trial_of
+from nas_lightning.validation import NonNegativeInt, checked
 
 # A new classifier on an inherited network learns alone at first, before its errors disturb what is below.
 

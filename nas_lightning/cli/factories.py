@@ -24,7 +24,6 @@ from nas_lightning.cli.targets import check_value
 from nas_lightning.cli.trainer_settings import check_effect
 from nas_lightning.data import ExternalData, ImageData, SearchData
 from nas_lightning.errors import InputError, near_match
-from nas_lightning.jobs.arguments import arguments
 from nas_lightning.jobs.limits import limit_parts
 from nas_lightning.jobs.parts import NAMES, Parts
 from nas_lightning.metrics.base import Metric
@@ -37,6 +36,7 @@ from nas_lightning.strategies.base import Strategy
 from nas_lightning.tasks import MULTI_CLASS, MultiClass, is_usual
 from nas_lightning.training.retrain import Retrain
 from nas_lightning.utils.machine import check_processes
+from nas_lightning.validation import arguments
 
 _FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
 """What a network depends on besides its sizes."""

@@ -20,7 +20,7 @@ _INTRODUCTION = {
 
   python train.py genotype=file genotype.path=outputs/search/<run>
   python train.py genotype=darts_v2 dataset=cifar10 dataset.root=~/data
-  python train.py network=timm network.name=resnet18      a network of others, or network=module: your own
+  python train.py network=timm network.name=resnet18      a network of others, or network=custom: your own
   python train.py -m genotype=darts_v1,darts_v2 seed=0,1  a sweep: a folder a job, a table at the end
   python train.py resume=outputs/train/<run>              go on with a run that was stopped
   python train.py init=outputs/train/<run> retrain=finetune dataset=image_folder dataset.root=~/my_images

@@ -13,9 +13,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, check_argument
 from nas_lightning.errors import InputError
 from nas_lightning.options import top_names
+from nas_lightning.validation import NonNegativeInt, PositiveInt, Seed, check_argument
 
 _PARTS = ("trainer", "dataset", "space", "search_data", "strategy", "retrain", "task", "limits")
 _PARTS_OR_NONE = ("derivation", "benchmark", "ensemble", "study")

@@ -23,12 +23,12 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
-from nas_lightning.checks import DISTINCT, Seed, check_argument, entries
 from nas_lightning.cli.trial_outcomes import check_objectives, directions_of, numbers_of, values_of
 from nas_lightning.cli.trial_space import check_drawn, distribution
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.runs.folder import JOURNAL, PRUNED, STUDY, open_storage
 from nas_lightning.utils.files import hold, turn, write_whole
+from nas_lightning.validation import DISTINCT, Seed, check_argument, entries
 
 WHERE = "hydra.sweeper"
 Objectives = Annotated[Sequence[str], entries(1), DISTINCT] | None

@@ -10,28 +10,28 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.checks import NonNegativeInt, at_least, at_most, checked
+from nas_lightning.validation import NonNegativeInt, at_least, at_most, checked
 
-# RandAugment (Cubuk et al. 2020, arXiv:1909.13719) for whole batches of bytes.
+# RandAugment (Cubuk et al. 2020, arXiv:1909.13719) for batches of bytes
 #
-# Two operations a sample, drawn from fourteen, all of one magnitude. The samples that drew the same operation
-# go through it together: torchvision's functions take batches, and each sees a fourteenth of one.
+# Two operations per sample, drawn from fourteen, of one magnitude. torchvision's functions are applied to all
+# samples of a batch that drew the same operation.
 
 LARGEST = 30
 Magnitude = Annotated[int, at_least(0), at_most(LARGEST)]
 ROUNDS = 2
-"""N of the paper, operations that a sample goes through."""
+"""N of the paper: operations per sample."""
 
-# What each does at the share m of its largest magnitude, 0 ≤ m ≤ 1; s is −1 or 1.
+# (images, m, s) → images, for the fraction m of the largest magnitude and the sign s
 Operation = Callable[[Tensor, float, int], Tensor]
 
 
 def rand_augment(x: Tensor, drawn: Tensor, magnitude: int) -> Tensor:
-    """(b, c, h, w) bytes → the same shape; `drawn` (b, 2 · rounds): an operation and a sign for each round.
+    """Apply the drawn operations: (b, c, h, w) bytes → the same shape.
 
     Args:
         x: images of one or three channels.
-        drawn: operations from 0 to 13 and signs of 0 (negative) or 1, round after round.
+        drawn: (b, 2 · rounds): an operation from 0 to 13 and a sign of 0 (negative) or 1 per round.
         magnitude: M of the paper, from 0 to 30.
     """
     operations = list(_operations().values())
@@ -44,13 +44,13 @@ def rand_augment(x: Tensor, drawn: Tensor, magnitude: int) -> Tensor:
 
 
 def draw(count: int, random: torch.Generator) -> list[Tensor]:
-    """Columns (count,) for `rand_augment`: an operation and a sign for each round."""
+    """Draw columns (count,) for `rand_augment`: an operation and a sign for each round."""
     highs = (len(_operations()), 2) * ROUNDS
     return [torch.randint(high, (count,), generator=random) for high in highs]
 
 
 def _operations() -> Mapping[str, Operation]:
-    from torchvision.transforms.v2 import functional as F  # a second to import, which only this needs
+    from torchvision.transforms.v2 import functional as F  # slow to import
 
     def affine(x: Tensor, shear: list[float] | None = None, shift: list[int] | None = None) -> Tensor:
         return F.affine(x, 0.0, shift or [0, 0], 1.0, shear or [0.0, 0.0], center=[0, 0])
@@ -76,19 +76,19 @@ def _operations() -> Mapping[str, Operation]:
     }
 
 
-# Crop, flip, RandAugment, cutout, normalization of whole batches: pure functions of tensors on any device.
+# Crop, flip, RandAugment, cutout, and normalization of batches
 #
-# The random numbers are an argument: (batch, 5 or more) integers from `Augment.parameters`, which draws
-# them for the global batch, so that the share of a process does not depend on how many processes there are.
+# The random numbers are an argument: (batch, 5 or more) integers from `Augment.parameters`, drawn for the
+# global batch, so that the result does not depend on the number of processes.
 
 
 @checked
 @dataclass(frozen=True)
 class Augment:
-    """What is done to a batch: a crop after padding, mirror images, RandAugment, an erased square.
+    """Augmentation of a batch: a crop after padding, mirror images, RandAugment, an erased square.
 
     Args:
-        crop_padding: pixels around an image before it is cropped to its size.
+        crop_padding: pixels added around an image before it is cropped to its size.
         flip: whether half of the images are mirrored.
         cutout: side of the square that is erased; 0: none.
         rand_augment: magnitude of RandAugment's operations; 0: none.
@@ -104,14 +104,14 @@ class Augment:
     rand_augment: Magnitude = 0
 
     def parameters(self, count: int, height: int, width: int, random: torch.Generator) -> Tensor:
-        """(count, 5): crop offset y, x; mirrored or not; center y, x of the erased square; RandAugment's."""
+        """Draw (count, 5 or more): crop offsets y, x; mirrored; center y, x to erase; RandAugment's."""
         shift = 2 * self.crop_padding + 1
         highs = (shift, shift, 2, height, width)
         columns = [torch.randint(high, (count,), generator=random) for high in highs]
         return torch.stack([*columns, *(draw(count, random) if self.rand_augment else [])], dim=1)
 
     def __call__(self, x: Tensor, parameters: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-        """(b, c, h, w) bytes → normalized floats of the same shape."""
+        """Map (b, c, h, w) bytes to normalized floats of the same shape."""
         if self.crop_padding or self.flip:
             mirrored = parameters[:, 2] if self.flip else torch.zeros_like(parameters[:, 2])
             x = crop_and_mirror(x, parameters[:, :2], mirrored, self.crop_padding)
@@ -122,9 +122,9 @@ class Augment:
 
 
 def crop_and_mirror(x: Tensor, offsets: Tensor, mirrored: Tensor, padding: int) -> Tensor:
-    """Pad with zeros, cut the original size out at offsets (b, 2) in [0, 2·padding], exchange left and right.
+    """Pad with zeros, crop to the original size at offsets (b, 2) in [0, 2·padding], and mirror.
 
-    One gather by the place of each pixel in the padded image, which is far faster than indexing with windows.
+    A single gather by the index of each pixel in the padded image, which is faster than indexing windows.
     """
     batch, channels, height, width = x.shape
     rows = offsets[:, :1] + torch.arange(height, device=x.device)  # (b, h)
@@ -136,9 +136,9 @@ def crop_and_mirror(x: Tensor, offsets: Tensor, mirrored: Tensor, padding: int) 
 
 
 def erase(x: Tensor, centers: Tensor, side: int) -> Tensor:
-    """Cutout (DeVries & Taylor 2017, arXiv:1708.04552): zero in a square, clipped at the image's borders.
+    """Cutout (DeVries & Taylor 2017, arXiv:1708.04552): set a square to zero, the mean of normalized images.
 
-    In a normalized image zero is the mean, whatever the channel.
+    The square is clipped at the borders of the image.
     """
     height, width = x.shape[-2:]
     top, left = (centers - side // 2).unbind(1)
@@ -152,7 +152,7 @@ def erase(x: Tensor, centers: Tensor, side: int) -> Tensor:
 
 
 def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Bytes → (x / 255 − mean) / std, channel by channel."""
+    """Map bytes to (x / 255 − mean) / std, channel by channel."""
     shape = (1, -1, 1, 1)
     scale = torch.tensor([1 / (255 * s) for s in std], device=x.device).view(shape)
     shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=x.device).view(shape)
@@ -160,7 +160,7 @@ def normalize(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
 
 
 def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of (n, c, h, w) bytes, as fractions of 255."""
+    """Return mean and standard deviation of each channel of (n, c, h, w) bytes, divided by 255."""
     channels = images.transpose(0, 1).flatten(1).double() / 255
     std, mean = torch.std_mean(channels, dim=1, correction=0)
     return tuple(mean.tolist()), tuple(std.clamp_min(1 / 255).tolist())

@@ -10,27 +10,27 @@ from typing import Annotated, Any
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, Share, at_least, checked
 from nas_lightning.data.augment import Augment, Magnitude
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.loaders import EpochLoader, EvalLoader, PairedBatches, Samples, TrainBatches
 from nas_lightning.data.order import HOLD_OUT, SEARCH_SPLIT, SUBSET, stratified_split
 from nas_lightning.errors import InputError
 from nas_lightning.utils.randomness import generator, seed_of
+from nas_lightning.validation import NonNegativeInt, PositiveInt, Seed, Share, at_least, checked
 
-# What a data set has, once it is found: its images, its classes and the statistics of its channels.
+# The contents of a data set
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A data set as its `load` returns it.
+    """The contents of a data set, as its `load` returns them.
 
     Args:
         train: the training images.
         test: the test images.
         classes: the names of the classes, in the order of their labels.
-        mean: of each channel, as a fraction of the largest value.
-        std: of each channel, as a fraction of the largest value.
+        mean: of each channel, for pixels from 0 to 1.
+        std: of each channel, for pixels from 0 to 1.
     """
 
     train: Samples
@@ -41,7 +41,7 @@ class Contents:
 
 
 def check_contents(contents: Contents, name: str) -> None:
-    """Raise for what no data set has."""
+    """Raise unless there are images of two or more classes, with labels in range."""
     classes = len(contents.classes)
     if classes < 2:
         raise InputError("expected images of at least 2 classes", got=classes, where=name)
@@ -57,27 +57,26 @@ def check_contents(contents: Contents, name: str) -> None:
             )
 
 
-# What a data set is: its images, their number of classes, and loaders that resume.
-#
-# A new one is one file with one final subclass that says where its images come from, and one yaml.
+# Data sets
 
 Classes = Annotated[int, at_least(2)]
-"""How many classes there are to tell apart."""
+"""A number of classes."""
 
 
 class ImageData(pl.LightningDataModule, ABC):
-    """A data set of images of one size, with a training and a test part.
+    """A data set of images of one size, with a training and a test part, and loaders that resume.
 
-    Nothing is read before it is needed: `prepare` reads the training images, `setup` the test images too.
+    Nothing is read before it is needed: `prepare` reads the training images, `setup` also the test images. A
+    new data set is a subclass with a name and `load`, and a yaml.
 
     Args:
-        augment: what is done to training images.
-        batch_size: images of a step of one process.
-        eval_batch_size: images of a step that only evaluates; None: twice as many.
-        val_fraction: part of the training images that is held out, for picking things: the test images are
-            for the last number only.
-        seed: what the order, the augmentation and the held-out part follow from.
-        subset: images of either part that are kept, the first of a seeded shuffle, for quick runs; None: all.
+        augment: the augmentation of training images.
+        batch_size: images per step and process.
+        eval_batch_size: images per evaluation step; None: twice the batch size.
+        val_fraction: fraction of the training images that is held out for model selection; test images are
+            for the final number only.
+        seed: determines the order, the augmentation, and the held-out part.
+        subset: number of images of each part to keep, the first of a seeded shuffle; None: all.
 
     >>> from nas_lightning.data.loaders import TensorSamples
     >>> class Points(ImageData):
@@ -94,7 +93,7 @@ class ImageData(pl.LightningDataModule, ABC):
 
     name: str
     task = None
-    """What the targets mean: classes, of which nothing more is to be said."""
+    """The task; None: classification."""
 
     @checked
     def __init__(
@@ -118,13 +117,13 @@ class ImageData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def load(self) -> Contents:
-        """Find the images, raise `InputError` where they do not fit; called once."""
+        """Find the images; called once. Raise `InputError` if files are missing or wrong."""
 
     def fetch(self) -> None:
-        """Download the files, for sets that can, if the user asked for it."""
+        """Download the files, if the user asked for it."""
 
     def prepare(self) -> None:
-        """Find the data and read the training images; the second call does nothing."""
+        """Find the data and read the training images, once."""
         if self._train is not None:
             return
         contents = self.contents
@@ -142,7 +141,7 @@ class ImageData(pl.LightningDataModule, ABC):
 
     @property
     def contents(self) -> Contents:
-        """The whole data set, found and checked."""
+        """The checked contents."""
         if self._contents is None:
             self.fetch()
             contents = self.load()
@@ -157,7 +156,7 @@ class ImageData(pl.LightningDataModule, ABC):
             torch.randperm(len(samples), generator=generator(SUBSET, self.seed))[: self.subset]
         )
 
-    # What others ask a data set for
+    # Properties
 
     @property
     def image(self) -> tuple[int, int, int]:
@@ -166,7 +165,7 @@ class ImageData(pl.LightningDataModule, ABC):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes' names, in the order of their labels."""
+        """The names of the classes, in the order of their labels."""
         return self.contents.classes
 
     @property
@@ -175,17 +174,17 @@ class ImageData(pl.LightningDataModule, ABC):
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """Of each channel, as a fraction of the largest value."""
+        """Of each channel, for pixels from 0 to 1."""
         return self.contents.mean
 
     @property
     def std(self) -> tuple[float, ...]:
-        """Of each channel, as a fraction of the largest value."""
+        """Of each channel, for pixels from 0 to 1."""
         return self.contents.std
 
     @property
     def train(self) -> Samples:
-        """The training images, without those held out."""
+        """The training images without the held-out part."""
         self.prepare()
         assert self._train is not None
         return self._train
@@ -202,7 +201,7 @@ class ImageData(pl.LightningDataModule, ABC):
         self.fetch()
 
     def setup(self, stage: str | None = None) -> None:
-        """Read everything, so that a broken image is found before training and not after it."""
+        """Read all images, to find broken ones before training."""
         self.prepare()
         _ = self.test
 
@@ -210,18 +209,18 @@ class ImageData(pl.LightningDataModule, ABC):
         return EpochLoader(self.batches(self.train))
 
     def val_dataloader(self) -> EvalLoader | list[EvalLoader]:
-        """The held-out part of the training images; an empty list where there is none."""
+        """Return a loader of the held-out part; an empty list if there is none."""
         self.prepare()
         if self._val is not None:
             return self.evaluation(self._val)
-        # Lightning skips validation then, which is meant, and warns that it might not be
+        # Lightning skips validation for an empty list, which is intended, and warns
         warnings.filterwarnings("ignore", "Total length of `list` across ranks is zero")
         return []
 
     def test_dataloader(self) -> EvalLoader:
         return self.evaluation(self.test)
 
-    # Parts
+    # Batches
 
     def batches(
         self,
@@ -231,7 +230,7 @@ class ImageData(pl.LightningDataModule, ABC):
         augment: bool = True,
         batch_size: int | None = None,
     ) -> TrainBatches:
-        """Shuffled batches of `samples`, which are some of this set's."""
+        """Return shuffled batches of samples of this set."""
         return TrainBatches(
             samples,
             batch_size=self.batch_size if batch_size is None else batch_size,
@@ -242,17 +241,17 @@ class ImageData(pl.LightningDataModule, ABC):
         )
 
     def evaluation(self, samples: Samples) -> EvalLoader:
-        """Every one of `samples` once; labels are never padded, and processes have disjoint shares."""
+        """Return a loader of every sample once, without padding; processes have disjoint shares."""
         return EvalLoader(samples, self.eval_batch_size, self.mean, self.std)
 
     def train_batches(self, count: int, seed: int = 0, batch_size: int | None = None) -> list[Batch]:
-        """`count` fixed batches of training images without augmentation, the same on every process."""
+        """Return `count` fixed batches of training images, not augmented, the same on every process."""
         return self.batches(self.train, batch_size=batch_size).plain(count, seed)
 
     def search_sides(
         self, train_fraction: float, augment_valid: bool, batch_size: int | None
     ) -> tuple[TrainBatches, TrainBatches]:
-        """Batches for the weights and for the architecture; see `SearchData`."""
+        """Return batches for the weights and for the architecture; see `SearchData`."""
         everything = torch.arange(len(self.train))
         train, valid = everything, everything
         if train_fraction < 1:
@@ -268,30 +267,27 @@ class ImageData(pl.LightningDataModule, ABC):
             for number, (rows, augment) in enumerate([(train, True), (valid, augment_valid)])
         ]
         for side in sides:
-            len(side)  # raises where it has no full batch
+            len(side)  # raises if there is no full batch
         return sides[0], sides[1]
 
     def pair(self, train: TrainBatches, valid: TrainBatches) -> PairedBatches:
-        """Both sides of a search, batch by batch."""
+        """Return pairs of batches of both sides of a search."""
         return PairedBatches(train, valid)
 
 
-# Data sets with the usual augmentation of small images: a crop after padding, a mirror image, and more.
-
-
 class SmallImages(ImageData):
-    """Base of the sets of small images.
+    """Base of the data sets of small images, with their usual augmentation.
 
     Args:
         augment: crop and mirror training images.
-        crop_padding: pixels around an image before it is cropped to its size.
+        crop_padding: pixels added around an image before it is cropped to its size.
         rand_augment: magnitude of RandAugment's two operations for training images, e.g. 9; 0: none.
-        cutout: side of the square that is cut out of training images, whatever `augment` says.
+        cutout: side of the square that is erased in training images, independent of `augment`.
         **image_data: see `ImageData`.
     """
 
     mirrors: bool = True
-    """Whether the mirror image of an image is one of its class."""
+    """Whether the mirror image of an image belongs to the same class."""
 
     @checked
     def __init__(

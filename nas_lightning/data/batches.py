@@ -14,15 +14,15 @@ from torch import Tensor
 
 from nas_lightning.errors import InputError, near_match
 
-# Samples that become a batch: pictures as numbers, labels by their names, and all of one shape.
+# Samples to tensors
 
-_WHERE = "the samples of a batch"
-_COLORED = ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV")
-"""Modes of PIL whose numbers are no red, green and blue."""
+SAMPLES, BATCH = "the samples of a batch", "a batch"  # of messages
+_COLOR_MODES = ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV")
+"""Modes of PIL that are converted to RGB."""
 
 
 def as_tensor(value: Any, what: str) -> Tensor:
-    """A tensor of what is one, or an array, a picture, or numbers.
+    """Convert a tensor, an array, a PIL image, numbers, or a list of these to a tensor.
 
     >>> as_tensor([1, 2], "targets")
     tensor([1, 2])
@@ -30,7 +30,7 @@ def as_tensor(value: Any, what: str) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if is_picture(value):
-        return _pixels(value.convert("RGB") if what == "inputs" and value.mode in _COLORED else value)
+        return _pixels(value.convert("RGB") if what == "inputs" and value.mode in _COLOR_MODES else value)
     if isinstance(value, (list, tuple)) and value and all(map(_has_shape, value)):
         return stack(value, what)
     try:
@@ -41,7 +41,7 @@ def as_tensor(value: Any, what: str) -> Tensor:
 
 
 def stack(values: Sequence[Any], what: str) -> Tensor:
-    """One tensor of several of one shape.
+    """Stack values of the same shape.
 
     >>> stack([torch.zeros(2), [1.0, 2.0]], "inputs").shape
     torch.Size([2, 2])
@@ -50,14 +50,14 @@ def stack(values: Sequence[Any], what: str) -> Tensor:
     shapes = sorted({tuple(tensor.shape) for tensor in tensors})
     if len(shapes) > 1:
         channels = {shape[0] for shape in shapes if len(shape) == 3}
-        fix = "give all as many channels, image.convert('RGB')" if len(channels) > 1 else "resize them"
+        fix = "convert all to the same channels, image.convert('RGB')" if len(channels) > 1 else "resize them"
         got = " and ".join(map(str, shapes[:2]))
-        raise InputError(f"expected {what} of one shape: {fix}", got=got, where=_WHERE)
+        raise InputError(f"expected {what} of one shape: {fix}", got=got, where=SAMPLES)
     return torch.stack(tensors)
 
 
 def as_numbers(labels: Any, names: Sequence[str] | None) -> Any:
-    """Labels that are names of classes by their places; others as they are.
+    """Convert labels that are class names to their indices; return others unchanged.
 
     >>> as_numbers(["owl", "cat"], ("cat", "owl")), as_numbers(3, None)
     ([1, 0], 3)
@@ -67,17 +67,17 @@ def as_numbers(labels: Any, names: Sequence[str] | None) -> Any:
     if not isinstance(labels, str):
         return labels
     if names is None:
-        expected = "expected labels as numbers, or classes=(…), whose places they are"
-        raise InputError(expected, got=labels, where=_WHERE)
+        expected = "expected labels as numbers, or classes=(…) with their names"
+        raise InputError(expected, got=labels, where=SAMPLES)
     if labels not in names:
         raise InputError(
-            f"expected a label of classes ({near_match(labels, names)})", got=labels, where=_WHERE
+            f"expected a label of classes ({near_match(labels, names)})", got=labels, where=SAMPLES
         )
     return list(names).index(labels)
 
 
 def is_picture(value: Any) -> bool:
-    """Whether it is an image of PIL."""
+    """Return whether it is a PIL image."""
     return hasattr(value, "getbands")
 
 
@@ -90,33 +90,27 @@ def _has_shape(value: Any) -> bool:
 
 
 def _pixels(image: Any) -> Tensor:
-    """A PIL image as bytes, or whatever its pixels are: (c, h, w)."""
+    """Return a PIL image as a tensor (c, h, w), of bytes for most modes."""
     pixels = torch.from_numpy(np.array(image))
     return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)
 
 
-# One reader of batches: whatever form a loader gives them in, here they become (inputs, targets).
-#
-# >>> pixels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
-# >>> x, y = read_batch({"pixel_values": pixels, "labels": torch.ones(2, 1)})
-# >>> x.dtype, tuple(x.shape), tuple(y.shape)
-# (torch.float32, (2, 3, 4, 4), (2, 1))
+# Batches to (inputs, targets)
 
 Batch = tuple[Tensor, Tensor]
 INPUTS = ("image", "images", "img", "imgs", "pixel_values", "x", "input", "inputs", "data")
 TARGETS = ("label", "labels", "target", "targets", "y", "class", "mask", "masks")
-_WHERE_BATCHES = "a batch"
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How batches, or samples, of a loader become inputs and targets.
+    """Converts a loader's batches, or samples, to inputs and targets.
 
     Args:
-        inputs: the name or place of the inputs; None: one of `INPUTS`, or the first.
-        targets: the name or place of the targets; None: one of `TARGETS`, or the second.
-        convert: (what the loader gives) → (inputs, targets), instead of looking for them.
-        names: of the classes, for targets that are such.
+        inputs: the name or index of the inputs; None: one of `INPUTS`, or the first.
+        targets: the name or index of the targets; None: one of `TARGETS`, or the second.
+        convert: batch → (inputs, targets), instead of names or indices.
+        names: of the classes, for targets that are class names.
 
     >>> read = Reader(inputs="scan", targets="grade")
     >>> read.pair({"scan": [0.5], "grade": 2, "patient": "A"})
@@ -129,11 +123,11 @@ class Reader:
     names: Sequence[str] | None = None
 
     def __call__(self, batch: Any) -> Batch:
-        """(b, c, h, w) floats and what the targets are, as tensors."""
+        """Return inputs (b, c, h, w) as floats, and targets as tensors."""
         return read_batch(batch, self)
 
     def pair(self, batch: Any) -> tuple[Any, Any]:
-        """The inputs as they are, and the targets, names of classes as their places."""
+        """Return the unchanged inputs, and the targets with class names replaced by indices."""
         x, y = self._find(batch)
         return x, as_numbers(y, self.names)
 
@@ -145,12 +139,12 @@ class Reader:
             return _entry(named, self.inputs, INPUTS), _entry(named, self.targets, TARGETS)
         if not isinstance(batch, Sequence) or isinstance(batch, (str, bytes)) or len(batch) < 2:
             got = "inputs alone" if isinstance(batch, Tensor) else type(batch).__name__
-            raise InputError("expected (inputs, targets) or a dict of them", got=got, where=_WHERE_BATCHES)
+            raise InputError("expected (inputs, targets) or a dict of them", got=got, where=BATCH)
         first = self.inputs if isinstance(self.inputs, int) else 0
         return batch[first], batch[self.targets if isinstance(self.targets, int) else 1]
 
     def _knows(self, named: Mapping[str, Any]) -> bool:
-        """Whether the fields of an object that also has places are called as inputs and targets are."""
+        """Return whether a named tuple has fields for inputs and targets."""
         return all(
             any(name in named for name in names)
             for names in ((self.inputs, *INPUTS), (self.targets, *TARGETS))
@@ -158,7 +152,13 @@ class Reader:
 
 
 def read_batch(batch: Any, reader: Reader | None = None) -> Batch:
-    """Inputs as 32-bit floats, bytes from 0 to 1, and targets as they are; both tensors."""
+    """Return inputs as 32-bit floats, bytes scaled to 0 to 1, and targets as tensors.
+
+    >>> pixels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+    >>> x, y = read_batch({"pixel_values": pixels, "labels": torch.ones(2, 1)})
+    >>> x.dtype, tuple(x.shape), tuple(y.shape)
+    (torch.float32, (2, 3, 4, 4), (2, 1))
+    """
     reader = reader or Reader()
     if reader.convert is None and _are_samples(batch):
         x, y = collate(batch, reader)
@@ -168,18 +168,18 @@ def read_batch(batch: Any, reader: Reader | None = None) -> Batch:
 
 
 def collate(samples: Sequence[Any], reader: Reader) -> Batch:
-    """Samples as one batch: (inputs, targets), pictures as bytes (c, h, w)."""
+    """Stack samples to a batch (inputs, targets), PIL images as bytes."""
     pairs = [reader.pair(sample) for sample in samples]
     return stack([x for x, _ in pairs], "inputs"), stack([y for _, y in pairs], "targets")
 
 
 def _are_samples(batch: Any) -> bool:
-    """Whether a loader has left its samples as they are, one beside the other."""
+    """Return whether a batch is a list of samples that are not stacked."""
     return isinstance(batch, list) and bool(batch) and all(isinstance(s, (Mapping, tuple)) for s in batch)
 
 
 def as_floats(x: Tensor) -> Tensor:
-    """Images as 32-bit floats; bytes from 0 to 1, other whole numbers as they are.
+    """Convert images to 32-bit floats; bytes are scaled to 0 to 1, other integers are not.
 
     >>> as_floats(torch.tensor([0, 255], dtype=torch.uint8))
     tensor([0., 1.])
@@ -187,12 +187,12 @@ def as_floats(x: Tensor) -> Tensor:
     if x.dtype == torch.uint8:
         return x.float() / 255
     if x.is_complex():
-        raise InputError("expected real inputs", got=x.dtype, where=_WHERE_BATCHES)
+        raise InputError("expected real inputs", got=x.dtype, where=BATCH)
     return x.float()
 
 
 def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> None:
-    """Raise unless these are labeled images (b, c, h, w), of as many channels as `image` has."""
+    """Raise unless these are labeled images (b, c, h, w), with the channels of `image`."""
     shape = tuple(x.shape)
     if x.dim() != 4:
         fix = {
@@ -200,31 +200,25 @@ def check_images(x: Tensor, y: Tensor, image: Sequence[int] | None = None) -> No
             3: "; unsqueeze(1) makes gray images of (b, h, w), unsqueeze(2) of series (b, c, t)"
             "; single samples come from an IterableDataset",
         }
-        raise InputError(
-            f"expected images (b, c, h, w){fix.get(x.dim(), '')}", got=shape, where=_WHERE_BATCHES
-        )
+        raise InputError(f"expected images (b, c, h, w){fix.get(x.dim(), '')}", got=shape, where=BATCH)
     if image is not None and not math.isfinite(float(x.sum())):
-        raise InputError("expected finite images", got="one with a number that is not", where=_WHERE_BATCHES)
+        raise InputError("expected finite images", got="NaN or infinity", where=BATCH)
     if y.dim() and len(y) != len(x):
-        raise InputError(
-            f"expected a target for each of {len(x)} images", got=tuple(y.shape), where=_WHERE_BATCHES
-        )
+        raise InputError(f"expected a target for each of {len(x)} images", got=tuple(y.shape), where=BATCH)
     if image is not None and shape[1] != image[0]:
-        last = "; these seem to have their channels last" if shape[-1] == image[0] else ""
-        raise InputError(
-            f"expected images of {image[0]} channels (b, c, h, w){last}", got=shape, where=_WHERE_BATCHES
-        )
+        last = "; these seem to be channels-last" if shape[-1] == image[0] else ""
+        raise InputError(f"expected images of {image[0]} channels (b, c, h, w){last}", got=shape, where=BATCH)
 
 
 def check_layout(x: Tensor, image: Sequence[int] | None = None) -> None:
-    """Raise for images (b, c, h, w) three pixels wide that nobody has said to be: their channels are last."""
+    """Raise for images 1, 3, or 4 pixels wide, which are probably channels-last, unless `image` is given."""
     if image is None and x.shape[3] in (1, 3, 4) and min(x.shape[1:3]) > 4:
-        expected = "expected images (b, c, h, w); these seem to have their channels last, or are of image=…"
-        raise InputError(expected, got=tuple(x.shape), where=_WHERE_BATCHES)
+        expected = "expected images (b, c, h, w); these seem to be channels-last, else pass image=(c, h, w)"
+        raise InputError(expected, got=tuple(x.shape), where=BATCH)
 
 
 def is_read(batch: Any) -> bool:
-    """Whether a batch is what a reader would make of it."""
+    """Return whether a batch already has the form that `read_batch` returns."""
     return (
         type(batch) in (tuple, list)
         and len(batch) == 2
@@ -236,7 +230,7 @@ def is_read(batch: Any) -> bool:
 
 
 def entries_of(batch: Any) -> Mapping[str, Any] | None:
-    """The entries of what has names: a mapping, a named tuple, a data class."""
+    """Return the entries of a mapping, a named tuple, or a data class; None for other types."""
     if isinstance(batch, Mapping):
         return batch
     if isinstance(batch, tuple) and hasattr(batch, "_asdict"):
@@ -251,15 +245,13 @@ def _entry(entries: Mapping[str, Any], name: str | int | None, usual: Sequence[s
     names = usual if name is None else [name]
     for candidate in names:
         if candidate in entries:
-            return entries[candidate]  # type: ignore[index]  # a place may be a dict's key
+            return entries[candidate]  # type: ignore[index]  # a number may be a dict's key
     which = "inputs" if usual is INPUTS else "targets"
     expected = f"expected one of {', '.join(map(str, names))}, or {which}=NAME"
-    raise InputError(expected, got=", ".join(map(str, entries)), where=_WHERE_BATCHES)
+    raise InputError(expected, got=", ".join(map(str, entries)), where=BATCH)
 
 
 def _check_pair(pair: Any) -> tuple[Any, Any]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise InputError(
-            "expected (inputs, targets) of the reader", got=type(pair).__name__, where=_WHERE_BATCHES
-        )
+        raise InputError("expected (inputs, targets) from the reader", got=type(pair).__name__, where=BATCH)
     return pair[0], pair[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,16 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import (
-    Between0And1,
-    Channels,
-    ImageSide,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
-    at_most,
-    checked,
-)
 from nas_lightning.data.augment import Augment, Magnitude, statistics
 from nas_lightning.data.base import Classes, Contents, ImageData, SmallImages
 from nas_lightning.data.files import (
@@ -33,6 +23,7 @@ from nas_lightning.data.files import (
     ImageFile,
     InMemory,
     Listing,
+    as_text,
     decode,
     find_images,
     find_parts,
@@ -44,35 +35,50 @@ from nas_lightning.data.order import CONTENT, stratified_split
 from nas_lightning.errors import InputError
 from nas_lightning.utils.machine import MoreProcesses
 from nas_lightning.utils.randomness import generator
+from nas_lightning.validation import (
+    Between0And1,
+    Channels,
+    ImageSide,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    at_most,
+    checked,
+)
 
-# What to say where a data set is not there.
+# Errors of missing files and failed downloads
 
 
 def missing_data_error(name: str, root: str | Path, files: str, *, download: bool) -> InputError:
-    """One line with what was looked for, and with what the user can do."""
-    how = f"pass dataset.root=FOLDER that has {files}"
+    """Return the error for missing files, with the ways to provide them."""
+    how = f"pass dataset.root=FOLDER with {files}"
     if download:
-        how += ", or dataset.download=true to fetch them"
-    return InputError(f"expected the data set {name}: {how}", got="none of them", where=root)
+        how += ", or dataset.download=true to download them"
+    return InputError(f"expected the data set {name}: {how}", got="no such files", where=root)
 
 
 def fetch(download: Callable[[], object], name: str) -> None:
-    """Run torchvision's download; what goes wrong with it becomes one line."""
+    """Run torchvision's download; its exceptions become an `InputError`."""
     try:
         download()
     except (OSError, RuntimeError) as error:  # no network, a full disk, a wrong checksum
         raise InputError(f"expected to download {name}: {error}") from None
 
 
-# Handwritten digits (Alpaydin & Kaynak 1998), as scikit-learn carries them: 1,797 gray images of 8×8.
+# Data sets that need no download
+
+
+MAX_NUMBERS = 2**28  # of `Fake`: a gigabyte
 
 
 class Digits(SmallImages):
-    """1,438 training and 359 test images; the split is the same whatever the seed.
+    """Handwritten digits (Alpaydin & Kaynak 1998), as scikit-learn carries them: 1,797 gray images of 8×8.
+
+    1,438 training and 359 test images; the split does not depend on the seed.
 
     Args:
-        batch_size: images of a step.
-        crop_padding: pixels around an image before it is cropped to its size.
+        batch_size: images per step.
+        crop_padding: pixels added around an image before it is cropped to its size.
         **image_data: see `SmallImages`.
 
     >>> data = Digits()
@@ -90,7 +96,7 @@ class Digits(SmallImages):
         super().__init__(batch_size=batch_size, crop_padding=crop_padding, **image_data)
 
     def load(self) -> Contents:
-        rows = torch.from_numpy(np.loadtxt(_file(), delimiter=","))  # (n, 64 + 1)
+        rows = torch.from_numpy(np.loadtxt(_digits_file(), delimiter=","))  # (n, 64 + 1)
         images = (rows[:, :-1] * (255 / 16)).round().to(torch.uint8).view(-1, 1, 8, 8)
         labels = rows[:, -1].long()
         train, test = stratified_split(labels, 0.8, generator(CONTENT, 0))
@@ -100,32 +106,27 @@ class Digits(SmallImages):
         return Contents(everything.select(train), everything.select(test), classes, mean, std)
 
 
-def _file() -> Path:
-    """The file in scikit-learn, which itself takes a second to import."""
+def _digits_file() -> Path:
+    """Return the file in scikit-learn, without the slow import of the package."""
     package = find_spec("sklearn")
     assert package is not None
     assert package.origin is not None
     return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
-# Random images of any shape, whose classes differ in their mean image: for tests.
-
-MOST_NUMBERS = 2**28  # a gigabyte
-
-
 class Fake(SmallImages):
-    """Each class is a random image; a sample is its class's image plus noise.
+    """Random images for tests: each class is a random image, and a sample is its class's image plus noise.
 
-    The images are the same whatever the seed.
+    The images do not depend on the seed.
 
     Args:
         shape: (channels, height, width) of an image.
-        num_classes: how many there are.
-        train_size: training images, at least one a class.
-        test_size: test images, at least one a class.
+        num_classes: number of classes.
+        train_size: number of training images, at least one per class.
+        test_size: number of test images, at least one per class.
         noise: standard deviation of the noise, relative to that of the classes' images.
-        batch_size: images of a step of one process.
-        crop_padding: pixels around an image before it is cropped to its size.
+        batch_size: images per step and process.
+        crop_padding: pixels added around an image before it is cropped to its size.
         **image_data: see `SmallImages`.
 
     >>> data = Fake(shape=(3, 16, 16), num_classes=4, train_size=64)
@@ -155,8 +156,8 @@ class Fake(SmallImages):
                 f"expected at least {num_classes} images in each part", got=(train_size, test_size)
             )
         numbers = math.prod(shape) * (train_size + test_size + num_classes)
-        if numbers > MOST_NUMBERS:
-            expected = f"expected images of at most {MOST_NUMBERS:,} numbers together"
+        if numbers > MAX_NUMBERS:
+            expected = f"expected at most {MAX_NUMBERS:,} numbers in all images"
             raise InputError(expected, got=f"{numbers:,}", where="Fake.shape")
         self.shape, self.size, self.noise = tuple(shape), num_classes, noise
         self.sizes = (train_size, test_size)
@@ -174,10 +175,9 @@ class Fake(SmallImages):
         return Contents(train, test, tuple(f"class_{i}" for i in range(self.size)), mean, std)
 
 
-# Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747): 60,000 + 10,000 gray images of 28×28.
+# Fashion-MNIST
 
-MEAN, STD = (0.2860,), (0.3530,)
-CLASSES = (
+FASHION_CLASSES = (
     "T-shirt/top",
     "Trouser",
     "Pullover",
@@ -192,19 +192,20 @@ CLASSES = (
 
 
 class FashionMnist(SmallImages):
-    """`root`, or FashionMNIST/raw in it, has the four published files, compressed or not.
+    """Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747): 60,000 + 10,000 gray images of 28×28.
 
     Args:
-        root: a folder with the four published files, packed or not, or with FashionMNIST/raw in it.
-        download: fetch the files into `root` if they are not there.
+        root: a folder with the four published files, compressed or not, or with FashionMNIST/raw in it.
+        download: download missing files to `root`.
         **image_data: see `SmallImages`.
 
-    >>> data = FashionMnist(root="my_data", subset=1000)  # read when it is first asked for an image
+    >>> data = FashionMnist(root="my_data", subset=1000)  # files are read when first needed
     >>> data.subset, data.augment.crop_padding
     (1000, 4)
     """
 
     name = "fashion_mnist"
+    mean_std = (0.2860,), (0.3530,)
 
     @checked
     def __init__(self, *, root: str = "data", download: bool = False, **image_data: Any) -> None:
@@ -213,12 +214,12 @@ class FashionMnist(SmallImages):
 
     def fetch(self) -> None:
         if self.download:
-            from torchvision.datasets import FashionMNIST  # a second to import, which only downloads need
+            from torchvision.datasets import FashionMNIST  # slow to import
 
             fetch(lambda: FashionMNIST(str(self.root), download=True), self.name)
 
     def load(self) -> Contents:
-        return Contents(self._part("train"), self._part("t10k"), CLASSES, MEAN, STD)
+        return Contents(self._part("train"), self._part("t10k"), FASHION_CLASSES, *self.mean_std)
 
     def _part(self, part: str) -> TensorSamples:
         images = read_idx(self._find(f"{part}-images-idx3-ubyte"), dimensions=3)
@@ -239,7 +240,7 @@ class FashionMnist(SmallImages):
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:
-    """An array in the IDX format: two zeros, 8 for bytes, the number of dimensions, their lengths, data."""
+    """Read an array in the IDX format: two zeros, 8 for bytes, number of dimensions, their lengths, data."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         zeros, kind, rank, *shape = struct.unpack_from(f">HBB{dimensions}I", content)
@@ -251,33 +252,32 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
     return torch.from_numpy(data.copy()).view(*shape)
 
 
-# ImageNet16-120: the first 120 classes of ImageNet at 16×16 (Chrabaszcz et al. 2017, arXiv:1707.08819).
-#
-# The form in which NAS-Bench-201 (arXiv:2001.00326, section 2.2) uses the downsampled images.
-
-IMAGE = (3, 16, 16)
-MEAN_IMAGENET16 = (122.68 / 255, 116.66 / 255, 104.01 / 255)
-STD_IMAGENET16 = (63.22 / 255, 61.26 / 255, 65.09 / 255)
-TRAIN_FILES = [f"train_data_batch_{number}" for number in range(1, 11)]
-TEST_FILE = "val_data"
-FOLDERS = ("", "Imagenet16_train", "Imagenet16_val")  # the published archives unpack into the latter two
+# ImageNet16-120
 
 
 class ImageNet16(SmallImages):
-    """The first classes of the downsampled ImageNet; the published validation images are the test part.
+    """The first 120 classes of ImageNet at 16×16 (Chrabaszcz et al. 2017, arXiv:1707.08819).
+
+    As used by NAS-Bench-201 (arXiv:2001.00326, section 2.2). The published validation images are the test
+    part.
 
     Args:
-        root: has the eleven published files, train_data_batch_1 … 10 and val_data.
+        root: a folder with the eleven published files, train_data_batch_1 … 10 and val_data.
         num_classes: how many of the 1,000 classes.
-        crop_padding: pixels around an image before it is cropped to its size.
+        crop_padding: pixels added around an image before it is cropped to its size.
         **image_data: see `SmallImages`.
 
-    >>> data = ImageNet16(root="my_data", num_classes=200)  # read when it is first asked for an image
+    >>> data = ImageNet16(root="my_data", num_classes=200)  # files are read when first needed
     >>> data.augment.crop_padding, data.batch_size
     (2, 64)
     """
 
     name = "imagenet16"
+    image_shape = (3, 16, 16)
+    mean_std = (122.68 / 255, 116.66 / 255, 104.01 / 255), (63.22 / 255, 61.26 / 255, 65.09 / 255)
+    train_files = tuple(f"train_data_batch_{number}" for number in range(1, 11))
+    test_file = "val_data"
+    folders = ("", "Imagenet16_train", "Imagenet16_val")  # the published archives unpack into the latter two
 
     @checked
     def __init__(
@@ -293,44 +293,43 @@ class ImageNet16(SmallImages):
 
     def load(self) -> Contents:
         classes = tuple(str(number) for number in range(1, self.first + 1))
-        train = self._part(TRAIN_FILES)
-        return Contents(train, self._part([TEST_FILE]), classes, MEAN_IMAGENET16, STD_IMAGENET16)
+        train, test = self._part(self.train_files), self._part([self.test_file])
+        return Contents(train, test, classes, *self.mean_std)
 
-    def _part(self, files: list[str]) -> TensorSamples:
-        images, numbers = read_batches([self._find(file) for file in files], IMAGE, "labels")
+    def _part(self, files: Sequence[str]) -> TensorSamples:
+        images, numbers = read_batches([self._find(file) for file in files], self.image_shape, "labels")
         rows = (numbers <= self.first).nonzero().squeeze(1)  # classes are numbered from 1
         return TensorSamples(images[rows], numbers[rows] - 1)
 
     def _find(self, file: str) -> Path:
-        for folder in FOLDERS:
+        for folder in self.folders:
             if (self.root / folder / file).is_file():
                 return self.root / folder / file
         files = f"{file} and the other files of the downsampled ImageNet 16×16 (image-net.org)"
         raise missing_data_error(self.name, self.root, files, download=False)
 
 
-# Anybody's images: one folder a class, as folders or in tar files.
+# The user's images, with one folder per class
 
-# Of ImageNet, which stand in where a set's own are not known
-MEAN_IMAGE_FOLDER, STD_IMAGE_FOLDER = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class ImageFolder(SmallImages):
-    """Images in `root`, read in color.
+    """The user's images, one folder per class, read in color and normalized with ImageNet's statistics.
 
-    A root with train/ and test/ (or val/), as folders or .tar files, has its parts; of any other, a share of
-    every class is held out, the same whatever the seed.
+    A root with train/ and test/ (or val/), as folders or .tar files, has two parts; of any other root, a
+    fraction of every class is held out for testing, independent of the seed.
 
     Args:
         root: a folder or a .tar file with one folder of images per class, or with such parts.
-        image_size: height and width that images are resized and cropped to; None: those of the first.
-        num_classes: how many classes there should be, to find a wrong folder early; None: whatever is there.
-        test_fraction: share of every class that is for testing, where the root has no parts.
-        in_memory: keep all images as bytes: much faster, and broken files are found at the start; "auto" does
-            so up to 2 GB.
-        num_workers: processes that read images which are not in memory.
-        most_pixels: of a file; larger images are refused before they are decoded.
-        flip: whether the mirror image of an image is one of its class.
+        image_size: height and width to which images are resized and cropped; None: those of the first.
+        num_classes: expected number of classes, to detect a wrong folder early; None: not checked.
+        test_fraction: fraction of every class for testing, if the root has no parts.
+        in_memory: keep all images as bytes, which is faster and finds broken files at the start; "auto": up
+            to 2 GB.
+        num_workers: number of processes that read images from disk.
+        most_pixels: limit on the size of an image, checked before it is decoded.
+        flip: whether the mirror image of an image belongs to the same class.
         **image_data: see `SmallImages`.
 
     >>> from tempfile import TemporaryDirectory
@@ -380,28 +379,31 @@ class ImageFolder(SmallImages):
         image, fit = (3, height, width), Fit(height, width)
 
         def samples(part: Listing) -> FileSamples:
-            how: dict[str, Any] = {
-                "workers": self.workers,
-                "keep": self.keep,
-                "most_pixels": self.most_pixels,
-            }
-            return FileSamples(part.files, part.labels, image, plain=fit, **how)
+            return FileSamples(
+                part.files,
+                part.labels,
+                image,
+                plain=fit,
+                workers=self.workers,
+                keep=self.keep,
+                most_pixels=self.most_pixels,
+            )
 
         if test is not None:
-            return Contents(samples(train), samples(test), train.classes, MEAN_IMAGE_FOLDER, STD_IMAGE_FOLDER)
+            return Contents(samples(train), samples(test), train.classes, IMAGENET_MEAN, IMAGENET_STD)
         everything = samples(train)
         rows, others = stratified_split(train.labels, 1 - self.test_fraction, generator(CONTENT, 0))
         return Contents(
             everything.select(rows),
             everything.select(others),
             train.classes,
-            MEAN_IMAGE_FOLDER,
-            STD_IMAGE_FOLDER,
+            IMAGENET_MEAN,
+            IMAGENET_STD,
         )
 
 
 def list_parts(root: str | Path) -> tuple[Listing, Listing | None]:
-    """The training and the test images of a root, with the same labels."""
+    """List the training and the test images of a root, with the same labels."""
     train_root, test_root = find_parts(root)
     train = find_images(train_root)
     if test_root is None:
@@ -409,20 +411,20 @@ def list_parts(root: str | Path) -> tuple[Listing, Listing | None]:
     return train, find_images(test_root).with_classes(train.classes, test_root)
 
 
-# CIFAR-10 and CIFAR-100 (Krizhevsky 2009): 50,000 + 10,000 images of 32×32.
-
-IMAGE_CIFAR = (3, 32, 32)
+# CIFAR
 
 
 class Cifar(SmallImages):
-    """What the two sets have in common.
+    """Base of CIFAR-10 and CIFAR-100 (Krizhevsky 2009): 50,000 + 10,000 images of 32×32.
 
     Args:
-        root: has the published Python batches, or train and test as class folders or .tar files of them.
-        download: fetch the published files into `root` if they are not there.
+        root: a folder with the published Python batches, or with train and test as class folders or .tar
+            files of them.
+        download: download missing files to `root`.
         **image_data: see `SmallImages`.
     """
 
+    image_shape = (3, 32, 32)
     size: int
     mean_std: tuple[tuple[float, ...], tuple[float, ...]]
     torchvision_name: str
@@ -439,7 +441,7 @@ class Cifar(SmallImages):
 
     def fetch(self) -> None:
         if self.download:
-            from torchvision import datasets  # a second to import, which only downloads need
+            from torchvision import datasets  # slow to import
 
             dataset = {"CIFAR10": datasets.CIFAR10, "CIFAR100": datasets.CIFAR100}[self.torchvision_name]
             fetch(lambda: dataset(str(self.root), download=True), self.name)
@@ -455,27 +457,30 @@ class Cifar(SmallImages):
         if test is None or len(train.classes) != self.size:
             got = f"{len(train.classes)} classes{', no test part' if test is None else ''}"
             raise InputError(f"expected train and test with {self.size} classes", got=got, where=self.root)
-        return Contents(_in_memory(train), _in_memory(test), train.classes, *self.mean_std)
+        return Contents(self._read(train), self._read(test), train.classes, *self.mean_std)
 
     def _from_batches(self, folder: Path) -> Contents:
         paths = [folder / name for name in (*self.train_files, self.test_file, self.meta[0])]
         for path in paths:
             if not path.is_file():
-                raise InputError("expected the file", got="nothing there", where=path)
-        train = read_batches(paths[: len(self.train_files)], IMAGE_CIFAR, self.labels)
-        test = read_batches([folder / self.test_file], IMAGE_CIFAR, self.labels)
-        names = tuple(read_pickle(folder / self.meta[0])[self.meta[1]])
-        return Contents(TensorSamples(*train), TensorSamples(*test), names, *self.mean_std)
+                raise InputError("expected the file", got="no such file", where=path)
+        train = read_batches(paths[: len(self.train_files)], self.image_shape, self.labels)
+        test = read_batches([folder / self.test_file], self.image_shape, self.labels)
+        names = read_pickle(paths[-1]).get(self.meta[1])
+        if not isinstance(names, list):
+            raise InputError(f"expected the entry {self.meta[1]}, a list of names", where=paths[-1])
+        classes = tuple(map(as_text, names))
+        return Contents(TensorSamples(*train), TensorSamples(*test), classes, *self.mean_std)
 
-
-def _in_memory(part: Listing) -> FileSamples:
-    return FileSamples(part.files, part.labels, IMAGE_CIFAR, plain=Fit(*IMAGE_CIFAR[1:]), keep=True)
+    def _read(self, part: Listing) -> FileSamples:
+        fit = Fit(*self.image_shape[1:])
+        return FileSamples(part.files, part.labels, self.image_shape, plain=fit, keep=True)
 
 
 class Cifar10(Cifar):
-    """Ten classes.
+    """CIFAR-10.
 
-    >>> data = Cifar10(root="my_data", cutout=16, batch_size=96)  # read when it is first asked for an image
+    >>> data = Cifar10(root="my_data", cutout=16, batch_size=96)  # files are read when first needed
     >>> data.augment.cutout, data.eval_batch_size
     (16, 192)
     """
@@ -492,7 +497,7 @@ class Cifar10(Cifar):
 
 
 class Cifar100(Cifar):
-    """A hundred classes.
+    """CIFAR-100.
 
     >>> Cifar100(root="my_data", val_fraction=0.1).val_fraction
     0.1
@@ -509,27 +514,27 @@ class Cifar100(Cifar):
     meta = "meta", "fine_label_names"
 
 
-# ImageNet (Russakovsky et al. 2015, arXiv:1409.0575), or any other photographs in class folders.
+# ImageNet and Tiny ImageNet
 
 
 class ImageNet(ImageData):
-    """Images that stay on disk.
+    """ImageNet (Russakovsky et al. 2015, arXiv:1409.0575), or other photographs in class folders, on disk.
 
-    Training takes random crops of random size, mirrored or not, with changed colors or RandAugment;
-    evaluation the center. All are timm's transforms.
+    Training uses random crops of random size, mirrored or not, with color jitter or RandAugment; evaluation
+    uses the center. All transforms are timm's.
 
     Args:
-        root: has train and val (or test), as class folders or as .tar files of them.
+        root: a folder with train and val (or test), as class folders or as .tar files of them.
         image_size: height and width of the crops.
-        color_jitter: by which share brightness, contrast and saturation change at most; 0: not at all.
-        rand_augment: magnitude of RandAugment's operations, in place of changed colors; 0: none.
-        num_workers: processes that read images.
-        batch_size: images of a step of one process.
-        augment: whether training takes random crops, or the center, too.
-        cutout: side of the square that is cut out of training images, whatever `augment` says.
+        color_jitter: maximum relative change of brightness, contrast, and saturation; 0: none.
+        rand_augment: magnitude of RandAugment's operations, instead of color jitter; 0: none.
+        num_workers: number of processes that read images.
+        batch_size: images per step and process.
+        augment: whether training uses random crops instead of the center.
+        cutout: side of the square that is erased in training images, independent of `augment`.
         **image_data: see `ImageData`.
 
-    >>> data = ImageNet(root="my_images", image_size=160, rand_augment=9)  # nothing is read yet
+    >>> data = ImageNet(root="my_images", image_size=160, rand_augment=9)  # files are read when first needed
     >>> data.rand_augment, data.batch_size
     ('rand-m9-mstd0.5-inc1', 128)
     """
@@ -561,24 +566,20 @@ class ImageNet(ImageData):
             raise missing_data_error(self.name, self.root, files, download=False)
         train, test = list_parts(self.root)
         if test is None:
-            raise InputError("expected val or test beside train", got="neither", where=self.root)
-        return Contents(
-            self._samples(train), self._samples(test), train.classes, MEAN_IMAGE_FOLDER, STD_IMAGE_FOLDER
-        )
+            raise InputError("expected val or test in addition to train", got="neither", where=self.root)
+        return Contents(self._samples(train), self._samples(test), train.classes, IMAGENET_MEAN, IMAGENET_STD)
 
     def _samples(self, part: Listing) -> FileSamples:
-        from timm.data import create_transform  # a second to import, which only files need
+        from timm.data import create_transform  # slow to import
 
         size = self.image_size
-        plain = create_transform(
-            size, use_prefetcher=True
-        )  # bytes, not normalized: that is done for whole batches
+        plain = create_transform(size, use_prefetcher=True)  # bytes; whole batches are normalized later
         augmenting = None
         if self.random_crops:
             augmenting = create_transform(
                 size,
                 is_training=True,
-                color_jitter=self.color_jitter,  # which timm leaves out beside RandAugment
+                color_jitter=self.color_jitter,  # timm ignores it if there is RandAugment
                 auto_augment=self.rand_augment,
                 use_prefetcher=True,
             )
@@ -587,30 +588,28 @@ class ImageNet(ImageData):
         )
 
 
-# Tiny ImageNet (Stanford CS231n): 100,000 + 10,000 images of 64×64 in 200 classes.
-
-URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
-FOLDER = "tiny-imagenet-200"
-MEAN_TINY_IMAGENET, STD_TINY_IMAGENET = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
-IMAGE_TINY_IMAGENET = (3, 64, 64)
-
-
 class TinyImageNet(SmallImages):
-    """The published training images; the published validation images are the test part.
+    """Tiny ImageNet (Stanford CS231n): 100,000 + 10,000 images of 64×64 in 200 classes.
+
+    The published validation images are the test part.
 
     Args:
-        root: it, or tiny-imagenet-200 in it, has train/ and val/ as published.
-        download: fetch the published archive into `root` if it is not there.
-        in_memory: keep all images as bytes; "auto" does so up to 2 GB.
-        num_workers: processes that read images which are not in memory.
+        root: a folder with train/ and val/ as published, or with tiny-imagenet-200 in it.
+        download: download the published archive to `root` if it is missing.
+        in_memory: keep all images as bytes; "auto": up to 2 GB.
+        num_workers: number of processes that read images from disk.
         **image_data: see `SmallImages`.
 
-    >>> data = TinyImageNet(root="my_data", num_workers=8)  # read when it is first asked for an image
+    >>> data = TinyImageNet(root="my_data", num_workers=8)  # files are read when first needed
     >>> data.workers, data.augment.crop_padding
     (8, 4)
     """
 
     name = "tiny_imagenet"
+    image_shape = (3, 64, 64)
+    mean_std = (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)
+    folder = "tiny-imagenet-200"
+    url = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
     @checked
     def __init__(
@@ -627,43 +626,43 @@ class TinyImageNet(SmallImages):
         self.keep, self.workers = in_memory, num_workers
 
     def fetch(self) -> None:
-        if self.download and not (self.root / FOLDER).exists():
-            from torchvision.datasets.utils import download_and_extract_archive  # a second to import
+        if self.download and not (self.root / self.folder).exists():
+            from torchvision.datasets.utils import download_and_extract_archive  # slow to import
 
-            fetch(lambda: download_and_extract_archive(URL, str(self.root)), self.name)
+            fetch(lambda: download_and_extract_archive(self.url, str(self.root)), self.name)
 
     def load(self) -> Contents:
-        roots = [root for root in (self.root, self.root / FOLDER) if (root / "train").is_dir()]
+        roots = [root for root in (self.root, self.root / self.folder) if (root / "train").is_dir()]
         if not roots:
-            raise missing_data_error(self.name, self.root, f"{FOLDER}/train and {FOLDER}/val", download=True)
+            raise missing_data_error(
+                self.name, self.root, f"{self.folder}/train and {self.folder}/val", download=True
+            )
         train = _class_folders(roots[0] / "train")
         annotations = roots[0] / "val" / "val_annotations.txt"
         test = _read_annotations(annotations) if annotations.is_file() else _class_folders(roots[0] / "val")
         test = test.with_classes(train.classes, roots[0] / "val")
-        return Contents(
-            self._samples(train), self._samples(test), train.classes, MEAN_TINY_IMAGENET, STD_TINY_IMAGENET
-        )
+        return Contents(self._samples(train), self._samples(test), train.classes, *self.mean_std)
 
     def _samples(self, part: Listing) -> FileSamples:
         return FileSamples(
             part.files,
             part.labels,
-            IMAGE_TINY_IMAGENET,
-            plain=Fit(*IMAGE_TINY_IMAGENET[1:]),
+            self.image_shape,
+            plain=Fit(*self.image_shape[1:]),
             workers=self.workers,
             keep=self.keep,
         )
 
 
 def _class_folders(root: Path) -> Listing:
-    """Images in CLASS/images/, or in CLASS/."""
+    """List images in CLASS/images/ or CLASS/."""
     return _listing(
         [(path, path.relative_to(root).parts[0]) for path in sorted(root.glob("*/**/*.JPEG"))], root
     )
 
 
 def _read_annotations(annotations: Path) -> Listing:
-    """Images whose classes are in a table: file, class, and the corners of a box."""
+    """List images whose classes are in a table of file, class, and the corners of a box."""
     rows = [line.split() for line in annotations.read_text().splitlines() if line.strip()]
     if any(len(row) < 2 for row in rows):
         raise InputError("expected lines of a file and its class", where=annotations)

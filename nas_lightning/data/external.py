@@ -1,4 +1,4 @@
-"""A user's own data: data modules, loaders, data sets, and arrays."""
+"""The user's data: data modules, loaders, data sets, and arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from nas_lightning.checks import PositiveInt, Seed, checked
 from nas_lightning.data.batches import Batch, Reader, check_images, check_layout, collate, is_picture
 from nas_lightning.data.labels import Classes, Targets, class_names_of, declared_classes, labels_of
 from nas_lightning.data.loaders import EpochLoader, SharedBatches
@@ -33,20 +32,19 @@ from nas_lightning.data.order import SEARCH_SPLIT, stratified_split
 from nas_lightning.data.streams import PairedStreams, Stream
 from nas_lightning.errors import InputError
 from nas_lightning.utils.randomness import generator, seed_of
+from nas_lightning.validation import PositiveInt, Seed, checked
 
-# What people give as data, as loaders of its parts; here of a data module.
-#
-# Nothing is asked of a data module but what Lightning promises.
+# Sources of data
 
 VALID = ("valid", "val", "validation")
 
 
 class Feed(NamedTuple):
-    """A loader and how its batches are read.
+    """A loader and the function that reads its batches.
 
     Args:
-        loader: what can be iterated over.
-        read: a batch of it → (inputs, targets).
+        loader: any iterable.
+        read: batch → (inputs, targets).
     """
 
     loader: Any
@@ -54,32 +52,32 @@ class Feed(NamedTuple):
 
 
 class DataSource(ABC):
-    """The parts of somebody's data."""
+    """The training, validation, and test parts of external data."""
 
     shortest = False
     """Whether the shorter of two sides ends an epoch."""
     batch_size: int | None = None
-    """Of data sets; None where somebody else's loaders have theirs."""
+    """Of data sets; None for loaders."""
 
     @abstractmethod
     def part(self, name: str) -> Feed | None:
-        """`train`, `valid` or `test`; None where there is none."""
+        """Return `train`, `valid` or `test`; None if there is none."""
 
     @abstractmethod
     def owners(self) -> list[Any]:
-        """The objects that may know their classes."""
+        """Return the objects that may know the classes."""
 
     def split(self, fraction: float, seed: int) -> tuple[Feed, Feed]:
-        """Two sides of the training part, where it can be divided."""
+        """Split the training part into two sides, or raise."""
         raise InputError(
-            "expected a validation part, which the architecture learns from: a val_dataloader, "
-            "SearchData(train, valid), or train_fraction=1 to use the training part for both",
+            "expected a validation part for the architecture: a val_dataloader, SearchData(train, valid), "
+            "or train_fraction=1 to use the training part for both",
             got="none",
             where="the data",
         )
 
     def resize(self, batch_size: int) -> None:
-        """Have batches of another size."""
+        """Change the batch size, or raise."""
         raise InputError(
             "expected data whose batch_size can be set: data sets, or a data module with that attribute",
             got=batch_size,
@@ -87,20 +85,20 @@ class DataSource(ABC):
         )
 
     def prepare(self) -> None:  # noqa: B027
-        """Download or the like, once."""
+        """Prepare the data, once; see `LightningDataModule.prepare_data`."""
 
     def setup(self, stage: str) -> None:  # noqa: B027
-        """Make the parts of `fit` or `test` ready."""
+        """Set up the parts of `fit` or `test`."""
 
 
-class SourceModule(DataSource):
-    """A `LightningDataModule`.
+class ModuleSource(DataSource):
+    """A `LightningDataModule`, of which only Lightning's interface is used.
 
     Args:
-        module: as its user wrote it.
-        reader: how its batches are read.
-        sides: what its two sides are called, where its training loader has both.
-        owner: the data module that stands for it before Lightning, and is told of the trainer.
+        module: the user's module.
+        reader: of its batches.
+        sides: the names of the two sides, if its training loader has both.
+        owner: the `ExternalData` that wraps it and has the trainer.
     """
 
     def __init__(
@@ -140,7 +138,7 @@ class SourceModule(DataSource):
 
     @contextmanager
     def _with_trainer(self) -> Iterator[None]:
-        """The data module knows the trainer, as it would of Lightning; said where there is none yet."""
+        """Set the module's trainer, as Lightning would; explain the error if it needs one too early."""
         if self.owner is not None and self.owner.trainer is not None:
             self.module.trainer = self.owner.trainer
         try:
@@ -161,13 +159,13 @@ class SourceModule(DataSource):
         return self._parts
 
     def _ask(self, part: str) -> Any:
-        """The loader of a part; of a list the only one."""
+        """Return the loader of a part, also if it is the only one of a list."""
         self.prepare()
         self.setup("test" if part == "test" else "fit")
         try:
             with self._with_trainer():
                 loader = getattr(self.module, f"{part}_dataloader")()
-        except MisconfigurationException:  # Lightning's own hook, which nobody has written
+        except MisconfigurationException:  # the hook is not implemented
             return None
         if part != "train" and isinstance(loader, (list, tuple)) and not loader:
             return None
@@ -180,13 +178,13 @@ class SourceModule(DataSource):
         return loader[0]
 
     def _read(self, batch: Any) -> Batch:
-        """A batch after the hooks with which a data module changes it on its way."""
+        """Read a batch after the module's batch transfer hooks."""
         batch = self.module.on_before_batch_transfer(batch, 0)
         return self.reader(self.module.on_after_batch_transfer(batch, 0))
 
 
 def is_list_of_loaders(loaders: Any) -> bool:
-    """Whether these are several loaders, and not the batches of one.
+    """Return whether these are several loaders instead of the batches of one.
 
     >>> is_list_of_loaders([range(3), range(4)]), is_list_of_loaders([("x", "y"), ("x", "y")])
     (True, False)
@@ -198,7 +196,8 @@ def is_list_of_loaders(loaders: Any) -> bool:
 
 
 def sides_of(loaders: Any, names: Sequence[str]) -> tuple[dict[str, Any], bool]:
-    """`train`, and `valid` where there are both, of what may hold both; whether the shorter ends an epoch."""
+    """Return `train`, `valid` if there are both, and whether the shorter ends an epoch."""
+    # CombinedLoader has no public attribute for its mode
     shortest = isinstance(loaders, CombinedLoader) and loaders._mode == "min_size"
     both = loaders.iterables if isinstance(loaders, CombinedLoader) else loaders
     if isinstance(loaders, CombinedLoader) and isinstance(both, (list, tuple)):
@@ -214,22 +213,20 @@ def sides_of(loaders: Any, names: Sequence[str]) -> tuple[dict[str, Any], bool]:
     return {"train": both[first], "valid": both[chosen[0]]}, shortest
 
 
-# Loaders, data sets and arrays that people give, as loaders of the parts of their data.
-
-BATCH_SIZE = 64  # of data sets that nobody says another for
+BATCH_SIZE = 64  # default for data sets
 
 
-class SourceParts(DataSource):
-    """Loaders, data sets or arrays.
+class PartsSource(DataSource):
+    """Loaders, data sets, or arrays.
 
     Args:
         train: the training part, or both sides as a dict or `CombinedLoader`.
         valid: the validation part.
         test: the test part.
-        reader: how batches, or samples, are read.
-        sides: what the two sides are called, where `train` has both.
+        reader: of batches, or samples.
+        sides: the names of the two sides, if `train` has both.
         batch_size: of data sets.
-        balanced: whether samples of data sets are drawn so that classes are equally frequent.
+        balanced: draw samples of data sets so that classes are equally frequent.
     """
 
     def __init__(
@@ -255,7 +252,7 @@ class SourceParts(DataSource):
             name = "batch_size" if batch_size else "balanced"
             got = f"a {type(train).__name__}"
             raise InputError(
-                f"expected data sets with {name}; a loader has its own", got=got, where="the data"
+                f"expected data sets with {name}; a loader defines it itself", got=got, where="the data"
             )
 
     def part(self, name: str) -> Feed | None:
@@ -278,13 +275,13 @@ class SourceParts(DataSource):
         if not is_dataset(whole) or isinstance(whole, IterableDataset):
             return super().split(fraction, seed)
         labels = labels_of(whole)
-        alike = torch.zeros(len(whole), dtype=torch.long) if labels is None else labels
-        rows = stratified_split(alike, fraction, generator(SEARCH_SPLIT, seed))
+        strata = torch.zeros(len(whole), dtype=torch.long) if labels is None else labels
+        rows = stratified_split(strata, fraction, generator(SEARCH_SPLIT, seed))
         first, second = (self._load(Subset(whole, part.tolist()), "train") for part in rows)
         return first, second
 
     def _load(self, dataset: Any, part: str) -> Feed:
-        assert self.batch_size is not None, "a data set has one"
+        assert self.batch_size is not None, "data sets have a batch size"
         join, train = partial(collate, reader=self.reader), part != "test"
         if isinstance(dataset, IterableDataset):
             batched = _is_batched(dataset, self.reader)
@@ -307,10 +304,10 @@ class SourceParts(DataSource):
 
 
 class SampleList(Dataset[Any]):
-    """Samples in a list as a data set.
+    """A list of samples as a data set.
 
     Args:
-        samples: each an image with its label, in whatever form.
+        samples: pairs of an image and a label, in any supported form.
     """
 
     def __init__(self, samples: Sequence[Any]) -> None:
@@ -324,14 +321,14 @@ class SampleList(Dataset[Any]):
 
 
 def check_form(data: Any) -> None:
-    """Raise for what holds no images."""
+    """Raise for objects that are not data."""
     if data is None:
         raise InputError("expected a data module, loaders, data sets or arrays", got="none", where="the data")
     if isinstance(data, (str, Path)):
-        expected = "expected images and labels, which ImageFolder(root) has of a folder"
+        expected = "expected images and labels; for a folder use ImageFolder(root)"
         raise InputError(expected, got=data, where="the data")
     if hasattr(data, "columns") and not isinstance(data, Dataset):
-        expected = "expected a data set that opens the images of a table, a torch.utils.data.Dataset"
+        expected = "expected a torch.utils.data.Dataset that opens the images of a table"
         raise InputError(expected, got=type(data).__name__, where="the data")
     if is_list_of_loaders(data):
         expected = "expected loaders one by one, SearchData(train, valid), or a dict of both sides"
@@ -346,7 +343,7 @@ def check_not_empty(parts: Mapping[str, Any]) -> None:
 
 
 def as_samples(data: Any, reader: Reader) -> Any:
-    """A list of samples, and of no batches, as a data set; the rest is as it was."""
+    """Convert a list of samples to a data set; return other data unchanged."""
     listed = isinstance(data, (list, tuple)) and len(data) > 0 and _is_sample(data[0], reader)
     return SampleList(data) if listed else data
 
@@ -360,7 +357,7 @@ def _is_sample(entry: Any, reader: Reader) -> bool:
 
 
 def is_dataset(data: Any) -> bool:
-    """Whether it has samples, which nobody has put into batches yet."""
+    """Return whether it has samples that are not yet batched."""
     if isinstance(data, (Dataset, DataLoader)):
         return isinstance(data, Dataset)
     mapped = hasattr(data, "__getitem__") and hasattr(data, "__len__")
@@ -368,18 +365,18 @@ def is_dataset(data: Any) -> bool:
 
 
 def as_pair(data: Any, reader: Reader) -> Any:
-    """Arrays by name, as `np.load` gives them of a file, as a pair; the rest is as it was."""
+    """Convert named arrays, such as from `np.load`, to a pair; return other data unchanged."""
     if not isinstance(data, Mapping) or reader.convert is not None:
         return data
     try:
         pair = reader.pair(data)
-    except InputError:  # the sides of a search
+    except InputError:  # both sides of a search
         return data
     return pair if all(isinstance(part, (Tensor, np.ndarray)) for part in pair) else data
 
 
 def as_dataset(data: Any) -> Any:
-    """Images and labels as a pair of arrays or tensors are a data set; the rest is as it was."""
+    """Convert a pair of arrays or tensors to a data set; return other data unchanged."""
     paired = isinstance(data, (tuple, list)) and len(data) == 2
     if not paired or not all(isinstance(part, (Tensor, np.ndarray)) for part in data):
         return data
@@ -391,45 +388,45 @@ def as_dataset(data: Any) -> Any:
 
 
 def _balanced_sampler(dataset: Any) -> WeightedRandomSampler:
-    """Every class is drawn equally often; with replacement, as many as there are."""
+    """Return a sampler that draws every class equally often, with replacement."""
     labels = labels_of(dataset)
     if labels is None:
-        expected = "expected a data set with its labels as `targets`, which balanced draws need"
+        expected = "expected a data set with its labels as `targets` for balanced=True"
         raise InputError(expected, got=type(dataset).__name__, where="the data")
     weights = 1 / torch.bincount(labels).double()
     return WeightedRandomSampler(weights[labels].tolist(), len(labels))
 
 
 def _is_batched(dataset: Any, reader: Reader) -> bool:
-    """Whether a stream's entries are batches already."""
+    """Return whether the entries of a stream are batches."""
     x, _ = reader.pair(next(iter(dataset)))
     return getattr(x, "ndim", 0) == 4
 
 
-# A user's own data as this package's parts ask for it, with facts from arguments or from the first batch.
+# The data module
 
 
 class ExternalData(pl.LightningDataModule):
-    """Any `LightningDataModule`, loaders, data sets or arrays, for searches and trainings.
+    """Any `LightningDataModule`, loaders, data sets, or arrays, for searches and trainings.
 
-    Batches may be tuples, of which the first two count, dicts, named tuples or data classes. Bytes become
-    floats from 0 to 1, other numbers floats as they are; nothing is normalized or augmented.
+    Batches may be tuples, of which the first two entries are used, dicts, named tuples, or data classes.
+    Bytes are converted to floats from 0 to 1, other numbers to floats; nothing is normalized or augmented.
 
     Args:
         data: a data module; or the training part: a loader, a data set, a pair of arrays, or a dict or
             `CombinedLoader` with both sides of a search.
-        valid, test: those parts, where `data` is not a module.
-        batch_size: of data sets and arrays, 64 by default; a module's own, where it has such an attribute.
-        image: (channels, height, width); None: as the first batch has it.
-        num_classes, classes: how many, and their names; None: as the data says, else as the labels at hand.
-        inputs, targets: their names in dicts; None: `image`, `pixel_values`, `label` or the like.
-        reader: (what the loader gives) → (inputs, targets), where those two do not say it.
-        sides: what the two sides of a search are called, where `data` has both.
-        epoch_batches: after how many batches a pass over a loader ends, such as over one without an end.
+        valid, test: these parts, if `data` is not a module.
+        batch_size: of data sets and arrays, 64 by default; sets the attribute of a module that has one.
+        image: (channels, height, width); None: that of the first batch.
+        num_classes, classes: number and names of the classes; None: from the data, else from the labels.
+        inputs, targets: their names in dicts; None: `image`, `pixel_values`, `label`, and similar ones.
+        reader: batch → (inputs, targets), instead of names.
+        sides: the names of the two sides of a search, if `data` has both.
+        epoch_batches: number of batches after which a pass ends, for loaders without an end.
         balanced: draw samples of data sets so that all classes are equally frequent.
-        name: what reports call it; None: the name of its class.
-        seed: what the loaders' draws follow from.
-        task: what the targets mean, one of `nas_lightning.tasks`; None: classes.
+        name: in reports; None: the name of the class of `data`.
+        seed: determines all that the loaders draw.
+        task: the task, see `nas_lightning.tasks`; None: classification.
 
     >>> import torch
     >>> data = ExternalData((torch.zeros(100, 5, 8, 8, dtype=torch.uint8), torch.arange(100) % 3))
@@ -463,23 +460,23 @@ class ExternalData(pl.LightningDataModule):
         read = Reader(inputs, targets, reader, classes)
         if isinstance(data, pl.LightningDataModule):
             if valid is not None or test is not None or balanced:
-                expected = "expected a data module alone, which has its parts"
+                expected = "expected a data module without further parts"
                 raise InputError(expected, got=type(data).__name__, where="ExternalData")
-            self.source: DataSource = SourceModule(data, read, sides, owner=self)
+            self.source: DataSource = ModuleSource(data, read, sides, owner=self)
         else:
-            self.source = SourceParts(
+            self.source = PartsSource(
                 data, valid, test, reader=read, sides=sides, batch_size=batch_size, balanced=balanced
             )
         self._image, self.seed, self.epoch_batches = image, seed, epoch_batches
         self._classes = tuple(classes) if classes else None
         self._num_classes, self._name = num_classes, name or type(data).__name__.lower()
-        self._counted_by = ""  # who has counted the classes
+        self._counted_by = ""  # the origin of the number of classes, for messages
         self._streams: dict[str, Stream | None] = {}
         self._first: Batch | None = None
         if isinstance(data, pl.LightningDataModule) and batch_size is not None:
             self.batch_size = batch_size
 
-    # What others ask a data set for
+    # Properties
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -487,7 +484,7 @@ class ExternalData(pl.LightningDataModule):
 
     @property
     def meaning(self) -> Targets:
-        """The task, or that there are classes."""
+        """The task, classification by default."""
         return self.task or Classes()
 
     @property
@@ -501,16 +498,16 @@ class ExternalData(pl.LightningDataModule):
     @property
     def num_classes(self) -> int:
         if self._num_classes is None:
-            told = declared_classes(self.source.owners()) if self.meaning.of_classes else None
-            self._num_classes = len(self._classes or ()) or told
-        if self._num_classes is None:  # nobody says it
-            self._counted_by = ", as the first batch has; num_classes=… says how many"
+            declared = declared_classes(self.source.owners()) if self.meaning.of_classes else None
+            self._num_classes = len(self._classes or ()) or declared
+        if self._num_classes is None:
+            self._counted_by = ", as in the first batch; pass num_classes=…"
             self._num_classes = max(self.meaning.least, self.meaning.count(self.first[1]))
         return self._num_classes
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes' names, in the order of their labels; their numbers where nobody says them."""
+        """The names of the classes, in the order of their labels; their numbers if unknown."""
         if self._classes is None:
             names = class_names_of(*self.source.owners())
             usable = names is not None and len(names) == self.num_classes
@@ -519,17 +516,17 @@ class ExternalData(pl.LightningDataModule):
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """None is taken off: images come to networks as their user's loaders give them."""
+        """Zero: images are not normalized."""
         return (0.0,) * self.image[0]
 
     @property
     def std(self) -> tuple[float, ...]:
-        """None is divided by."""
+        """One: images are not normalized."""
         return (1.0,) * self.image[0]
 
     @property
     def first(self) -> Batch:
-        """The first batch of the training part, as it is, but for its form."""
+        """The first batch of the training part."""
         if self._first is None:
             feed = self._part("train")
             assert feed is not None, "there is a training part"
@@ -553,14 +550,14 @@ class ExternalData(pl.LightningDataModule):
     # Streams of batches
 
     def stream(self, part: str) -> Stream | None:
-        """Batches of `train`, `valid` or `test` as they are read; None where there is none."""
+        """Return the batches of `train`, `valid` or `test`; None if there is no such part."""
         if part not in self._streams:
             feed = self._part(part)
             self._streams[part] = None if feed is None else self._stream(feed, part)
         return self._streams[part]
 
     def every_batch(self, part: str) -> list[Batch]:
-        """All batches of a part, on whichever process this is."""
+        """Return all batches of a part, the same on every process."""
         stream = self.stream(part)
         if stream is None:
             raise InputError(f"expected a {part} part", got="none", where=self.name)
@@ -569,9 +566,9 @@ class ExternalData(pl.LightningDataModule):
     def search_sides(
         self, train_fraction: float, augment_valid: bool, batch_size: int | None
     ) -> tuple[Stream, Stream]:
-        """Batches for the weights and for the architecture: its validation part, or a share."""
+        """Return batches for the weights and for the architecture: the validation part, or a split."""
         if augment_valid:
-            raise InputError("expected false for data that is not ours", got=True, where="augment_valid")
+            raise InputError("expected false for external data", got=True, where="augment_valid")
         if batch_size is not None and batch_size != self.batch_size:
             self.batch_size = batch_size
         train, valid = self._part("train"), self._part("valid")
@@ -580,11 +577,11 @@ class ExternalData(pl.LightningDataModule):
             train, valid = self.source.split(train_fraction, self.seed)
         sides = (self._stream(train, "train"), self._stream(valid or train, "valid"))
         for side in sides:
-            next(side.once())  # raises for what does not fit
+            next(side.once())  # raises for invalid data
         return sides
 
     def pair(self, train: Stream, valid: Stream) -> PairedStreams:
-        """Both sides of a search, batch by batch."""
+        """Return pairs of batches of both sides of a search."""
         return PairedStreams(train, valid, shortest=self.source.shortest)
 
     def _stream(self, feed: Feed, part: str) -> Stream:
@@ -606,7 +603,7 @@ class ExternalData(pl.LightningDataModule):
         self.source.prepare()
 
     def setup(self, stage: str | None = None) -> None:
-        """Look at the first batches, so that what does not fit is said before training."""
+        """Read the first batches, to find invalid data before training."""
         if rank_zero_only.rank == 0:  # type: ignore[attr-defined]
             self.source.prepare()
         for part in ("train", "valid") if stage in (None, "fit", "validate") else ("test",):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import pickle
 import random as python_random
@@ -20,23 +21,26 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nas_lightning.checks import NonNegativeInt, PositiveInt, checked
 from nas_lightning.data.loaders import Samples, TensorSamples
 from nas_lightning.data.order import SAMPLE, BatchRows
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.utils.randomness import seed_of
 from nas_lightning.utils.text import printable
+from nas_lightning.validation import NonNegativeInt, PositiveInt, checked
 
-# The images below a folder; a link back to a folder above is not followed.
+# Images in folders
 
 ENDINGS = frozenset(
     [".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".jp2"]
 )
-"""Of files that are images; others are left out."""
+"""Extensions of image files; other files are ignored."""
 
 
 def walk_images(root: Path) -> Iterator[tuple[str, str]]:
-    """The path of every image and the name of the folder that it is in, in natural order of the paths."""
+    """Yield the path of every image and the name of its folder, in natural order of the paths.
+
+    Links to folders above are not followed.
+    """
     from timm.utils.misc import natural_key
 
     paths = (
@@ -51,7 +55,7 @@ def walk_images(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
-    """Folders and the names of the files in them; `above` are the real paths on the way here."""
+    """Yield folders and the names of their files; `above` are the real paths of the parents."""
     here = os.path.realpath(folder)
     if here in above:
         return
@@ -63,9 +67,9 @@ def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]
             yield from _walk(entry.path, (*above, here))
 
 
-# Pickled dictionaries of arrays, the form in which CIFAR and the downsampled ImageNet are given out.
+# Pickled dictionaries of arrays, the format of CIFAR and the downsampled ImageNet
 
-# What arrays are made of; a pickle that asks for anything else is none of these files.
+# Needed for arrays; pickles that import anything else are refused.
 ALLOWED = {
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -80,54 +84,64 @@ ALLOWED = {
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+            raise pickle.UnpicklingError(f"it imports {module}.{name}")
         return super().find_class(module, name)
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary in the file."""
+    """Read the dictionary in a file, without importing anything but arrays; keys may be bytes."""
     try:
         with open(path, "rb") as stream:
-            return dict(_Unpickler(stream, encoding="latin1").load())
-    except Exception as error:  # broken pickles raise whatever their bytes lead to
+            entries = dict(_Unpickler(stream, encoding="latin1").load())
+        return {as_text(key): value for key, value in entries.items()}
+    except Exception as error:  # the exception depends on the bytes of a broken pickle
         raise InputError(f"expected a pickled dictionary of arrays: {error}", where=path) from None
 
 
+def as_text(value: Any) -> str:
+    """Return a string, also of bytes, as a pickle has that was read with `encoding="bytes"` and saved again.
+
+    >>> as_text(b"airplane"), as_text("airplane")
+    ('airplane', 'airplane')
+    """
+    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+
+
 def read_batches(paths: list[Path], image: tuple[int, int, int], labels: str) -> tuple[Tensor, Tensor]:
-    """The images (n, c, h, w) as bytes and the labels (n,) of several files, in their order."""
-    images, targets = [], []
-    for path in paths:
-        entry = read_pickle(path)
-        if "data" not in entry or labels not in entry:
-            raise InputError(
-                f"expected the entries data and {labels}", got=", ".join(sorted(entry)), where=path
-            )
-        data, target = np.asarray(entry["data"]), torch.as_tensor(entry[labels])
-        if data.dtype != np.uint8 or data.size != len(target) * int(np.prod(image)):
-            raise InputError(
-                f"expected bytes for {len(target)} images of {image}",
-                got=f"{data.dtype} {data.shape}",
-                where=path,
-            )
-        images.append(torch.from_numpy(data.copy()).view(-1, *image))
-        targets.append(target)
-    return torch.cat(images), torch.cat(targets).long()
+    """Read the images (n, c, h, w) as bytes and the labels (n,) of several files."""
+    parts = [_read_batch(path, image, labels) for path in paths]
+    return torch.cat([images for images, _ in parts]), torch.cat([targets for _, targets in parts])
 
 
-# The image files in a folder or a tar file, as timm reads them; one folder is one class.
+def _read_batch(path: Path, image: tuple[int, int, int], labels: str) -> tuple[Tensor, Tensor]:
+    entries = read_pickle(path)
+    if "data" not in entries or labels not in entries:
+        got = ", ".join(sorted(entries))
+        raise InputError(f"expected the entries data and {labels}", got=got, where=path)
+    try:
+        pixels, targets = np.asarray(entries["data"]), torch.as_tensor(entries[labels]).long()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"expected arrays: {error}", where=path) from None
+    if targets.dim() != 1 or pixels.dtype != np.uint8 or pixels.size != len(targets) * math.prod(image):
+        expected = f"expected bytes for {targets.numel()} images of {image} and as many labels"
+        raise InputError(expected, got=f"{pixels.dtype} {pixels.shape}", where=path)
+    return torch.from_numpy(pixels.copy()).view(-1, *image), targets
+
+
+# Listings of image files, in folders or tar files; one folder is one class
 
 TRAIN_NAMES = ("train", "train.tar")
 TEST_NAMES = ("test", "test.tar", "val", "val.tar", "validation", "validation.tar")
 
 
 class ImageFile(NamedTuple):
-    """Where an image's bytes are: all of a file, or `size` bytes from `offset`, a `member` of a tar.
+    """The location of an image: a whole file, or `size` bytes from `offset`, a `member` of a tar file.
 
     Args:
         path: of the file.
-        offset: its first byte in it.
-        size: its bytes; −1: all that there are.
-        member: its name in a tar; empty: the file is no tar.
+        offset: of the first byte.
+        size: number of bytes; −1: all.
+        member: the name in a tar file; empty: the file is not a tar file.
     """
 
     path: str
@@ -137,18 +151,18 @@ class ImageFile(NamedTuple):
 
     @property
     def label(self) -> str:
-        """For messages."""
+        """The location for messages."""
         return printable(f"{self.path}: {self.member}" if self.member else self.path)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Image files, their labels (n,) and what the labels stand for.
+    """Image files, their labels, and the names of the classes.
 
     Args:
-        files: one an image, in their order.
+        files: one per image.
         labels: the class of each: (n,).
-        classes: the names of classes.
+        classes: names.
     """
 
     files: list[ImageFile]
@@ -156,7 +170,7 @@ class Listing:
     classes: tuple[str, ...]
 
     def with_classes(self, classes: tuple[str, ...], where: object) -> Listing:
-        """The same files with labels that are places in `classes`."""
+        """Return the same files with labels that are indices of `classes`."""
         for name in self.classes:
             if name not in classes:
                 raise InputError(
@@ -169,17 +183,17 @@ class Listing:
 
 
 def find_images(root: str | Path) -> Listing:
-    """Every image below a folder, or in a tar file; its class is the name of the folder it is in."""
+    """List all images below a folder, or in a tar file; the class is the name of the image's folder."""
     root = Path(root)
     if not root.exists():
-        raise InputError("expected a folder or a .tar file of images", got="nothing there", where=root)
+        raise InputError("expected a folder or a .tar file of images", got="no such file", where=root)
     if root.is_file() and not tarfile_readable(root):
         raise InputError("expected a folder or an uncompressed .tar file of images", where=root)
     try:
         return _in_tar(root) if root.is_file() else _in_folder(root)
     except (RuntimeError, ValueError, OSError, tarfile.TarError):  # an empty folder, an empty or broken tar
         raise InputError(
-            "expected images in one folder per class", got="none that can be read", where=root
+            "expected images in one folder per class", got="no readable images", where=root
         ) from None
 
 
@@ -196,9 +210,9 @@ def _in_folder(root: Path) -> Listing:
 
 
 def _in_tar(root: Path) -> Listing:
-    from timm.data.readers import create_reader  # a second to import, which only files need
+    from timm.data.readers import create_reader  # slow to import
 
-    with _endings():
+    with _all_extensions():
         reader = create_reader("", root=str(root))
     names = reader.class_name_to_idx
     files = [_member(str(root), info, inner) for info, _, inner in reader.samples]
@@ -207,8 +221,8 @@ def _in_tar(root: Path) -> Listing:
 
 
 @contextmanager
-def _endings() -> Iterator[None]:
-    """Within, timm's readers find images of every ending that folders may have."""
+def _all_extensions() -> Iterator[None]:
+    """Let timm's readers find images of all `ENDINGS`."""
     from timm.data.readers.img_extensions import get_img_extensions, set_img_extensions
 
     before = get_img_extensions()
@@ -220,14 +234,14 @@ def _endings() -> Iterator[None]:
 
 
 def _member(path: str, info: tarfile.TarInfo, inner: tarfile.TarInfo | None) -> ImageFile:
-    """An image in a tar file, or in the tar file `inner` within it."""
+    """Return an image in a tar file, or in the tar file `inner` within it."""
     if inner is None:
         return ImageFile(path, info.offset_data, info.size, info.name)
     return ImageFile(path, inner.offset_data + info.offset_data, info.size, f"{inner.name}/{info.name}")
 
 
 def find_parts(root: str | Path) -> tuple[Path, Path | None]:
-    """Where the training and the test images are; the second is None where there is one part only."""
+    """Return the locations of the training and the test images; the second is None if there is one part."""
     root = Path(root)
     train = [root / name for name in TRAIN_NAMES if (root / name).exists()]
     test = [root / name for name in TEST_NAMES if (root / name).exists()]
@@ -237,7 +251,7 @@ def find_parts(root: str | Path) -> tuple[Path, Path | None]:
 
 
 def tarfile_readable(path: Path) -> bool:
-    """Whether the file is an uncompressed tar file, in which each image has its place."""
+    """Return whether a file is an uncompressed tar file."""
     try:
         with tarfile.open(path, "r:"):
             return path.suffix == ".tar"
@@ -245,21 +259,20 @@ def tarfile_readable(path: Path) -> bool:
         return False
 
 
-# One image, whatever its file holds, as 8 bits a channel in color; or one line that names the file.
+# Decoding one image to 8 bits per channel in color
 
 MOST_PIXELS = 89_478_485
-"""Of an image that nobody asked for: what a quarter of a gigabyte holds."""
+"""Default limit on the size of an image: a quarter of a gigabyte."""
 _ORIENTATION = 0x0112
 _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
-_SIXTEEN_BIT_FILES = ("PNG", "PPM", "JPEG2000")  # whose gray of more than 8 bits comes as mode I
+_SIXTEEN_BIT_FILES = ("PNG", "PPM", "JPEG2000")  # whose gray images of more than 8 bits have mode I
 
 
 def decode(file: ImageFile, most_pixels: int = MOST_PIXELS) -> Image.Image:
-    """The image in color, or an `InputError` that names its file.
+    """Decode an image in color, or raise an `InputError` that names its file.
 
-    Gray of 16 bits and floats from 0 to 1 are scaled to 8 bits, not cut off; transparency is left out; what a
-    camera says of its own rotation (EXIF) is followed, as viewers do. Images of more than `most_pixels` are
-    refused by their header, before they are decoded.
+    16-bit gray and floats from 0 to 1 are scaled to 8 bits; transparency is dropped; the orientation in EXIF
+    data is applied. Images of more than `most_pixels` are refused by their header, before they are decoded.
     """
     try:
         with open(file.path, "rb") as stream:
@@ -274,13 +287,13 @@ def decode(file: ImageFile, most_pixels: int = MOST_PIXELS) -> Image.Image:
         raise InputError(
             "expected an image", got="a damaged file or another kind", where=file.label
         ) from None
-    except Exception as error:  # decoders raise whatever the broken bytes lead them to
+    except Exception as error:  # the exception depends on the decoder and the broken bytes
         raise InputError(f"expected an image that can be read: {error}", where=file.label) from None
 
 
 @contextmanager
 def _without_limit() -> Iterator[None]:
-    """Pillow's own limit aside, which nobody can ask more than twice of."""
+    """Disable Pillow's limit, which `most_pixels` replaces."""
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
         yield
@@ -295,14 +308,14 @@ def _check_size(image: Image.Image, most_pixels: int) -> None:
 
 
 def _upright(color: Image.Image, original: Image.Image) -> Image.Image:
-    """The image turned as its EXIF orientation says; as it is where that cannot be read."""
+    """Apply the EXIF orientation, if it can be read."""
     try:
         orientation = original.getexif().get(_ORIENTATION, 1)
         if orientation == 1:
             return color
         color.getexif()[_ORIENTATION] = orientation
         return ImageOps.exif_transpose(color)
-    except Exception:  # broken tags say nothing of the pixels
+    except Exception:  # broken tags
         return color
 
 
@@ -320,9 +333,9 @@ def _to_color(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.rint(255 * gray).astype(np.uint8)).convert("RGB")
 
 
-# Images that are read from disk as they are drawn, in worker processes or not, with the same result.
+# Samples in files
 
-MEMORY_LIMIT = 2 * 1024**3  # bytes that "auto" keeps
+MEMORY_LIMIT = 2 * 1024**3  # bytes up to which "auto" keeps images in memory
 CHUNK = 256
 
 InMemory = bool | Literal["auto"]
@@ -331,17 +344,17 @@ Item = tuple[int, int]  # row, seed
 
 
 class FileSamples(Samples):
-    """Image files, which are turned into bytes of one shape when they are read.
+    """Image files, read and transformed when they are drawn, with the same result for any number of workers.
 
     Args:
-        files: where they are.
-        labels: (n,), one for each.
-        image: (channels, height, width) of what `plain` and `augmenting` return.
-        plain: image → bytes, for evaluation.
-        augmenting: the same for training, where that is random; None: `plain`.
-        workers: processes that read.
-        keep: whether `in_memory` reads them all; "auto": up to 2 GB.
-        most_pixels: of a file; larger images are refused before they are decoded.
+        files: their locations.
+        labels: (n,).
+        image: (channels, height, width) after the transforms.
+        plain: the transform for evaluation.
+        augmenting: the random transform for training; None: `plain`.
+        workers: number of worker processes.
+        keep: whether `in_memory` reads all images; "auto": up to 2 GB.
+        most_pixels: limit on the size of an image, checked before it is decoded.
     """
 
     @checked
@@ -379,13 +392,13 @@ class FileSamples(Samples):
         draws = list(draws)
         augmenting = self.augmenting if random else None
         loader = DataLoader(
-            _Reader(self.files, self.plain, augmenting, self.most_pixels),
+            _ImageDataset(self.files, self.plain, augmenting, self.most_pixels),
             batch_sampler=(_items(draw) for draw in draws),
             num_workers=self.workers,
             collate_fn=_collate,
             pin_memory=torch.cuda.is_available(),
-            worker_init_fn=_end_when_told,
-            generator=torch.Generator(),  # its own, or each pass would advance the global one
+            worker_init_fn=_exit_quietly,
+            generator=torch.Generator(),  # otherwise each pass would advance the global generator
         )
         for draw, images in zip(draws, loader, strict=True):
             if isinstance(images, InputError):
@@ -403,13 +416,13 @@ class FileSamples(Samples):
         return TensorSamples(images, self.labels, names=[file.label for file in self.files])
 
 
-def _end_when_told(worker: int) -> None:
-    """A worker says nothing of its end where the whole group of processes is told to: the run says it."""
+def _exit_quietly(worker: int) -> None:
+    """Let a worker exit without a message when its process group is terminated."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
-class _Reader(Dataset[Tensor | InputError]):
-    """What workers run: an error is a result, which the main process raises with its own words."""
+class _ImageDataset(Dataset[Tensor | InputError]):
+    """The images of (row, seed); an `InputError` is returned, for the main process to raise."""
 
     def __init__(
         self, files: Sequence[ImageFile], plain: Transform, augmenting: Transform | None, most_pixels: int
@@ -429,7 +442,7 @@ class _Reader(Dataset[Tensor | InputError]):
 
 
 def _items(draw: BatchRows) -> list[Item]:
-    """Each sample with its own seed, which follows from its position in the global batch."""
+    """Return each row with a seed that depends on its position in the global batch."""
     return [(row, seed_of(SAMPLE, *draw.key, draw.first + i)) for i, row in enumerate(draw.rows.tolist())]
 
 
@@ -441,7 +454,7 @@ def _collate(images: list[Tensor | InputError]) -> Tensor | InputError:
 
 
 class Fit:
-    """Resize an image until it covers height × width, and cut out its center.
+    """Resize an image to cover height × width, and crop the center.
 
     Args:
         height: of the result, in pixels.
@@ -459,7 +472,7 @@ class Fit:
 
 @contextmanager
 def global_seeds(seed: int) -> Iterator[None]:
-    """The global generators that transforms draw from, seeded; afterwards they are as before."""
+    """Seed the global generators, from which transforms draw, and restore them afterwards."""
     before = python_random.getstate(), np.random.get_state(), torch.get_rng_state()
     python_random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -1,4 +1,4 @@
-"""Class labels in the forms in which people have them, and where a data set has them at hand.
+"""Class labels in various forms, and the labels and class names that data sets know.
 
 >>> class_labels(torch.tensor([[1.0], [0.0]])), class_labels(torch.tensor([[0, 1], [1, 0]]))
 (tensor([1, 0]), tensor([1, 0]))
@@ -16,37 +16,38 @@ from torch.utils.data import Subset, TensorDataset
 from nas_lightning.data.batches import TARGETS
 from nas_lightning.errors import InputError
 
-_WHERE = "a batch"
+WHERE = "a batch"  # of messages
 
 
 class Targets(Protocol):
-    """What the targets of a user's data mean, as `nas_lightning.tasks` have it."""
+    """The interface of a task that data need; see `nas_lightning.tasks.Task`."""
 
     least: int
+    """The smallest number of outputs."""
     of_classes: bool
-    """Whether what the data say of their classes says how many outputs there are."""
+    """Whether the data's number of classes is the number of outputs."""
 
     def targets(self, y: Tensor) -> Tensor:
-        """As the loss takes them; raises for what is none."""
+        """Convert targets for the loss; raise for invalid ones."""
 
     def count(self, y: Tensor) -> int:
-        """The outputs that they ask for."""
+        """Return the number of outputs that the targets need."""
 
     def check(self, y: Tensor, outputs: int, source: str) -> None:
-        """Raise for targets that so many outputs cannot have."""
+        """Raise for targets that do not fit the number of outputs."""
 
 
 class Classes:
-    """One of several classes."""
+    """Classification, the default."""
 
     least, of_classes = 2, True
 
     def targets(self, y: Tensor) -> Tensor:
-        """Their numbers."""
+        """Return the labels as whole numbers."""
         return class_labels(y)
 
     def count(self, y: Tensor) -> int:
-        """One more than the largest."""
+        """Return one more than the largest label."""
         return int(y.max()) + 1
 
     def check(self, y: Tensor, outputs: int, source: str) -> None:
@@ -55,31 +56,31 @@ class Classes:
 
 
 def class_labels(y: Tensor) -> Tensor:
-    """(b,) whole numbers of labels (b,) or (b, 1) of any type, or of one-hot rows (b, classes)."""
+    """Convert labels (b,) or (b, 1) of any type, or one-hot rows (b, classes), to whole numbers (b,)."""
     whole = y if y.dtype == torch.long else _whole_numbers(y)
     if whole.dim() == 2 and whole.shape[1] == 1:
         return whole[:, 0]
     if whole.dim() == 2 and bool(((whole == 0) | (whole == 1)).all() & (whole.sum(dim=1) == 1).all()):
         return whole.argmax(dim=1)
     if whole.dim() != 1:
-        raise InputError("expected a class label for each image, (b,)", got=_describe(y), where=_WHERE)
+        raise InputError("expected a class label for each image, (b,)", got=_describe(y), where=WHERE)
     return whole
 
 
 def check_range(y: Tensor, classes: int, source: str) -> None:
-    """Raise for labels that none of so many classes has; `source` says who counted them."""
+    """Raise for labels out of range; `source` tells the origin of the number of classes in the message."""
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= classes:
         fix = "; labels count from 0" if low == 1 and high == classes else ""
         raise InputError(
             f"expected labels from 0 to {classes - 1} for {classes} classes{source}{fix}",
             got=f"labels from {low} to {high}",
-            where=_WHERE,
+            where=WHERE,
         )
 
 
 def labels_of(dataset: Any) -> Tensor | None:
-    """The labels that a data set has at hand, so that no image is read for them; None where it has not."""
+    """Return a data set's labels if they are available without reading images, else None."""
     if isinstance(dataset, Subset):
         whole = labels_of(dataset.dataset)
         return None if whole is None else whole[torch.as_tensor(list(dataset.indices))]
@@ -97,7 +98,7 @@ def labels_of(dataset: Any) -> Tensor | None:
 
 
 def declared_classes(owners: Sequence[Any]) -> int | None:
-    """How many classes these objects say there are, or have labels of at hand; None where none does."""
+    """Return the number of classes that these objects declare, or that their labels have; None if unknown."""
     for owner in owners:
         count = getattr(owner, "num_classes", None)
         if isinstance(count, int) and count > 0:
@@ -112,7 +113,7 @@ def declared_classes(owners: Sequence[Any]) -> int | None:
 
 
 def class_names_of(*owners: Any) -> tuple[str, ...] | None:
-    """The names of classes that one of these objects has; None where none has."""
+    """Return the first class names that these objects have; None if there are none."""
     for owner in owners:
         names = getattr(owner, "classes", None) or _names_of_feature(getattr(owner, "features", None))
         if isinstance(names, (list, tuple)) and len(names) > 1:
@@ -130,13 +131,13 @@ def _as_labels(values: Any) -> Tensor | None:
         return None
     try:
         return class_labels(torch.as_tensor(values if isinstance(values, Tensor) else list(values)))
-    except (TypeError, ValueError, RuntimeError):  # no numbers, or none of classes
+    except (TypeError, ValueError, RuntimeError):  # not class labels
         return None
 
 
 def _whole_numbers(y: Tensor) -> Tensor:
     if y.is_complex() or (y.is_floating_point() and not bool((y == y.round()).all())):
-        raise InputError("expected class labels, which are whole numbers", got=_describe(y), where=_WHERE)
+        raise InputError("expected class labels, which are whole numbers", got=_describe(y), where=WHERE)
     return y.long()
 
 

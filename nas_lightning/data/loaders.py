@@ -1,4 +1,4 @@
-"""Loaders whose position is saved and restored."""
+"""Samples, and loaders whose position is part of checkpoints."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nas_lightning.data.streams import Stream
 from nas_lightning.errors import InputError
 from nas_lightning.utils.randomness import generator, seed_of
 
-# Labeled images that draws are read from; `files.py` has the ones that stay on disk.
+# Samples; those on disk are in `files.py`
 
 
 class Samples(ABC):
-    """Images as bytes, all of one shape, and their labels."""
+    """Labeled images as bytes, all of one shape."""
 
     labels: Tensor  # (n,)
     image: tuple[int, int, int]
@@ -29,19 +29,19 @@ class Samples(ABC):
         return len(self.labels)
 
     def name(self, row: int) -> str:
-        """What an image is called: its file's name, where it has one."""
+        """Return the name of an image for messages: that of its file, if it has one."""
         return f"image {row}"
 
     @abstractmethod
     def select(self, rows: Tensor) -> Samples:
-        """The samples of these rows, in this order; images are shared, not copied."""
+        """Return the samples of these rows, in this order; images are shared, not copied."""
 
     @abstractmethod
     def read(self, draws: Iterable[BatchRows], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        """(b, c, h, w) bytes and (b,) labels of each draw; `random` for images that are augmented as read."""
+        """Yield (b, c, h, w) bytes and (b,) labels of each batch; `random`: augmented while reading."""
 
     def in_memory(self) -> Samples:
-        """The same samples, ready to be drawn from without further reading where that is possible."""
+        """Return the same samples in memory, if they fit."""
         return self
 
 
@@ -50,8 +50,8 @@ class TensorSamples(Samples):
 
     Args:
         images: bytes: (n, c, h, w).
-        labels: of the chosen rows: (rows,).
-        rows: which of the images; None: all.
+        labels: of the selected rows: (rows,).
+        rows: selected images; None: all.
         names: of all images; None: their numbers.
     """
 
@@ -62,7 +62,6 @@ class TensorSamples(Samples):
         rows: Tensor | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        """`labels` are those of the chosen `rows` of the images; by default of all."""
         self.images, self.names = images, names
         self.labels = labels.long()
         self.rows = torch.arange(len(images)) if rows is None else rows
@@ -80,17 +79,17 @@ class TensorSamples(Samples):
             yield self.images.index_select(0, self.rows[draw.rows]), self.labels[draw.rows]
 
 
-# Loaders that only evaluate: every sample once, and each process has its share.
+# Evaluation
 
 
 class EvalLoader:
-    """Every sample exactly once, in order and without augmentation; each process reads its own share.
+    """Every sample exactly once, in order and without augmentation; each process reads its share.
 
     Args:
-        samples: some of a data set.
-        batch_size: images of a batch of one process.
-        mean: of each channel, as a fraction of the largest value.
-        std: of each channel, as a fraction of the largest value.
+        samples: of a data set.
+        batch_size: images per batch and process.
+        mean: of each channel, for pixels from 0 to 1.
+        std: of each channel, for pixels from 0 to 1.
     """
 
     def __init__(
@@ -108,17 +107,17 @@ class EvalLoader:
 
 
 class SharedBatches:
-    """Every batch of a pass once; of several processes each has its share of every batch.
+    """Every batch of a pass once; each process has its share of every batch.
 
     Args:
-        stream: whose batches.
+        stream: of batches.
     """
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
 
     def __len__(self) -> int:
-        """Raises TypeError where nobody knows."""
+        """Raises TypeError if the length is unknown."""
         return len(self.stream) * rank_and_world()[1]
 
     def __iter__(self) -> Iterator[Batch]:
@@ -127,33 +126,34 @@ class SharedBatches:
             yield x[rank::world], y[rank::world]
 
 
-# Loaders whose place can be saved: Lightning asks them for `state_dict` and tells them the epoch.
+# Training
 #
-# They are no `torch.utils.data.DataLoader`, so Lightning leaves their order alone.
+# These loaders are not `torch.utils.data.DataLoader`s, so Lightning does not replace their samplers. It saves
+# their `state_dict` and calls `set_epoch`.
 
 T = TypeVar("T", covariant=True)
 
 
 class BatchSource(Protocol[T]):
-    """What an `EpochLoader` hands out: any batch of any epoch, by its number."""
+    """The batches of an `EpochLoader`: any batch of any epoch, by its number."""
 
     def __len__(self) -> int:
-        """Raises TypeError where nobody knows."""
+        """Raises TypeError if the length is unknown."""
 
     def batches(self, epoch: int, start: int, count: int | None = None) -> Iterator[T]:
-        """`count` batches from number `start`; None: to the end of the epoch."""
+        """Yield `count` batches from number `start`; None: to the end of the epoch."""
 
 
 class TrainBatches:
     """Shuffled, augmented batches of one set; the last incomplete one is dropped.
 
     Args:
-        samples: some of a data set.
-        batch_size: images of a batch of one process.
-        seed: what the order and the augmentation follow from.
-        augment: what is done to a batch; None: nothing.
-        mean: of each channel, as a fraction of the largest value.
-        std: of each channel, as a fraction of the largest value.
+        samples: of a data set.
+        batch_size: images per batch and process.
+        seed: determines the order and the augmentation.
+        augment: the augmentation of a batch; None: none.
+        mean: of each channel, for pixels from 0 to 1.
+        std: of each channel, for pixels from 0 to 1.
 
     >>> import torch
     >>> from nas_lightning.data.loaders import TensorSamples
@@ -188,12 +188,12 @@ class TrainBatches:
 
     @property
     def images(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self.samples)
 
     def batches(self, epoch: int, start: int, count: int | None = None) -> Iterator[Batch]:
-        """`count` batches from number `start`; past the end of the set comes its next shuffled pass."""
-        left = len(self) - start  # raises where the set has no full batch
+        """Yield `count` batches from number `start`; after the last one, the next shuffled pass begins."""
+        left = len(self) - start  # raises if there is no full batch
         count = left if count is None else count
         size, (rank, world) = len(self.samples), rank_and_world()
         draws = list(training_rows(size, self.batch_size, self.seed, epoch, start, count, rank, world))
@@ -207,10 +207,10 @@ class TrainBatches:
             mine = parameters[draw.first : draw.first + len(x)]
             yield self.augment(x, mine, self.mean, self.std), y
 
-    # Without augmentation, the same on every process
+    # Batches without augmentation, the same on every process
 
     def plain(self, count: int, seed: int = 0) -> list[Batch]:
-        """`count` shuffled batches."""
+        """Return `count` shuffled batches."""
         size = len(self.samples)
         if self.batch_size > size:
             raise InputError(f"expected a batch of at most {size} samples", got=self.batch_size)
@@ -218,19 +218,19 @@ class TrainBatches:
         return list(self._read(draws))
 
     def plain_images(self, count: int, seed: int = 0) -> Batch:
-        """One batch of so many samples; fewer where there are fewer."""
+        """Return one batch of `count` samples, or of all if there are fewer."""
         size = min(count, len(self.samples))
         draws = training_rows(len(self.samples), size, seed_of(PLAIN, seed), 0, 0, 1, 0, 1)
         return next(self._read(draws))
 
     def shuffled_pass(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
-        """Full batches of one pass, smaller ones where there are not as many samples."""
+        """Yield the full batches of one pass, smaller ones if there are fewer samples."""
         size = len(self.samples)
         batch = min(batch_size, size)
         return self._read(training_rows(size, batch, seed, epoch, 0, size // batch, 0, 1))
 
     def whole_pass(self) -> Iterator[Batch]:
-        """Every sample once, in order."""
+        """Yield every sample once, in order."""
         size = len(self.samples)
         return self._read(evaluation_rows(size, min(256, size), 0, 1))
 
@@ -240,7 +240,7 @@ class TrainBatches:
 
 
 class PairedBatches:
-    """Two sources side by side; as many batches as the longer has, the shorter is reshuffled and goes on.
+    """Pairs of batches of two sources, as many as the longer has; the shorter is reshuffled and repeated.
 
     Args:
         train: batches for the weights.
@@ -254,7 +254,7 @@ class PairedBatches:
         return max(len(self.train), len(self.valid))
 
     def batches(self, epoch: int, start: int, count: int | None = None) -> Iterator[dict[str, Batch]]:
-        """`{"train": (x, y), "valid": (x, y)}`."""
+        """Yield `{"train": (x, y), "valid": (x, y)}`."""
         count = len(self) - start if count is None else count
         sides = (side.batches(epoch, start, count) for side in (self.train, self.valid))
         for train, valid in zip(*sides, strict=True):
@@ -262,16 +262,16 @@ class PairedBatches:
 
 
 class EpochLoader(Generic[T]):
-    """One epoch after the other of a source, from the place where a checkpoint left off.
+    """The epochs of a source, one per pass, resumed at the position in a checkpoint.
 
-    Lightning calls `set_epoch` through `sampler`, after it has asked for the iterator: the iterator therefore
-    looks at the epoch when its first batch is asked for.
+    Lightning calls `set_epoch` through `sampler`, after it has created the iterator; therefore the iterator
+    reads the epoch when its first batch is requested.
 
     Args:
-        source: what gives any batch of any epoch by its number.
+        source: of batches by epoch and number.
     """
 
-    batch_sampler = None  # Lightning looks for one wherever there is a `sampler`
+    batch_sampler = None  # Lightning expects it if there is a `sampler`
 
     def __init__(self, source: BatchSource[T]) -> None:
         self.source = source
@@ -279,20 +279,20 @@ class EpochLoader(Generic[T]):
         self._handed_out = 0
         self._resume_at = 0
         self._ended = False
-        self._counted: int | None = None  # batches of an epoch whose length nobody else knows
+        self._counted: int | None = None  # batches of an epoch, if the source does not know its length
 
     @property
     def sampler(self) -> EpochLoader[T]:
-        """Where Lightning looks for `set_epoch`."""
+        """The object whose `set_epoch` Lightning calls."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next pass. One that a checkpoint broke off goes on, another begins."""
+        """Set the epoch of the next pass; that of a restored checkpoint resumes, another one starts anew."""
         if epoch != self.epoch:
             self.epoch, self._handed_out, self._resume_at = epoch, 0, 0
 
     def __len__(self) -> int:
-        """Raises TypeError where nobody knows."""
+        """Raises TypeError if the length is unknown."""
         return len(self.source) if self._counted is None else self._counted
 
     def __iter__(self) -> Iterator[T]:
@@ -306,30 +306,30 @@ class EpochLoader(Generic[T]):
 
     @property
     def length(self) -> int | None:
-        """The batches of an epoch; None where nobody knows."""
+        """The batches of an epoch; None if unknown."""
         try:
             return len(self)
         except TypeError:
             return None
 
     def state_dict(self) -> dict[str, int | None]:
-        """The epoch, and how many of its batches were handed out and used."""
-        length, ahead = self.length, 0
+        """Return the epoch and the number of its batches that were used."""
+        length, prefetched = self.length, 0
         if length is None and self._ended:
             length = self._handed_out
         elif length is None:
-            ahead = min(self._handed_out, 1)  # Lightning looks for a next one
-        return {"epoch": self.epoch, "batches": self._handed_out - ahead, "length": length}
+            prefetched = min(self._handed_out, 1)  # Lightning fetches one batch ahead
+        return {"epoch": self.epoch, "batches": self._handed_out - prefetched, "length": length}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was saved."""
+        """Resume at the position in `state`."""
         length = state["length"]
         if self.length is None and state["batches"] == length:
             self._counted = length
         unfinished = state["batches"] > 0 and (length is None or state["batches"] < length)
         if unfinished and length != self.length:
             raise InputError(
-                f"expected epochs of {length} batches to go on within one",
+                f"expected epochs of {length} batches, to resume within one",
                 got=self.length,
                 where="resume",
             )

@@ -1,7 +1,7 @@
-"""Who sees which sample when: pure functions of the seed, the epoch and the number of the batch.
+"""The order of samples: pure functions of the seed, the epoch, and the number of the batch.
 
-A run that is killed continues with the batch that came next, and two processes with batches of b see what one
-sees with 2b: the *global* batch is drawn, and each process takes its contiguous share of it.
+A killed run resumes with the next batch, and two processes with batches of b see the same samples as one with
+2b: the *global* batch is drawn, and each process takes a contiguous share of it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import distributed as dist
 from nas_lightning.errors import InputError
 from nas_lightning.utils.randomness import generator
 
-# What a generator is for; part of its key, so that no two purposes share random numbers.
+# Purposes of generators, part of their keys, so that no two purposes share random numbers
 ORDER, AUGMENT, SAMPLE, SUBSET, HOLD_OUT, SEARCH_SPLIT, PLAIN, CONTENT = range(8)
 
 
 def rank_and_world() -> tuple[int, int]:
-    """The number of this process and how many there are."""
+    """Return the number of this process and the number of processes."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
@@ -34,9 +34,9 @@ class BatchRows:
 
     Args:
         rows: (batch,), which samples of the set.
-        first: the place of the first of them in the global batch.
+        first: the position of the first of them in the global batch.
         total: the size of the global batch.
-        key: what else the batch's random numbers follow from.
+        key: of the generators for the batch.
     """
 
     rows: Tensor  # (batch,)
@@ -48,7 +48,7 @@ class BatchRows:
 def training_rows(
     size: int, batch_size: int, seed: int, epoch: int, start: int, count: int, rank: int, world: int
 ) -> Iterator[BatchRows]:
-    """`count` draws from number `start`; when a shuffled pass over the set is used up, the next begins.
+    """Yield `count` batches from number `start`, pass after pass, each in a new order.
 
     `batch_size` is that of one process. A pass ends with its last full batch.
     """
@@ -65,10 +65,10 @@ def training_rows(
 
 
 def evaluation_rows(size: int, batch_size: int, rank: int, world: int) -> list[BatchRows]:
-    """Every sample once, in order: each process has a contiguous share, and all have equally many batches.
+    """Return every sample once, in order: contiguous shares of the processes, with equal numbers of batches.
 
-    Shares differ by at most one sample. Where that would give one process a batch more than another, the
-    other splits one sample off its last batch: no sample is repeated or padded, and sums are exact.
+    Shares differ by at most one sample. If one process had a batch more than another, the other splits one
+    sample off its last batch: no sample is repeated or padded, and sums are exact.
     """
     shares = [size // world + (r < size % world) for r in range(world)]
     begin, share = sum(shares[:rank]), shares[rank]
@@ -80,10 +80,10 @@ def evaluation_rows(size: int, batch_size: int, rank: int, world: int) -> list[B
 
 
 def stratified_split(labels: Tensor, fraction: float, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows of two disjoint parts, the first with `fraction` of the samples, every class in that proportion.
+    """Split rows into two disjoint parts, the first with `fraction` of the samples of every class.
 
-    Each sample gets a random place in its class, (place + ½) / class size; the smallest places of all
-    classes together are the first part. Its size is round(fraction · n); classes are exact to one sample.
+    Each sample gets a random position in its class, (position + ½) / class size; the samples with the
+    smallest positions are the first part. Its size is round(fraction · n); classes are exact to one sample.
     """
     size = len(labels)
     shuffled = torch.randperm(size, generator=random)

@@ -1,4 +1,4 @@
-"""Data as a search uses it: in two disjoint parts, and never the test images."""
+"""The data of a search: two disjoint parts of the training images, never the test images."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, above, at_most, checked
 from nas_lightning.data.base import ImageData
 from nas_lightning.data.batches import Batch, check_images, is_read, read_batch
 from nas_lightning.data.external import ExternalData
 from nas_lightning.data.labels import class_labels
 from nas_lightning.data.loaders import EpochLoader
 from nas_lightning.errors import InputError
+from nas_lightning.validation import PositiveInt, above, at_most, checked
 
 
 class Side(Protocol):
     """The batches of one side of a search, for the weights or for the architecture.
 
-    The methods give batches that are the same on every process and, where the data are ours, not augmented.
+    The methods return batches that are the same on every process and, for our data sets, not augmented.
     """
 
     @property
     def images(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
 
     def __len__(self) -> int:
-        """The batches of one process in a pass; raises TypeError where nobody knows."""
+        """The batches of one process in a pass; raises TypeError if unknown."""
 
     def plain(self, count: int, seed: int = 0) -> list[Batch]:
-        """`count` batches."""
+        """Return `count` batches."""
 
     def plain_images(self, count: int, seed: int = 0) -> Batch:
-        """One batch of so many samples; fewer where there are fewer."""
+        """Return one batch of `count` samples, or of all if there are fewer."""
 
     def shuffled_pass(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
-        """One pass in an order of the epoch's."""
+        """Yield one pass in the order of the epoch."""
 
     def whole_pass(self) -> Iterator[Batch]:
-        """Every sample once."""
+        """Yield every sample once."""
 
 
 class SearchData(pl.LightningDataModule):
     """Batches `{"train": (x, y), "valid": (x, y)}` for the weights and for the architecture.
 
-    An epoch is one pass over the larger side. It takes one of our data sets, whose training images it
-    divides; any `LightningDataModule`, whose training and validation loaders are the sides; two loaders; two
-    data sets, or one that it divides; arrays; a `CombinedLoader`.
+    An epoch is one pass over the larger side. Accepts one of our data sets, whose training images are split;
+    any `LightningDataModule`, whose training and validation loaders are the sides; two loaders; two data
+    sets, or one that is split; arrays; a `CombinedLoader`.
 
     Args:
-        data: the data set, the data module, or what the weights learn from.
-        valid: what the architecture learns from, beside loaders, data sets or arrays.
-        train_fraction: part of the training images that is for the weights, the others are for the
-            architecture; 1 stands for a single level: both sides are the whole training set, in different
-            orders. Where data come with a validation part of their own nothing is divided.
-        augment_valid: treat the validation side like training images, as published code does.
-        batch_size: images of a step of one process; None: the data set's.
-        **own: what `ExternalData` is told of data that are not ours, such as `num_classes`, `inputs` and `sides`.
+        data: the data set, the data module, or the data for the weights.
+        valid: the data for the architecture, if `data` is a loader, a data set, or arrays.
+        train_fraction: fraction of the training images for the weights; the others are for the architecture.
+            1: single-level, both sides are the whole training set in different orders. Data with a validation
+            part are not split.
+        augment_valid: augment the architecture's side like training images, as published code does.
+        batch_size: images per step and process; None: the data set's.
+        **external_options: options of `ExternalData`, such as `num_classes`, `inputs`, and `sides`.
 
     >>> from nas_lightning.data import Digits
     >>> search = SearchData(Digits(batch_size=32), train_fraction=0.7)
@@ -76,10 +76,10 @@ class SearchData(pl.LightningDataModule):
         train_fraction: Annotated[float, above(0), at_most(1)] = 0.5,
         augment_valid: bool = False,
         batch_size: PositiveInt | None = None,
-        **own: Any,
+        **external_options: Any,
     ) -> None:
         super().__init__()
-        self.data = as_data(data, valid, **own)
+        self.data = as_data(data, valid, **external_options)
         self.train_fraction, self.augment_valid = train_fraction, augment_valid
         self._batch_size = batch_size
         self._sides: tuple[Any, Any] | None = None
@@ -87,13 +87,13 @@ class SearchData(pl.LightningDataModule):
 
     @property
     def batch_size(self) -> int:
-        """Images of a step of one process."""
+        """Images per step and process."""
         return self.data.batch_size if self._batch_size is None else self._batch_size
 
     @batch_size.setter
     def batch_size(self, size: int) -> None:
         if isinstance(self.data, ExternalData) and size != self.data.batch_size:
-            self.data.batch_size = size  # raises where it could not be obeyed
+            self.data.batch_size = size  # raises for loaders
         self._batch_size, self._sides, self._valid_count = size, None, None
 
     @property
@@ -114,7 +114,7 @@ class SearchData(pl.LightningDataModule):
 
     @property
     def valid_count(self) -> int:
-        """The batches of one process in a pass over the architecture's side, counted where nobody knows."""
+        """The batches of one process in a pass over the architecture's side; counted if unknown."""
         if self._valid_count is None:
             try:
                 self._valid_count = len(self.valid)
@@ -123,12 +123,12 @@ class SearchData(pl.LightningDataModule):
         return self._valid_count
 
     def to_send(self) -> SearchData:
-        """The same data for another process, which has no trainer."""
+        """Return the same data without the trainer, for another process."""
         sent, sent.data = copy.copy(self), copy.copy(self.data)
         sent.trainer = sent.data.trainer = sent._sides = None
         return sent
 
-    # What the data set says of itself
+    # Properties of the data set
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -145,12 +145,12 @@ class SearchData(pl.LightningDataModule):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes' names, in the order of their labels."""
+        """The names of the classes, in the order of their labels."""
         return self.data.classes
 
     @property
     def task(self) -> Any:
-        """What the targets mean; None: classes."""
+        """The task; None: classification."""
         return self.data.task
 
     # Lightning's hooks
@@ -160,7 +160,7 @@ class SearchData(pl.LightningDataModule):
         self.data.prepare_data()
 
     def setup(self, stage: str | None = None) -> None:
-        """Read the training images and split them; the test images stay where they are."""
+        """Read the training images and split them; test images are not read."""
         self.data.trainer = self.trainer
         _ = self.sides
 
@@ -170,25 +170,25 @@ class SearchData(pl.LightningDataModule):
     # Fixed batches without augmentation, for metrics and for batch-norm statistics
 
     def train_batches(self, count: int, seed: int = 0) -> list[Batch]:
-        """`count` batches of the weights' side, the same on every process."""
+        """Return `count` batches of the weights' side, the same on every process."""
         batches: list[Batch] = self.train.plain(count, seed)
         return batches
 
     def valid_batches(self, count: int, seed: int = 0) -> list[Batch]:
-        """`count` batches of the architecture's side, the same on every process."""
+        """Return `count` batches of the architecture's side, the same on every process."""
         batches: list[Batch] = self.valid.plain(count, seed)
         return batches
 
 
-def as_data(data: Any, valid: Any = None, test: Any = None, **own: Any) -> Any:
-    """Our data set as it is; what is not ours as `ExternalData`, which is told the rest."""
+def as_data(data: Any, valid: Any = None, test: Any = None, **options: Any) -> Any:
+    """Return our data sets unchanged, and other data as `ExternalData` with these options."""
     if isinstance(data, SearchData):
-        raise InputError("expected data, and no SearchData around a SearchData", got=type(data).__name__)
+        raise InputError("expected data that is not a SearchData already", got=type(data).__name__)
     if not isinstance(data, (ImageData, ExternalData)):
-        return ExternalData(data, valid, test, **own)
-    extra = [name for name, value in {"valid": valid, "test": test, **own}.items() if value is not None]
+        return ExternalData(data, valid, test, **options)
+    extra = [name for name, value in {"valid": valid, "test": test, **options}.items() if value is not None]
     if extra:
-        expected = "expected a data set alone, which says all else itself"
+        expected = "expected a data set without further arguments"
         raise InputError(expected, got=", ".join(extra), where=type(data).__name__)
     return data
 
@@ -196,10 +196,10 @@ def as_data(data: Any, valid: Any = None, test: Any = None, **own: Any) -> Any:
 def read_sides(
     batch: Any, dtype: torch.dtype, targets: Callable[[Tensor], Tensor] = class_labels
 ) -> Mapping[str, Batch]:
-    """Both sides as (x, y), as `SearchData` gives them, also where loaders were paired without it."""
+    """Return both sides as (x, y), also if loaders were combined without `SearchData`."""
     if not isinstance(batch, Mapping) or batch.get("train") is None or batch.get("valid") is None:
         got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
-        expected = "expected batches with the sides 'train' and 'valid': SearchData(…) around the data"
+        expected = "expected batches with the sides 'train' and 'valid': wrap the data in SearchData(…)"
         raise InputError(expected, got=got, where="the training data")
     return {name: side if is_read(side) else _read_side(side, dtype, targets) for name, side in batch.items()}
 
@@ -211,7 +211,7 @@ def _read_side(side: Any, dtype: torch.dtype, targets: Callable[[Tensor], Tensor
 
 
 def check_search_data(data: Any, where: str) -> None:
-    """Raise unless a strategy was given its data as a search has them: with fixed batches of both sides."""
+    """Raise unless a strategy's data are a `SearchData`, with fixed batches of both sides."""
     if not callable(getattr(data, "valid_batches", None)):
-        expected = "expected SearchData(…) around the data, which the search is then fitted with, too"
+        expected = "expected data in SearchData(…), also for trainer.fit"
         raise InputError(expected, got=type(data).__name__, where=where)

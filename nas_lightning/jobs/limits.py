@@ -11,8 +11,8 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.metrics.base import Metric
 from nas_lightning.objectives.fronts import Objectives
+from nas_lightning.objectives.latency import Device, device_settings
 from nas_lightning.objectives.limits import Limits, NetworkCosts
-from nas_lightning.objectives.tables import Device, device_settings
 from nas_lightning.spaces.constrained import Bounds, check_bounds, limit_space
 
 LATENCY = "latency_ms"

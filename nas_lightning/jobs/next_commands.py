@@ -14,7 +14,7 @@ from typing import Any
 from nas_lightning.runs.command import Command
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.programs import IN_PYTHON
-from nas_lightning.spaces.operations import own_targets
+from nas_lightning.spaces.operations import custom_targets
 from nas_lightning.utils.text import quote_where_needed, short_path
 
 _TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
@@ -26,7 +26,7 @@ def command_to_train(command: Command, run: Path, facts: RunFacts, images: Itera
     words = [*_program("train", command), "genotype=file", f"genotype.path={hydra_value(short_path(run))}"]
     several = ["ensemble=all"] if len(facts.notation) > 1 else []
     several = several if facts.knee is None else ["genotype.index=knee"]
-    own = _permissions({"operations": own_targets(facts.space_settings.get("ops", ()))})
+    own = _permissions({"operations": custom_targets(facts.space_settings.get("ops", ()))})
     return shlex.join([*words, *own, *several, *images, *command.settings(*_TASK, "network.")])
 
 

@@ -26,12 +26,12 @@ import torch
 from torch import nn
 
 from nas_lightning.data import ExternalData, ImageData, SearchData
-from nas_lightning.jobs.arguments import arguments
 from nas_lightning.objectives.fronts import Objectives
 from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces import Network, SearchSpace, Supernet
 from nas_lightning.tasks import Task, is_usual, task_of
 from nas_lightning.training.retrain import Retrain
+from nas_lightning.validation import arguments
 
 NAMES = (
     *("space", "supernet", "network", "data", "benchmark", "objectives"),

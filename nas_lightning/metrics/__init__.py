@@ -12,7 +12,6 @@ from nas_lightning.metrics.activations import (
 )
 from nas_lightning.metrics.base import Metric, score
 from nas_lightning.metrics.counts import Flops, Layers, Params
-from nas_lightning.metrics.curvature import Convolutions
 from nas_lightning.metrics.gradients import (
     Fisher,
     GradNorm,
@@ -38,7 +37,6 @@ from nas_lightning.metrics.ntk import (
 from nas_lightning.metrics.recording import initialize
 
 __all__ = [
-    "Convolutions",
     "Expressivity",
     "Fisher",
     "Flops",

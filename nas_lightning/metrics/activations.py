@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.engine import Passes
 from nas_lightning.metrics.layers import BATCH_NORMS
 from nas_lightning.metrics.recording import LAYERS, Features, Needs
+from nas_lightning.validation import PositiveFloat, PositiveInt, Seed, at_least, checked
 
 # How differently a network's rectifiers see the samples of a batch (NASWOT, arXiv:2006.04647).
 

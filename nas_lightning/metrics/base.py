@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.engine import Batch, Passes
@@ -89,5 +90,12 @@ def score(
     if not metrics:
         raise InputError("expected at least one metric", got="none")
     needs = reduce(or_, (metric.needs for metric in metrics.values()))
-    with Passes(network, batch, needs, batch_statistics=batch_statistics) as passes:
-        return {name: metric.value(passes) for name, metric in metrics.items()}
+
+    def run(plain: bool) -> dict[str, float]:
+        with Passes(network, batch, needs, batch_statistics=batch_statistics, plain=plain) as passes:
+            return {name: metric.value(passes) for name, metric in metrics.items()}
+
+    try:
+        return run(plain=False)
+    except CheckpointError:  # what computes a pass again does so without the functions in `curvature`
+        return run(plain=True)

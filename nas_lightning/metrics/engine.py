@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics.curvature import Asked, TwiceDifferentiable
+from nas_lightning.metrics.curvature import TwiceDifferentiable, along_weights
 from nas_lightning.metrics.kernel import (
     Kernel,
     Output,
@@ -100,6 +99,7 @@ class Passes:
         batch: inputs (m, …) and labels (m,), or the targets of the task.
         needs: what else the forward pass has to keep.
         batch_statistics: whether batch norms use the batch's.
+        plain: leave second derivatives to PyTorch, as checkpointed layers need.
 
     >>> network = nn.Linear(3, 2)
     >>> batch = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
@@ -115,6 +115,7 @@ class Passes:
         needs: Needs = Needs.NOTHING,
         *,
         batch_statistics: bool = True,
+        plain: bool = False,
     ) -> None:
         x, self._labels = batch
         self.task = task_of(network)
@@ -122,10 +123,9 @@ class Passes:
         self.network, self.needs, self.batch_statistics = network, needs, batch_statistics
         self.x = x.detach().clone().requires_grad_(x.is_floating_point())
         self.parameters = trained_parameters(network)
-        self._twice = TwiceDifferentiable(self.parameters) if Needs.HESSIAN in needs else None
-        self._for_inputs = partial(self._twice.asking, Asked.INPUTS) if self._twice else nullcontext
+        self._twice = TwiceDifferentiable(plain=plain) if Needs.HESSIAN in needs else None
         keep_outputs = bool(needs & (Needs.SALIENCY | Needs.OUTPUTS))
-        self.calls = Calls(network, self.x, keep_outputs=keep_outputs, for_inputs=self._for_inputs)
+        self.calls = Calls(network, self.x, keep_outputs=keep_outputs)
         self._features = Features(network, len(x)) if Needs.FEATURES in needs else None
         wants_codes = needs & (Needs.RELU_CODES | Needs.RELU_PATTERNS)
         self._codes = RectifierCodes(len(x), needs) if wants_codes else None
@@ -133,8 +133,8 @@ class Passes:
 
     def __enter__(self) -> Passes:
         self._stack = ExitStack()
-        if "torch._dynamo" in sys.modules:  # hooks see nothing of what is compiled
-            self._stack.enter_context(torch.compiler.set_stance("force_eager"))
+        # hooks see nothing of what is compiled
+        self._stack.enter_context(torch.compiler.set_stance("force_eager"))
         self._stack.enter_context(preserve_state(self.network, batch_statistics=self.batch_statistics))
         if self._twice is not None:  # of attentions, the only one with a second derivative
             self._stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -215,14 +215,13 @@ class Passes:
     def curvature(self) -> Tensor:
         """θᵀ H ∇_θ of the loss, θ the weights and H the Hessian in them, () in float64; needs `HESSIAN`."""
         assert self._twice is not None, "expected a metric that declares Needs.HESSIAN"
-        return self._twice.along_weights(self._loss_pass[0])
+        return along_weights(self.parameters, self._loss_pass[0])
 
     @cached_property
     def input_gradient(self) -> Tensor:
         """∂(Σ of all logits)/∂x, (m, …)."""
         total = self.logits.sum()
-        with self._for_inputs():
-            return torch.autograd.grad(total, self.x, retain_graph=True, materialize_grads=True)[0]
+        return torch.autograd.grad(total, self.x, retain_graph=True, materialize_grads=True)[0]
 
     @property
     def outputs(self) -> list[tuple[nn.Module, Tensor]]:

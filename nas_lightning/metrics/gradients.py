@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from nas_lightning.checks import at_least, checked
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.curvature import check_twice
@@ -20,6 +19,7 @@ from nas_lightning.metrics.engine import Passes, row_norms
 from nas_lightning.metrics.kernel import rowwise_kernel
 from nas_lightning.metrics.layers import BATCH_NORMS, CONVOLUTIONS
 from nas_lightning.metrics.recording import LAYERS, Needs, logits_of
+from nas_lightning.validation import at_least, checked
 
 # Metrics from the gradient of the loss at initialization (thesis of Shu, equations 7.2 and 7.3).
 #

@@ -10,7 +10,6 @@ second argument, a number drawn or an attribute that somebody sets, gives anothe
 from __future__ import annotations
 
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -164,11 +163,12 @@ def _wave(rows: Tensor) -> Tensor:
 def _each_sample(name: str, mark: Tensor, layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     # G_i = B_iᵀ · ∂layer(x_i; θ)/∂θ
     parameter = layer.get_parameter(name).detach()
-    with _fixed_statistics(layer, x) as statistics, _without_hooks(layer):
+    with _fixed_statistics(layer, x) as statistics:
 
         def share(x_i: Tensor, dz_i: Tensor) -> tuple[Tensor, ...]:
             def output(value: Tensor) -> Tensor:
-                return functional_call(layer, {name: value, **statistics}, (x_i.unsqueeze(0),)).squeeze(0)
+                values = {f"layer.{key}": v for key, v in {name: value, **statistics}.items()}
+                return functional_call(_WithoutHooks(layer), values, (x_i.unsqueeze(0),)).squeeze(0)
 
             returned, pull = vjp(output, parameter)[:2]
             z_i = returned.detach().flatten()
@@ -199,14 +199,15 @@ def _has_batch_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, BATCH_NORMS) and layer.training
 
 
-@contextmanager
-def _without_hooks(layer: nn.Module) -> Iterator[None]:
-    """What others hang on the layer's outputs is not told of those that are computed again."""
-    hooks, layer._forward_hooks = layer._forward_hooks, OrderedDict()
-    try:
-        yield
-    finally:
-        layer._forward_hooks = hooks
+class _WithoutHooks(nn.Module):
+    """Calls a layer's forward pass, and not the hooks on the layer."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer.forward(x)
 
 
 @contextmanager

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from nas_lightning.backends import Backend, spread
-from nas_lightning.checks import PositiveInt, checked, entries
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric, score
@@ -27,6 +26,7 @@ from nas_lightning.utils.files import check_file, json_text, parse_json, read_te
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import follow, never
 from nas_lightning.utils.randomness import seed_of_name
+from nas_lightning.validation import PositiveInt, checked, entries
 
 # The file of a scored pool: a line an architecture, and beside it the settings that it was made with.
 

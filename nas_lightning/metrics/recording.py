@@ -6,7 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
@@ -215,19 +215,10 @@ class Calls:
         network: whose layers are watched.
         x: the batch: (m, …).
         keep_outputs: whether the outputs are kept, too.
-        for_inputs: a context for backward passes in which no parameter's gradient is wanted.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        x: Tensor,
-        *,
-        keep_outputs: bool = False,
-        for_inputs: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
+    def __init__(self, network: nn.Module, x: Tensor, *, keep_outputs: bool = False) -> None:
         self.network, self.batch, self.keep_outputs = network, len(x), keep_outputs
-        self._for_inputs = for_inputs
         self.all: list[Call] = []
         # Backward passes end in these: every call lies on a way to one of them.
         self._starts = [x] if x.requires_grad else []
@@ -302,7 +293,7 @@ class Calls:
 
     def backward(self, logits: Tensor, cotangent: Tensor, listener: Listener) -> None:
         """A backward pass through the activations only: no parameter's gradient is computed."""
-        with self.listen(listener), self._for_inputs():
+        with self.listen(listener):
             torch.autograd.grad(logits, self._starts, cotangent, retain_graph=True, allow_unused=True)
 
     def check_complete(self, logits: Tensor) -> None:

@@ -10,7 +10,6 @@ from nas_lightning.models.ensemble_plans import (
     TrainedRuns,
 )
 from nas_lightning.models.evaluation import evaluate
-from nas_lightning.models.export import export
 from nas_lightning.models.prediction import Predictions, Predictor
 
 __all__ = [
@@ -28,5 +27,4 @@ __all__ = [
     "SeveralSeeds",
     "TrainedRuns",
     "evaluate",
-    "export",
 ]

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.errors import InputError
 from nas_lightning.utils.progress import follow
+from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 
 # Small changes to images that a network then misclassifies.
 #

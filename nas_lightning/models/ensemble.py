@@ -1,4 +1,4 @@
-"""Trained networks that predict together: 1/n Σ_A softmax f_A(x) (Shu 2022, thesis, section 5.2).
+"""Ensembles of trained networks: 1/n Σ_A softmax f_A(x) (Shu 2022, thesis, section 5.2).
 
 >>> members = [torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)]
 >>> ensemble, x = Ensemble(members).eval(), torch.randn(2, 4)
@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from nas_lightning.checks import Between0And1, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.recording import logits_of
 from nas_lightning.models import file as model_file
@@ -24,22 +23,23 @@ from nas_lightning.models.file import Description
 from nas_lightning.spaces.graph import DropPath
 from nas_lightning.tasks import Link, link_of, task_of
 from nas_lightning.utils.files import json_text, parse_json, read_text, write_whole
+from nas_lightning.validation import Between0And1, at_least, at_most, checked
 
 FILE_NAME = "ensemble.json"
 _FORMAT = 1
-_OF_LOADING = ("with_normalization", "runtime", "optimize")  # options of a network and not of its description
-Passes = Annotated[int, at_least(1), at_most(10_000)]  # far above any published number; a file may say it
+_OF_LOADING = ("with_normalization", "runtime", "optimize")  # options of `load`, not of `describe`
+Passes = Annotated[int, at_least(1), at_most(10_000)]  # a limit for numbers in files
 _EXPECTED = f"expected a folder with an {FILE_NAME}, such as outputs/train/<run>/ensemble"
 
 
 class Ensemble(nn.Module):
-    """Networks whose predictions are averaged: class probabilities, or what their task says of an image.
+    """Networks whose predictions are averaged: class probabilities, or the predictions of their task.
 
-    `load` gives one from the folder of an ensemble, `of_runs` one from runs of `train.py`.
+    Use `load` for the folder of an ensemble, and `of_runs` for runs of `train.py`.
 
     Args:
         members: networks from images to logits, (b, c, h, w) → (b, classes).
-        descriptions: what each of them is, in their order; needed to save them.
+        descriptions: description of each member; needed by `save`.
 
     >>> ensemble = Ensemble([nn.Linear(4, 3), nn.Linear(4, 3)]).eval()
     >>> ensemble.predict_proba(torch.randn(2, 4)).sum(dim=1).round(decimals=4)
@@ -57,34 +57,34 @@ class Ensemble(nn.Module):
 
     @property
     def link(self) -> Link:
-        """From outputs to predictions."""
+        """The map from outputs to predictions."""
         return link_of(self.task_name)
 
     def __len__(self) -> int:
-        """How many predictions are averaged."""
+        """Return how many predictions are averaged."""
         return len(self.members)
 
     def member_logits(self, x: Tensor) -> Tensor:
-        """(b, c, h, w) → (members, b, classes)."""
+        """Map (b, c, h, w) to (members, b, classes)."""
         return torch.stack([logits_of(member(x)) for member in self.members])
 
     def member_probabilities(self, x: Tensor) -> Tensor:
-        """(b, c, h, w) → (members, b, classes)."""
+        """Map (b, c, h, w) to (members, b, classes)."""
         return torch.stack([self.link.predict(logits) for logits in self.member_logits(x)])
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of the averaged prediction, such as its logarithms: (b, c, h, w) → (b, classes)."""
+        """Return logits of the averaged prediction: (b, c, h, w) → (b, classes)."""
         return self.link.combine(self.member_logits(x))
 
     @torch.no_grad()
     def predict_proba(self, x: Tensor) -> Tensor:
-        """The averaged predictions, which are probabilities of classes: (b, c, h, w) → (b, classes)."""
+        """Return the averaged predictions, such as class probabilities: (b, c, h, w) → (b, classes)."""
         return self.link.predict(self(x))
 
     # Files
 
     def save(self, folder: str | Path) -> Path:
-        """Write a file for each member and one that names them, last."""
+        """Write a file for each member, then the file that names them."""
         if len(self.descriptions) != len(self.members):
             got = f"{len(self.descriptions)} of {len(self.members)}"
             raise InputError("expected to know what each member is, to save it", got=got)
@@ -101,9 +101,11 @@ class Ensemble(nn.Module):
 
     @classmethod
     def of_runs(cls, runs: Iterable[str | Path], **options: Any) -> Ensemble:
-        """The networks that these runs trained, or that these files hold, in eval mode.
+        """Return the ensemble of trained runs or model files, in eval mode.
 
-        `options` are those of `nas_lightning.load`.
+        Args:
+            runs: folders of runs, or files.
+            **options: arguments of `nas_lightning.load`.
         """
         paths = list(runs)
         own = {name: value for name, value in options.items() if name not in _OF_LOADING}
@@ -113,10 +115,14 @@ class Ensemble(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path, **options: Any) -> Ensemble:
-        """What `save` wrote, ready to be used: in eval mode, on the CPU.
+        """Load an ensemble that `save` wrote, in eval mode, on the CPU.
 
-        The members take images normalized as `descriptions` say; `with_normalization` puts that
-        before each, for images with values from 0 to 1. `options` are those of `nas_lightning.load`.
+        Members expect images normalized as in `descriptions`, or with `with_normalization=True` images with
+        values from 0 to 1.
+
+        Args:
+            folder: the folder of an ensemble or of its run.
+            **options: arguments of `nas_lightning.load`.
         """
         folder = Path(folder)
         folder = folder / "ensemble" if (folder / "ensemble" / FILE_NAME).is_file() else folder
@@ -137,16 +143,16 @@ class Ensemble(nn.Module):
 
 
 class McDropPath(Ensemble):
-    """One network with several stochastic passes, paths dropped in each (the thesis' MC DropPath, table 5.2).
+    """The average of several passes of one network with drop path (thesis, table 5.2: MC DropPath).
 
-    As Monte Carlo dropout (Gal & Ghahramani 2016, arXiv:1506.02142) with drop path in place of dropout; all
-    else is as in evaluation. Torch's random numbers decide what is dropped.
+    Monte Carlo dropout (Gal & Ghahramani 2016, arXiv:1506.02142) with drop path in place of dropout; all
+    other layers are in eval mode. Uses torch's global random numbers.
 
     Args:
         network: a network with drop path.
-        descriptions: what it is, in a sequence of one; needed to save it.
-        rate: at which each operation is dropped from an image.
-        passes: predictions that are averaged.
+        descriptions: a sequence with its description; needed by `save`.
+        rate: probability with which an operation is dropped for an image.
+        passes: number of averaged predictions.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -192,7 +198,7 @@ class McDropPath(Ensemble):
 
 
 def drop_paths(network: nn.Module) -> list[Any]:
-    """The modules that drop paths: ours, and those of timm's networks."""
+    """Return the modules that drop paths, ours and timm's."""
     import timm.layers  # a second to import
 
     kinds = (DropPath, timm.layers.DropPath)
@@ -200,7 +206,7 @@ def drop_paths(network: nn.Module) -> list[Any]:
 
 
 def _check_together(descriptions: Sequence[Description]) -> None:
-    """Raise unless all members take the same images and tell the same classes apart."""
+    """Raise unless all members take the same images and predict the same classes."""
     for number, other in enumerate(descriptions[1:], 2):
         for what in ("image", "classes", "mean", "std", "task"):
             if getattr(other, what) != getattr(descriptions[0], what):

@@ -1,4 +1,4 @@
-"""Ensemble plans: which networks are trained for an ensemble, and how members are chosen."""
+"""Ensemble plans: the networks trained for an ensemble, and the selection of its members."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 
-from nas_lightning.checks import Between0And1, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.ensemble import Ensemble, McDropPath, Passes
-from nas_lightning.models.evaluation import Batch, Evaluation, averaged_loss, evaluate, forward_selection
+from nas_lightning.models.evaluation import Batch, Evaluation, evaluate
 from nas_lightning.models.file import FILE_NAME
+from nas_lightning.objectives.inherited import averaged_loss, forward_selection
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import Between0And1, at_least, at_most, checked
 
-# Which networks of a trained pool make the ensemble (Zaidi et al. 2021, arXiv:2006.08573, section 4.1).
-#
-# Forward selection: begin with nothing, and add the network that lowers the loss of the averaged prediction
-# most, on images that none was trained on.
+# Forward selection from a trained pool (Zaidi et al. 2021, arXiv:2006.08573, section 4.1): repeatedly add the
+# network that lowers the loss of the averaged prediction on held-out images most.
 
 
 @dataclass(frozen=True)
 class MemberSelection:
-    """What forward selection took.
+    """The result of forward selection.
 
     Args:
-        pool: what every candidate predicts for the held-out images.
-        chosen: the candidates' numbers from 0, in the order in which they were taken.
-        losses: of the averaged prediction after each.
-        names: of the candidates, in the table.
+        pool: predictions of all candidates for the held-out images.
+        chosen: indices of the chosen candidates, in order.
+        losses: loss of the averaged prediction after each.
+        names: names of the candidates, for the table.
     """
 
     pool: Evaluation
@@ -44,11 +43,11 @@ class MemberSelection:
 
     @property
     def together(self) -> Evaluation:
-        """Those that were taken."""
+        """The chosen candidates."""
         return Evaluation(self.pool.probabilities[list(self.chosen)], self.pool.labels)
 
     def table(self) -> Table:
-        """Every candidate with its numbers, and what those that were taken came to."""
+        """Return a row for each candidate, with the ensemble's loss for the chosen ones."""
         rows: list[list[Entry]] = []
         for number, alone in enumerate(self.pool.members):
             place = self.chosen.index(number) if number in self.chosen else None
@@ -65,7 +64,7 @@ class MemberSelection:
 
 
 def select(pool: Evaluation, size: int, names: Sequence[str] = ()) -> MemberSelection:
-    """`size` of the candidates by forward selection.
+    """Choose `size` candidates by forward selection.
 
     >>> p = torch.tensor([[[0.8, 0.2], [0.7, 0.3]], [[0.7, 0.3], [0.7, 0.3]], [[0.3, 0.7], [0.1, 0.9]]])
     >>> select(Evaluation(p, torch.tensor([0, 1])), 2).chosen
@@ -84,12 +83,19 @@ def select(pool: Evaluation, size: int, names: Sequence[str] = ()) -> MemberSele
 def predictions(
     runs: Sequence[Path], batches: Sequence[Batch], device: torch.device, **own: Any
 ) -> Evaluation:
-    """What the networks of these runs predict; one of them is in memory at a time; `own` as in `load`."""
+    """Return the predictions of the runs' networks, one of which is in memory at a time.
+
+    Args:
+        runs: folders of runs.
+        batches: images and labels.
+        device: where to predict.
+        **own: arguments of `nas_lightning.load`.
+    """
     found = [evaluate(Ensemble.of_runs([run], **own).to(device), batches) for run in runs]
     return Evaluation(torch.cat([alone.probabilities for alone in found]), found[0].labels)
 
 
-# Which networks an ensemble is made of: what is trained for it, and how what was trained is put together.
+# Plans
 
 Several = Annotated[int, at_least(2), at_most(1000)]
 
@@ -98,36 +104,41 @@ class Member(NamedTuple):
     """A network to train."""
 
     architecture: int
-    """Its number among those of the genotype file."""
+    """Index in the genotype file."""
     further_seed: int
-    """What is added to the run's seed."""
+    """Added to the run's seed."""
 
 
 class Plan(ABC):
-    """What `ensemble=` chooses; a new one is one class and one yaml in `conf/ensemble`."""
+    """The networks of an ensemble; to add one, write a class and a yaml in `conf/ensemble`."""
 
     trains = True
-    """Whether it has anything to train."""
+    """Whether networks are trained."""
     space: str | None = None
-    """The space that it draws architectures from; None: the user names them."""
+    """The space from which architectures are drawn; None: a genotype file names them."""
     selects: int | None = None
-    """How many of the trained networks it keeps, judged on held-out images; None: all."""
+    """How many networks forward selection keeps; None: all."""
 
     def draw(self, space: SearchSpace) -> list[Genotype]:
-        """The architectures, where it has a space."""
+        """Return random architectures, if the plan has a space."""
         return []
 
     @abstractmethod
     def members(self, index: int, count: int) -> list[Member]:
-        """What to train, with the architecture that was chosen out of how many there are."""
+        """Return the networks to train.
+
+        Args:
+            index: the chosen architecture of the genotype file.
+            count: number of architectures in the file.
+        """
 
     def assemble(self, runs: Sequence[Path], **own: Any) -> Ensemble:
-        """The ensemble of the networks that these runs trained; `own` as in `nas_lightning.load`."""
+        """Return the ensemble of trained runs; `own` are arguments of `nas_lightning.load`."""
         return Ensemble.of_runs(runs, **own)
 
 
 class EveryArchitecture(Plan):
-    """Each architecture of a genotype file once, each with a seed of its own.
+    """Every architecture of a genotype file, each with another seed.
 
     >>> EveryArchitecture().members(index=0, count=3)[1]
     Member(architecture=1, further_seed=1)
@@ -148,16 +159,15 @@ class EveryArchitecture(Plan):
 
 
 class RandomPool(Plan):
-    """Random architectures, trained; of these the ones that are good together (NES-RS).
+    """Forward selection from trained random architectures: NES-RS (Zaidi et al. 2021, arXiv:2006.08573).
 
-    Zaidi et al. 2021 (arXiv:2006.08573), section 4.1. With as many members as architectures nothing is left
-    to select: a random ensemble (URS).
+    With `size=pool` it is a random ensemble (URS).
 
     Args:
-        space: the name of the space.
-        pool: architectures that are drawn, each another, and trained, each from a seed of its own.
-        size: members that forward selection takes.
-        seed: of what is drawn.
+        space: name of the space.
+        pool: number of distinct random architectures that are trained, each with another seed.
+        size: number of members that forward selection chooses.
+        seed: seed of the random architectures.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> plan = RandomPool("nasbench201", pool=4, size=2)
@@ -187,7 +197,7 @@ class SeveralSeeds(Plan):
     """One architecture, trained several times (Lakshminarayanan et al. 2017, arXiv:1612.01474).
 
     Args:
-        count: networks, whose seeds are the run's and the following.
+        count: number of networks, with consecutive seeds from the run's on.
 
     >>> SeveralSeeds(count=2).members(index=5, count=9)
     [Member(architecture=5, further_seed=0), Member(architecture=5, further_seed=1)]
@@ -202,11 +212,11 @@ class SeveralSeeds(Plan):
 
 
 class DropPathPasses(Plan):
-    """One network, several passes with paths dropped; see `McDropPath`.
+    """One network and several passes with drop path; see `McDropPath`.
 
     Args:
-        rate: at which each operation is dropped from an image.
-        passes: predictions that are averaged.
+        rate: probability with which an operation is dropped for an image.
+        passes: number of averaged predictions.
 
     >>> DropPathPasses(rate=0.05, passes=20).members(index=0, count=1)
     [Member(architecture=0, further_seed=0)]
@@ -225,10 +235,10 @@ class DropPathPasses(Plan):
 
 
 class TrainedRuns(Plan):
-    """Networks that there are already.
+    """Networks that are trained already.
 
     Args:
-        runs: folders of runs of `train.py`, or of sweeps, whose runs are all taken.
+        runs: folders of runs of `train.py`, or of sweeps of them.
 
     >>> TrainedRuns("no_such_sweep")
     Traceback (most recent call last):
@@ -253,7 +263,7 @@ class TrainedRuns(Plan):
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    """The folder, or those in it that have a trained network: a sweep's by their numbers."""
+    """Return the folder, or a sweep's folders with a trained network in order of their numbers."""
     if folder.is_file() or (folder / FILE_NAME).is_file():
         return [folder]
     found = sorted(folder.glob(f"*/{FILE_NAME}"), key=lambda path: (len(path.parent.name), path.parent.name))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, TypeVar
 
 import torch
 from matplotlib.axes import Axes
@@ -21,139 +20,14 @@ from nas_lightning.data.external import ExternalData
 from nas_lightning.data.loaders import EvalLoader, Samples
 from nas_lightning.data.order import evaluation_rows
 from nas_lightning.errors import InputError
-from nas_lightning.genotype import Genotype
 from nas_lightning.models.ensemble import Ensemble, McDropPath, drop_paths
-from nas_lightning.objectives.inherited import Batch as Batch_inherited
-from nas_lightning.objectives.inherited import place_batches
+from nas_lightning.objectives.inherited import averaged_loss
 from nas_lightning.plots.style import COLORS, GRAY, label_axes, legend_above, tidy
-from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.tasks import Task
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Table
 
-# Which of several sets of architectures makes the best ensemble, judged with a supernet's weights.
-#
-#     S* = arg min_S L_val(1/n Σ_{A∈S} f_A)                  (Shu 2022, thesis, equation 5.1, algorithm 5.1)
-#
-# with f_A the class probabilities that A predicts by inherited weights. A path is normalized by the
-# statistics of the batch that it is judged on, since the norms of our supernets keep none.
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Round:
-    """A set that was tried and what it came to; the members stand by their own losses, the smallest first.
-
-    Args:
-        members: the architectures.
-        member_losses: each one's own.
-        member_accuracies: each one's own, shares of 1.
-        loss: of the averaged probabilities.
-        accuracy: of the averaged probabilities.
-        delta: δ that the sampler had; None where it has none.
-    """
-
-    members: tuple[Genotype, ...]
-    member_losses: tuple[float, ...]
-    member_accuracies: tuple[float, ...]
-    loss: float
-    accuracy: float
-    delta: float | None = None  # of SVGD-RD
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain containers, for checkpoints and JSON."""
-        return {**vars(self), "members": [member.to_dict() for member in self.members]}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Round:
-        """The inverse of `to_dict`."""
-        members = tuple(Genotype.from_dict(member) for member in data["members"])
-        lists = {name: tuple(data[name]) for name in ("member_losses", "member_accuracies")}
-        return cls(**{**data, **lists, "members": members})
-
-
-def averaged_loss(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """−1/m Σ_x log(1/n Σ_A f_A(x)_y): (n, images, classes), (images,) → ().
-
-    >>> averaged_loss(torch.tensor([[[1.0, 0.0]], [[0.5, 0.5]]]), torch.tensor([0])).exp()
-    tensor(1.3333)
-    """
-    of_label = probabilities.mean(dim=0).gather(1, labels[:, None])
-    return -of_label.clamp_min(torch.finfo(of_label.dtype).tiny).log().mean()
-
-
-def forward_selection(pool: Sequence[T], size: int, loss: Callable[[Sequence[T]], float]) -> list[T]:
-    """Add what lowers the loss of the set most, `size` times, none twice (Caruana et al. 2004).
-
-    As NES-RS does with a pool of trained networks (Zaidi et al. 2021, arXiv:2006.08573, section 4.1).
-
-    >>> forward_selection([5, 1, 3], 2, lambda chosen: abs(sum(chosen) - 6))
-    [5, 1]
-    """
-    chosen: list[T] = []
-    left = list(pool)
-    for _ in range(size):
-        losses = [loss([*chosen, candidate]) for candidate in left]
-        chosen.append(left.pop(losses.index(min(losses))))
-    return chosen
-
-
-class InheritedWeights:
-    """Judges sets of architectures on fixed batches; each architecture predicts once.
-
-    Args:
-        space: the search space.
-        supernet: whose weights the architectures inherit.
-        batches: the images of this process, as many on every process.
-        average: replaces tensors by their mean over processes.
-    """
-
-    def __init__(
-        self,
-        space: SearchSpace,
-        supernet: Supernet,
-        batches: Iterable[Batch_inherited],
-        average: Callable[[Sequence[Tensor]], None] = lambda tensors: None,
-    ) -> None:
-        self.space, self.supernet, self.average = space, supernet, average
-        self.batches = list(place_batches(supernet, batches))
-        self.labels = torch.cat([y for _, y in self.batches])
-        self.predictions: dict[Genotype, Tensor] = {}
-
-    @torch.no_grad()
-    def predict(self, genotype: Genotype) -> Tensor:
-        """The class probabilities of an architecture: (images, classes)."""
-        if genotype not in self.predictions:
-            like = next(self.supernet.parameters())
-            path = {name: matrix.to(like) for name, matrix in self.space.one_hot(genotype).items()}
-            logits = [self.supernet(x, path) for x, _ in self.batches]
-            self.predictions[genotype] = torch.cat(logits).double().softmax(dim=1)
-        return self.predictions[genotype]
-
-    def scores(self, members: Sequence[Genotype]) -> tuple[float, float]:
-        """Loss and accuracy of the averaged prediction, over all processes."""
-        probabilities = torch.stack([self.predict(member) for member in members])
-        right = probabilities.mean(dim=0).argmax(dim=1) == self.labels
-        found = torch.stack([averaged_loss(probabilities, self.labels), right.double().mean()])
-        self.average([found])
-        return float(found[0]), float(found[1])
-
-    def loss(self, members: Sequence[Genotype]) -> float:
-        """Loss of the averaged prediction."""
-        return self.scores(members)[0]
-
-    def judge(self, members: Sequence[Genotype], delta: float | None = None) -> Round:
-        """What a set comes to, and each of its members."""
-        alone = {member: self.scores([member]) for member in members}
-        ordered = sorted(members, key=lambda member: alone[member][0])
-        loss, accuracy = self.scores(ordered)
-        losses, accuracies = zip(*(alone[member] for member in ordered), strict=True)
-        return Round(tuple(ordered), losses, accuracies, loss, accuracy, delta)
-
-
-# What an ensemble is worth: its error, its calibration, and how its members differ.
+# Error, calibration, and diversity of an ensemble.
 #
 # Every function takes the members' class probabilities, (members, images, classes), and the labels,
 # (images,); the ensemble predicts their mean (Shu 2022, thesis, sections 5.2 and 5.4.4).
@@ -170,25 +44,25 @@ BINS = 15  # of the calibration error, as in Guo et al. 2017
 
 
 def member_errors(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """The share of images that each member gets wrong: (members,). Their mean is the ATE."""
+    """Return each member's error, (members,); their mean is the ATE."""
     return (probabilities.argmax(dim=-1) != labels).to(torch.get_default_dtype()).mean(dim=1)
 
 
 def ensemble_error(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """The share of images that the averaged prediction gets wrong: ()."""
+    """Return the error of the averaged prediction, ()."""
     return member_errors(probabilities.mean(dim=0, keepdim=True), labels)[0]
 
 
 def oracle_error(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """The share of images that every member gets wrong, a bound for choosing a member per image: ()."""
+    """Return the share of images that every member gets wrong, ()."""
     wrong = probabilities.argmax(dim=-1) != labels
     return wrong.all(dim=0).to(torch.get_default_dtype()).mean()
 
 
 def disagreement(probabilities: Tensor) -> Tensor:
-    """The PPD: the share of images on which two members predict different classes, mean over pairs: ().
+    """Return the PPD, the share of images on which two members disagree, averaged over pairs: ().
 
-    Fort et al. 2019 (arXiv:1912.02757), not divided by the error. A single member agrees with itself.
+    Fort et al. 2019 (arXiv:1912.02757), not divided by the error; 0 for a single member.
     """
     predicted = probabilities.argmax(dim=-1)  # (members, images)
     pairs = [(a != b).to(torch.get_default_dtype()).mean() for a, b in combinations(predicted, 2)]
@@ -212,13 +86,13 @@ def calibration_error(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Quality:
-    """How good a prediction is.
+    """Error and calibration of a prediction.
 
     Args:
-        error: the share of wrong predictions.
-        nll: −ln p of the true class, the mean.
-        brier: Σ_k (p_k − y_k)², the mean.
-        calibration_error: the mean distance of confidence and accuracy.
+        error: share of wrong predictions.
+        nll: mean of −ln p of the true class.
+        brier: mean of Σ_k (p_k − y_k)².
+        calibration_error: mean distance of confidence and accuracy.
 
     >>> Quality.of(torch.tensor([[[0.75, 0.25], [0.5, 0.5]]]), torch.tensor([0, 0])).brier
     0.3125
@@ -231,17 +105,17 @@ class Quality:
 
     @classmethod
     def of(cls, probabilities: Tensor, labels: Tensor) -> Quality:
-        """Of the averaged prediction of some members."""
+        """Return those of the averaged prediction."""
         measures = (ensemble_error, averaged_loss, brier_score, calibration_error)
         return cls(*(float(measure(probabilities, labels)) for measure in measures))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an ensemble is worth on some images.
+    """Predictions of an ensemble on some images, and their quality.
 
     Args:
-        probabilities: of the members, (members, images, classes).
+        probabilities: (members, images, classes).
         labels: (images,).
     """
 
@@ -250,16 +124,16 @@ class Evaluation:
 
     @property
     def members(self) -> list[Quality]:
-        """Each member alone."""
+        """The quality of each member."""
         return [Quality.of(alone[None], self.labels) for alone in self.probabilities]
 
     @property
     def ensemble(self) -> Quality:
-        """All together."""
+        """The quality of the ensemble."""
         return Quality.of(self.probabilities, self.labels)
 
     def numbers(self) -> Mapping[str, float]:
-        """The ensemble's numbers, and those that compare its members, by name."""
+        """Return the ensemble's quality and the comparison of its members, by name."""
         errors = member_errors(self.probabilities, self.labels)
         return {
             **vars(self.ensemble),
@@ -271,14 +145,14 @@ class Evaluation:
 
 
 def every_test_batch(data: ImageData | ExternalData) -> list[Batch]:
-    """All test images of a data set, normalized, on whichever process this is."""
+    """Return all test images, normalized, in every process."""
     if isinstance(data, ExternalData):
         return data.every_batch("test")
     return _batches(data, data.test, data.mean, data.std)
 
 
 def every_held_out_batch(data: ImageData | ExternalData) -> list[Batch]:
-    """All training images that are held out, normalized, on whichever process this is."""
+    """Return all held-out training images, normalized, in every process."""
     check_held_out(data)
     if isinstance(data, ExternalData):
         return data.every_batch("valid")
@@ -288,7 +162,7 @@ def every_held_out_batch(data: ImageData | ExternalData) -> list[Batch]:
 
 
 def check_held_out(data: ImageData | ExternalData) -> None:
-    """Raise where no training images are held out."""
+    """Raise unless training images are held out."""
     if isinstance(data, ExternalData):
         data.every_batch("valid")
     elif not data.val_fraction:
@@ -300,7 +174,7 @@ def check_held_out(data: ImageData | ExternalData) -> None:
 
 
 def pixel_batches(data: ImageData, images: int | None = None) -> list[Batch]:
-    """The first test images with values from 0 to 1, None: all."""
+    """Return the first test images (default: all) with values from 0 to 1."""
     first = data.test if images is None else data.test.select(torch.arange(min(images, len(data.test))))
     channels = data.image[0]
     return _batches(data, first, (0.0,) * channels, (1.0,) * channels)
@@ -314,7 +188,7 @@ def _batches(
 
 
 def check_images(ensemble: Ensemble, data: ImageData | ExternalData) -> None:
-    """Raise unless the images are those that the members take."""
+    """Raise unless the images are of the kind that the members were trained on."""
     description = ensemble.descriptions[0]
     for what in ("image", "classes", "mean", "std"):
         if getattr(description, what) != tuple(getattr(data, what)):
@@ -327,7 +201,7 @@ def check_images(ensemble: Ensemble, data: ImageData | ExternalData) -> None:
 
 @torch.no_grad()
 def evaluate(ensemble: Ensemble, batches: Iterable[Batch]) -> Evaluation:
-    """Let the ensemble predict all images of (x, y) batches, as they come to its members, in eval mode."""
+    """Predict all images of (x, y) batches, normalized as the members expect, in eval mode."""
     parameter = next(ensemble.parameters())
     was_training = ensemble.training
     ensemble.eval()
@@ -342,7 +216,7 @@ def evaluate(ensemble: Ensemble, batches: Iterable[Batch]) -> Evaluation:
     return Evaluation(torch.cat(probabilities, dim=1), torch.cat(labels))
 
 
-# What an ensemble is worth where there are no classes: the task's metrics, of each member and together.
+# Ensembles of other tasks than classification: the task's metrics.
 
 
 @dataclass(frozen=True)
@@ -350,15 +224,15 @@ class Scores:
     """The loss and the task's metrics, by name.
 
     Args:
-        members: of each member alone.
-        together: of the mean of their predictions.
+        members: those of each member.
+        together: those of the averaged prediction.
     """
 
     members: tuple[Mapping[str, float], ...]
     together: Mapping[str, float]
 
     def table(self, images: str) -> Table:
-        """Members alone and together."""
+        """Return a row for each member and one for the ensemble."""
         rows: list[list[Entry]] = [
             [f"member {number}", *alone.values()] for number, alone in enumerate(self.members, 1)
         ]
@@ -368,7 +242,7 @@ class Scores:
 
 @torch.no_grad()
 def evaluate_task(ensemble: Ensemble, batches: Iterable[Batch], task: Task) -> Scores:
-    """Let the ensemble predict all images of (x, y) batches, in eval mode."""
+    """Evaluate the ensemble on all images of (x, y) batches, in eval mode."""
     parameter = next(ensemble.parameters())
     was_training = ensemble.training
     ensemble.eval()
@@ -386,7 +260,7 @@ def evaluate_task(ensemble: Ensemble, batches: Iterable[Batch], task: Task) -> S
 
 
 class _Sum:
-    """Loss and metrics of some outputs, batch by batch."""
+    """Accumulates loss and metrics over batches."""
 
     def __init__(self, task: Task, outputs: int) -> None:
         self.task, self.loss, self.images = task, 0.0, 0
@@ -403,13 +277,13 @@ class _Sum:
         return {"loss": self.loss / self.images, **values}
 
 
-# How the members of an ensemble differ, as pictures (Shu 2022, thesis, figure 5.4).
+# Figures (Shu 2022, thesis, figure 5.4).
 
-RATE, PASSES = 0.2, 10  # of the map's stochastic predictions; thesis: each architecture ten times
+RATE, PASSES = 0.2, 10  # of the stochastic predictions in the map; the thesis has ten of each
 
 
 def errors(evaluation: Evaluation) -> Figure:
-    """The members' errors beside their mean and the ensemble's."""
+    """Draw the members' errors, their mean, and the ensemble's error."""
     alone = member_errors(evaluation.probabilities, evaluation.labels)
     figure, axes = _axes()
     axes.bar(range(1, len(alone) + 1), (100 * alone).tolist(), color=COLORS[0], width=0.6)
@@ -424,12 +298,12 @@ def errors(evaluation: Evaluation) -> Figure:
 
 
 def agreement(evaluation: Evaluation) -> Figure:
-    """How many members are right about an image, and whether the ensemble then is."""
+    """Draw how many members are right about an image, and whether the ensemble is."""
     right = evaluation.probabilities.argmax(dim=-1) == evaluation.labels
     together = evaluation.probabilities.mean(dim=0).argmax(dim=-1) == evaluation.labels
     counts, members = right.sum(dim=0), len(right)
     figure, axes = _axes()
-    for label, chosen, color, aside in (  # side by side, for the axis is logarithmic
+    for label, chosen, color, aside in (  # side by side, since the axis is logarithmic
         ("right", together, COLORS[0], -0.2),
         ("wrong", ~together, COLORS[1], 0.2),
     ):
@@ -443,9 +317,9 @@ def agreement(evaluation: Evaluation) -> Figure:
 
 
 def prediction_map(ensemble: Ensemble, batches: Iterable[Batch], images: int = 500) -> Figure | None:
-    """t-SNE of what the members predict for the first images: each plain, and ten times with drop path.
+    """Draw a t-SNE of predictions: each member plain, and ten times with drop path.
 
-    van der Maaten & Hinton 2008. None where no member has drop path, or the passes do not differ.
+    Returns None if no member has drop path or the predictions do not differ.
     """
     first = list(_up_to(batches, images))
     groups = [_predictions(ensemble, number, first) for number in range(len(ensemble.members))]
@@ -471,7 +345,7 @@ def prediction_map(ensemble: Ensemble, batches: Iterable[Batch], images: int = 5
 
 
 def _predictions(ensemble: Ensemble, number: int, batches: list[Batch]) -> Tensor:
-    """(1 + passes, images · classes) of a member, the plain ones first; one row without drop path."""
+    """Return (1 + passes, images · classes), the plain ones first; one row without drop path."""
     member = copy.deepcopy(ensemble.members[number])
     found = [evaluate(Ensemble([member]), batches).probabilities]
     if drop_paths(member):

@@ -19,7 +19,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.decoder import make_dense
 from nas_lightning.spaces.fixed import FixedNetwork
 from nas_lightning.spaces.network import DerivedNetwork, Network
-from nas_lightning.spaces.registry import NAMES_OF_0_1, make_space
+from nas_lightning.spaces.registry import make_space
 from nas_lightning.utils.files import json_text, parse_json, replacing
 
 # What is known of a trained network besides its weights: enough to build it again.
@@ -35,7 +35,7 @@ from nas_lightning.utils.files import json_text, parse_json, replacing
 # >>> Description.from_json(known.to_json(), Path("a file")) == known
 # True
 
-_FORMAT = 2  # 1: the space by the dotted name of its class
+_FORMAT = 2
 _AUXILIARY = "auxiliary."
 _MOST = {"cells": 1000}  # far above any published network, as is the next
 _MOST_OF_OTHERS = 10_000
@@ -127,12 +127,12 @@ class Description:
     def from_json(cls, text: str, where: Path, **own: Any) -> Description:
         """What the text in a file's header says."""
         data = parse_json(text, where=where)
-        if not isinstance(data, dict) or data.get("format") not in (1, _FORMAT):
+        if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise InputError(f"expected a description of format {_FORMAT}", got=data, where=where)
         genotype = Genotype.from_dict(data.get("genotype"), where)
         try:
             image, classes, mean, std = (tuple(data[key]) for key in ("image", "classes", "mean", "std"))
-            name, settings = _space_of_0_1(data["space"]) if data["format"] == 1 else _space(data["space"])
+            name, settings = str(data["space"]["name"]), dict(data["space"]["settings"])
             if [type(side) for side in image] != [int] * 3:
                 raise InputError("expected (channels, height, width)", got=image, where=where)
             built_with = settings.get("args")
@@ -155,19 +155,9 @@ def _check_numbers(sizes: Mapping[str, Any], where: Path) -> None:
             raise InputError(f"expected {name} of at most {most}", got=value, where=where)
 
 
-def _space(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return str(data["name"]), dict(data["settings"])
-
-
 def _task(data: Mapping[str, Any]) -> tuple[str, bool]:
     about = data.get("task") or {"name": "multi_class", "dense": False}
     return str(about["name"]), bool(about["dense"])
-
-
-def _space_of_0_1(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    settings = dict(data)
-    target = str(settings.pop("_target_"))
-    return NAMES_OF_0_1.get(target, target), settings
 
 
 def description(

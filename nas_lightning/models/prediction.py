@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data.files import MOST_PIXELS, Fit, ImageFile, decode, find_images, walk_images
 from nas_lightning.errors import InputError
 from nas_lightning.models.ensemble import FILE_NAME as ENSEMBLE
@@ -30,6 +29,7 @@ from nas_lightning.utils.files import replacing
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.utils.text import printable
+from nas_lightning.validation import PositiveInt, checked
 
 # Images to predict: a folder of any depth, a tar file, or one file; a folder may be named like a class.
 #

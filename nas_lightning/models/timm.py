@@ -8,7 +8,6 @@ import runpy
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 import yaml
 from timm.layers import create_classifier
 from timm.models import build_model_with_cfg, register_model
-from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError, near_match
@@ -97,9 +95,8 @@ class NasModel(nn.Module):
         """The last features of each resolution; with `norm` the very last as `forward_features` has them."""
         if output_fmt != "NCHW":
             raise InputError("expected the format NCHW", got=output_fmt)
-        taken, last = feature_take_indices(len(self.feature_info), indices)
-        cells = [self.feature_info[index]["cell"] for index in taken]
-        stop = self.feature_info[last]["cell"] if stop_early or intermediates_only else -1
+        cells = [info["cell"] for info in _take(self.feature_info, indices)]
+        stop = max(cells) if stop_early or intermediates_only else -1
         intermediates = []
         for index, features in enumerate(self.backbone.cells_outputs(channels_last(x))):
             if index in cells:
@@ -126,6 +123,19 @@ class NasModel(nn.Module):
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         if enable:
             raise InputError("expected no gradient checkpointing, which these networks do not have")
+
+
+def _take(infos: Sequence[dict[str, Any]], indices: int | Sequence[int] | None) -> list[dict[str, Any]]:
+    """Return the chosen stages as timm does: all, the last ones, or those of the indices."""
+    if indices is None or isinstance(indices, int):
+        count = len(infos) if indices is None else indices
+        if not 0 < count <= len(infos):
+            raise InputError(f"expected 1 to {len(infos)} stages", got=count, where="indices")
+        return list(infos[-count:])
+    for index in indices:
+        if not -len(infos) <= index < len(infos):
+            raise InputError(f"expected indices of {len(infos)} stages", got=index, where="indices")
+    return [infos[index] for index in indices]
 
 
 def stages(backbone: Backbone) -> list[dict[str, Any]]:
@@ -280,7 +290,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not Path(script).is_file():
         said = "error: expected a script of timm's, such as its train.py, and what it takes"
         sys.exit(f"{said}, got {script!r}")
-    import_module("nas_lightning.models.timm")
     sys.argv[:] = [script, *options]
     sys.path.insert(0, str(Path(script).absolute().parent))
     try:

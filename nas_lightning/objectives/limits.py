@@ -9,11 +9,11 @@ from typing import Annotated
 import torch
 from torch import nn
 
-from nas_lightning.checks import PositiveFloat, above, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.counts import count_macs, count_parameters
 from nas_lightning.objectives.memory import inference_memory, memory_and_macs
+from nas_lightning.validation import PositiveFloat, above, at_most, checked
 
 OF_NETWORKS = ("params", "macs", "latency_ms", "memory_mb")
 

@@ -1,11 +1,11 @@
-"""What training keeps in memory, found without training: on tensors that have shapes and no values."""
+"""Memory of training and inference, computed from shapes on the meta device."""
 
 from __future__ import annotations
 
 import copy
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,27 +14,26 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 N = TypeVar("N", bound=nn.Module)
 _TRAINING = 5
-"""The place of `training` among the arguments of a batch norm."""
+"""Position of `training` in the arguments of a batch norm."""
 
 
 class Memory(NamedTuple):
-    """Bytes that a training step needs at least: the rest is the libraries' own."""
+    """Bytes that a training step needs, without those of the libraries."""
 
     activations: int
-    """Kept of the forward pass for the backward pass, the images included."""
+    """Tensors saved for the backward pass, images included."""
     weights: int
-    """Parameters and statistics of the network, with the copies of optimizer and running average."""
+    """Parameters and buffers, and the copies of optimizer and running average."""
     gradients: int
-    """Of the parameters."""
+    """Gradients of the parameters."""
 
     @property
     def total(self) -> int:
-        """At the end of the forward pass there are no gradients yet, and afterwards no activations."""
+        """The peak: gradients do not exist before activations are freed."""
         return self.weights + max(self.activations, self.gradients)
 
 
@@ -46,14 +45,14 @@ def training_memory(
     copies: float,
     dtype: torch.dtype | None = None,
 ) -> Memory:
-    """What `forward(network, x)` and its backward pass need, for images of (b, c, h, w).
+    """Return the memory of `forward(network, x)` and its backward pass, for images of (b, c, h, w).
 
     Args:
         network: on any device; it is not run.
-        forward: what training computes; all its results are differentiated.
-        images: the shape of a batch.
-        copies: tensors of the parameters' size beside them, such as momentum.
-        dtype: in which mixed precision computes; None: that of the parameters.
+        forward: the forward pass of training; all its results are differentiated.
+        images: shape of a batch.
+        copies: number of tensors per parameter that the optimizer keeps, such as momentum.
+        dtype: data type of mixed precision. Default: that of the parameters.
     """
     shadow = copy.deepcopy(network).to("meta").train()
     parameters = list(shadow.parameters())
@@ -67,27 +66,27 @@ def training_memory(
 
 
 def bytes_for_backward(forward: Callable[[], object], without: Iterable[Tensor] = ()) -> int:
-    """Bytes that autograd holds on to when `forward` has been computed; shared memory counts once.
+    """Return the bytes that autograd saves during `forward`; shared memory counts once.
 
     >>> x = torch.ones(10, requires_grad=True)
     >>> bytes_for_backward(lambda: x.exp().sum())  # whose derivative is itself: ten floats
     40
     """
-    own = {tensor.untyped_storage()._cdata for tensor in without}
-    kept: dict[int, torch.UntypedStorage] = {}  # they stay alive, or an address might come twice
+    own = {id(tensor.untyped_storage()) for tensor in without}
+    kept: dict[int, torch.UntypedStorage] = {}  # they stay alive, so that no id comes twice
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage._cdata] = storage
+        kept[id(storage)] = storage
         return tensor.detach()
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         forward()
-    return sum(storage.nbytes() for address, storage in kept.items() if address not in own)
+    return sum(storage.nbytes() for key, storage in kept.items() if key not in own)
 
 
 def inference_memory(network: nn.Module, x: Tensor) -> int:
-    """Bytes that a forward pass of x (b, c, h, w) holds at its peak: weights, x, and what is still needed.
+    """Return the peak bytes of a forward pass of x (b, c, h, w): weights, x, and live activations.
 
     >>> network = nn.Sequential(nn.Conv2d(1, 2, 1, bias=False), nn.Conv2d(2, 1, 1, bias=False))
     >>> inference_memory(network, torch.zeros(1, 1, 4, 4))  # 4 weights, 16 + 32 + 16 values
@@ -99,7 +98,7 @@ def inference_memory(network: nn.Module, x: Tensor) -> int:
 
 
 def memory_and_macs(network: nn.Module, x: Tensor) -> tuple[int, int]:
-    """`inference_memory` and `count_macs` by one forward pass.
+    """Return `inference_memory` and `count_macs` from one forward pass.
 
     >>> memory_and_macs(nn.Conv2d(1, 2, 1, bias=False), torch.zeros(1, 1, 4, 4))
     (200, 32)
@@ -114,7 +113,7 @@ def _held_throughout(network: nn.Module, x: Tensor) -> int:
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the bytes of the tensors that operations make, as long as somebody holds them.
+    """Counts the bytes of live tensors that operations return.
 
     >>> with LiveTensors() as live:
     ...     total = (torch.ones(8) + 1).sum()  # 8 and 8 floats at once
@@ -128,41 +127,48 @@ class LiveTensors(TorchDispatchMode):
         self.holders: Counter[int] = Counter()  # of each storage: views share theirs
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        before = {id(leaf) for leaf in tree_leaves((args, kwargs))}
+        given = list(_tensors((args, kwargs)))
+        before = {id(tensor) for tensor in given}
+        storages = {id(tensor.untyped_storage()) for tensor in given}
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result[:1] if _is_norm_by_stored_statistics(func, args) else result):
-            if isinstance(tensor, Tensor) and id(tensor) not in before:
-                self._hold(tensor, {leaf.untyped_storage()._cdata for leaf in _tensors((args, kwargs))})
+        for tensor in _tensors(result[:1] if _is_norm_by_stored_statistics(func, args) else result):
+            if id(tensor) not in before:
+                self._hold(tensor, storages)
         self.peak = max(self.peak, self.now)
         return result
 
     def _hold(self, tensor: Tensor, given: Collection[int]) -> None:
         storage = tensor.untyped_storage()
-        address, size = storage._cdata, storage.nbytes()
-        if address in given and not self.holders[address]:
-            return  # a view of what was there before
-        self.now += 0 if self.holders[address] else size
-        self.holders[address] += 1
-        weakref.finalize(tensor, self._release, address, size)
+        key, size = id(storage), storage.nbytes()
+        if key in given and not self.holders[key]:
+            return  # a view of an older tensor
+        self.now += 0 if self.holders[key] else size
+        self.holders[key] += 1
+        weakref.finalize(tensor, self._release, key, size)
 
-    def _release(self, address: int, size: int) -> None:
-        self.holders[address] -= 1
-        self.now -= 0 if self.holders[address] else size
+    def _release(self, key: int, size: int) -> None:
+        self.holders[key] -= 1
+        self.now -= 0 if self.holders[key] else size
 
 
 def _is_norm_by_stored_statistics(func: Any, args: Sequence[Any]) -> bool:
-    """Whether its second and third result are empty, which shapes alone make as large as the channels."""
+    """Return whether results 2 and 3 are empty, which on the meta device have the size of the channels."""
     aten = torch.ops.aten
     is_either = func is aten.native_batch_norm.default and not args[_TRAINING]
     return is_either or func is aten._native_batch_norm_legit_no_training.default
 
 
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    """The tensors in nested lists, tuples, and dictionaries."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, (list, tuple, dict)):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from _tensors(part)
 
 
 def optimizer_copies(build: Callable[[list[nn.Parameter]], Optimizer]) -> float:
-    """How many tensors of a parameter's size an optimizer keeps for it.
+    """Return how many tensors of a parameter's size an optimizer keeps for it.
 
     >>> optimizer_copies(torch.optim.Adam), optimizer_copies(torch.optim.SGD)
     (2.0, 0.0)
@@ -176,7 +182,7 @@ def optimizer_copies(build: Callable[[list[nn.Parameter]], Optimizer]) -> float:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that this process can still have there, what it holds in reserve included; None: not known."""
+    """Return the bytes still available to this process, its reserve included; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
     table = Path("/proc/meminfo")

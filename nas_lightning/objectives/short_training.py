@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.order import rank_and_world
@@ -27,6 +26,7 @@ from nas_lightning.tasks import MultiClass, Task, task_of
 from nas_lightning.training.optimizers import build_optimizer, build_scheduler
 from nas_lightning.utils.progress import OutOfTimeError, never
 from nas_lightning.utils.randomness import seed_of_name
+from nas_lightning.validation import PositiveFloat, PositiveInt, Seed, checked
 
 # What a candidate architecture is worth: by a short training run, or by a table where one exists.
 

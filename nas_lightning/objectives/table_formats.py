@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import math
@@ -20,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas_lightning.errors import InputError
-from nas_lightning.flags import FlagParser, command, place_to_write
 from nas_lightning.spaces.nasbench101 import module_hash, read_module
-from nas_lightning.utils.files import check_file, hold_file, replacing
+from nas_lightning.utils.files import check_file, replacing
 from nas_lightning.utils.progress import follow
 
 # Tables on disk, CSV and Parquet, and the command that turns official files into them.
@@ -132,35 +130,6 @@ def parse_percentages(values: Sequence[Any], name: str, path: Path) -> list[floa
             raise InputError(expected, got=value, where=f"{path}, row {number}")
         accuracies.append(accuracy)
     return accuracies
-
-
-def run_convert(
-    module: str,
-    source: str,
-    convert: Callable[[argparse.Namespace], str],
-    arguments: Sequence[str] | None,
-    flags: Mapping[str, str] | None = None,
-) -> None:
-    """The command `python -m module convert SOURCE TARGET.parquet`, which prints what `convert` returns."""
-    parser = FlagParser(prog=f"python -m {module}")
-    commands = parser.add_subparsers(required=True)
-    converter = commands.add_parser(
-        "convert", help="turn an official file, or a CSV, into a small Parquet file"
-    )
-    converter.add_argument("source", type=Path, help=source)
-    converter.add_argument("target", type=place_to_write, help="the .parquet file to write")
-    for flag, help_line in (flags or {}).items():
-        converter.add_argument(flag, action="store_true", help=help_line)
-
-    @command
-    def run(words: Sequence[str] | None) -> None:
-        options = parser.parse_args(words)
-        if options.target.suffix != ".parquet":
-            raise InputError("expected a target that ends in .parquet", got=options.target.name)
-        with hold_file(options.target):
-            print(f"{convert(options)} → {options.target}")
-
-    run(arguments)
 
 
 # CRC-32C (Castagnoli, RFC 3720 appendix B.4), of many byte strings at once.
@@ -324,7 +293,7 @@ _OFFICIAL_NAMES = {"cifar10": "cifar10", "cifar100": "cifar100", "imagenet16-120
 _VALID_NAMES = {**_OFFICIAL_NAMES, "cifar10": "cifar10-valid"}  # trained on one half, validated on the other
 
 
-def read(path: Path, *, trust: bool = False) -> Columns:
+def read_official201(path: Path, *, trust: bool = False) -> Columns:
     """The columns of an official file, through the package that it came with; `trust` allows that."""
     nats = path.is_dir() or path.name.endswith(".pickle.pbz2")
     if not nats and path.suffix != ".pth":
@@ -342,7 +311,7 @@ def read(path: Path, *, trust: bool = False) -> Columns:
     package = _package("nats_bench" if nats else "nas_201_api", path)
     try:
         api = _nats_bench(package, path) if nats else _nasbench201(package, path)
-        return columns(api, forget=path.is_dir())
+        return columns_of_api(api, forget=path.is_dir())
     except Exception as error:  # a pickle raises whatever its bytes lead to
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"expected an official file: {reason[:200]}", where=path) from None
@@ -380,7 +349,7 @@ def _allow_pickles() -> Iterator[None]:
             os.environ[name] = before
 
 
-def columns(api: Any, *, forget: bool = False) -> Columns:
+def columns_of_api(api: Any, *, forget: bool = False) -> Columns:
     """Means over the training runs of each architecture; a column that is not complete is left out.
 
     With `forget`, an architecture that the package has read from a folder of its own leaves the memory again.
@@ -415,7 +384,7 @@ def _accuracy(api: Any, index: int, dataset: str, epochs: str, what: str) -> flo
 # `ModelMetrics` in base 64, which holds the evaluations at the start, half way and at the end of the run.
 # Three runs of each module and each number of epochs become one row of means.
 
-HASH, MODULE, PARAMETERS, SECONDS_OFFICIAL101 = "hash", "module", "parameters", "seconds"
+HASH, MODULE, PARAMETERS = "hash", "module", "parameters"
 DATASET = "cifar10"
 EPOCHS, LENGTHS = 108, (4, 12, 36, 108)
 MODULES = 423_624
@@ -513,7 +482,7 @@ def read_official101(path: Path, *, partial: bool = False) -> Columns:
             raise InputError(str(error), where=f"{path}, record {number}") from None
         sums.setdefault(run.epochs, {}).setdefault(run.hash, _Sums()).add(run)
     _check_complete(modules, sums, path, partial)
-    return _columns(modules, sums)
+    return _columns_of_runs(modules, sums)
 
 
 def _records(path: Path) -> Iterator[bytes]:
@@ -546,7 +515,7 @@ def _check_complete(
                 raise InputError(expected, got=total.runs, where=path)
 
 
-def _columns(
+def _columns_of_runs(
     modules: Mapping[str, tuple[str, int]], sums: Mapping[int, Mapping[str, _Sums]]
 ) -> dict[str, list[Any]]:
     whole = sums[EPOCHS]
@@ -554,7 +523,7 @@ def _columns(
         HASH: list(modules),
         MODULE: [module for module, _ in modules.values()],
         PARAMETERS: [parameters for _, parameters in modules.values()],
-        SECONDS_OFFICIAL101: [whole[name].seconds / whole[name].runs for name in modules],
+        SECONDS: [whole[name].seconds / whole[name].runs for name in modules],
         DATASET: [100 * whole[name].test / whole[name].runs for name in modules],
     }
     for epochs in sorted(sums, reverse=True):

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import math
-import re
 from abc import ABC, abstractmethod
-from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -19,12 +14,8 @@ from typing import Any, ClassVar
 import torch
 from pytorch_lightning.utilities.rank_zero import rank_zero_warn
 
-from nas_lightning.checks import checked
-from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
-from nas_lightning.objectives import table_formats as official
-from nas_lightning.objectives.latency import LEAST, Features, LatencyModel
 from nas_lightning.objectives.table_formats import (
     ARCH,
     DATASET,
@@ -36,22 +27,18 @@ from nas_lightning.objectives.table_formats import (
     OPTIONAL,
     READERS,
     SECONDS,
-    SETTING,
     Columns,
     is_number,
     parse_numbers,
     parse_percentages,
-    read_settings,
+    read_official201,
     require_columns,
-    run_convert,
-    write_parquet,
 )
-from nas_lightning.objectives.table_formats import read_official101 as read_official
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
-from nas_lightning.spaces.nasbench101 import OPS as OPS_101
+from nas_lightning.spaces.nasbench101 import OPS as NASBENCH101_OPS
 from nas_lightning.spaces.nasbench101 import NasBench101
 from nas_lightning.spaces.nasbench201 import EDGES, OPS, NasBench201
-from nas_lightning.utils.files import write_whole
+from nas_lightning.validation import checked
 
 # What every tabular benchmark answers: genotype → accuracy when trained, validation apart from test.
 
@@ -223,7 +210,7 @@ class TabularBenchmark(ABC):
 ARCHITECTURES = len(OPS) ** len(EDGES)
 
 
-def read(path: str | Path, *, trust: bool = False) -> AccuracyTable:
+def read_nasbench201(path: str | Path, *, trust: bool = False) -> AccuracyTable:
     """The table in a file or, for NATS-Bench, a folder; raises for the first row that is wrong.
 
     `trust` allows official files, which can run code.
@@ -232,7 +219,7 @@ def read(path: str | Path, *, trust: bool = False) -> AccuracyTable:
     if not path.exists():
         raise InputError("expected a table of NAS-Bench-201", got=str(path), where="benchmark.path")
     known = READERS.get(path.suffix)
-    return _check_columns(official.read(path, trust=trust) if known is None else known(path), path)
+    return _check_columns(read_official201(path, trust=trust) if known is None else known(path), path)
 
 
 def columns_of(table: AccuracyTable) -> Columns:
@@ -448,9 +435,9 @@ def _means(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
 #
 # The official file is turned into a small table once, without TensorFlow:
 #
-#     python -m nas_lightning.objectives.tables convert nasbench_only108.tfrecord TARGET.parquet
+#     python -m nas_lightning.objectives.convert nasbench_only108.tfrecord TARGET.parquet
 
-COMMAND = "python -m nas_lightning.objectives.tables convert"
+COMMAND = "python -m nas_lightning.objectives.convert"
 
 
 class TabularNasBench101(TabularBenchmark):
@@ -460,7 +447,7 @@ class TabularNasBench101(TabularBenchmark):
         path: a table `.parquet` or `.csv` that `convert` made.
 
     >>> from tempfile import TemporaryDirectory
-    >>> module = {"matrix": [[0, 1, 0], [0, 0, 1], [0, 0, 0]], "ops": ["input", OPS_101[0], "output"]}
+    >>> module = {"matrix": [[0, 1, 0], [0, 0, 1], [0, 0, 0]], "ops": ["input", NASBENCH101_OPS[0], "output"]}
     >>> genotype = NasBench101().parse(module)
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "part.csv")
@@ -475,7 +462,7 @@ class TabularNasBench101(TabularBenchmark):
     datasets = (DATASET,)
     epochs, lengths = EPOCHS, LENGTHS
     spaces = ("nasbench101", "nasbench1shot1")
-    ops = OPS_101
+    ops = NASBENCH101_OPS
     space: NasBench101
 
     @checked
@@ -512,28 +499,11 @@ def _read_nasbench101(path: Path) -> Columns:
     return READERS[path.suffix](path)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command `convert`."""
-    run_convert(
-        "nas_lightning.objectives.tables",
-        "nasbench_only108.tfrecord or nasbench_full.tfrecord",
-        _convert,
-        arguments,
-        {"--partial": "accept a file with fewer modules or runs than the benchmark has"},
-    )
-
-
-def _convert(options: Namespace) -> str:
-    columns = read_official(options.source, partial=options.partial)
-    write_parquet(columns, options.target)
-    return f"{len(columns[HASH]):,} modules, {', '.join(columns)}"
-
-
 # NAS-Bench-201 (Dong & Yang 2020, arXiv:2001.00326) as a table: genotype → accuracy of the trained network.
 #
 # The official files are turned into a small table once:
 #
-#     python -m nas_lightning.objectives.tables convert SOURCE TARGET.parquet
+#     python -m nas_lightning.objectives.convert SOURCE TARGET.parquet
 
 
 class TabularNasBench201(TabularBenchmark):
@@ -573,7 +543,7 @@ class TabularNasBench201(TabularBenchmark):
     ) -> None:
         self.check_dataset(dataset)
         self.space, self.dataset = NasBench201(), dataset
-        self.table = read(path, trust=trust)
+        self.table = read_nasbench201(path, trust=trust)
         if validation is not None:
             columns, self.seconds = read_validation(validation)
             self.table = {**self.table, **columns}
@@ -583,194 +553,6 @@ class TabularNasBench201(TabularBenchmark):
 
     def architecture(self, key: str) -> Genotype:
         return self.space.parse(key)
-
-
-_FLAGS = {"--trust": "read an official file, which is a pickle and can run code: one of its authors'"}
-
-
-def main_nasbench201(arguments: Sequence[str] | None = None) -> None:
-    """The command `convert`."""
-    source = "NATS-tss-… (folder or .pbz2), NAS-Bench-201-….pth or .csv"
-    run_convert("nas_lightning.objectives.tables", source, _convert_nasbench201, arguments, _FLAGS)
-
-
-def _convert_nasbench201(options: Namespace) -> str:
-    table = read(options.source, trust=options.trust)
-    write_parquet(columns_of(table), options.target)
-    return f"{len(table[DATASETS[0]]):,} architectures, {', '.join(table)}"
-
-
-# A table of latencies: a column `arch` or `genotype`, and one of milliseconds for every device.
-#
-# arch,raspi4,pixel3
-# |skip_connect~0|+|…,12.9,5.1
-
-MOST_MS = 10**9  # eleven days for an image; sums over a table stay far from the largest float
-_NAMES_LATENCY_TABLE = ("arch", "genotype")
-
-
-class LatencyTable:
-    """What devices took for architectures of a space; all of it is read and checked at once.
-
-    Args:
-        path: the file, `.csv` or `.parquet`.
-        space: that the architectures are of.
-        gaps: whether devices may lack architectures; nothing or a number below 0 stands there then.
-
-    >>> from nas_lightning.spaces import NasBench201
-    >>> LatencyTable("phone.txt", NasBench201())
-    Traceback (most recent call last):
-    ...
-    nas_lightning.errors.InputError: expected a table of latencies, .csv or .parquet, got 'phone.txt'
-    """
-
-    def __init__(self, path: str | Path, space: SearchSpace, *, gaps: bool = False) -> None:
-        path = Path(path)
-        if path.suffix not in READERS or not path.is_file():
-            raise InputError("expected a table of latencies, .csv or .parquet", got=str(path))
-        columns = dict(READERS[path.suffix](path))
-        named = [name for name in _NAMES_LATENCY_TABLE if name in columns]
-        if not named:
-            raise InputError("expected a column arch or genotype", got=", ".join(columns), where=path)
-        self.names = _notations_latency_table(columns.pop(named[0]), space, path)
-        self.devices = {
-            device: _milliseconds(dict(zip(self.names, values, strict=True)), device, path, gaps)
-            for device, values in columns.items()
-        }
-
-    def choose(self, devices: Sequence[str]) -> dict[str, dict[str, float]]:
-        """The columns of some devices: device → architecture → milliseconds."""
-        for device in devices:
-            if device not in self.devices:
-                expected = f"expected a device of the table ({near_match(device, [*self.devices])})"
-                raise InputError(expected, got=device)
-        return {device: self.devices[device] for device in devices}
-
-
-def _notations_latency_table(texts: Sequence[str], space: SearchSpace, path: Path) -> list[str]:
-    names = []
-    for number, text in enumerate(texts, 1):
-        try:
-            names.append(space.notation(space.parse(text)))
-        except InputError as error:
-            raise InputError(str(error), where=f"{path}, row {number}") from None
-    first: dict[str, int] = {}
-    for row, name in enumerate(names, 1):
-        if first.setdefault(name, row) != row:
-            where = f"{path}, row {row}"
-            raise InputError("expected distinct architectures", got=f"that of row {first[name]}", where=where)
-    if not names:
-        raise InputError("expected distinct architectures, at least one", got=0, where=path)
-    return names
-
-
-def _milliseconds(values: Mapping[str, str | float], device: str, path: Path, gaps: bool) -> dict[str, float]:
-    numbers = {}
-    for row, (name, value) in enumerate(values.items(), 1):
-        try:
-            ms = float(value)
-        except (TypeError, ValueError):
-            ms = -math.inf if value == "" else math.nan
-        if gaps and ms < 0:
-            continue
-        if not 0 < ms <= MOST_MS:
-            expected = f"expected {device} as milliseconds above 0 and of at most {MOST_MS:,}"
-            raise InputError(expected, got=value, where=f"{path}, row {row}")
-        numbers[name] = ms
-    return numbers
-
-
-# A device: latencies that were measured there, and what they say of a space's other networks.
-
-_OF_TRAINING = ("auxiliary", "dropout")  # which no inference has
-MOST = 300
-"""Networks that others are foretold from and limits begin with: more would add little, and take long."""
-
-
-class Device:
-    """genotype → milliseconds: as measured; else as foretold, with a standard deviation on top.
-
-    Args:
-        name: a table of latencies; `table.csv:phone` is its column `phone`, which one of a single column
-            does not need.
-        space: of the networks.
-        network: what the settings of the file have to agree with, where it names any.
-
-    >>> from nas_lightning.spaces import NasBench201
-    >>> Device("phone.csv", NasBench201())
-    Traceback (most recent call last):
-    ...
-    nas_lightning.errors.InputError: expected a table of latencies, .csv or .parquet, got 'phone.csv'
-    """
-
-    def __init__(self, name: str, space: SearchSpace, network: dict[str, str] | None = None) -> None:
-        path, column = _path_and_column(name)
-        table = LatencyTable(path, space, gaps=True)
-        if not table.devices:
-            raise InputError("expected a column of milliseconds", got="none", where=path)
-        if column is None and len(table.devices) > 1:
-            expected = f"expected one of its devices, {path}:{', '.join(table.devices)}"
-            raise InputError(expected, got="none", where="limits.device")
-        column = next(iter(table.devices)) if column is None else column
-        self.measured = table.choose([column])[column]
-        if len(self.measured) < LEAST:
-            raise InputError(
-                f"expected {LEAST} measured networks or more", got=len(self.measured), where=path
-            )
-        _check_settings(Path(path), network or {})
-        self.space = space
-        order = torch.randperm(len(self.measured), generator=torch.Generator().manual_seed(0))
-        names = list(self.measured)
-        chosen = [names[index] for index in order[:MOST].tolist()]
-        known = {space.parse(text): self.measured[text] for text in chosen}
-        self.model = LatencyModel(Features(space), known)
-
-    def __call__(self, genotype: Genotype) -> float:
-        measured = self.measured.get(self.space.notation(genotype))
-        if measured is not None:
-            return measured
-        (latency,) = self.model.predict([genotype])
-        return latency.ms + latency.error
-
-    def fastest(self, limit: float) -> list[Genotype]:
-        """What was measured within so many milliseconds, at most `MOST`, the fastest first."""
-        within = [name for name, ms in self.measured.items() if ms <= limit]
-        return [self.space.parse(name) for name in sorted(within, key=self.measured.__getitem__)[:MOST]]
-
-
-def _path_and_column(name: str) -> tuple[str, str | None]:
-    """The file, and the column behind its ending where one is named; folders may have colons, too.
-
-    >>> _path_and_column("tables/12:30/phones.csv:pixel:3"), _path_and_column("phone.csv")
-    (('tables/12:30/phones.csv', 'pixel:3'), ('phone.csv', None))
-    """
-    found = re.fullmatch(r"(.*?\.(?:csv|parquet))(?::(.*))?", name, re.DOTALL)
-    return (found[1], found[2]) if found else (name, None)
-
-
-def _check_settings(path: Path, network: dict[str, str]) -> None:
-    """Raise for a file that was measured with networks of other sizes."""
-    settings = read_settings(path)
-    for name, value in network.items():
-        if settings.get(name, value) != value:
-            expected = f"expected {name}={settings[name]}, with which {path} was measured"
-            raise InputError(expected, got=value, where="limits.device")
-
-
-def device_settings(space: SearchSpace, data: SearchData, sizes: Mapping[str, Any]) -> dict[str, str]:
-    """What a latency depends on besides genotype and machine: the network's sizes, the images and classes."""
-    shape = {"image": "x".join(map(str, data.image)), "classes": data.num_classes}
-    of_network = {f"network.{name}": value for name, value in sizes.items() if name not in _OF_TRAINING}
-    return {name: str(value) for name, value in {"space": space.name, **shape, **of_network}.items()}
-
-
-def write_device(path: Path, name: str, measured: Mapping[str, float], settings: Mapping[str, str]) -> Path:
-    """The file of a device: settings above, then a row for each architecture."""
-    text = StringIO()
-    text.writelines(f"{SETTING} {setting}: {value}\n" for setting, value in settings.items())
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([("genotype", name), *((notation, f"{ms:.6g}") for notation, ms in measured.items())])
-    return write_whole(path, text.getvalue())
 
 
 # What a search maximizes where a table answers instead of a training run.

@@ -19,7 +19,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
-from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.errors import InputError
 from nas_lightning.plots.style import KINDS, SERIES
 from nas_lightning.report.record import ACCURACIES, MOST_SECONDS, RunRecord, is_number
@@ -48,6 +47,7 @@ from nas_lightning.runs.trackers import stored_address
 from nas_lightning.training.run_length import deadline_of, is_last_epoch
 from nas_lightning.utils.files import check_contents, read_text, write_whole
 from nas_lightning.utils.text import duration, format_number, format_share
+from nas_lightning.validation import PositiveFloat, checked
 
 if TYPE_CHECKING:
     from nas_lightning.runs.facts import Findings

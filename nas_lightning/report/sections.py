@@ -312,7 +312,7 @@ def _best_epoch(record: RunRecord) -> dict[str, str]:
 def read_curves(record: RunRecord) -> Values | None:
     """A chart each of losses, accuracies and entropies; None for a search that trains nothing."""
     run = record.run
-    if (run / POOL_FILE).is_file() or "scored" in record.metrics or _trains_nothing(record):
+    if (run / POOL_FILE).is_file() or "num_scored" in record.metrics or _trains_nothing(record):
         return None  # also where the pool is kept in no file
     rows = list(_metrics(run))
     save_curves(rows, run / FIGURES)

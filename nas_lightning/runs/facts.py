@@ -15,23 +15,23 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.checks import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.errors import InputError
 from nas_lightning.utils.files import json_text, parse_json, read_text, replacing, write_whole
 from nas_lightning.utils.tables import Table, escape_formula
 from nas_lightning.utils.text import format_error
+from nas_lightning.validation import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# The facts of a run: what it was, what it cost and what came out, as `summary.json` has them.
+# The facts of a run, as `summary.json` stores them.
 
 KINDS = ("search", "training", "ensemble", "study")
 SIZES = ("params", "macs", "seconds")
-"""What a run has cost, and other runs can be compared by."""
-_IN_JSON = {"words": "overrides"}  # since version 0.1
+"""Costs that runs can be compared by."""
+_IN_JSON = {"words": "overrides"}
 
 
 def _versions() -> dict[str, str]:
@@ -42,28 +42,28 @@ def _versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What there is to say of a run.
+    """The facts of a run.
 
     Args:
         kind: search, training, ensemble or study.
-        seed: that all its random numbers came from.
-        metrics: the last value of each.
-        seconds: that it took, in all its starts; a study, which keeps no clock, in its last one.
-        words: what was typed for it.
+        seed: seed of all random numbers.
+        metrics: the last value of each metric.
+        seconds: duration of all starts; of a study only the last one.
+        words: the overrides that were typed.
         space: the name of the search space.
-        space_settings: what the space was made with.
+        space_settings: arguments of the space.
         dataset: the name of the data set.
-        strategy: the class that searched.
+        strategy: name of the strategy's class.
         study: the name of the study.
         members: networks of an ensemble.
         params: parameters of the (first) network.
         macs: its multiply-adds for one image.
-        notation: each architecture as its space writes it.
-        knee: of a front, which of its architectures is the knee.
-        files: tables and figures of a study, from the run's folder on.
-        versions: of the libraries.
-        error: why it failed, in one line; all else may be missing then.
-        note: what there is to know of its result, in one line.
+        notation: each architecture in its space's notation.
+        knee: index of the knee in a front's architectures.
+        files: tables and figures of a study, relative to the run's folder.
+        versions: versions of the libraries.
+        error: the error of a failed run in one line; the rest may be missing then.
+        note: a remark about the result in one line.
 
     >>> facts = RunFacts("search", seed=1, metrics={"valid_accuracy": 0.9}, versions={})
     >>> facts.as_dict()
@@ -94,7 +94,7 @@ class RunFacts:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """What an objective can name: the metrics, and `params`, `macs` and `seconds` where they are known.
+        """The metrics, and `params`, `macs`, and `seconds` if known: the names that an objective can have.
 
         >>> RunFacts("search", metrics={"valid_accuracy": 0.9}, params=10).numbers
         {'valid_accuracy': 0.9, 'params': 10}
@@ -103,35 +103,36 @@ class RunFacts:
         return {**self.metrics, **{name: size for name, size in sizes.items() if size is not None}}
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without what is not known; what was typed stands there in any case."""
+        """Return plain values for JSON, without unknown ones."""
         pairs = ((_IN_JSON.get(f.name, f.name), getattr(self, f.name)) for f in fields(self))
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
         kept = ("metrics", "overrides")
         return {name: v for name, v in plain.items() if name in kept or v not in (None, [], {})}
 
     def comparable(self) -> dict[str, Any]:
-        """What two equal runs agree in: all but how long it took and what was typed for it."""
+        """Return all facts in which equal runs agree: without seconds and overrides."""
         return {name: v for name, v in self.as_dict().items() if name not in ("seconds", "overrides")}
 
     @classmethod
     def from_dict(cls, data: object, where: object = None) -> RunFacts:
-        """The inverse of `as_dict`; what version 0.1 wrote has no kind and is told by what else it has."""
+        """Return the facts in the values of `as_dict`."""
         if not isinstance(data, Mapping):
             raise InputError("expected the facts of a run", got=data, where=where)
         known = {_IN_JSON.get(f.name, f.name): f.name for f in fields(cls)}
         values = {known[name]: value for name, value in data.items() if name in known}
         values["metrics"] = not_finite_as_nan(values.get("metrics", {}))
         values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-        return cls(**{"kind": _kind(data), "versions": {}, **values})
+        return cls(**{"kind": _infer_kind(data), "versions": {}, **values})
 
 
-def _kind(data: Mapping[str, Any]) -> str:
+def _infer_kind(data: Mapping[str, Any]) -> str:
+    """Return the kind of facts that do not name it, such as those of a file written by hand."""
     marks = {"strategy": "search", "study": "study", "members": "ensemble"}
     return next((kind for mark, kind in marks.items() if mark in data), "training")
 
 
 def not_finite_as_nan(metrics: object) -> object:
-    """Metrics with nan where JSON has null, which stands for a number that is not finite.
+    """Replace null, which stands for a number that is not finite, by nan.
 
     >>> not_finite_as_nan({"loss": None, "error": 0.5})
     {'loss': nan, 'error': 0.5}
@@ -142,7 +143,7 @@ def not_finite_as_nan(metrics: object) -> object:
 
 
 def read_facts(file: Path) -> RunFacts:
-    """The facts in `summary.json`, or beside the genotypes in `genotype.json`."""
+    """Read the facts in `summary.json` or `genotype.json`."""
     try:
         text = read_text(file)
     except (OSError, UnicodeDecodeError):
@@ -151,23 +152,23 @@ def read_facts(file: Path) -> RunFacts:
 
 
 def facts_text(facts: RunFacts) -> str:
-    """What `summary.json` says."""
+    """Return the text of `summary.json`."""
     return json_text(facts.as_dict(), 2) + "\n"
 
 
-# What a study or an evaluation ends in: tables, figures and numbers, and their files in a run's folder.
+# Results of a study or an evaluation, and their files in a run's folder.
 
 TABLES = "tables"
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study ends in.
+    """The results of a study.
 
     Args:
-        tables: written to `tables/<name>.csv`, `.md` and `.tex`, and shown in this order, unless long.
+        tables: written to `tables/<name>.csv`, `.md`, and `.tex`; printed in this order unless long.
         figures: written to `figures/<name>.svg` and `.png`.
-        numbers: single numbers for the run's summary, by name.
+        numbers: numbers for the run's summary, by name.
     """
 
     tables: Sequence[Table]
@@ -175,7 +176,7 @@ class Findings:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def write(self, folder: Path) -> list[Path]:
-        """The files that a reader opens: the Markdown of each table, the picture of each figure."""
+        """Write all files; return the Markdown of each table and the PNG of each figure."""
         from nas_lightning.plots.style import save
 
         written = []
@@ -189,7 +190,7 @@ class Findings:
         return written
 
 
-# The file of what a search thought after each epoch: one line of JSON an epoch.
+# The history of a search: one line of JSON per epoch.
 
 HISTORY_FILE = "history.jsonl"
 
@@ -207,7 +208,7 @@ def history_line(entry: Mapping[str, Any]) -> str:
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """The entries of a history in their order; a last line that a kill cut off does not count."""
+    """Return the entries of a history; an incomplete last line is ignored."""
     try:
         text = read_text(path)
     except UnicodeDecodeError:
@@ -226,7 +227,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def _check_group(name: str, group: Mapping[str, Any], before: Mapping[str, Any]) -> None:
-    """The name becomes that of files; each candidate of each decision has a score, epoch after epoch."""
+    """Raise unless the group's name can name files and its scores have the shape of the epoch before."""
     if not re.fullmatch(r"\w[\w-]*", name):
         raise InputError("expected a group with a plain name", got=name)
     for key, hint in _KINDS.items():
@@ -238,16 +239,14 @@ def _check_group(name: str, group: Mapping[str, Any], before: Mapping[str, Any])
         raise InputError("expected a score for each candidate of each decision", where=name)
 
 
-# A run's `metrics.csv`, which a resumed run goes on with.
-#
-# Lightning's CSVLogger deletes the file of a run that is resumed. `MetricsCSV` goes on with it: a row is in
-# the file when the call returns, and `rewind` drops the rows that a resumed run computes again.
+# A run's `metrics.csv`. Lightning's CSVLogger deletes the file when a run is resumed; `MetricsCSV` appends,
+# and `rewind` drops the rows that the resumed run computes again.
 
 METRICS_FILE = "metrics.csv"
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """The rows of a metrics file, each with the values that it has."""
+    """Return the rows of a metrics file, without empty cells."""
     try:
         return [{name: float(value) for name, value in row.items() if value} for row in _read(path)[1]]
     except ValueError as error:
@@ -255,9 +254,9 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 class MetricsCSV(Logger):
-    """Writes `metrics.csv` in `folder`: the columns step and epoch, then the metrics by name; a row a call.
+    """Logs to `metrics.csv`: the columns step and epoch, then the metrics by name; one row per call.
 
-    The columns are those that a row has needed so far; a new one rewrites the file.
+    A new metric adds a column and rewrites the file. A row is on disk when the call returns.
 
     Args:
         folder: where the file is.
@@ -292,7 +291,7 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Nothing: they are no metrics."""
+        """Do nothing."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -304,7 +303,7 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def rewind(self, step: int, last: Mapping[str, float] | None = None) -> None:
-        """Drop what was logged from `step` on; log `last` for the step before, unless a row has it all."""
+        """Drop the rows from `step` on; log `last` for the step before unless a row contains it."""
         self.finalize("rewind")
         kept: list[dict[str, str]] = []
         if self.path.is_file():
@@ -343,7 +342,7 @@ def _as_text(metrics: Mapping[str, float], step: int) -> dict[str, str]:
 
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Columns and rows; a last line that a kill cut off does not count."""
+    """Return columns and rows; an incomplete last line is ignored."""
     try:
         text = read_text(path)
         reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines(), restval="")
@@ -375,21 +374,21 @@ def _write(path: Path, columns: list[str], rows: Iterable[Mapping[str, str]]) ->
         writer.writerows(rows)
 
 
-# Runs that differ in their seed only, as one row: mean ± standard deviation.
+# Runs that differ only in their seeds, as one row: mean ± standard deviation.
 
 Job = Mapping[str, Any]
-"""What a run's `summary.json` says."""
+"""The content of a run's `summary.json`."""
 
 _OF_ONE_RUN = ("seed=", "dataset.seed=", "run=", "resume=", "launcher=", "hydra.")
 
 
 def settings(job: Job) -> tuple[str, ...]:
-    """What was typed for a run, without what tells it from its repetitions."""
+    """Return the overrides of a run without those that differ between repetitions."""
     return tuple(sorted(line for line in job["overrides"] if not line.startswith(_OF_ONE_RUN)))
 
 
 def group_by_settings(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Runs of the same settings together, in the order in which they first appear.
+    """Group runs of equal settings, in order of first appearance.
 
     >>> one, two, other = ({"overrides": ["lr=1", f"seed={seed}"]} for seed in (0, 1, 0))
     >>> [len(group) for group in group_by_settings([one, {"overrides": ["lr=2"]}, two])]
@@ -402,19 +401,19 @@ def group_by_settings(jobs: Iterable[Job]) -> list[list[Job]]:
 
 
 def differing_settings(groups: Sequence[Sequence[Job]]) -> list[str]:
-    """What of the settings tells each group from the others; a dash where nothing does."""
+    """Return the settings in which each group differs from the others, or a dash."""
     each = [settings(group[0]) for group in groups]
     shared = set(each[0]).intersection(*each[1:])
     return [" ".join(line for line in lines if line not in shared) or "–" for lines in each]
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean and the standard deviation of the sample, which a single value has not."""
+    """Return mean and sample standard deviation, which is None for a single value."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
 def mean_with_deviation(values: Sequence[float], decimals: int) -> str:
-    """Both in one cell; nothing where there are no values.
+    """Format mean and deviation in one cell, empty without values.
 
     >>> mean_with_deviation([2.7, 2.9, 2.8], 2), mean_with_deviation([2.7], 2), mean_with_deviation([], 2)
     ('2.80 ± 0.10', '2.70', '')

@@ -11,7 +11,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nas_lightning.checks import NonNegativeInt, check_argument
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME as GENOTYPE
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
@@ -19,6 +18,7 @@ from nas_lightning.runs.facts import RunFacts, facts_text, read_facts
 from nas_lightning.runs.record import RECORD, Record, has_record, look_up, read_record, remove_record
 from nas_lightning.utils.files import FILE_NAME as LOCK
 from nas_lightning.utils.files import PARTIAL, check_contents, check_file, hold, write_whole
+from nas_lightning.validation import NonNegativeInt, check_argument
 
 if TYPE_CHECKING:
     import optuna

@@ -1,4 +1,4 @@
-"""How commands are written so that they work from any folder: on pages, which are read anywhere."""
+"""Commands on pages, written so that they run from any folder."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-IN_PYTHON = "Use it in Python"  # the purpose of what is typed in Python, not in a shell
+IN_PYTHON = "Use it in Python"  # the purpose of Python code
 _CHECKOUT = Path(__file__).parents[2]
 
 
 def program(name: str) -> list[str]:
-    """The words that start `search`, `train`, `analyze` or another command from anywhere.
+    """Return the start of a command line that runs `search`, `train`, or another command from anywhere.
 
     >>> program("train")[-1].endswith(("nas-train", "train.py"))
     True
@@ -28,7 +28,7 @@ def program(name: str) -> list[str]:
 
 
 def from_anywhere(commands: Mapping[str, str]) -> dict[str, str]:
-    """Commands that were made for the current folder, so that they go there first.
+    """Return shell commands that change to the current folder first.
 
     >>> from_anywhere({"Train it": "nas-train", IN_PYTHON: "x = 1"})[IN_PYTHON]
     'x = 1'

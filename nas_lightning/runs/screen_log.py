@@ -1,4 +1,4 @@
-"""The log of a run: what the screen had, and errors with their traceback."""
+"""The log file of a run: a copy of the screen, and errors with their traceback."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from types import TracebackType
 from typing import IO, Any
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""Colors, and the moves of bars."""
+"""Escape sequences of colors and progress bars."""
 
 
 class ScreenLog:
-    r"""While it is open, what is printed goes to the end of a file, too, line by line.
+    r"""Appends what is printed within the context to a file, line by line.
 
-    A bar that draws itself anew is the line that it ends as. Where the file cannot be written any more, the
-    screen alone has the rest. It does not follow links.
+    Of a progress bar only the last state is logged. When the file cannot be written any more, logging stops
+    silently. Links are not followed.
 
     Args:
-        file: the log; None: there is none, as of the further processes of a run.
+        file: the log; None: no log, as in further processes of a run.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -61,19 +61,19 @@ class ScreenLog:
             self._close()
 
     def write(self, line: str) -> None:
-        """Add a line; nothing where there is no log, or no longer."""
+        """Append a line, if there is a log."""
         try:
             if self._log is not None:
                 self._log.write(line)
-        except OSError:  # such as of a full disk, which others say
+        except OSError:  # such as a full disk, which is reported elsewhere
             self._close()
 
     def write_error(self, error: BaseException) -> None:
-        """Add an error with its traceback."""
+        """Append an error with its traceback."""
         self.write("".join(traceback.format_exception(error)))
 
     def forget(self) -> None:
-        """Take away what was written, and write no more: the run has come to nothing."""
+        """Remove what was appended and stop logging."""
         if self._log is not None:
             self._log.truncate(self._begin)
         self._close()
@@ -86,7 +86,7 @@ class ScreenLog:
 
 
 class _Both:
-    """A screen whose finished lines a log gets, too."""
+    """A stream that also logs finished lines."""
 
     def __init__(self, screen: Any, log: ScreenLog) -> None:
         self._screen, self._log, self._line = screen, log, ""
@@ -105,4 +105,4 @@ class _Both:
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o644)  # not on Windows

@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# What there is to publish of a run, whatever it is published with: read from the run's folder.
+# The contents that a tracker publishes, read from the run's folder.
 
 MODEL = "model.safetensors"
-MOST_DRAWN = 20  # cells of a search's epochs: a second of drawing each few
+MOST_DRAWN = 20  # cells of a search's epochs
 _GROUPS = ("strategy", "genotype", "study", "ensemble", "space", "dataset")
 
 
 @dataclass(frozen=True)
 class Publication:
-    """A run, as those see it who look at many.
+    """The names, configuration, results, and figures of a run, as trackers show them.
 
     Args:
-        run: its folder, which has the record of its start.
+        run: the run's folder, which holds the record of its start.
 
     >>> from tempfile import TemporaryDirectory
     >>> hydra = {"job": {"config_name": "search"}, "runtime": {"choices": {"strategy": "darts"}}}
@@ -61,29 +61,29 @@ class Publication:
 
     @cached_property
     def record(self) -> Record:
-        """How it was started."""
+        """The record of its start."""
         return RunFolder(self.run).record
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The configuration with its references resolved, and the option that was chosen in each group."""
+        """The configuration with interpolations resolved, and the option chosen in each group."""
         plain = {**self.record.config, "run": str(self.run)}
         try:
             resolved: Any = OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
-        except OmegaConfBaseException:  # to what only the run itself knew
+        except OmegaConfBaseException:  # an interpolation that only the run could resolve
             resolved = plain
         return {**resolved, "choices": self.choices} if self.record.config else {}
 
     @property
     def choices(self) -> dict[str, str]:
-        """Our own groups' options, and none of Hydra's."""
+        """The options of our groups, without Hydra's."""
         return {
             group: str(option) for group, option in self.record.choices.items() if "/" not in group and option
         }
 
     @property
     def group(self) -> str | None:
-        """The sweep that it is a job of."""
+        """The sweep that the run belongs to, None if there is none."""
         sweep = sweep_of(self.run)
         return None if sweep is None else sweep.name
 
@@ -94,20 +94,20 @@ class Publication:
 
     @property
     def tags(self) -> list[str]:
-        """What was chosen of what tells runs apart."""
+        """The chosen strategy, genotype, study, ensemble, space, and data set."""
         chosen = (self.choices.get(group) for group in _GROUPS)
         return [option for option in chosen if option is not None]
 
     @property
     def name(self) -> str:
-        """Its tags and its seed, or its folder."""
+        """The tags and the seed, or the folder's name."""
         if not self.tags:
             return self.run.absolute().name
         return f"{' '.join(self.tags)} seed {self.record.config.get('seed', 0)}"
 
     @property
     def best(self) -> dict[str, str]:
-        """Metrics of which the best counts, each with what that is: max or min."""
+        """Metrics whose best value is kept, each with max or min."""
         score = look_up(self.config, "task", "score")
         scores = {self.config.get("objective"), f"valid_{score or 'accuracy'}"}
         maximized = {str(name): "max" for name in scores if name}
@@ -115,29 +115,29 @@ class Publication:
 
     @cached_property
     def facts(self) -> RunFacts:
-        """What it has come to."""
+        """The facts of the finished run."""
         return RunFolder(self.run).facts
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Sizes, time and last metrics."""
+        """Parameters, multiply-adds, seconds, and last metrics."""
         sizes = {"params": self.facts.params, "macs": self.facts.macs, "seconds": self.facts.seconds}
         return {**self.facts.metrics, **{name: value for name, value in sizes.items() if value is not None}}
 
     @property
     def pictures(self) -> dict[str, Path]:
-        """Those that the run has drawn."""
+        """The figures of the run."""
         return {f"{FIGURES}/{path.stem}": path for path in sorted((self.run / FIGURES).glob("*.png"))}
 
     @property
     def page(self) -> Path | None:
-        """The run's page."""
+        """The run's page, None if there is none."""
         page = self.run / REPORT
         return page if page.is_file() else None
 
     @property
     def source(self) -> Path | None:
-        """The folder of the search that found what was trained."""
+        """The folder of the search whose genotype was trained, None if there is none."""
         path = look_up(self.record.config, "genotype", "path")
         if not isinstance(path, str):
             return None
@@ -145,19 +145,19 @@ class Publication:
         return folder if RunFolder(folder).genotype.is_file() else None
 
     def results(self) -> dict[str, Path]:
-        """The files that others go on with, by what they are."""
+        """Return the files of genotype and model, by kind."""
         files = {"genotype": RunFolder(self.run).genotype, "model": self.run / MODEL}
         return {kind: path for kind, path in files.items() if path.is_file()}
 
     def details(self) -> dict[str, Any]:
-        """What is said of those files."""
+        """Return the metadata of these files."""
         facts = self.facts.as_dict()
         left_out = ("versions", "overrides", "files", "space_settings")
         return {name: value for name, value in facts.items() if name not in left_out}
 
     def cells(self) -> Iterator[tuple[int, Image]]:
-        """The first genotype after those epochs that have changed it; at most `MOST_DRAWN`, evenly chosen."""
-        from nas_lightning.plots.cells import draw_genotype  # and with it matplotlib
+        """Draw the first genotype of each epoch that changed it; at most `MOST_DRAWN`, evenly spaced."""
+        from nas_lightning.plots.cells import draw_genotype  # imports matplotlib
 
         changed, last = [], None
         for epoch, genotypes in self._epochs():
@@ -170,7 +170,7 @@ class Publication:
             yield epoch, _paint(draw_genotype(genotype))
 
     def genotypes(self) -> Table:
-        """A row an epoch: its first genotype and what was measured; without epochs, what came out."""
+        """Return each epoch's first genotype and validation metrics; without epochs, the result."""
         rows = [(epoch, str(genotypes[0])) for epoch, genotypes in self._epochs() if genotypes]
         metrics = self._metrics_of_epochs() if rows else {}
         names = list(dict.fromkeys(name for values in metrics.values() for name in values))
@@ -187,7 +187,7 @@ class Publication:
             yield entry["epoch"], [Genotype.from_dict(one) for one in entry["genotypes"]]
 
     def _metrics_of_epochs(self) -> dict[int, dict[str, float]]:
-        """The validation's last values in each epoch."""
+        """Return the last validation metrics of each epoch."""
         epochs: dict[int, dict[str, float]] = {}
         file = self.run / METRICS_FILE
         for row in read_metrics(file) if file.is_file() else ():
@@ -198,7 +198,7 @@ class Publication:
 
 
 def _paint(figure: Figure) -> Image:
-    """A picture in memory: not all trackers take a figure that pyplot does not know."""
+    """Render to an image: not all trackers take a figure that pyplot does not manage."""
     from PIL import Image
 
     file = BytesIO()
@@ -206,16 +206,16 @@ def _paint(figure: Figure) -> Image:
     return Image.open(file)
 
 
-# What a run has come to, handed to whatever loggers of Lightning's it has.
-#
-# A tracker is a class in `trackers/` that names Lightning's logger; an addition is a file there.
+# Publishing a run through Lightning's loggers: one class per logger.
 
 
 class Tracker(ABC):
-    """What one of Lightning's loggers is told of a run, besides the metrics that Lightning logs itself.
+    """Publishes a run through a logger of Lightning, besides the metrics that Lightning logs itself.
+
+    Subclasses are found by the name of Lightning's class, `of`.
 
     Args:
-        logger: an object of Lightning's class of the name `of`.
+        logger: an instance of the class named `of`.
     """
 
     of: ClassVar[str]
@@ -225,15 +225,15 @@ class Tracker(ABC):
 
     @abstractmethod
     def publish(self, publication: Publication) -> None:
-        """Hand over what there is of a finished run."""
+        """Publish a finished run."""
 
     @abstractmethod
     def close(self, *, failed: bool) -> None:
-        """End the run there."""
+        """Close the logger's run."""
 
 
 def trackers_of(loggers: Iterable[Logger]) -> list[Tracker]:
-    """The tracker of each logger that has one; a logger of a user's own derives from one of Lightning's."""
+    """Return the tracker of each logger that has one; subclasses of Lightning's loggers have theirs."""
     known = {tracker.of: tracker for tracker in Tracker.__subclasses__()}
     names = [(logger, [base.__name__ for base in type(logger).__mro__]) for logger in loggers]
     return [known[next(n for n in of if n in known)](logger) for logger, of in names if {*of} & {*known}]
@@ -241,13 +241,13 @@ def trackers_of(loggers: Iterable[Logger]) -> list[Tracker]:
 
 @contextmanager
 def published(loggers: Iterable[Logger], run: Path) -> Iterator[None]:
-    """Around a run's work: its loggers get what it has come to, or that it has failed."""
+    """Publish the run to its loggers at the end of the context, or mark it as failed."""
     trackers = [] if rank_zero_only.rank else trackers_of(loggers)  # type: ignore[attr-defined]
     try:
         yield
     except BaseException:
         for tracker in trackers:
-            with contextlib.suppress(Exception):  # the run's own error counts
+            with contextlib.suppress(Exception):  # the run's own error is raised
                 tracker.close(failed=True)
         raise
     for tracker in trackers:
@@ -256,7 +256,7 @@ def published(loggers: Iterable[Logger], run: Path) -> Iterator[None]:
 
 
 def stored_id(run: Path, tracker: str) -> str | None:
-    """The name by which a tracker knows a run that has begun before."""
+    """Return the id under which a tracker knows the run, None if it is new."""
     try:
         return read_text(run / tracker / "id").strip() or None
     except (OSError, UnicodeDecodeError):
@@ -264,18 +264,18 @@ def stored_id(run: Path, tracker: str) -> str | None:
 
 
 def store_id(run: Path, tracker: str, name: str) -> None:
-    """Keep it, so that a run that is resumed goes on there, too."""
+    """Store the id, so that a resumed run continues the same run of the tracker."""
     write_whole(run / tracker / "id", name + "\n")
 
 
 def store_address(run: Path, tracker: str, address: str | None) -> None:
-    """Keep where the run is to be seen; a tracker that is offline has no such place."""
+    """Store the run's URL; an offline tracker has none."""
     if address:
         write_whole(run / tracker / "url", address + "\n")
 
 
 def stored_address(run: Path, tracker: str) -> str:
-    """Where the run is to be seen; empty where that is not known."""
+    """Return the run's URL, empty if unknown."""
     file = run / tracker / "url"
     try:
         return read_text(file).strip() if file.is_file() else ""
@@ -284,13 +284,13 @@ def stored_address(run: Path, tracker: str) -> str:
 
 
 def new_id() -> str:
-    """One that nobody else has."""
+    """Return a unique id."""
     return uuid.uuid4().hex[:12]
 
 
-# MLflow: one run there for a run here, with parameters and artifacts, in a database or on a server.
+# MLflow: parameters and artifacts, in a database or on a server.
 
-_FOLDER = "mlflow"
+_MLFLOW = "mlflow"
 
 
 def mlflow_logger(
@@ -299,18 +299,16 @@ def mlflow_logger(
     tracking_uri: str = "sqlite:///outputs/mlflow.db",
     name: str | None = None,
 ) -> MLFlowLogger:
-    """A logger whose run goes on where the one in `folder` is resumed.
+    """Return a logger that continues its MLflow run when the run in `folder` is resumed.
 
     Args:
-        folder: the run's.
-        project: the experiment's name there.
-        tracking_uri: a database, or a server's address.
-        name: of the run; None: what was chosen for it.
+        folder: the run's folder.
+        project: name of the MLflow experiment.
+        tracking_uri: a database, or the address of a server.
+        name: name of the run. Default: its chosen options and seed.
     """
     _check_installed()
-    logging.getLogger("pytorch_lightning.loggers.mlflow").setLevel(
-        logging.ERROR
-    )  # a new experiment is no news
+    logging.getLogger("pytorch_lightning.loggers.mlflow").setLevel(logging.ERROR)  # of a new experiment
     folder, database = Path(folder), tracking_uri.removeprefix("sqlite:///")
     place = None
     if database != tracking_uri:
@@ -324,9 +322,9 @@ def mlflow_logger(
         run_name=name or publication.name,
         tags={key: value for key, value in tags.items() if value is not None},
         artifact_location=place,
-        run_id=stored_id(folder, _FOLDER),
+        run_id=stored_id(folder, _MLFLOW),
     )
-    _start(logger, publication)
+    _start_mlflow(logger, publication)
     return logger
 
 
@@ -338,10 +336,10 @@ def _check_installed() -> None:
 
 
 @rank_zero_only
-def _start(logger: MLFlowLogger, publication: Publication) -> None:
-    again = stored_id(publication.run, _FOLDER) is not None
-    store_id(publication.run, _FOLDER, str(logger.run_id))
-    if not again:  # parameters are said once
+def _start_mlflow(logger: MLFlowLogger, publication: Publication) -> None:
+    again = stored_id(publication.run, _MLFLOW) is not None
+    store_id(publication.run, _MLFLOW, str(logger.run_id))
+    if not again:  # MLflow takes parameters once
         logger.log_hyperparams(dict(_without_empty(publication.config)))
 
 
@@ -350,7 +348,7 @@ def _without_empty(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class MlflowTracker(Tracker):
-    """Pictures, cells over epochs, genotypes, the page, sizes, and what others go on with, as artifacts.
+    """Publishes figures, cells by epoch, genotypes, the page, sizes, and result files as artifacts.
 
     Args:
         logger: Lightning's `MLFlowLogger`.
@@ -370,7 +368,7 @@ class MlflowTracker(Tracker):
         for path in files:
             client.log_artifact(run, str(path))
         if (source := publication.source) is not None:
-            client.set_tag(run, "search", stored_id(source, _FOLDER) or os.fspath(source))
+            client.set_tag(run, "search", stored_id(source, _MLFLOW) or os.fspath(source))
         with TemporaryDirectory() as folder:
             for epoch, picture in publication.cells():
                 picture.save(Path(folder) / f"epoch_{epoch + 1:04}.png")
@@ -383,11 +381,11 @@ class MlflowTracker(Tracker):
         self.logger.finalize("failed" if failed else "success")
 
 
-# TensorBoard: pictures, cells over epochs, genotypes and sizes beside the metrics.
+# TensorBoard
 
 
 class TensorBoardTracker(Tracker):
-    """What TensorBoard has places for; files and pages it has none for.
+    """Publishes figures, cells by epoch, genotypes, and sizes; TensorBoard takes no files and pages.
 
     Args:
         logger: Lightning's `TensorBoardLogger`.
@@ -417,29 +415,33 @@ class TensorBoardTracker(Tracker):
         self.logger.finalize("failed" if failed else "success")
 
 
-# Weights & Biases: one run there for a run here, however often it is resumed.
+# Weights & Biases
 
-_FOLDER_WEIGHTS_AND_BIASES = "wandb"
+_WANDB = "wandb"
 _STEP = "trainer/global_step"
-"""Lightning's step, which all metrics are drawn over."""
+"""Lightning's step, the x axis of all metrics."""
 
 
 def wandb_logger(folder: str | Path, project: str = "nas-lightning", **options: Any) -> WandbLogger:
-    """A logger that keeps its files in `folder` and starts with what is known of the run there.
+    """Return a logger that keeps its files in `folder` and continues its W&B run when that run is resumed.
 
-    The run's id stays in the folder, and a resumed run goes on under it. Group (the sweep), job type, tags
-    and name are the run's where `options`, which are those of `wandb.init`, do not say otherwise. With
-    WANDB_MODE=offline nothing is sent and nothing is printed.
+    With WANDB_MODE=offline nothing is sent and nothing is printed.
+
+    Args:
+        folder: the run's folder.
+        project: name of the W&B project.
+        **options: arguments of `wandb.init`, which take precedence over the run's group (its sweep), job
+            type, tags, and name.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    run = _start_weights_and_biases(folder, {"project": project, **options})
+    run = _start_wandb(folder, {"project": project, **options})
     return WandbLogger(experiment=run, project=project, save_dir=folder)
 
 
 @rank_zero_only
-def _start_weights_and_biases(folder: Path, options: dict[str, Any]) -> Any:
-    """Lightning would pass an option that W&B warns of, and start the run only in forked processes."""
+def _start_wandb(folder: Path, options: dict[str, Any]) -> Any:
+    """Start the W&B run here, since Lightning would only in forked processes and with a warning."""
     import wandb
 
     publication = Publication(folder)
@@ -448,7 +450,7 @@ def _start_weights_and_biases(folder: Path, options: dict[str, Any]) -> Any:
         "group": publication.group,
         "job_type": publication.job_type,
         "tags": publication.tags,
-        "id": stored_id(folder, _FOLDER_WEIGHTS_AND_BIASES) or os.environ.get("WANDB_RUN_ID") or new_id(),
+        "id": stored_id(folder, _WANDB) or os.environ.get("WANDB_RUN_ID") or new_id(),
         "resume": "allow",
     }
     typed = {name: value for name, value in options.items() if value is not None}
@@ -462,8 +464,8 @@ def _start_weights_and_biases(folder: Path, options: dict[str, Any]) -> Any:
         raise InputError(
             f"expected Weights & Biases, or WANDB_MODE=offline: {error}", where="logger"
         ) from None
-    store_id(folder, _FOLDER_WEIGHTS_AND_BIASES, str(run.id))
-    store_address(folder, _FOLDER_WEIGHTS_AND_BIASES, None if run.offline else run.url)
+    store_id(folder, _WANDB, str(run.id))
+    store_address(folder, _WANDB, None if run.offline else run.url)
     _remove_links(folder)
     run.define_metric(_STEP)
     run.define_metric("*", step_metric=_STEP, step_sync=True)
@@ -473,14 +475,14 @@ def _start_weights_and_biases(folder: Path, options: dict[str, Any]) -> Any:
 
 
 def _remove_links(folder: Path) -> None:
-    """W&B links its own log in the home folder; a run's folder leads nowhere else, and may be handed on."""
-    for link in (folder / _FOLDER_WEIGHTS_AND_BIASES).rglob("*.log"):
+    """Remove W&B's links to its log in the home folder, so that the run's folder can be copied."""
+    for link in (folder / _WANDB).rglob("*.log"):
         if link.is_symlink() and not link.resolve().is_relative_to(folder.resolve()):
             link.unlink()
 
 
 class WandbTracker(Tracker):
-    """Pictures, cells over epochs, genotypes, the page, sizes, and artifacts that follow from each other.
+    """Publishes figures, cells by epoch, genotypes, the page, sizes, and linked artifacts.
 
     Args:
         logger: Lightning's `WandbLogger`.
@@ -502,7 +504,7 @@ class WandbTracker(Tracker):
         if publication.page is not None:
             content["report"] = wandb.Html(read_text(publication.page), inject=False)
         run.log(content)
-        logged = {*run.summary.keys()}  # with their best, which stays
+        logged = {*run.summary.keys()}  # with their best values, which are kept
         run.summary.update({n: value for n, value in publication.numbers.items() if n not in logged})
         for kind, path in publication.results().items():
             artifact = _artifact(kind, run.id, path, publication)
@@ -512,20 +514,20 @@ class WandbTracker(Tracker):
         self.logger.experiment.finish(exit_code=int(failed))
 
     def _use_source(self, publication: Publication) -> None:
-        """Name the search's artifact as what this run goes on from; offline that is kept to be sent later."""
+        """Link the search's genotype as an input of this run; offline the link waits for `wandb sync`."""
         if (source := publication.source) is None:
             return
         run, searched = self.logger.experiment, Publication(source)
-        name = stored_id(source, _FOLDER_WEIGHTS_AND_BIASES) or source.absolute().name
+        name = stored_id(source, _WANDB) or source.absolute().name
         artifact = _artifact("genotype", name, RunFolder(source).genotype, searched)
-        if run.offline:  # where W&B's public method refuses
+        if run.offline:  # `use_artifact` raises offline, and no public method stores the link
             run._log_artifact(artifact, is_user_created=True, use_after_commit=True)
         else:
             run.use_artifact(artifact)
 
 
 def _artifact(kind: str, name: str, path: Path, publication: Publication) -> Any:
-    """The same file is the same version, whichever run names it."""
+    """Return an artifact; W&B gives equal files the same version."""
     import wandb
 
     details = publication.details() if RunFolder(publication.run).is_finished else {}

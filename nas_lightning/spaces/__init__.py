@@ -4,7 +4,7 @@ from nas_lightning.spaces.activations import Mlp, TwoLayer
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.darts import DartsSpace
 from nas_lightning.spaces.darts_nasi import DartsNasi
-from nas_lightning.spaces.fixed import OwnNetwork, TimmNetwork, TorchvisionNetwork
+from nas_lightning.spaces.fixed import CustomNetwork, TimmNetwork, TorchvisionNetwork
 from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.nasbench1shot1 import NasBench1Shot1
 from nas_lightning.spaces.nasbench101 import NasBench101
@@ -16,6 +16,7 @@ from nas_lightning.spaces.resnet import ResNet
 from nas_lightning.spaces.supernet import Supernet
 
 __all__ = [
+    "CustomNetwork",
     "DartsNasi",
     "DartsSpace",
     "DerivedNetwork",
@@ -25,7 +26,6 @@ __all__ = [
     "NasBench101",
     "NasBench201",
     "Network",
-    "OwnNetwork",
     "ResNet",
     "SearchSpace",
     "Supernet",

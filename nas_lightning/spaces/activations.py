@@ -1,4 +1,11 @@
-"""Spaces of activation functions: perceptrons and two-layer networks (Zhu et al. 2022, arXiv:2209.07238)."""
+"""Spaces of activation functions: perceptrons and two-layer networks (Zhu et al. 2022, arXiv:2209.07238).
+
+    f_1 = σ_1(W_1 x),   f_l = σ_l(W_l f_{l−1}) + α_{l−1} f_{l−1},   f_L = ⟨W_L, f_{L−1}⟩        (equation 1)
+
+The decisions are the L − 1 activations and the L − 2 connections α. The paper draws all W_l from N(0, 1/m),
+for inputs of norm 1; here W_1 is drawn from N(0, 1/d), for inputs of norm √d, so that outputs do not shrink
+with the width, which would make every activation linear.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, ImageSide, PositiveInt, at_least, below, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import MOST_NODES, Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace, best
@@ -22,8 +28,9 @@ from nas_lightning.spaces.operations import NONE, SKIP
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, ImageSide, PositiveInt, at_least, below, checked
 
-# Activation functions that are searched (Zhu et al. 2022, arXiv:2209.07238, table 1), and layers of them.
+# Activations (table 1) and layers
 
 SLOPE = 0.01  # η of LeakyReLU, max(ηx, x)
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -44,12 +51,11 @@ class Layer(nn.Module):
     """f ↦ c Σ_k w_k σ_k(W f) + α f, with c = √(2/m) or 1.
 
     Args:
-        row: of the layer's activation in its group; its skip is the one before in that of skips.
+        row: of the layer's activation in its group; its skip has the row before in the group of skips.
         linear: W.
-        names: the activations; one where the network is derived.
-        skip: whether f is added; None: as a mixture weighs it.
+        names: the activations; a single one in a derived network.
+        skip: whether f is added; None: weighted by a mixture.
         scale: c.
-
     """
 
     def __init__(
@@ -71,7 +77,7 @@ class Layer(nn.Module):
     def _add_skip(self, g: Tensor, f: Tensor, mixtures: Mixtures | None) -> Tensor:
         if self.skip is not None:
             return g + f if self.skip else g
-        assert mixtures is not None, "a supernet weighs what it computes"
+        assert mixtures is not None, "a supernet has architecture weights"
         mixture, row, column = mixtures[SKIPS], self.row - 1, SKIP_OPS.index(SKIP)
         if not mixture.active[row][column]:
             return g
@@ -81,17 +87,16 @@ class Layer(nn.Module):
 class LayeredBackbone(Backbone):
     """f_0 = x, f_l = σ_l(W_l f_{l−1}) + α_{l−1} f_{l−1} for l < L (equation 1); the head is the last layer.
 
-    Images are averaged to `side` × `side` pixels, which changes nothing where they are as large, and made one
-    vector. The candidates have no parameters: all paths share every W_l.
+    Images are averaged to `side` × `side` pixels and flattened. The candidates have no parameters: all paths
+    share every W_l.
 
     Args:
-        activations: the candidates of each layer; one where the network is derived.
-        skips: whether a connection goes round each layer after the first; None: as a mixture weighs it.
+        activations: the candidates of each layer; a single one in a derived network.
+        skips: whether each layer after the first has a skip connection; None: weighted by a mixture.
         in_channels: channels of the images.
         width: m.
-        side: pixels of the images' sides.
+        side: height and width of the averaged images.
         parametrization: see `Parametrization`.
-
     """
 
     head_bias = False
@@ -125,16 +130,16 @@ class LayeredBackbone(Backbone):
         self.auxiliary_at = 0
 
     def draw_weights(self, linear: nn.Linear) -> nn.Linear:
-        """The layer, its weights at the scale of the parametrization; the head's as well."""
+        """Draw the weights of a layer, or of the head, at the scale of the parametrization."""
         nn.init.normal_(linear.weight, std=1.0 if self.ntk else linear.in_features**-0.5)
         return linear
 
     def vectors(self, x: Tensor) -> Tensor:
-        """The images as vectors, (b, c, h, w) → (b, d)."""
+        """Return the images as vectors: (b, c, h, w) → (b, d)."""
         return F.adaptive_avg_pool2d(x, self.side).flatten(1)
 
     def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
-        """f_1, …, f_{L−1} as maps of one pixel: (b, m, 1, 1)."""
+        """Yield f_1, …, f_{L−1} as maps of one pixel: (b, m, 1, 1)."""
         f = self.vectors(x)
         if self.ntk:
             f = f / math.sqrt(f.shape[1])
@@ -144,25 +149,24 @@ class LayeredBackbone(Backbone):
 
     @property
     def decisions(self) -> tuple[list[str], list[bool]]:
-        """The activation of each layer and whether a connection goes round it, of a derived network."""
+        """The activation of each layer of a derived network, and whether each after the first has a skip."""
         layers: list[Layer] = list(self.layers)  # type: ignore[arg-type]
         return [layer.names[0] for layer in layers], [bool(layer.skip) for layer in layers[1:]]
 
 
-# What spaces of activation functions have in common: genotypes, networks and notations.
+# Spaces
 
 CELL = "layers"
 _EXPECTED = 'expected layers such as "relu|tanh+skip" or JSON {"activations": […], "skips": [0, 1, …]}'
 
 
 class ActivationSpace(SearchSpace):
-    """An activation for each of the layers before the last, and whether to go round those after the first.
+    """An activation for each layer before the last, and optionally a skip connection after the first.
 
     Args:
-        layers: L, the last layer included.
+        layers: L, including the last layer.
         activations: the candidates.
-        skips: whether connections round layers are searched.
-
+        skips: whether skip connections are searched.
     """
 
     shown_by_cells = frozenset({"layers", "activations"})
@@ -198,7 +202,7 @@ class ActivationSpace(SearchSpace):
         width: Channels = 256,
         side: ImageSide = 8,
     ) -> Supernet:
-        """`side` is that of the images, which others are averaged to."""
+        """Build the supernet; images are averaged to `side` × `side` pixels."""
         candidates = [self.activations] * len(self.rows)
         skips = [None if self.skip_rows else False] * (len(self.rows) - 1)
         backbone = LayeredBackbone(candidates, skips, in_channels, width, side)
@@ -217,7 +221,7 @@ class ActivationSpace(SearchSpace):
         side: ImageSide = 8,
         parametrization: Parametrization = "standard",
     ) -> Network:
-        """`parametrization="ntk"` has the scale at which kernels have a limit (`metrics/infinite_ntk.py`)."""
+        """Build the network; `parametrization="ntk"` has kernels of finite limits for infinite width."""
         activations, skips = self.decisions(genotype)
         candidates = [[name] for name in activations]
         backbone = LayeredBackbone(candidates, skips, in_channels, width, side, parametrization)
@@ -226,7 +230,7 @@ class ActivationSpace(SearchSpace):
         return network
 
     def decisions(self, genotype: Genotype) -> tuple[list[str], list[bool]]:
-        """The activation of each layer, and whether a connection goes round each after the first."""
+        """Return the activation of each layer, and whether each after the first has a skip."""
         self.check(genotype)
         edges = genotype[CELL].edges
         activations = [edge.op for edge in edges if edge.op != SKIP]
@@ -234,7 +238,7 @@ class ActivationSpace(SearchSpace):
         return activations, [layer in kept for (layer,) in self.rows[1:]]
 
     def of(self, activations: Sequence[str], skips: Sequence[bool]) -> Genotype:
-        """The genotype of these decisions, the inverse of `decisions`."""
+        """Return the genotype of these decisions; the inverse of `decisions`."""
         if len(activations) != len(self.rows) or len(skips) != len(self.rows) - 1:
             got = f"{len(activations)} and {len(skips)}"
             raise InputError(f"expected {len(self.rows)} activations, one skip less", got=got)
@@ -271,7 +275,7 @@ class ActivationSpace(SearchSpace):
         return weights
 
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """The activation with the largest score; a skip is kept where its score is the larger one."""
+        """Choose the activation with the largest score; keep a skip if its score is larger than of none."""
         self.check_scores(scores)
         found = {
             name: [best(dict(zip(group.ops, row, strict=True)))[0] for row in scores[name].tolist()]
@@ -286,7 +290,7 @@ class ActivationSpace(SearchSpace):
         return self.of(activations, free or [False] * (len(self.rows) - 1))
 
     def neighbors(self, genotype: Genotype) -> list[Genotype]:
-        """One layer with another activation, or one skip more or less."""
+        """Return the genotypes with another activation of one layer, or one skip more or less."""
         activations, skips = self.decisions(genotype)
         others = [(i, op) for i, old in enumerate(activations) for op in self.activations if op != old]
         found = [self.of([*activations[:i], op, *activations[i + 1 :]], skips) for i, op in others]
@@ -295,13 +299,13 @@ class ActivationSpace(SearchSpace):
         return found
 
     def notation(self, genotype: Genotype) -> str:
-        """`relu|tanh+skip|…`: the activation of each layer, and whether a connection goes round it."""
+        """Write the activation of each layer, and `+skip` if it has one: `relu|tanh+skip|…`."""
         activations, skips = self.decisions(genotype)
         pairs = zip(activations, chain([False], skips), strict=True)
         return "|".join(f"{name}+skip" if kept else name for name, kept in pairs)
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
-        """`relu|tanh+skip|…`, JSON {"activations", "skips"}, or our own JSON."""
+        """Read `relu|tanh+skip|…`, JSON {"activations", "skips"}, or our JSON."""
         if isinstance(text, str) and not text.lstrip().startswith("{"):
             tokens = [token.strip().partition("+") for token in text.split("|")]
             if tokens[0][1] or any(
@@ -323,17 +327,10 @@ class ActivationSpace(SearchSpace):
         return self.genotype_from_dict(data)
 
 
-# Activation and skip search in a fully connected network (Zhu et al. 2022, arXiv:2209.07238, section 3.1).
-#
-#     f_1 = σ_1(W_1 x),   f_l = σ_l(W_l f_{l−1}) + α_{l−1} f_{l−1},   f_L = ⟨W_L, f_{L−1}⟩        (equation 1)
-#
-# Decisions are the L − 1 activations and the L − 2 connections α. The paper draws all W_l from N(0, 1/m), for
-# inputs of norm 1; here the first layer has N(0, 1/d), for inputs of norm √d, so that its outputs do not
-# shrink with the width, which would make every activation linear.
-
-
 class Mlp(ActivationSpace):
-    """Activations, (L − 1) × 5, and skips, (L − 2) × 2: without and with the connection.
+    """Activations and skips of a fully connected network, equation 1 (section 3.1).
+
+    The groups are activations, (L − 1) × 5, and skips, (L − 2) × 2: without and with the connection.
 
     Args:
         layers: L.
@@ -357,15 +354,12 @@ class Mlp(ActivationSpace):
         super().__init__(layers, activations, skips=True)
 
 
-# Activation search in a network of two layers (Roberts et al. 2022, section 3).
-#
-#     f(x) = vᵀ Σ_i α_i σ_i(W x),   α on the simplex
-#
-# which GAEA (`strategy=gaea`) searches; `study=two_layer` asks when the order of α is that of the candidates.
-
-
 class TwoLayer(ActivationSpace):
-    """One decision, among h activations.
+    """The activation of a two-layer network (Roberts et al. 2022, section 3).
+
+        f(x) = vᵀ Σ_i α_i σ_i(W x),   α on the simplex
+
+    GAEA (`strategy=gaea`) searches it; `study=two_layer` compares the order of α with that of the candidates.
 
     Args:
         activations: the candidates' names.

@@ -19,21 +19,17 @@ from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.randomness import choose
 
-# What a search space is: its decisions, its networks and its notations.
-#
-# A space names *groups* of categorical decisions. A group is a matrix: one row per edge or node, one column
-# per
-# candidate: an operation, or a node to read from. Strategies turn parameters into such matrices, supernets
-# take
-# them as an argument, and `discretize` turns their scores into a genotype. A space without groups has no
-# supernet. A new space is one file with one final subclass and a yaml.
-
 
 class SearchSpace(ABC):
-    """The contract of a space; `tests/spaces/test_contract.py` holds every space to it.
+    """The contract of a search space: its decisions, networks, and notations.
 
-    `size` stands for the options that a space names itself, each with a default; so a subclass' signature is
-    narrower than the one here, and says `type: ignore[override]`.
+    A space has *groups* of categorical decisions. A group is a matrix with one row per edge or node and one
+    column per candidate: an operation, or a node to read from. Strategies map parameters to such matrices,
+    supernets take them as an argument, and `discretize` maps scores to a genotype. A space without groups has
+    no supernet. `tests/spaces/test_contract.py` tests the contract for every space.
+
+    A subclass replaces `**size` in the methods below by keyword arguments with defaults, hence the comments
+    `type: ignore[override]`. It stores each argument of its constructor as an attribute of the same name.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -46,96 +42,83 @@ class SearchSpace(ABC):
 
     name: ClassVar[str]
     shown_by_cells: ClassVar[frozenset[str]] = frozenset()
-    """Settings that a genotype's cells show by themselves, so that `check` need not compare them."""
+    """Settings that are visible in a genotype's cells, so that `check` need not compare them."""
 
     repeated: ClassVar[bool] = True
-    """Whether several cells of a supernet follow the same decisions."""
+    """Whether several cells of a supernet share the same decisions."""
 
     ranked_by: ClassVar[str | None] = None
-    """The word for what ranks its untrained networks where nothing is named; None: as a search has it."""
+    """The default metric for ranking untrained networks; None: the default of the strategy."""
 
     @cached_property
     def settings(self) -> FrozenMap:
-        """The arguments that the space was made with, where they are not its class' own.
+        """The constructor's arguments that differ from the defaults.
 
-        Each argument of the constructor is an attribute of that name. A genotype carries them, and
-        `make_space(space.name, space.settings)` is such a space again.
+        Genotypes store them, and `make_space(space.name, space.settings)` builds an equal space.
         """
         named = [p for p in signature(type(self)).parameters.values() if p.kind is not p.VAR_KEYWORD]
         missing = [p.name for p in named if p.name not in vars(self)]
         if missing:
             raise TypeError(f"expected {type(self).__name__} to keep its argument as self.{missing[0]}")
-        own = FrozenMap({p.name: p.default for p in named if p.default is not p.empty})
-        given = FrozenMap({p.name: vars(self)[p.name] for p in named})
-        return FrozenMap({name: value for name, value in given.items() if (name, value) not in own.items()})
+        defaults = FrozenMap({p.name: p.default for p in named if p.default is not p.empty})
+        values = FrozenMap({p.name: vars(self)[p.name] for p in named})
+        changed = {name: value for name, value in values.items() if (name, value) not in defaults.items()}
+        return FrozenMap(changed)
 
-    @property
-    def unlimited(self) -> SearchSpace:
-        """The space with what is over the limits, where it has some."""
-        return self
-
-    @property
-    def limited(self) -> tuple[str, ...]:
-        """The names of the costs that have limits."""
-        return ()
-
-    def expected_excess(self, probabilities: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """How far each limited cost is expected to be over its limit, as a share: differentiable."""
-        return {}
-
-    def derived_excess(self, scores: Mapping[str, Tensor]) -> dict[str, float]:
-        """The same of what scores favor without limits."""
-        return {}
-
-    def keep_limits(self, genotype: Genotype) -> Genotype:
-        """The genotype, or one near it within the limits."""
-        return genotype
+    # Decisions
 
     @property
     @abstractmethod
     def groups(self) -> Mapping[str, Group]:
-        """The decisions, by the name of their group; none where there is no supernet."""
+        """The groups of decisions by name; empty if the space has no supernet."""
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The dotted names of a user's own that its networks import."""
+        """The dotted names of the user's code that the networks import."""
         return ()
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The names of a genotype's cells: where decisions are operations on edges, a group for each."""
+        """The names of a genotype's cells: by default one per group."""
         return tuple(self.groups)
+
+    # Networks
 
     @abstractmethod
     def supernet(self, *, in_channels: int, num_classes: int, **size: Any) -> Supernet:
-        """A network with every candidate, which takes the architecture weights as an argument."""
+        """Build a network with all candidates, which takes the architecture weights as an argument."""
 
     @abstractmethod
     def network(self, genotype: Genotype, *, in_channels: int, num_classes: int, **size: Any) -> Network:
-        """The network that a genotype stands for, with what a `DerivedNetwork` has."""
+        """Build the network of a genotype, a `DerivedNetwork`."""
+
+    # Genotypes
 
     @abstractmethod
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """The genotype that scores of (edges, ops) per group favor; ties go to the earlier row or column."""
+        """Return the genotype with the highest scores, (edges, ops) per group.
+
+        Ties go to the earlier row or column.
+        """
 
     @abstractmethod
     def sample(self, generator: torch.Generator) -> Genotype:
-        """A genotype, uniformly at random."""
+        """Draw a genotype uniformly at random."""
 
     @abstractmethod
     def neighbors(self, genotype: Genotype) -> list[Genotype]:
-        """Every genotype that differs in one decision."""
+        """Return all genotypes that differ in one decision."""
 
     @abstractmethod
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
-        """A genotype from the notations that people have files in, or from `Genotype.to_dict`."""
+        """Read a genotype from a published notation, or from the output of `Genotype.to_dict`."""
 
     @abstractmethod
     def notation(self, genotype: Genotype) -> str:
-        """A genotype in the notation that others' code reads; `parse` is its inverse."""
+        """Write a genotype in the published notation; the inverse of `parse`."""
 
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
-        """The genotype as weights of the supernet: 1 where it has an operation, 0 elsewhere; (edges, ops)."""
+        """Return the genotype as weights of the supernet, (edges, ops): 1 for its operations, 0 elsewhere."""
         self.check(genotype)
         weights = {}
         for name, group in self.groups.items():
@@ -148,26 +131,26 @@ class SearchSpace(ABC):
         return weights
 
     def genotype_of(self, cells: Mapping[str, Cell]) -> Genotype:
-        """The genotype of these cells, with the name and the settings of the space."""
+        """Return the genotype of these cells, with the name and the settings of the space."""
         return Genotype(self.name, cells, self.settings)
 
     def genotype_from_dict(self, data: Mapping[str, Any]) -> Genotype:
-        """The inverse of `Genotype.to_dict`, whose names of the space and its settings may be left out."""
-        own = {"space": self.name, "settings": self.settings.to_dict()}
-        genotype = Genotype.from_dict({**own, **data})
+        """Invert `Genotype.to_dict`; the name and the settings of the space are optional."""
+        defaults = {"space": self.name, "settings": self.settings.to_dict()}
+        genotype = Genotype.from_dict({**defaults, **data})
         self.check(genotype)
         return genotype
 
     def mutate(self, genotype: Genotype, generator: torch.Generator) -> Genotype:
-        """One of the neighbors, uniformly at random."""
+        """Draw one of the neighbors uniformly at random."""
         return choose(self.neighbors(genotype), generator)
 
     def check(self, genotype: Genotype) -> None:
-        """Raise unless the genotype is one of this space's, by name, settings and cells."""
+        """Raise unless the genotype belongs to this space: by name, settings, and cells."""
         if genotype.space != self.name:
             raise InputError(f"expected a genotype of the space {self.name!r}", got=genotype.space)
         for name in sorted({*self.settings, *genotype.settings} - self.shown_by_cells):
-            here, there = (settings.get(name, "its own") for settings in (self.settings, genotype.settings))
+            here, there = (settings.get(name, "default") for settings in (self.settings, genotype.settings))
             if here != there:
                 raise InputError(f"expected a genotype of {self.name} with {name}={here}", got=there)
         cells = {name for name, _ in genotype}
@@ -175,7 +158,7 @@ class SearchSpace(ABC):
             raise InputError(f"expected the cells {', '.join(self.cells)}", got=", ".join(sorted(cells)))
 
     def check_scores(self, scores: Mapping[str, Tensor]) -> None:
-        """Raise unless there is one finite score for every decision and candidate."""
+        """Raise unless every decision has one finite score per candidate."""
         for name, group in self.groups.items():
             shape = tuple(scores[name].shape)
             if shape != group.shape:
@@ -183,30 +166,54 @@ class SearchSpace(ABC):
             if not bool(torch.isfinite(scores[name]).all()):
                 raise ValueError(f"expected finite scores for {name!r}, got {scores[name].tolist()}")
 
+    # Limits on costs; see `spaces/constrained.py`
+
+    @property
+    def unlimited(self) -> SearchSpace:
+        """The space without limits on costs."""
+        return self
+
+    @property
+    def limited(self) -> tuple[str, ...]:
+        """The names of the costs that have limits."""
+        return ()
+
+    def expected_excess(self, probabilities: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return by which fraction each expected cost exceeds its limit; differentiable."""
+        return {}
+
+    def derived_excess(self, scores: Mapping[str, Tensor]) -> dict[str, float]:
+        """Return the same for the genotype that `discretize` returns without limits."""
+        return {}
+
+    def keep_limits(self, genotype: Genotype) -> Genotype:
+        """Return the genotype if it is within the limits, else a similar one that is."""
+        return genotype
+
 
 def best(scores: Mapping[str, float]) -> tuple[str, float]:
-    """The first entry with the largest score."""
+    """Return the first entry with the largest score."""
     name = max(scores, key=lambda key: scores[key])
     return name, scores[name]
 
 
-# Architectures drawn at random.
+# Random sets of architectures
 
-_MOST_REPEATS = 100_000  # in a row: that many, and nothing new is left to be found
+_MAX_REPEATS = 100_000  # consecutive draws without a new architecture, after which the space is exhausted
 
 
 def draw_distinct(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
-    """`count` architectures, each another, uniformly drawn."""
+    """Draw `count` distinct architectures uniformly."""
     if count < 1:
         raise InputError("expected at least one architecture", got=count, where="strategy.count")
     distinct: dict[Genotype, None] = {}
-    repeats = 0  # in a row
+    repeats = 0  # consecutive
     while len(distinct) < count:
         genotype = space.sample(generator)
         repeats = repeats + 1 if genotype in distinct else 0
-        if repeats > _MOST_REPEATS:
+        if repeats > _MAX_REPEATS:
             raise InputError(
-                f"expected a count that the space has: found {len(distinct)}",
+                f"expected at most as many architectures as the space has: found {len(distinct)}",
                 got=count,
                 where="strategy.count",
             )
@@ -215,7 +222,7 @@ def draw_distinct(space: SearchSpace, count: int, generator: torch.Generator) ->
 
 
 def sample_distinct(space: SearchSpace, count: int, generator: torch.Generator) -> list[Genotype]:
-    """Distinct architectures of four draws for each, at most `count`: all or nearly all of a small space.
+    """Return the distinct ones of 4 · `count` draws, at most `count`: nearly all of a small space.
 
     >>> from nas_lightning.spaces import TwoLayer
     >>> len(sample_distinct(TwoLayer(["relu", "tanh"]), 100, torch.Generator().manual_seed(0)))

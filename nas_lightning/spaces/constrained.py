@@ -1,4 +1,4 @@
-"""Spaces restricted to the architectures within limits."""
+"""Spaces restricted to architectures whose costs are within limits."""
 
 from __future__ import annotations
 
@@ -21,34 +21,36 @@ from nas_lightning.spaces.group import Group
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import choose
 
-# Costs as a table of operations: what a network costs is the sum over what its genotype has.
+# Linear models of costs
 #
 #     c(A) = c₀ + Σ_g ⟨C_g, X_g(A)⟩
 #
-# with X_g(A) the one-hot matrix of group g. C is learned from networks that were counted. An operation is
-# thought to cost the same on every row at first, then on every row that reads the same node, and last on each
-# by itself; the first of these is taken that foretells networks which were held out: exactly where costs add
-# up. Probabilities may stand in the place of X: their expected cost has a gradient.
+# with X_g(A) the one-hot matrix of group g. C is fitted to networks whose costs were measured. The first of
+# three models is used that predicts held-out networks exactly, else the last: an operation costs the same on
+# all rows, on all rows that read the same node, or differently on every row. With probabilities instead of X
+# the expected cost is differentiable.
 
 Array = NDArray[np.float64]
-Place = tuple[str, int, int]
-"""A group, a row and a column."""
+Entry = tuple[str, int, int]
+"""A group, a row, and a column."""
 COUNTED, HELD_OUT = 112, 16
-FEW = 24
-"""Networks beside those held out that may be enough where costs add up."""
-_MISSED = 1e-6  # above what sums of ones are off by
+"""Measured networks for the fit and for its error."""
+FEW_FITTED = 24
+"""Networks of the first attempt, which suffice for exactly linear costs."""
+_ROUNDING = 1e-6  # of sums of ones
 EXACT = 1e-9
-"""A share of a cost: what sums of numbers of this size are off by."""
+"""Relative error below which a model is exact."""
 
 
 class LinearCost(NamedTuple):
-    """One cost of a space's networks.
+    """The model of one cost.
 
     Args:
         constant: c₀.
         table: C, (edges, ops) per group.
-        error: the largest of networks that were held out, as a share of a mean cost.
-        unknown: what of (1, X) is no combination of those counted, (places + 1, columns); None: nothing.
+        error: the largest error on held-out networks, relative to the mean cost.
+        unknown: the part of (1, X) outside the span of the measured networks, (entries + 1, columns); None:
+            they span all.
 
     >>> cost = LinearCost(1.0, {"cell": torch.tensor([[0.0, 2.0]])}, error=0.0)
     >>> float(cost.of({"cell": torch.tensor([[0.5, 0.5]])}))
@@ -60,24 +62,24 @@ class LinearCost(NamedTuple):
     error: float
     unknown: Array | None = None
 
-    def foretells(self, hot: Array) -> bool:
-        """Whether counted networks say what X costs, (places,): a rare operation may be in none of them."""
+    def can_predict(self, hot: Array) -> bool:
+        """Return whether X (entries,) is in the span of the measured networks; rare operations may not be."""
         if self.unknown is None:
             return True
-        return bool(np.abs(self.unknown[0] + hot @ self.unknown[1:]).max() < _MISSED)
+        return bool(np.abs(self.unknown[0] + hot @ self.unknown[1:]).max() < _ROUNDING)
 
     def of(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """c₀ + Σ ⟨C, X⟩."""
+        """Return c₀ + Σ ⟨C, X⟩."""
         parts = [(self.table[name].to(matrix) * matrix).sum() for name, matrix in weights.items()]
         return self.constant + torch.stack(parts).sum()
 
 
 class LinearCosts(NamedTuple):
-    """All costs of a space's networks that are asked for.
+    """The models of all costs.
 
     Args:
         costs: by name.
-        rates: how many ones a row of each group has in the mean, (edges, ops) being 0 where none is ever.
+        rates: by group, the mean number of ones in a row and which entries are ever 1, (edges, ops).
     """
 
     costs: Mapping[str, LinearCost]
@@ -85,18 +87,18 @@ class LinearCosts(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether the table says what counting would."""
+        """Whether predictions equal measurements."""
         return all(cost.error <= EXACT for cost in self.costs.values())
 
     def widen(self, off: Mapping[str, float]) -> LinearCosts:
-        """The same costs, which are known to be so far off at least."""
+        """Return the same models with at least these errors."""
         found = {
             name: one._replace(error=max(one.error, off.get(name, 0.0))) for name, one in self.costs.items()
         }
         return self._replace(costs=found)
 
     def expected(self, probabilities: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """E c(A): rows as distributions over what a genotype can have, scaled to as many as it has."""
+        """Return E c(A), where rows of probabilities are rescaled to the entries that genotypes can have."""
         ones = {}
         for name, matrix in probabilities.items():
             rate, possible = self.rates[name]
@@ -108,14 +110,14 @@ class LinearCosts(NamedTuple):
 def fit_costs(
     space: SearchSpace, genotypes: Sequence[Genotype], counted: Sequence[Mapping[str, float]]
 ) -> LinearCosts:
-    """The table of a space with groups.
+    """Fit the models of a space with groups.
 
     Args:
         space: with groups.
         genotypes: drawn uniformly.
-        counted: what the networks of the first of them cost; the last of these are held out.
+        counted: the costs of the first genotypes, the last `HELD_OUT` of which are for the error.
     """
-    x = np.stack([flat_one_hot(space, genotype) for genotype in genotypes])  # (networks, places)
+    x = np.stack([flat_one_hot(space, genotype) for genotype in genotypes])  # (networks, entries)
     costs = {}
     for name in counted[0]:
         y = np.array([row[name] for row in counted])
@@ -127,17 +129,17 @@ def fit_costs(
 
 
 def flat_one_hot(space: SearchSpace, genotype: Genotype) -> Array:
-    """X of a genotype, its groups one behind the other: (places,)."""
+    """Return X of a genotype, its groups concatenated: (entries,)."""
     hot = space.one_hot(genotype)
     return np.concatenate([hot[name].numpy().ravel() for name in space.groups]).astype(np.float64)
 
 
 def _fit(groups: Mapping[str, Group], x: Array, y: Array) -> tuple[float, Array, float, Array | None]:
-    """c₀, C, the error and what is unknown, by the coarsest likeness that is exact, else the finest."""
-    places = [(n, r, c) for n, g in groups.items() for r in range(g.shape[0]) for c in range(g.shape[1])]
+    """Return c₀, C, the error, and the unknown part, by the first exact model, else the last."""
+    entries = [(n, r, c) for n, g in groups.items() for r in range(g.shape[0]) for c in range(g.shape[1])]
     seen, mean = max(1, len(y) - HELD_OUT), max(float(np.abs(y).mean()), 1e-300)
-    for likenesses in (_LIKENESSES[:1], _LIKENESSES[:2], _LIKENESSES):
-        spread = np.hstack([_indicators([like(groups, place) for place in places]) for like in likenesses])
+    for keys in (_KEYS[:1], _KEYS[:2], _KEYS):
+        spread = np.hstack([_indicators([key(groups, entry) for entry in entries]) for key in keys])
         rows = np.hstack([np.ones((len(x), 1)), x @ spread])
         weights, *_ = np.linalg.lstsq(rows[:seen], y[:seen], rcond=None)
         off = np.abs(rows @ weights - y) / mean
@@ -149,25 +151,25 @@ def _fit(groups: Mapping[str, Group], x: Array, y: Array) -> tuple[float, Array,
 
 
 def _outside(rows: Array, spread: Array) -> Array | None:
-    """S (1 − V Vᵀ), what of (1, X) S is no combination of the rows, V their space; None where all is."""
+    """Return S (1 − V Vᵀ), the part of (1, X) S outside the span V of the rows; None if it is zero."""
     _, sizes, V = np.linalg.svd(rows, full_matrices=False)
     V = V[sizes > EXACT * sizes[0]]
     S = np.zeros((1 + len(spread), rows.shape[1]))
     S[0, 0], S[1:, 1:] = 1.0, spread
     outside = S - S @ V.T @ V
-    return outside if float(np.abs(outside).max()) > _MISSED else None
+    return outside if float(np.abs(outside).max()) > _ROUNDING else None
 
 
-_LIKENESSES: tuple[Callable[[Mapping[str, Group], Place], Any], ...] = (
-    lambda groups, place: (place[0], place[2]),
-    lambda groups, place: (place[0], groups[place[0]].rows[place[1]][0], place[2]),
-    lambda groups, place: place,
+_KEYS: tuple[Callable[[Mapping[str, Group], Entry], Any], ...] = (
+    lambda groups, entry: (entry[0], entry[2]),
+    lambda groups, entry: (entry[0], groups[entry[0]].rows[entry[1]][0], entry[2]),
+    lambda groups, entry: entry,
 )
-"""What rows share the cost of an operation by: nothing, what they read, being themselves."""
+"""Entries with equal keys have equal costs; by model."""
 
 
 def _indicators(keys: Sequence[Any]) -> Array:
-    """A column for each distinct key: (keys, distinct)."""
+    """Return a column of 0 and 1 for each distinct key: (keys, distinct)."""
     index = {key: column for column, key in enumerate(dict.fromkeys(keys))}
     matrix = np.zeros((len(keys), len(index)))
     matrix[np.arange(len(keys)), [index[key] for key in keys]] = 1.0
@@ -175,31 +177,31 @@ def _indicators(keys: Sequence[Any]) -> Array:
 
 
 def _split(groups: Mapping[str, Group], flat: Array) -> dict[str, Tensor]:
-    """A vector of all places as a matrix of (edges, ops) per group."""
+    """Return a vector of all entries as a matrix of (edges, ops) per group."""
     sizes = [group.shape[0] * group.shape[1] for group in groups.values()]
     parts = torch.from_numpy(flat).split(sizes)
     return {name: part.view(group.shape) for (name, group), part in zip(groups.items(), parts, strict=True)}
 
 
-# Limits on what networks cost, and which architectures keep them.
+# Limits on costs
 
 Costs = Mapping[str, float]
 DIGITS = 4
-_TOO_NEAR = 1e-6  # to a limit for sums that are rounded
+_TOO_NEAR = 1e-6  # relative distance to a limit below which predictions may be wrong because of rounding
 
 
 class Bounds:
-    """Limits of a space's networks.
+    """Limits on the costs of a space's networks.
 
-    What is counted once is kept. In a space with groups a table of operations is learned when it is first
-    asked for; where that is exact, nothing is counted any more.
+    Measured costs are cached. In a space with groups a linear model is fitted when it is first needed; if it
+    is exact, it replaces further measurements.
 
     Args:
-        space: whose networks they are.
-        limits: the most that each cost may be.
-        measure: genotype → what its network costs, by the names of the limits.
-        known: genotypes to look at where few are within the limits, such as those that a device has measured:
-            predictions may leave each of them alone among neighbors that are slower.
+        space: of the networks.
+        limits: the maximum of each cost.
+        measure: genotype → costs of its network, by the names of the limits.
+        known: genotypes to try if few are within the limits, such as those whose latency was measured: it may
+            be far below the predictions for their neighbors.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -221,7 +223,7 @@ class Bounds:
         self.learned = False
 
     def costs(self, genotype: Genotype) -> Costs:
-        """What the network of a genotype costs."""
+        """Return the measured costs of a genotype's network."""
         if genotype not in self.counted:
             self.counted[genotype] = self.measure(genotype)
             if self.learned and self.table.exact:
@@ -229,18 +231,18 @@ class Bounds:
         return self.counted[genotype]
 
     def _compare(self, genotype: Genotype) -> None:
-        """A table that a count contradicts is exact no more, so that everything is counted from then on."""
+        """Mark the table as inexact if it contradicts a measurement, so that further costs are measured."""
         guess = self.guess_costs(genotype)
         off = {name: abs(guess[name] / cost - 1) for name, cost in self.counted[genotype].items() if cost}
         if max(off.values(), default=0.0) > _TOO_NEAR:
             self.table = self.table.widen(off)
 
     def counted_excess(self, genotype: Genotype) -> float:
-        """The same as `excess`, counted whatever a table says."""
+        """Return `excess` by measured costs."""
         return self._ratio(self.costs(genotype))
 
     def excess(self, genotype: Genotype) -> float:
-        """max_k cost_k / limit_k, at most 1 within all limits."""
+        """Return max_k cost_k / limit_k, which is at most 1 within all limits."""
         if self.learned and self.table.exact and genotype not in self.counted:
             guess = self.guess(genotype)
             if abs(guess - 1) > _TOO_NEAR:
@@ -248,27 +250,27 @@ class Bounds:
         return self.counted_excess(genotype)
 
     def guess(self, genotype: Genotype) -> float:
-        """The same by the table, where the space can have one."""
+        """Return `excess` by the table if the space has groups."""
         return self._ratio(self.guess_costs(genotype))
 
     def guess_costs(self, genotype: Genotype) -> Costs:
-        """What it costs by the table; counted in a space without groups, or where the table cannot know."""
+        """Return the costs by the table; measured in a space without groups, or if it cannot predict them."""
         if not self.space.groups:
             return self.costs(genotype)
         hot = flat_one_hot(self.space, genotype)
-        if not all(cost.foretells(hot) for cost in self.table.costs.values()):
+        if not all(cost.can_predict(hot) for cost in self.table.costs.values()):
             return self.costs(genotype)
         weights = {name: matrix.double() for name, matrix in self.space.one_hot(genotype).items()}
         return {name: float(cost.of(weights)) for name, cost in self.table.costs.items()}
 
     def sure_costs(self, genotype: Genotype) -> Costs:
-        """By the table; counted where a rounded sum is too near a limit to say on which side it is."""
+        """Return the costs by the table; measured if rounding could move them across a limit."""
         costs = self.guess_costs(genotype)
         near = any(abs(costs[name] / limit - 1) <= _TOO_NEAR for name, limit in self.limits.items())
         return self.costs(genotype) if near else costs
 
     def holds(self, genotype: Genotype) -> bool:
-        """Whether it is within all limits; what the table says is far over is not counted."""
+        """Return whether a genotype is within all limits; measures unless the table is sure."""
         if (
             self.learned
             and genotype not in self.counted
@@ -279,14 +281,14 @@ class Bounds:
 
     @property
     def slack(self) -> float:
-        """How far the table may be off."""
+        """The largest relative error of the table."""
         return max((cost.error for cost in self.table.costs.values()), default=0.0)
 
     @cached_property
     def table(self) -> LinearCosts:
-        """What operations cost, from networks drawn by a seed of its own."""
+        """The linear models of the costs, fitted to networks drawn with a fixed seed."""
         genotypes = sample_distinct(self.space, COUNTED + HELD_OUT, torch.Generator().manual_seed(0))
-        for count in (FEW + HELD_OUT, len(genotypes)):
+        for count in (FEW_FITTED + HELD_OUT, len(genotypes)):
             found = fit_costs(
                 self.space, genotypes, [self.costs(one) for one in follow(genotypes[:count], "networks")]
             )
@@ -300,7 +302,7 @@ class Bounds:
 
 
 def describe_costs(costs: Costs) -> str:
-    """Costs as a line has them.
+    """Format costs for a message.
 
     >>> describe_costs({"params": 12345.0, "latency_ms": 1.5})
     '12,345 params, 1.5 latency_ms'
@@ -312,10 +314,10 @@ def _number(value: float) -> str:
     return f"{int(value):,}" if float(value).is_integer() else f"{value:.{DIGITS}g}"
 
 
-def _no_less(value: float) -> str:
-    """The number, rounded up where it is rounded: as a limit, what the line names is enough.
+def _rounded_up(value: float) -> str:
+    """Format a number, rounded up, so that it is sufficient as a limit.
 
-    >>> _no_less(1.6332), _no_less(4822.0), _no_less(0.5)
+    >>> _rounded_up(1.6332), _rounded_up(4822.0), _rounded_up(0.5)
     ('1.634', '4,822', '0.5')
     """
     text = _number(value)
@@ -324,50 +326,51 @@ def _no_less(value: float) -> str:
     return _number(value + 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1))
 
 
-def refuse_below(name: str, limit: float, least: float) -> InputError:
-    """The error of a limit that no network of the space keeps."""
-    words = f"expected at least {_no_less(least)}, which the smallest network of the space has"
-    return InputError(words, got=_number(limit), where=f"limits.{name}")
+def too_low_error(name: str, limit: float, least: float) -> InputError:
+    """Return the error for a limit below the cost of the smallest network."""
+    expected = f"expected at least {_rounded_up(least)}, which the smallest network of the space has"
+    return InputError(expected, got=_number(limit), where=f"limits.{name}")
 
 
-def refuse_together(bounds: Bounds, nearest: Genotype) -> InputError:
-    """The error of limits that no network keeps at once, with the nearest that was found."""
-    got = f"{describe_costs(bounds.limits)}; the nearest that was found has"
-    expected = "expected limits that one network keeps together"
-    return InputError(f"{expected}: {got} {describe_costs(bounds.costs(nearest))}", where="limits")
+def incompatible_error(bounds: Bounds, nearest: Genotype) -> InputError:
+    """Return the error for limits that no network satisfies together, with the nearest one found."""
+    expected = "expected limits that one network can satisfy together"
+    found = describe_costs(bounds.costs(nearest))
+    got = f"{describe_costs(bounds.limits)}; the nearest network found has {found}"
+    return InputError(f"{expected}, got {got}", where="limits")
 
 
-# The architecture within limits that scores lose least by, and the smallest that there is.
+# The best architecture within the limits, and the smallest one
 #
 #     max_A Σ_g ⟨S_g, X_g(A)⟩   subject to   c_k(A) ≤ limit_k
 #
-# S the scores and X the one-hot matrices. Architectures are looked at in the order of their scores, from the
-# best on, each reached from a better one by changing one decision. That comes to the optimum where a space is
-# as small as what is looked at; where nothing is found so, costs are lowered at the least loss of score for
-# what they fall, and scores are raised again within the limits.
+# with the scores S and the one-hot matrices X. Best-first search over neighbors from the unconstrained
+# optimum, which finds the optimum if the space is smaller than the budget. If no evaluated architecture is
+# within the limits, costs are lowered by the steps with the least loss of score per cost, and then the score
+# is raised again by hill climbing within the limits.
 
-MOST = 4000
-"""Architectures that are looked at."""
+MAX_EVALUATED = 4000
+"""Budget of the best-first search."""
 Value = Callable[[Genotype], float]
 
 
 def repair(space: SearchSpace, bounds: Bounds, scores: Mapping[str, Tensor], start: Genotype) -> Genotype:
-    """What scores of (edges, ops) favor within the limits; `start` is what they favor without."""
+    """Return the best genotype within the limits for scores (edges, ops); `start` is the best without."""
     scores = {name: matrix.detach().cpu().double() for name, matrix in scores.items()}
 
     def worth(genotype: Genotype) -> float:
         hot = space.one_hot(genotype)
         return sum(float((matrix * hot[name]).sum()) for name, matrix in scores.items())
 
-    found = look_around(space, bounds, worth, start)
+    found = best_first(space, bounds, worth, start)
     return found or climb(space, bounds, worth, lower(space, bounds, worth, start))
 
 
-def look_around(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> Genotype | None:
-    """The best of what is looked at from the most worth on that holds; None where nothing does."""
+def best_first(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> Genotype | None:
+    """Return the best evaluated architecture within the limits; None if there is none."""
     seen, heap, number = {start}, [(-worth(start), 0, start)], 1
     best, most = None, -math.inf
-    while heap and len(seen) < MOST:
+    while heap and len(seen) < MAX_EVALUATED:
         loss, _, genotype = heapq.heappop(heap)
         if -loss > most and bounds.holds(genotype):
             best, most = genotype, -loss
@@ -376,7 +379,7 @@ def look_around(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotyp
                 seen.add(near)
                 heapq.heappush(heap, (-worth(near), number, near))
                 number += 1
-    for loss, _, genotype in sorted(heap):  # what was seen and had not its turn
+    for loss, _, genotype in sorted(heap):  # seen, but not popped
         if -loss <= most:
             break
         if bounds.holds(genotype):
@@ -385,7 +388,7 @@ def look_around(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotyp
 
 
 def lower(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> Genotype:
-    """An architecture that holds, by steps of the least loss of worth for what the excess falls."""
+    """Descend to an architecture within the limits by steps with the least loss of worth per excess."""
     here, excess, value = start, bounds.guess(start), worth(start)
     while not bounds.holds(here):
         steps = []
@@ -401,7 +404,7 @@ def lower(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> 
 
 
 def climb(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> Genotype:
-    """Better and better neighbors that hold, until there is none."""
+    """Move to better neighbors within the limits until there is none."""
     here, value = start, worth(start)
     while True:
         better = sorted(
@@ -416,7 +419,7 @@ def climb(space: SearchSpace, bounds: Bounds, worth: Value, start: Genotype) -> 
 def descend(
     space: SearchSpace, start: Genotype, value: Value, generator: torch.Generator, enough: float = -math.inf
 ) -> Genotype:
-    """Neighbors in random order, each step to one of a lower value, until it is enough or there is none."""
+    """Move to neighbors of lower value, in random order, until it is `enough` or there is none."""
     here, lowest = start, value(start)
     while lowest > enough:
         near = space.neighbors(here)
@@ -432,15 +435,12 @@ def descend(
 def smallest(
     space: SearchSpace, bounds: Bounds, starts: Sequence[Genotype], name: str | None = None
 ) -> Genotype:
-    """The architecture with the least of one cost, or of the excess over all; exact where costs add up.
-
-    The best of those that are known beforehand is a start of its own.
-    """
+    """Return the architecture with the lowest cost `name`, or the lowest excess; exact for linear costs."""
 
     def value(genotype: Genotype) -> float:
         if name is None:
             return bounds.excess(genotype)
-        exact = bool(space.groups) and bounds.table.costs[name].error <= EXACT  # nothing has to be counted
+        exact = bool(space.groups) and bounds.table.costs[name].error <= EXACT
         return (bounds.guess_costs(genotype) if exact else bounds.costs(genotype))[name]
 
     starts = [*starts, *sorted(bounds.known, key=value)[:1]]
@@ -453,19 +453,19 @@ def smallest(
     return min((descend(space, one, value, generator) for one in starts), key=value)
 
 
-# A space of which only the networks within limits are left.
+# Constrained spaces
 #
-# What draws, changes or derives architectures does so by four methods of its space; here they know the
-# limits. So a strategy keeps them that has never heard of any, a user's own as well.
+# Strategies draw, change, and derive architectures by methods of the space. A constrained space overrides
+# these, so every strategy satisfies the limits without knowing of them.
 
-TRIES = 64
-"""Draws that are refused before one is repaired."""
-FEW_SPACE = 500
-"""Architectures within limits that are listed, where draws are refused so often."""
+MAX_REJECTED = 64
+"""Rejected draws after which one is repaired."""
+MAX_LISTED = 500
+"""Architectures within the limits that are listed if draws are rejected."""
 
 
-class Limited(SearchSpace):
-    """What limits change of a space; `limit_space` puts it in front of the space's own class."""
+class Constrained(SearchSpace):
+    """The methods that limits change; `limit_space` adds it as a base of the space's class."""
 
     bounds: Bounds
     _unlimited: SearchSpace
@@ -488,64 +488,64 @@ class Limited(SearchSpace):
         return {name: costs[name] / limit - 1 for name, limit in self.bounds.limits.items()}
 
     def sample(self, generator: torch.Generator) -> Genotype:
-        """A genotype within the limits: uniformly drawn, where one of many draws is; else one repaired."""
-        if self._few:
-            return choose(self._few, generator)
-        for _ in range(TRIES):
+        """Draw a genotype within the limits: uniformly by rejection or from a list, else by repair."""
+        if self._listed:
+            return choose(self._listed, generator)
+        for _ in range(MAX_REJECTED):
             genotype = self.unlimited.sample(generator)
             if self.bounds.holds(genotype):
                 return genotype
         return self.repair_drawn(genotype, generator)
 
     @cached_property
-    def _few(self) -> list[Genotype]:
-        """What there is within the limits, where draws are refused and it is little; else nothing.
+    def _listed(self) -> list[Genotype]:
+        """All genotypes within the limits if they are few; else empty.
 
-        Found by draws of its own: what a search draws follows from its generator, after a restart as well.
+        Uses a generator of its own, so that a resumed search draws the same architectures.
         """
         generator = torch.Generator().manual_seed(0)
-        if any(self.bounds.holds(self.unlimited.sample(generator)) for _ in range(TRIES)):
+        if any(self.bounds.holds(self.unlimited.sample(generator)) for _ in range(MAX_REJECTED)):
             return []
-        return list_within(self.unlimited, self.bounds, FEW_SPACE)
+        return list_within(self.unlimited, self.bounds, MAX_LISTED)
 
     def repair_drawn(self, genotype: Genotype, generator: torch.Generator) -> Genotype:
-        """A random genotype within the limits, from one that is not."""
+        """Return a random genotype within the limits, starting from one that is not."""
         found = descend(self.unlimited, genotype, self.bounds.excess, generator, enough=1.0)
         return found if self.bounds.holds(found) else smallest(self.unlimited, self.bounds, [found])
 
     def neighbors(self, genotype: Genotype) -> list[Genotype]:
-        """Those within the limits."""
+        """Return the neighbors within the limits."""
         return [near for near in self.unlimited.neighbors(genotype) if self.bounds.holds(near)]
 
     def mutate(self, genotype: Genotype, generator: torch.Generator) -> Genotype:
-        """One of the neighbors within the limits; where there is none, a genotype like any other."""
+        """Draw a neighbor within the limits; if there is none, any genotype within the limits."""
         near = self.unlimited.neighbors(genotype)
         order = torch.randperm(len(near), generator=generator).tolist()
         found = next((near[index] for index in order if self.bounds.holds(near[index])), None)
         return self.sample(generator) if found is None else found
 
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """The genotype that scores favor within the limits, as they are counted."""
+        """Return the genotype with the highest scores within the limits, by measured costs."""
         favorite = self.unlimited.discretize(scores)
         return self._keep(favorite, lambda: repair(self.unlimited, self.bounds, scores, favorite))
 
     def keep_limits(self, genotype: Genotype) -> Genotype:
-        """The genotype, or one near it within the limits, as they are counted."""
+        """Return the genotype, or a similar one within the limits, by measured costs."""
         generator = torch.Generator().manual_seed(0)
         return self._keep(genotype, lambda: self.repair_drawn(genotype, generator))
 
-    def _keep(self, genotype: Genotype, mend: Callable[[], Genotype]) -> Genotype:
-        """The genotype or a mended one; the second time nothing is taken from a table that was wrong."""
+    def _keep(self, genotype: Genotype, change: Callable[[], Genotype]) -> Genotype:
+        """Return the genotype or a changed one; the second attempt does not use a table that was wrong."""
         for _ in range(2):
             if self.is_within(genotype):
                 return genotype
-            genotype = mend()
+            genotype = change()
         if not self.is_within(genotype):
-            raise refuse_together(self.bounds, genotype)
+            raise incompatible_error(self.bounds, genotype)
         return genotype
 
     def is_within(self, genotype: Genotype) -> bool:
-        """Whether it holds when it is counted: a table that is contradicted so is exact no more."""
+        """Return whether a genotype is within the limits, by measured costs."""
         return self.bounds.holds(genotype) and self.bounds.counted_excess(genotype) <= 1
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -553,11 +553,11 @@ class Limited(SearchSpace):
 
 
 def limit_space(space: SearchSpace, bounds: Bounds) -> SearchSpace:
-    """The space with nothing over the limits left; its class is the space's, with `Limited` before it.
+    """Return the space restricted to the limits; an instance of its class and of `Constrained`.
 
     Args:
-        space: any.
-        bounds: of its networks.
+        space: any space.
+        bounds: the limits of its networks.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -568,13 +568,15 @@ def limit_space(space: SearchSpace, bounds: Bounds) -> SearchSpace:
     """
     limited = copy.copy(space)
     kind = type(space)
-    limited.__class__ = type(kind.__name__, (Limited, kind), {"__doc__": kind.__doc__})
+    limited.__class__ = type(kind.__name__, (Constrained, kind), {"__doc__": kind.__doc__})
     vars(limited).update(bounds=bounds, _unlimited=space)
     return limited
 
 
 def list_within(space: SearchSpace, bounds: Bounds, most: int) -> list[Genotype]:
-    """All genotypes within the limits that the smallest and the known lead to; none where there are more."""
+    """Return all genotypes within the limits, found by neighbors of the smallest and the known; empty if more
+    than `most`.
+    """
     start = smallest(space, bounds, [space.sample(torch.Generator().manual_seed(0))])
     waiting = list(dict.fromkeys([start, *filter(bounds.holds, bounds.known)]))
     found = dict.fromkeys(waiting)
@@ -587,21 +589,21 @@ def list_within(space: SearchSpace, bounds: Bounds, most: int) -> list[Genotype]
 
 
 def check_bounds(space: SearchSpace, bounds: Bounds) -> None:
-    """Raise, with the smallest network that there is, where none is within the limits; else one is known."""
+    """Raise if no network is within the limits, naming the smallest one; else add one to `bounds.known`."""
     generator = torch.Generator().manual_seed(0)
-    drawn = [space.sample(generator) for _ in range(TRIES // 4)]
+    drawn = [space.sample(generator) for _ in range(MAX_REJECTED // 4)]
     if (within := next((genotype for genotype in drawn if bounds.excess(genotype) <= 1), None)) is None:
         within = _nearest(space, bounds, sorted(drawn, key=bounds.excess)[:4])
     bounds.known.append(within)
 
 
 def _nearest(space: SearchSpace, bounds: Bounds, starts: Sequence[Genotype]) -> Genotype:
-    """What is within the limits though no draw was; raises where nothing is."""
+    """Search a genotype within the limits; raise if there is none."""
     for name, limit in bounds.limits.items():
         least = bounds.costs(smallest(space, bounds, starts, name))[name]
         if least > limit:
-            raise refuse_below(name, limit, least)
+            raise too_low_error(name, limit, least)
     nearest = smallest(space, bounds, starts)
     if bounds.excess(nearest) > 1:
-        raise refuse_together(bounds, nearest)
+        raise incompatible_error(bounds, nearest)
     return nearest

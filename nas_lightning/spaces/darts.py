@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, Share, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import MOST_NODES, Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace, best
@@ -33,8 +32,14 @@ from nas_lightning.spaces.operations import (
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, PositiveInt, Share, at_least, at_most, checked
 
-# DARTS' own notation of a genotype, read without evaluating it and written as others' code expects it.
+INPUTS = 2
+MAX_INNER_NODES = 100  # far above any published cell; prevents a typo from filling the memory
+InnerNodes = Annotated[int, at_least(1), at_most(MAX_INNER_NODES)]
+Stem = Literal["cifar", "imagenet"]
+
+# The notation of DARTS' code, parsed without evaluating it
 
 _EXPECTED = (
     "expected Genotype(normal=[('sep_conv_3x3', 0), …], normal_concat=[…], reduce=[…], reduce_concat=[…])"
@@ -42,7 +47,7 @@ _EXPECTED = (
 
 
 def read_fields(text: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is between the brackets of `Genotype(…)`, or in JSON, by name."""
+    """Return the arguments of `Genotype(…)`, or the entries of JSON, by name."""
     fields = _fields(text) if isinstance(text, str) else text
     if not isinstance(fields, Mapping):
         raise InputError(_EXPECTED, got=text)
@@ -50,7 +55,7 @@ def read_fields(text: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def render(genotype: Genotype) -> str:
-    """The inverse of `read_fields` and `read_cell`."""
+    """Write a genotype; the inverse of `read_fields` and `read_cell`."""
     parts = []
     for kind, cell in genotype:
         pairs = [(edge.op, edge.source) for edge in cell.edges]
@@ -62,7 +67,7 @@ def _fields(text: str) -> Mapping[str, Any]:
     if text.lstrip().startswith("{"):
         return parse_json(text, f"{_EXPECTED} or JSON")
     try:
-        with warnings.catch_warnings():  # the compiler's opinion of a stray backslash
+        with warnings.catch_warnings():  # of invalid escape sequences
             warnings.simplefilter("ignore")
             (statement,) = ast.parse(text.strip()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -77,7 +82,7 @@ def _fields(text: str) -> Mapping[str, Any]:
 
 
 def _literal(node: ast.expr, text: str) -> Any:
-    """A literal, or `range(…)` of literals."""
+    """Evaluate a literal, or `range(…)` of literals."""
     try:
         if (
             isinstance(node, ast.Call)
@@ -92,7 +97,7 @@ def _literal(node: ast.expr, text: str) -> Any:
 
 
 def read_cell(fields: Mapping[str, Any], kind: str, inputs: int) -> Cell:
-    """A cell from two (operation, source) pairs per inner node, in the order of the nodes."""
+    """Build a cell from two (operation, source) pairs per inner node, in the order of the nodes."""
     pairs = fields.get(kind)
     if not _is_list(pairs) or not pairs or len(pairs) % 2:
         raise InputError(f"expected {kind!r}: two (operation, source) pairs for every inner node", got=pairs)
@@ -114,7 +119,7 @@ def _is_list(value: Any) -> bool:
 
 
 def check_cell(kind: str, cell: Cell, inputs: int) -> None:
-    """Raise unless the cell is one that the notation can say: known operations, two edges into each node."""
+    """Raise unless the notation can express the cell: known operations, two edges into each inner node."""
     if cell.inputs != inputs:
         raise InputError(f"expected {kind!r} with {inputs} input nodes", got=cell.inputs)
     for node in range(inputs, cell.nodes):
@@ -126,14 +131,11 @@ def check_cell(kind: str, cell: Cell, inputs: int) -> None:
             find_operation(edge.op, f"expected an operation in {kind!r}")
 
 
-# Networks of DARTS' cells (Liu et al. 2019, arXiv:1806.09055, section 3.1), searched or derived.
-
-INPUTS = 2
-Stem = Literal["cifar", "imagenet"]
+# Networks of DARTS' cells (section 3.1), searched or derived
 
 
 class DartsCell(nn.Module):
-    """Brings two rectified inputs to one width and resolution, then runs the graph (DARTS, section 3.1).
+    """Project two rectified inputs to the same width and resolution, then run the graph (DARTS, section 3.1).
 
     Args:
         graph: from two inputs to all nodes.
@@ -170,18 +172,17 @@ class DartsBackbone(Backbone):
     """A stem and `cells` cells; those at one and two thirds halve the resolution and double the channels.
 
     Args:
-        graph: the nodes of a cell of that kind and width: (inputs, mixture) → all nodes.
+        graph: builds the module of a cell's nodes from its kind and width: (inputs, mixture) → all nodes.
         outputs: the nodes that each kind of cell returns.
         norm: the batch norms.
         in_channels: of the images.
         channels: of the first cells.
-        cells: their number.
+        cells: number of cells.
         stem: `cifar` keeps the resolution, `imagenet` divides it by 8.
         stem_multiplier: channels of the cifar stem, in multiples of `channels`.
         stem_stride: of the cifar stem.
-        pooled: both inputs of a reduction cell are max-pooled, instead of a stride in its edges.
-        mixture_of: what a kind of cell computes, of all groups' mixtures: its own group's.
-
+        pooled: max-pool both inputs of a reduction cell, instead of a stride in its edges.
+        mixture_of: selects the mixture of a kind of cell from those of all groups.
     """
 
     def __init__(
@@ -234,7 +235,7 @@ class DartsBackbone(Backbone):
 
     def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
         state = self.stem[0](x)
-        r0 = r1 = F.relu(state)  # once for the two cells that read it
+        r0 = r1 = F.relu(state)  # once for both cells that read it
         if len(self.stem) == 2:
             r1 = F.relu(self.stem[1](state))
         for index, (kind, cell) in enumerate(zip(self.kinds, self.cells, strict=True)):
@@ -249,7 +250,7 @@ class DartsBackbone(Backbone):
 
 
 def imagenet_stem(in_channels: int, channels: int, norm: Norm) -> nn.ModuleList:
-    """Two steps that bring 224×224 to 56×56 and 28×28; the first two cell inputs (DARTS' public code)."""
+    """Build two steps from 224×224 to 56×56 and 28×28, the first two cell inputs (DARTS' public code)."""
     half = channels // 2
     first = nn.Sequential(
         nn.Conv2d(in_channels, half, 3, stride=2, padding=1, bias=False),
@@ -266,19 +267,22 @@ def imagenet_stem(in_channels: int, channels: int, norm: Norm) -> nn.ModuleList:
     return nn.ModuleList([first, second])
 
 
-# What the spaces of DARTS' two cells have in common: derived networks and notations.
+STRIDES: dict[str, Callable[[int], int]] = {
+    "normal": lambda source: 1,
+    "reduce": lambda source: 2 if source < INPUTS else 1,
+}
+"""The stride of the edges that leave a node, by the kind of the cell."""
 
-MOST_INNER = 100  # far above any published cell; keeps a mistyped number from filling the memory
-InnerNodes = Annotated[int, at_least(1), at_most(MOST_INNER)]
+
+# Spaces
 
 
 class TwoCellSpace(SearchSpace):
-    """Normal and reduction cells, whose nodes each add up two operations on earlier nodes.
+    """Base of the spaces with a normal and a reduction cell, whose nodes sum two operations on earlier nodes.
 
     Args:
         nodes: inner nodes of a cell.
-        ops: the candidates: names of operations, or dotted names of a user's own.
-
+        ops: the candidates: names of operations, or dotted names of the user's own.
     """
 
     shown_by_cells = frozenset({"nodes", "ops", "edge_ops"})
@@ -319,7 +323,7 @@ class TwoCellSpace(SearchSpace):
                 nodes=cell.nodes,
                 channels=width,
                 norm=norm,
-                stride=strides[kind],
+                stride=STRIDES[kind],
                 drop_path=True,
             )
 
@@ -335,7 +339,7 @@ class TwoCellSpace(SearchSpace):
             check_cell(kind, cell, INPUTS)
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
-        """DARTS' `Genotype(normal=[('sep_conv_3x3', 0), …], …)` as text or mapping, or our own JSON."""
+        """Read DARTS' `Genotype(normal=[('sep_conv_3x3', 0), …], …)` as text or mapping, or our JSON."""
         fields = read_fields(text)
         if "cells" in fields:
             return self.genotype_from_dict(fields)
@@ -346,20 +350,6 @@ class TwoCellSpace(SearchSpace):
     def notation(self, genotype: Genotype) -> str:
         return render(genotype)
 
-
-strides: dict[str, Callable[[int], int]] = {
-    "normal": lambda source: 1,
-    "reduce": lambda source: 2 if source < INPUTS else 1,
-}
-"""The stride of the edges that leave a node, by the kind of its cell."""
-
-
-# The space of DARTS (Liu et al. 2019, arXiv:1806.09055, section 3.1): a normal and a reduction cell.
-#
-# A cell has two inputs (the outputs of the two cells before it) and, by default, four inner nodes, each
-# joined
-# to all earlier nodes: 14 edges × 8 operations. Its output is the concatenation of the inner nodes. A derived
-# cell keeps two edges per node, from different nodes, with one operation each.
 
 OPS = (
     "none",
@@ -374,13 +364,17 @@ OPS = (
 
 
 class DartsSpace(TwoCellSpace):
-    """Normal and reduction cells of `nodes` inner nodes.
+    """The space of DARTS: a normal and a reduction cell (section 3.1).
+
+    A cell has two inputs, the outputs of the two cells before it, and inner nodes that are joined to all
+    earlier nodes: 14 edges × 8 operations by default. Its output is the concatenation of the inner nodes. A
+    derived cell keeps two edges per node, from different nodes, with one operation each.
 
     Args:
         nodes: inner nodes of a cell.
-        ops: the candidates of every edge: names of operations, or dotted names of a user's own.
-        edge_ops: the candidates of each edge by the kind of the cell, as many each and all of them in `ops`,
-            where edges have their own.
+        ops: the candidates of every edge: names of operations, or dotted names of the user's own.
+        edge_ops: the candidates of each edge by the kind of the cell, the same number each and all of them in
+            `ops`; None: all edges have `ops`.
 
     >>> space = DartsSpace()
     >>> space.groups["normal"].shape
@@ -405,7 +399,7 @@ class DartsSpace(TwoCellSpace):
         self.group = Group(edges, self.ops)
         self._groups = dict.fromkeys(self.cells, self.group)
         if edge_ops is not None:
-            self._groups = own_groups(self.group, edge_ops, self.cells)
+            self._groups = groups_of_edges(self.group, edge_ops, self.cells)
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -431,7 +425,7 @@ class DartsSpace(TwoCellSpace):
                 nodes=self.inner.stop,
                 channels=width,
                 norm=SEARCH_NORM,
-                stride=strides[kind],
+                stride=STRIDES[kind],
                 partial=partial,
             )
 
@@ -448,7 +442,7 @@ class DartsSpace(TwoCellSpace):
         return super().one_hot(genotype)
 
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """Per node the two edges with the largest score of an operation other than `none` (section 2.4)."""
+        """Keep two edges per node, by the largest score of an operation other than `none` (section 2.4)."""
         self.check_scores(scores)
         cells = {kind: self._strongest(matrix, self.groups[kind]) for kind, matrix in scores.items()}
         return self.genotype_of(cells)
@@ -480,14 +474,14 @@ class DartsSpace(TwoCellSpace):
         return Cell(edges, INPUTS, self.inner)
 
     def _ops(self, kind: str, source: int, target: int) -> list[str]:
-        """What an edge may have."""
+        """Return the operations that a derived edge may have."""
         group = self.groups[kind]
         return real_ops(group.candidates[group.edges.index((source, target))])
 
     def neighbors(self, genotype: Genotype) -> list[Genotype]:
-        """One edge with another operation, or from another node that does not feed its node yet.
+        """Return the genotypes with another operation on one edge, or with another source of one edge.
 
-        From there it has the same operation; any, where the two edges have none in common.
+        An edge from another source has the same operation; any, if the two edges have no candidate in common.
         """
         self.check(genotype)
         neighbors = []
@@ -503,17 +497,17 @@ class DartsSpace(TwoCellSpace):
         return neighbors
 
     def _changes(self, kind: str, edge: Edge, source: int) -> list[str]:
-        """The operations that an edge may go on with from that node."""
+        """Return the operations that an edge may have if it starts from `source`."""
         here, there = (self._ops(kind, node, edge.target) for node in (edge.source, source))
         if source == edge.source:
             return [op for op in there if op != edge.op]
         return [op for op in there if op == edge.op] if {*here} & {*there} else there
 
 
-def own_groups(
+def groups_of_edges(
     group: Group, edge_ops: Mapping[str, Sequence[Sequence[str]]], cells: Sequence[str]
 ) -> dict[str, Group]:
-    """The group of each kind of cell, with the candidates that its edges have of their own."""
+    """Return the group of each kind of cell, with different candidates on each edge."""
     if set(edge_ops) != set(cells):
         raise InputError(
             f"expected operations for {', '.join(cells)}", got=list(edge_ops), where="space.edge_ops"

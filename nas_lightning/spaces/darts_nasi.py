@@ -1,15 +1,14 @@
 """DARTS' space as NASI searches it (Shu et al. 2022, arXiv:2109.00817, appendix B.2).
 
-A node's operation and its input are chosen independently, each from a distribution of its own. In the
-supernet
+A node's operation and its input are chosen independently. In the supernet
 
     x_i = Σ_o w_io · o(Σ_{j<i} v_ij x_j),
 
-so that a sampled path has one operation on one input in every node. There is no `none`, and both inputs of a
+so a sampled path has one operation on one input in every node. There is no `none`, and both inputs of a
 reduction cell are max-pooled instead of a stride in its edges. A derived node keeps the two operations and
-the two inputs with the largest scores; the paper does not say which operation takes which input. Here the
-pairs follow the order of the candidates: the operation that stands earlier in `ops` takes the earlier node.
-The derived network is one of DARTS', with strides and without the pooling, and inherits no weights.
+the two inputs with the largest scores. The paper does not define which operation takes which input; here the
+operation that is earlier in `ops` takes the earlier node. The derived network is one of DARTS, with strides
+instead of the pooling, and inherits no weights.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces.darts import INPUTS, DartsBackbone, InnerNodes, Stem, TwoCellSpace
@@ -31,6 +29,7 @@ from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.operations import NONE, SEARCH_NORM, NeedsReLU, Norm, build_op
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, PositiveInt, checked
 
 OPS = (
     "max_pool_3x3",
@@ -49,7 +48,7 @@ class DartsNasi(TwoCellSpace):
 
     Args:
         nodes: inner nodes of a cell.
-        ops: the candidates of every node: names of operations, or dotted names of a user's own.
+        ops: the candidates of every node: names of operations, or dotted names of the user's own.
 
     >>> space = DartsNasi()
     >>> [(name, group.shape) for name, group in space.groups.items()][:3]
@@ -119,7 +118,7 @@ class DartsNasi(TwoCellSpace):
                     raise InputError(expected, got=f"{', '.join(ops)} of {sources}")
 
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
-        """1 for the operations and the inputs that a node keeps."""
+        """Return weights of 1 for the operations and the inputs that a node keeps."""
         self.check(genotype)
         groups = self.groups
         weights = {name: torch.zeros(group.shape) for name, group in groups.items()}
@@ -130,7 +129,7 @@ class DartsNasi(TwoCellSpace):
         return weights
 
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """Per node the two operations and the two inputs with the largest scores, paired in their order."""
+        """Keep the two operations and the two inputs per node with the largest scores, paired in order."""
         self.check_scores(scores)
         cells = {}
         for kind in self.cells:
@@ -153,7 +152,7 @@ class DartsNasi(TwoCellSpace):
         return self.genotype_of(cells)
 
     def neighbors(self, genotype: Genotype) -> list[Genotype]:
-        """One node with one other operation, or with one other input."""
+        """Return the genotypes with one other operation or one other input of one node."""
         self.check(genotype)
         neighbors = []
         for kind, cell in genotype:
@@ -173,7 +172,7 @@ class DartsNasi(TwoCellSpace):
 
 
 def _largest(scores: Sequence[float]) -> list[int]:
-    """The two columns with the largest scores, ties to the earlier, in their order."""
+    """Return the two columns with the largest scores in ascending order; ties go to the earlier."""
     return sorted(sorted(range(len(scores)), key=lambda column: -scores[column])[:KEEP])
 
 
@@ -186,10 +185,10 @@ def _all_mixtures(mixtures: Mixtures, kind: str) -> Mixtures:
 
 
 class NodeGraph(Candidates):
-    """The inner nodes of a cell: every operation on the weighted sum of all earlier nodes.
+    """The inner nodes of a supernet's cell: all operations on the weighted sum of all earlier nodes.
 
     Args:
-        kind: of the cell, the name of its group.
+        kind: of the cell.
         inner: the numbers of the nodes.
         ops: names of the operations.
         channels: of every node.
@@ -206,7 +205,7 @@ class NodeGraph(Candidates):
         )
 
     def forward(self, inputs: Sequence[Tensor], mixtures: Mixtures) -> list[Tensor]:
-        """All nodes, the inputs first: tensors of (batch, channels, height, width)."""
+        """Return all nodes, (b, c, h, w) each, the inputs first."""
         nodes = list(inputs)
         for row, node in enumerate(self.inner):
             x = weighted_sum(mixtures[f"{self.kind}_input_{node}"], 0, nodes.__getitem__, nodes[0])

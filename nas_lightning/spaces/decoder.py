@@ -1,4 +1,4 @@
-"""From the maps of cells to an output for each pixel."""
+"""The head of dense tasks: from the maps of cells to an output for each pixel."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.nn import functional as F
 
 
 class Decoder(nn.Module):
-    """The last map of each width by a 1×1 convolution, added from the coarsest up, and enlarged to the image.
+    """A feature pyramid with bilinear upsampling (Lin et al. 2017, arXiv:1612.03144, section 3).
 
-    As in feature pyramids (Lin et al. 2017, arXiv:1612.03144, section 3), with bilinear steps. Its norms need
-    no running statistics, so that it serves supernets too.
+    The last map of each width passes a 1×1 convolution; the results are added from the coarsest to the finest
+    and enlarged to the image. The norms have no running statistics, as supernets require.
 
     Args:
-        widths: channels of the output of each cell.
+        widths: output channels of each cell.
         outputs: of a pixel.
-        channels: of its own maps.
+        channels: of the pyramid's maps.
 
     >>> maps = [torch.zeros(2, 8, 16, 16), torch.zeros(2, 16, 8, 8)]
     >>> Decoder([8, 16], outputs=3)(maps, (32, 32)).shape
@@ -38,7 +38,7 @@ class Decoder(nn.Module):
         self.out_features = outputs
 
     def forward(self, maps: Sequence[Tensor], size: Sequence[int]) -> Tensor:
-        """The outputs of all cells → (b, outputs, *size)."""
+        """Map the outputs of all cells to (b, outputs, *size)."""
         sums: Tensor | None = None
         for cell, layer in reversed(list(zip(self.ends, self.lateral, strict=True))):
             x = layer(maps[cell])
@@ -48,7 +48,7 @@ class Decoder(nn.Module):
 
 
 def make_dense(module: Any) -> None:
-    """Give a network or supernet of cells an output for each pixel instead of one for each image."""
+    """Replace the head of a network or supernet by a decoder with an output for each pixel."""
     if isinstance(module.head, Decoder):
         return
     like = next(module.parameters())

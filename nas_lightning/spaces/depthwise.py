@@ -1,9 +1,11 @@
-"""Depthwise convolutions of stride 1 whose gradients are as quick on a CPU as they are themselves.
+"""Depthwise convolutions of stride 1 with fast gradients on CPUs.
 
 oneDNN's gradients of depthwise convolutions that are wider than 3 or dilated take about ten times as long as
-the convolution. Here the input's gradient is a convolution again, and that of the weight is taken where
-kernels are narrow and nothing is dilated: on the pixels of every second row and column, as channels. What is
-not on a CPU, and mixed precision, exports, `torch.func` and passes without gradients, keep torch's own.
+the convolution itself. Here the gradient of the input is again a convolution, and that of the weight is
+computed with narrow kernels without dilation: on the pixels of every second row and column, as channels.
+This speeds up a supernet's weight step by 1.17 at a batch size of 16 and by 1.33 at 64 (space=darts,
+`benchmarks/supernet_step.py`). Other devices, mixed precision, exports, `torch.func`, and passes without
+gradients use torch's own implementation.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from torch.nn.grad import conv2d_weight
 
 
 class DepthwiseConv2d(nn.Conv2d):
-    """A convolution of each channel by itself, of stride 1, that keeps the size of the images.
+    """Depthwise convolution of stride 1 that keeps the size of the images.
 
     Args:
         channels: of the input and the output.
         kernel: 3 or 5.
-        dilation: 1, or 2: reads every second pixel.
+        dilation: 1 or 2.
 
     >>> DepthwiseConv2d(channels=4, kernel=5, dilation=2)(torch.zeros(2, 4, 7, 8)).shape
     torch.Size([2, 4, 7, 8])
@@ -41,12 +43,13 @@ class DepthwiseConv2d(nn.Conv2d):
 
 
 def is_transformed() -> bool:
-    """Whether a pass is not for autograd alone: mixed precision, or what `is_traced`."""
+    """Return whether a pass runs in mixed precision, or `is_traced`."""
     return torch.is_autocast_enabled("cpu") or is_traced()
 
 
 def is_traced() -> bool:
-    """Whether somebody who knows torch's operations only reads a pass: an export, a trace, `torch.func`."""
+    """Return whether a pass must consist of torch's own operations: an export, a trace, or `torch.func`."""
+    # torch has no public function that tells whether a transform of torch.func is active
     return (
         torch.compiler.is_exporting() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
     )
@@ -85,34 +88,32 @@ def weight_gradient(x: Tensor, dz: Tensor, kernel: int, dilation: int) -> Tensor
     channels, (height, width) = x.shape[1], x.shape[2:]
     columns = dilation if kernel == 3 else 2 * dilation
     right, below = -width % columns, -height % dilation
-    if right or below:  # zeros change no sum
+    if right or below:  # padding with zeros does not change the sums
         x, dz = F.pad(x, (0, right, 0, below)), F.pad(dz, (0, right, 0, below))
     dz = _phases(dz, dilation, columns)
     even = dw = _narrow(_phases(x, dilation, columns), dz, kernel, padding=1)
     if kernel == 5:
         # With the columns 2v + p of phase p ∈ {0, 1} as channels, an even j − r = 2a stays in its phase:
-        # Σ_v dz_p[v] x_p[v + a], a ∈ {−1, 0, 1}. So does an odd one where x begins a column earlier.
+        # Σ_v dz_p[v] x_p[v + a], a ∈ {−1, 0, 1}. So does an odd one if x starts a column earlier.
         odd = _narrow(_phases(F.pad(x, (dilation, 3 * dilation)), dilation, columns), dz, kernel, padding=0)
         dw = torch.stack([even, odd], dim=-1).flatten(-2)[..., :kernel]
     return dw.unflatten(0, (columns, channels)).sum(dim=0)
 
 
 def _phases(x: Tensor, rows: int, columns: int) -> Tensor:
-    """The pixels of each phase of rows as images, of each phase of columns as channels.
+    """Each phase of the rows as an image, each phase of the columns as a channel.
 
     (n, c, h, w) → (rows·n, columns·c, h / rows, w / columns)
     """
     n, c, h, w = x.shape
-    x = x.permute(
-        0, 2, 3, 1
-    )  # in memory's order, where channels are last: but for rows > 1 nothing is copied
+    x = x.permute(0, 2, 3, 1)  # the order in memory for channels-last: copied only for rows > 1
     if rows > 1:
         x = x.reshape(n, h // rows, rows, w // columns, columns * c).permute(2, 0, 1, 3, 4)
     return x.reshape(rows * n, h // rows, w // columns, columns * c).permute(0, 3, 1, 2)
 
 
 def _narrow(x: Tensor, dz: Tensor, rows: int, padding: int) -> Tensor:
-    """The gradient of a kernel of three columns and so many rows."""
+    """The gradient of a kernel of `rows` rows and three columns."""
     above, channels = rows // 2, x.shape[1]
     if x.shape[2] < rows:  # kernels that are higher than the images are slow as well
         x, above = F.pad(x, (0, 0, above, above)), 0

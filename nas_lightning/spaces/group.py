@@ -1,4 +1,4 @@
-"""A group of decisions: what strategies have a matrix of parameters for."""
+"""Groups of decisions, for each of which strategies have a matrix of parameters."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from nas_lightning.spaces.operations import NONE
 
 @dataclass(frozen=True)
 class Group:
-    """Decisions of one kind: a row for each, a column for each candidate.
+    """Decisions of one kind: one row per decision, one column per candidate.
 
-    A row is an edge (source, target) or a node (node,); the candidates are operations, or the numbers of the
-    nodes that the row's node may read. A sampled path takes `draw` candidates of each row.
+    Candidates are operations, or the numbers of the nodes that the row's node may read.
 
     Args:
-        rows: an edge (source, target) or a node (node,) each.
+        rows: edges (source, target) or nodes (node,).
         ops: the candidates of every row.
         draw: how many candidates of a row a sampled path takes.
-        own: the candidates of each row, as many each, where rows have their own; `ops` are then all of them.
+        own: the candidates of each row, the same number each, if rows have different ones; `ops` is then
+            their union.
 
     >>> Group(((0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3")).shape
     (2, 2)
@@ -57,15 +57,15 @@ class Group:
 
     @property
     def candidates(self) -> tuple[tuple[str, ...], ...]:
-        """The names of each row's candidates, in the order of its columns."""
+        """The names of each row's candidates, in the order of the columns."""
         return self.own or (self.ops,) * len(self.rows)
 
     def where(self, holds: Callable[[str], bool]) -> Tensor:
-        """Which candidates have a property, by their names: boolean (edges, ops)."""
+        """Return which candidates fulfill a condition on their name: boolean (edges, ops)."""
         return torch.tensor([[holds(op) for op in names] for names in self.candidates])
 
     def by_name(self, values: Tensor) -> Tensor:
-        """Values with a column for each of `ops`, 0 where a row has no such candidate."""
+        """Return values with a column for each of `ops`, 0 if the row has no such candidate."""
         if not self.own:
             return values
         columns = torch.tensor([[self.ops.index(op) for op in names] for names in self.own])
@@ -74,12 +74,12 @@ class Group:
 
     @property
     def on_edges(self) -> bool:
-        """Whether its decisions are operations on edges."""
+        """Whether the rows are edges."""
         return all(len(row) == 2 for row in self.rows)
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """(source, target) of each row; raises where the rows are nodes."""
+        """(source, target) of each row; raises if the rows are nodes."""
         if not self.on_edges:
             raise InputError(
                 "expected a space that chooses operations on edges, such as darts", where="space"
@@ -87,24 +87,24 @@ class Group:
         return tuple((row[0], row[1]) for row in self.rows)
 
     def column(self, op: str, row: int | None = None) -> int:
-        """The column of an operation by its name: in a row, or in all of them."""
+        """Return the column of an operation by its name, in one row or in all rows."""
         if row is None and self.own:
             raise InputError("expected a space whose edges have the same operations", where="space")
         return find_name(op, self.ops if row is None else self.candidates[row])
 
 
 def find_name(op: str, ops: Sequence[str]) -> int:
-    """The place of an operation among these."""
+    """Return the index of an operation, or raise with the nearest name."""
     if op not in ops:
         raise InputError(f"expected an operation of the space ({near_match(op, ops)})", got=op)
     return ops.index(op)
 
 
 def real_ops(ops: Sequence[str]) -> list[str]:
-    """Those that compute something."""
+    """Return the operations other than `none`."""
     return [op for op in ops if op != NONE]
 
 
 def without_none(scores: Tensor, group: Group) -> Tensor:
-    """Scores ≥ 0 with those of the zero operation at 0, so that nothing is derived from it: (edges, ops)."""
+    """Return scores ≥ 0, (edges, ops), with those of `none` set to 0, so that it is never derived."""
     return scores * group.where(lambda op: op != NONE).to(scores.device)

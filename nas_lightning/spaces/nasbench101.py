@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, Share, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace
@@ -31,27 +30,29 @@ from nas_lightning.spaces.operations import (
 )
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
+from nas_lightning.validation import Cells, Channels, PositiveInt, Share, checked
 
-# Cells of NAS-Bench-101 as graphs: pruning, channels, hash (Ying et al. 2019, arXiv:1902.09635).
-#
-# A *module* is an upper-triangular matrix of 0 and 1 over its vertices, input first and output last, and the
-# operations of the vertices between. A genotype says the same as a cell: an edge carries the operation of the
-# vertex that it ends in, `output` lists the vertices that the output reads, and the input among them is the
-# edge from input to output. The rules here are those of the public benchmark (google-research/nasbench),
-# whose table they are for: a module outside of them would be looked up as another.
-
-OPS = ("conv3x3-bn-relu", "conv1x1-bn-relu", "maxpool3x3")  # the hash counts them in this order
+OPS = ("conv3x3-bn-relu", "conv1x1-bn-relu", "maxpool3x3")  # the order in which the hash numbers them
 MOST_VERTICES = 7
 MOST_EDGES = 9
 INPUT, OUTPUT = "input", "output"
+STACKS = 3
+GENOTYPES = "nasbench101"  # all genotypes of modules name this space, so that its table has their results
 Matrix = tuple[tuple[int, ...], ...]
+
+# Modules: pruning, channels, hash
+#
+# A *module* is an upper-triangular matrix of 0 and 1 over its vertices, the input first and the output last,
+# and the operations of the vertices in between. A genotype expresses it as a cell: an edge carries the
+# operation of the vertex in which it ends, and `output` lists the vertices that the output reads. All rules
+# are those of the public benchmark (google-research/nasbench), whose table they index.
 
 
 class Module(NamedTuple):
-    """`matrix[i][j]` is 1 where vertex i feeds vertex j; `ops` are those of the vertices 1 to V − 2.
+    """A graph with operations on its vertices.
 
     Args:
-        matrix: entry (i, j) is 1 where vertex i feeds vertex j: (V, V).
+        matrix: entry (i, j) is 1 if vertex i feeds vertex j: (V, V).
         ops: of the vertices 1 to V − 2.
     """
 
@@ -64,7 +65,7 @@ class Module(NamedTuple):
 
 
 def module_of(matrix: Sequence[Sequence[int]], ops: Sequence[str], candidates: Sequence[str] = OPS) -> Module:
-    """A module from its parts; `ops` may name input and output as the public benchmark does."""
+    """Build a module; `ops` may include input and output, as in the public benchmark."""
     if len(ops) == len(matrix) and len(ops) > 1 and (ops[0], ops[-1]) == (INPUT, OUTPUT):
         ops = ops[1:-1]
     size = len(matrix)
@@ -83,7 +84,7 @@ def module_of(matrix: Sequence[Sequence[int]], ops: Sequence[str], candidates: S
 
 
 def prune(module: Module) -> Module:
-    """Without the vertices that are not between input and output; raises where nothing is."""
+    """Remove the vertices that are on no path from input to output; raise if there is no path."""
     matrix, last = module.matrix, len(module.matrix) - 1
     after, before = {0}, {last}
     for vertex in range(1, last + 1):
@@ -99,7 +100,7 @@ def prune(module: Module) -> Module:
     return Module(rows, tuple(module.ops[vertex - 1] for vertex in kept[1:-1]))
 
 
-def check(module: Module) -> None:
+def check_size(module: Module) -> None:
     """Raise unless the pruned module is small enough for the benchmark."""
     if len(module.matrix) > MOST_VERTICES:
         raise InputError(f"expected at most {MOST_VERTICES} vertices", got=len(module.matrix))
@@ -108,7 +109,7 @@ def check(module: Module) -> None:
 
 
 def to_cell(module: Module) -> Cell:
-    """The module as a genotype's cell."""
+    """Return the module as a genotype's cell."""
     matrix, last = module.matrix, len(module.matrix) - 1
     edges = [
         Edge(module.ops[target - 1], source, target)
@@ -120,7 +121,7 @@ def to_cell(module: Module) -> Cell:
 
 
 def from_cell(cell: Cell, candidates: Sequence[str] = OPS) -> Module:
-    """The module that a genotype's cell stands for, vertices without a use included."""
+    """Return the module of a genotype's cell, including vertices that pruning would remove."""
     if cell.inputs != 1:
         raise InputError("expected a cell with one input", got=cell.inputs)
     last = cell.nodes
@@ -141,24 +142,25 @@ def from_cell(cell: Cell, candidates: Sequence[str] = OPS) -> Module:
 
 
 def variations(module: Module, candidates: Sequence[str] = OPS) -> list[Module]:
-    """Another operation, an edge more or less, or a vertex of one edge in and one out more or less.
+    """Return modules with another operation, one edge more or less, or one vertex more or less.
 
-    In all of them every vertex is between input and output, so that variations are mutual.
+    The vertex has one edge in and one out. Every vertex is on a path from input to output, so the relation is
+    symmetric.
     """
-    return [other for other in dict.fromkeys(_neighbors(module, candidates)) if _is_whole(other)]
+    return [other for other in dict.fromkeys(_neighbors(module, candidates)) if _is_pruned(other)]
 
 
-def _is_whole(module: Module) -> bool:
-    """Whether every vertex is between input and output, and the module is small enough."""
+def _is_pruned(module: Module) -> bool:
+    """Return whether every vertex is on a path from input to output, and the size is allowed."""
     try:
-        check(module)
+        check_size(module)
         return prune(module) == module
     except InputError:
         return False
 
 
 def _neighbors(module: Module, candidates: Sequence[str]) -> Iterator[Module]:
-    """All changes that leave at least input and output, valid or not."""
+    """Yield all changes that keep the input and the output, valid or not."""
     matrix, ops, last = module.matrix, module.ops, len(module.matrix) - 1
     for vertex, old in enumerate(ops):
         for op in candidates:
@@ -181,23 +183,23 @@ def _neighbors(module: Module, candidates: Sequence[str]) -> Iterator[Module]:
 
 
 def _insert(matrix: Matrix, vertex: int) -> Matrix:
-    """The matrix with a vertex more, of no edges yet."""
+    """Add a vertex without edges."""
     rows = [(*row[:vertex], 0, *row[vertex:]) for row in matrix]
     return (*rows[:vertex], (0,) * (len(matrix) + 1), *rows[vertex:])
 
 
 def _with(matrix: Matrix, edge: tuple[int, int]) -> Matrix:
-    """The matrix with the other value for an edge."""
+    """Add or remove an edge."""
     return tuple(
         tuple(value ^ ((i, j) == edge) for j, value in enumerate(row)) for i, row in enumerate(matrix)
     )
 
 
 def vertex_channels(matrix: Matrix, c_in: int, c_out: int) -> list[int]:
-    """The channels of every vertex of a pruned module (section 2.2; `compute_vertex_channels`).
+    """Return the channels of every vertex of a pruned module (section 2.2; `compute_vertex_channels`).
 
-    The vertices that feed the output share its channels, the first ones taking what does not divide; each
-    other vertex has as many as the widest that it feeds. The edge from the input counts for nothing.
+    The vertices that feed the output share its channels, and the first ones take the remainder; each other
+    vertex has as many as the widest vertex that it feeds. Edges from the input do not count.
 
     >>> vertex_channels(((0, 1, 1, 1, 0), (0, 0, 0, 0, 1), (0, 0, 0, 0, 1), (0, 0, 0, 0, 1), (0,) * 5), 8, 8)
     [8, 3, 3, 2, 8]
@@ -217,10 +219,10 @@ def vertex_channels(matrix: Matrix, c_in: int, c_out: int) -> list[int]:
 
 
 def module_hash(module: Module, candidates: Sequence[str] = OPS) -> str:
-    """The name of a pruned module in the benchmark, the same for all orders of its vertices (section 2.1).
+    """Return the benchmark's hash of a pruned module, invariant to the order of its vertices (section 2.1).
 
-    Every vertex starts from its numbers of edges out and in and its label (−1 for the input, −2 for the
-    output, else the place of its operation), and takes in its neighbors' hashes once for each vertex.
+    The hash of a vertex starts from its numbers of outgoing and incoming edges and its label (−1 for the
+    input, −2 for the output, else the index of its operation), and absorbs its neighbors' hashes V times.
     """
     matrix, size = module.matrix, len(module.matrix)
     labels = [-1, *(candidates.index(op) for op in module.ops), -2]
@@ -245,18 +247,17 @@ def _md5(text: str) -> str:
     return md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-# Modules of NAS-Bench-101, each as likely as any other of its 423,624 (Ying et al. 2019, arXiv:1902.09635).
+# Uniform draws from the 423,624 modules
 #
-# Matrices drawn bit by bit until one is valid are mostly pruned to a few vertices: of 2,000 that way 5 had 7
-# vertices, as 85 % of the space has, and 193 none but input and output. So matrices are drawn from the list
-# of
-# those that need no pruning, with operations; and a module that is in that list in n orders of its vertices
-# is kept with probability 1/n.
+# Random bits rejected until they form a valid module are mostly pruned to a few vertices: of 2,000, 5 had 7
+# vertices (85 % of the space has) and 193 only input and output. Therefore matrices are drawn from the list
+# of those that need no pruning, with operations, and a module that is in this list in n orders of its
+# vertices is accepted with probability 1/n.
 
 
 @cache
 def whole_matrices(vertices: int) -> list[Matrix]:
-    """All upper-triangular matrices of at most 9 edges whose vertices are all between input and output.
+    """Return all upper-triangular matrices of at most 9 edges that pruning does not change.
 
     >>> [len(whole_matrices(vertices)) for vertices in (2, 3, 4)]
     [1, 2, 10]
@@ -281,10 +282,7 @@ def _matrix(code: int, vertices: int) -> Matrix:
 
 
 def labelings(module: Module) -> int:
-    """In how many ways the vertices of a module can be numbered so that its matrix is upper-triangular.
-
-    Numberings that give the same matrix and operations count once.
-    """
+    """Count the upper-triangular forms of a module: distinct pairs of matrix and operations."""
     found = set()
     for order in _orders(module.matrix, [0]):
         matrix = tuple(tuple(module.matrix[i][j] for j in order) for i in order)
@@ -293,7 +291,7 @@ def labelings(module: Module) -> int:
 
 
 def _orders(matrix: Matrix, placed: list[int]) -> Iterator[list[int]]:
-    """All orders of the vertices that go on from `placed`, with sources before targets."""
+    """Yield all orders of the vertices that begin with `placed` and have sources before targets."""
     if len(placed) == len(matrix):
         yield placed
     for vertex in set(range(len(matrix))) - set(placed):
@@ -301,8 +299,8 @@ def _orders(matrix: Matrix, placed: list[int]) -> Iterator[list[int]]:
             yield from _orders(matrix, [*placed, vertex])
 
 
-def draw(generator: torch.Generator, candidates: Sequence[str] = OPS) -> Module:
-    """A module, uniformly at random among those that are not the same but for the order of their vertices."""
+def draw_module(generator: torch.Generator, candidates: Sequence[str] = OPS) -> Module:
+    """Draw a module uniformly at random among those that differ in more than the order of their vertices."""
     counts = [len(whole_matrices(v)) * len(candidates) ** (v - 2) for v in range(2, MOST_VERTICES + 1)]
     while True:
         vertices, index = 2, _below(sum(counts), generator)
@@ -322,13 +320,11 @@ def _below(count: int, generator: torch.Generator) -> int:
     return int(torch.randint(count, (), generator=generator))
 
 
-# Networks of NAS-Bench-101's modules as the benchmark builds them (arXiv:1902.09635, section 2.2).
-
-STACKS = 3
+# Networks (section 2.2)
 
 
 def vertex_op(name: str, channels: int, norm: Norm) -> nn.Module:
-    """The operation of a vertex, with the ReLU before it where it needs one."""
+    """Build the operation of a vertex, with a ReLU before it if it needs one."""
     op = build_op(name, channels, 1, norm)
     return nn.Sequential(nn.ReLU(), op) if isinstance(op, NeedsReLU) else op
 
@@ -336,7 +332,7 @@ def vertex_op(name: str, channels: int, norm: Norm) -> nn.Module:
 class ModuleCell(nn.Module):
     """x_j = op_j(P_j x_0 + Σ_i x_i[: channels of j]), out = P x_0 + concatenation (section 2.2).
 
-    What comes from the input is projected by a 1×1 convolution, what comes from a wider vertex is cut off.
+    The input is projected by a 1×1 convolution; of a wider vertex, the first channels are read.
 
     Args:
         module: its vertices and edges.
@@ -372,10 +368,10 @@ class ModuleCell(nn.Module):
         return self._with_input(self.last, x, [concatenate(feeding)] if feeding else [])
 
     def _with_input(self, vertex: int, x: Tensor, inputs: list[Tensor]) -> Tensor:
-        """The sum of what a vertex reads."""
+        """Return the sum of a vertex' inputs."""
         if self.matrix[0][vertex]:
             inputs = [*inputs, self.projections[str(vertex)](x)]
-        return reduce(torch.add, inputs)  # a stack of them would not have the channels last
+        return reduce(torch.add, inputs)  # the sum of a stack would not be channels-last
 
 
 class ModuleBackbone(Backbone):
@@ -413,14 +409,15 @@ class ModuleBackbone(Backbone):
             yield x
 
 
-# What NAS-Bench-101 and its sub-spaces have in common: genotypes, networks and notations of modules.
+# Spaces
 
-GENOTYPES = "nasbench101"  # the space that every genotype of a module names, so that it can be looked up
 _EXPECTED = 'expected "0110…:input,conv3x3-bn-relu,…,output" or JSON {"matrix": [[0, 1, …], …], "ops": […]}'
 
 
 class ModuleSpace(SearchSpace):
-    """A space of modules. A genotype may have vertices that lead nowhere; its network and its hash do not.
+    """Base of NAS-Bench-101 and its sub-spaces.
+
+    Genotypes may have vertices that are on no path from input to output; networks and hashes omit these.
 
     Args:
         ops: names of the operations on vertices.
@@ -429,7 +426,7 @@ class ModuleSpace(SearchSpace):
     def __init__(self, ops: Sequence[str] = OPS) -> None:
         self.ops = operation_names(ops)
         if NONE in self.ops:
-            raise InputError("expected no none among operations of vertices", got=self.ops, where="space.ops")
+            raise InputError("expected operations of vertices without none", got=self.ops, where="space.ops")
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -448,30 +445,30 @@ class ModuleSpace(SearchSpace):
         dropout: Share = 0.0,
         norm: Norm = TRAIN_NORM,
     ) -> Network:
-        """`channels` are those of the stem and the first stack, `cells` are counted per stack."""
+        """Build the network; `channels` of the stem and the first stack, `cells` per stack."""
         backbone = ModuleBackbone(self.module(genotype), norm, in_channels, channels, cells)
         return Network(backbone, num_classes, auxiliary=auxiliary, dropout=dropout)
 
     def module(self, genotype: Genotype) -> Module:
-        """The genotype's module, without vertices that are not between input and output."""
+        """Return the genotype's pruned module."""
         self.check(genotype)
         return prune(from_cell(genotype["cell"], self.ops))
 
     def hash(self, genotype: Genotype) -> str:
-        """The architecture's name in the public benchmark, the same for all orders of its vertices."""
+        """Return the architecture's hash in the public benchmark, invariant to the order of its vertices."""
         return module_hash(self.module(genotype), self.ops)
 
     def check(self, genotype: Genotype) -> None:
         _check_names(genotype)
-        check(prune(from_cell(genotype["cell"], self.ops)))
+        check_size(prune(from_cell(genotype["cell"], self.ops)))
 
     def genotype(self, module: Module) -> Genotype:
-        """A module as a genotype."""
+        """Return a module as a genotype."""
         settings = {name: value for name, value in self.settings.items() if name == "ops"}
         return Genotype(GENOTYPES, {"cell": to_cell(module)}, settings)
 
     def notation(self, genotype: Genotype) -> str:
-        """The matrix row by row and the operations, as the public benchmark's files have them."""
+        """Write the matrix row by row and the operations, as in the public benchmark's files."""
         self.check(genotype)
         module = from_cell(genotype["cell"], self.ops)
         digits = "".join(str(value) for row in module.matrix for value in row)
@@ -479,7 +476,7 @@ class ModuleSpace(SearchSpace):
 
 
 def read_module(text: str | Mapping[str, Any], candidates: Sequence[str] = OPS) -> Module:
-    """A module from the public benchmark's matrix and operations, or from our own JSON; not pruned."""
+    """Read a module from the public benchmark's matrix and operations, or from our JSON; not pruned."""
     data = parse_json(text, _EXPECTED) if isinstance(text, str) and text.lstrip().startswith("{") else text
     if isinstance(data, Mapping) and "cells" in data:
         genotype = Genotype.from_dict({"space": GENOTYPES, **data})
@@ -494,7 +491,7 @@ def _check_names(genotype: Genotype) -> None:
         raise InputError(f"expected a genotype of the space {GENOTYPES!r}", got=genotype.space)
     names = [name for name, _ in genotype]
     if names != ["cell"]:
-        raise InputError("expected one cell of the name 'cell'", got=", ".join(names))
+        raise InputError("expected one cell with the name 'cell'", got=", ".join(names))
 
 
 def _compact(text: str) -> tuple[list[list[int]], list[str]]:
@@ -517,19 +514,14 @@ def _parts(data: object) -> tuple[list[list[int]], list[str]]:
     raise InputError(_EXPECTED, got=data)
 
 
-# The space of NAS-Bench-101 (Ying et al. 2019, arXiv:1902.09635): modules of up to 7 vertices and 9 edges.
-#
-# Operations stand on vertices. The network has three stacks of modules, with max pooling and twice the
-# channels
-# from one to the next (section 2.2). Architectures are drawn and changed one by one; no supernet holds them
-# all, but those of its sub-spaces `nasbench1shot1` do.
-
-
 class NasBench101(ModuleSpace):
-    """One module for all places in the network.
+    """Modules of up to 7 vertices and 9 edges, with operations on the vertices.
+
+    The network has three stacks of the same module, with max pooling and twice the channels from one to the
+    next (section 2.2). The space has no supernet, but its sub-spaces `nasbench1shot1` have one.
 
     Args:
-        ops: the candidates of every vertex, by default the benchmark's: names, dotted names of a user's own.
+        ops: the candidates of every vertex: names of operations, or dotted names of the user's own.
 
     >>> space = NasBench101()
     >>> genotype = space.parse("010001000:input,maxpool3x3,output")
@@ -558,17 +550,17 @@ class NasBench101(ModuleSpace):
         _no_supernet()
 
     def sample(self, generator: torch.Generator) -> Genotype:
-        """One of the 423,624, each as likely as any other."""
-        return self.genotype(draw(generator, self.ops))
+        """Draw one of the 423,624 architectures uniformly."""
+        return self.genotype(draw_module(generator, self.ops))
 
     def neighbors(self, genotype: Genotype) -> list[Genotype]:
-        """Another operation, an edge more or less, or a vertex of one edge in and one out more or less."""
+        """Return the genotypes with another operation, one edge, or one vertex more or less."""
         return [self.genotype(module) for module in variations(self.module(genotype), self.ops)]
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
-        """The public benchmark's matrix and operations, compact or as JSON, or our own JSON; pruned."""
+        """Read the public benchmark's matrix and operations, compact or as JSON, or our JSON; prune."""
         module = prune(read_module(text, self.ops))
-        check(module)
+        check_size(module)
         return self.genotype(module)
 
 

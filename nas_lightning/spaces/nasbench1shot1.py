@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.graph import (
@@ -36,26 +35,28 @@ from nas_lightning.spaces.network import Backbone
 from nas_lightning.spaces.operations import SEARCH_NORM, Norm, conv_norm, conv_norm_relu
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, PositiveInt, checked
 
-# The supernet of NAS-Bench-1Shot1 (Zela et al. 2020, arXiv:2001.10422, section 3.2 and figure 1).
+OPERATIONS, OUTPUT = "op", "output"  # names of groups
+PARENTS = {1: (1, 2, 2, 2, 2), 2: (1, 1, 2, 2, 3), 3: (1, 1, 1, 2, 2, 2)}
+"""Numbers of parents of each block and of the output, by variant."""
+
+# The supernet (section 3.2 and figure 1)
 #
-# Every block has the channels of its cell, and the cell returns its projected input and all blocks side by
-# side: one that is not chosen leaves zeros. A derived network divides its channels among the chosen blocks
-# instead, as NAS-Bench-101 does, so that it is none of the supernet's paths and inherits no weights.
-
-OPERATIONS, OUTPUT = "op", "output"
+# Every block has the channels of its cell, and the cell returns the concatenation of its projected input and
+# all blocks; blocks that are not chosen are zero. A derived network divides its channels among the chosen
+# blocks, as NAS-Bench-101 does, so it is not a path of the supernet and inherits no weights.
 
 
 class ChoiceCell(Candidates):
-    """x_j = Σ_o w_jo · o(v_j0 P_j x_0 + Σ_i v_ji x_i), and v_0 P x_0, v_1 x_1, … side by side for the output.
+    """x_j = Σ_o w_jo · o(v_j0 P_j x_0 + Σ_i v_ji x_i); the output is the concatenation v_0 P x_0, v_1 x_1, ….
 
     Args:
-        parents: the group that weighs the parents of each block; None where all earlier ones are taken.
+        parents: the group that weighs the parents of each block; None: the block reads all earlier ones.
         ops: the candidates of each block.
         c_in: channels of the input.
         channels: of every block.
         norm: the batch norms.
-
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class ChoiceCell(Candidates):
         return [op for ops in self.ops for op in ops]  # type: ignore[attr-defined]
 
     def _node(self, x: Tensor, blocks: Sequence[Tensor], column: int) -> Tensor:
-        """What can be read after `blocks`: the input, projected for the reader, or one of them."""
+        """Return what the next block can read: the input, projected for it, or an earlier block."""
         return blocks[column - 1] if column else self.projections[len(blocks)](x)
 
     def _read(self, x: Tensor, blocks: Sequence[Tensor], mixture: Mixture | None) -> Tensor:
@@ -97,10 +98,10 @@ class ChoiceCell(Candidates):
 
 
 class ChoiceBackbone(Backbone):
-    """A 3×3 stem, three stacks of cells with max pooling between, and a 1×1 convolution at the end.
+    """A 3×3 stem, three stacks of cells with max pooling in between, and a final 1×1 convolution.
 
     Args:
-        parents: of each block the group that chooses what it reads; None: there is no choice.
+        parents: the group that chooses the parents of each block; None: there is no choice.
         ops: the candidates of a block.
         norm: of the network.
         in_channels: of the images.
@@ -124,19 +125,19 @@ class ChoiceBackbone(Backbone):
             )
         self.stem = conv_norm_relu(in_channels, channels, 3, norm.outside_cells(channels))
         self.per_stack, self.cells = cells, nn.ModuleList()
-        side_by_side, width = len(parents) + 1, channels
+        parts, width = len(parents) + 1, channels
         self.widths = []
         for index in range(STACKS * cells):
             channels *= 2 if index and index % cells == 0 else 1
             self.cells.append(ChoiceCell(parents, ops, width, channels, norm))
-            width = side_by_side * channels
+            width = parts * channels
             self.widths.append(width)
         self.last = conv_norm(width, channels, 1, 1, norm)
         self.widths[-1] = channels
         self.auxiliary_at = 2 * cells - 1
 
     def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
-        assert mixtures is not None, "a supernet weighs what it computes"
+        assert mixtures is not None, "a supernet has architecture weights"
         x = self.stem(x)
         for index, cell in enumerate(self.cells):
             if index and index % self.per_stack == 0:
@@ -145,21 +146,16 @@ class ChoiceBackbone(Backbone):
             yield x if index < len(self.cells) - 1 else self.last(F.relu(x))
 
 
-# The spaces of NAS-Bench-1Shot1 (Zela et al. 2020, arXiv:2001.10422, section 3), within NAS-Bench-101.
-#
-# A block chooses its operation, and a fixed number of parents among the input and the blocks before it. Every
-# choice is a module of NAS-Bench-101, so that genotypes name that space, train there and are looked up in its
-# table. A block that nobody reads stays in the genotype, and leaves its network and its hash.
-
-PARENTS = {1: (1, 2, 2, 2, 2), 2: (1, 1, 2, 2, 3), 3: (1, 1, 1, 2, 2, 2)}  # of the blocks, then of the output
-
-
 class NasBench1Shot1(ModuleSpace):
-    """One of the three spaces: a group of operations, and one of parents for whoever has a choice of them.
+    """The three sub-spaces of NAS-Bench-101 with a supernet (section 3).
+
+    A block chooses its operation, and a fixed number of parents among the input and the earlier blocks. Every
+    choice is a module of NAS-Bench-101: genotypes carry the name of that space, and its table has their
+    results. A block without readers is part of the genotype, but not of the network and of the hash.
 
     Args:
         variant: 1, 2 or 3.
-        ops: the candidates of every block, by default the benchmark's: names, dotted names of a user's own.
+        ops: the candidates of every block: names of operations, or dotted names of the user's own.
 
     >>> space = NasBench1Shot1(1)
     >>> [(name, group.shape, group.draw) for name, group in space.groups.items()]
@@ -183,7 +179,7 @@ class NasBench1Shot1(ModuleSpace):
         return found
 
     def _parent_groups(self) -> dict[int, str]:
-        """The group of each vertex that has a choice of parents."""
+        """Return the group of each vertex that has a choice of parents."""
         free = [vertex for vertex, parents in enumerate(self.parents, 1) if parents < vertex]
         return {v: OUTPUT if v == self.blocks.stop else f"parents_{v}" for v in free}
 
@@ -196,7 +192,7 @@ class NasBench1Shot1(ModuleSpace):
         channels: Channels = 8,
         cells: Cells = 1,
     ) -> Supernet:
-        """`channels` are those of a block in the first stack, `cells` are counted per stack."""
+        """Build the supernet; `channels` of a block in the first stack, `cells` per stack."""
         groups = self._parent_groups()
         parents = [groups.get(block) for block in self.blocks]
         return Supernet(
@@ -212,7 +208,7 @@ class NasBench1Shot1(ModuleSpace):
             raise InputError(expected, got=", ".join(map(str, parents)))
 
     def one_hot(self, genotype: Genotype) -> dict[str, Tensor]:
-        """1 for the operation of each block and for all its parents."""
+        """Return weights of 1 for the operation of each block and for all its parents."""
         self.check(genotype)
         module = from_cell(genotype["cell"], self.ops)
         weights = {name: torch.zeros(group.shape) for name, group in self.groups.items()}
@@ -223,10 +219,10 @@ class NasBench1Shot1(ModuleSpace):
         return weights
 
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """The operation with the largest score, and as many parents with the largest as the vertex has."""
+        """Choose the operation with the largest score, and the number of parents that the vertex has."""
         self.check_scores(scores)
         ops = [self.ops[row.index(max(row))] for row in scores[OPERATIONS].tolist()]
-        parents: list[Sequence[int]] = [range(count) for count in self.parents]  # where there is no choice
+        parents: list[Sequence[int]] = [range(count) for count in self.parents]  # if there is no choice
         for vertex, name in self._parent_groups().items():
             row = scores[name][0].tolist()
             order = sorted(range(vertex), key=lambda column: -row[column])
@@ -240,7 +236,7 @@ class NasBench1Shot1(ModuleSpace):
         )
 
     def neighbors(self, genotype: Genotype) -> list[Genotype]:
-        """One block with another operation, or one parent instead of another."""
+        """Return the genotypes with another operation of one block, or with one other parent."""
         self.check(genotype)
         module = from_cell(genotype["cell"], self.ops)
         parents = [[i for i in range(v) if module.matrix[i][v]] for v in range(1, len(module.matrix))]
@@ -255,13 +251,13 @@ class NasBench1Shot1(ModuleSpace):
         return neighbors
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
-        """The notations of NAS-Bench-101, with every block of the space."""
+        """Read the notations of NAS-Bench-101; all blocks of the space must be present."""
         genotype = self.genotype(read_module(text, self.ops))
         self.check(genotype)
         return genotype
 
     def _join(self, ops: Sequence[str], parents: Sequence[Sequence[int]]) -> Genotype:
-        """The genotype in which vertex v ≥ 1 reads `parents[v − 1]`."""
+        """Return the genotype in which vertex v ≥ 1 reads `parents[v − 1]`."""
         size = len(parents) + 1
         rows = [[int(v > 0 and source in parents[v - 1]) for v in range(size)] for source in range(size)]
         return self.genotype(Module(tuple(map(tuple, rows)), tuple(ops)))

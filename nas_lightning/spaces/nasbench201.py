@@ -1,7 +1,7 @@
-"""The space of NAS-Bench-201 (Dong & Yang 2020, arXiv:2001.00326): one cell of four nodes, 15,625 in all.
+"""The space of NAS-Bench-201 (Dong & Yang 2020, arXiv:2001.00326): 15,625 cells of four nodes.
 
-Every pair of nodes is joined by one of five operations (`none` among them); a node is the sum of what reaches
-it. The network has three stages of N cells with a residual block between stages (section 2.1).
+Every pair of nodes is joined by one of five operations, `none` included; a node is the sum of its inputs. The
+network has three stages of N cells with residual blocks in between (section 2.1).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import Cells, Channels, PositiveInt, Share, checked
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace, best
@@ -33,6 +32,7 @@ from nas_lightning.spaces.operations import (
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import Cells, Channels, PositiveInt, Share, checked
 
 OPS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 NODES = 4
@@ -43,8 +43,7 @@ class NasBench201(SearchSpace):
     """One cell: 6 edges × 5 operations.
 
     Args:
-        ops: the candidates of every edge, the benchmark's by default: names of operations, or dotted names of
-            a user's own.
+        ops: the candidates of every edge: names of operations, or dotted names of the user's own.
 
     >>> space = NasBench201()
     >>> text = "|nor_conv_3x3~0|+|none~0|none~1|+|skip_connect~0|none~1|none~2|"
@@ -73,7 +72,7 @@ class NasBench201(SearchSpace):
         cells: Cells = 2,
         partial: PositiveInt = 1,
     ) -> Supernet:
-        """`cells` are counted per stage."""
+        """Build the supernet; `cells` per stage."""
 
         def graph(width: int) -> CellGraph:
             ops = [self.ops] * len(EDGES)
@@ -96,7 +95,7 @@ class NasBench201(SearchSpace):
         dropout: Share = 0.0,
         norm: Norm = TRAIN_NORM,
     ) -> Network:
-        """`cells` are counted per stage."""
+        """Build the network; `cells` per stage."""
         self.check(genotype)
         edges = genotype["cell"].edges
 
@@ -119,7 +118,7 @@ class NasBench201(SearchSpace):
                 raise InputError(f"expected an operation of the space ({near_match(op, self.ops)})", got=op)
 
     def discretize(self, scores: Mapping[str, Tensor]) -> Genotype:
-        """The operation with the largest score on every edge, `none` included."""
+        """Choose the operation with the largest score on every edge, `none` included."""
         self.check_scores(scores)
         rows = scores["cell"].tolist()
         return self._genotype([best(dict(zip(self.ops, row, strict=True)))[0] for row in rows])
@@ -128,14 +127,14 @@ class NasBench201(SearchSpace):
         return self._genotype([choose(self.ops, generator) for _ in EDGES])
 
     def neighbors(self, genotype: Genotype) -> list[Genotype]:
-        """One edge with another operation: 24."""
+        """Return the 24 genotypes with another operation on one edge."""
         self.check(genotype)
         ops = list(genotype.ops)
         changes = [(row, op) for row in range(len(ops)) for op in self.ops if op != ops[row]]
         return [self._genotype([*ops[:row], op, *ops[row + 1 :]]) for row, op in changes]
 
     def all(self) -> Iterator[Genotype]:
-        """All genotypes: with the benchmark's operations 15,625."""
+        """Iterate over all genotypes: 15,625 with the default operations."""
         return (self._genotype(ops) for ops in product(self.ops, repeat=len(EDGES)))
 
     def _genotype(self, ops: Sequence[str]) -> Genotype:
@@ -143,7 +142,7 @@ class NasBench201(SearchSpace):
         return self.genotype_of({"cell": Cell(edges, inputs=1, output=[NODES - 1])})
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
-        """An architecture string `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`, or our own JSON."""
+        """Read an architecture string `|op~0|+|op~0|op~1|+|op~0|op~1|op~2|`, or our JSON."""
         if isinstance(text, str) and not text.lstrip().startswith("{"):
             return self._parse_string(text)
         expected = "expected an architecture string |op~0|+|op~0|op~1|+|op~0|op~1|op~2| or JSON"
@@ -175,7 +174,7 @@ class NasBench201(SearchSpace):
 
 
 class GraphCell(nn.Module):
-    """A cell of one input, whose output is its last node.
+    """A cell of one input whose output is its last node.
 
     Args:
         graph: from one input to all nodes.
@@ -190,7 +189,7 @@ class GraphCell(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3×3 convolutions beside a pooled 1×1 one: halves the resolution, doubles the channels.
+    """Two 3×3 convolutions and a shortcut of a pooled 1×1 one; halves the resolution, doubles the channels.
 
     Args:
         c_in: channels of the input.
@@ -209,10 +208,10 @@ class ResidualBlock(nn.Module):
 
 
 class StagedBackbone(Backbone):
-    """A 3×3 stem and three stages of cells, with residual blocks between (section 2.1, figure 1).
+    """A 3×3 stem and three stages of cells with residual blocks in between (section 2.1, figure 1).
 
     Args:
-        graph: a cell's graph of so many channels.
+        graph: builds a cell's graph from its channels.
         norm: of the network.
         in_channels: of the images.
         channels: of the first stage; they double from stage to stage.

@@ -1,4 +1,4 @@
-"""Networks of stacked cells: what supernets and derived networks have in common, and the derived network."""
+"""Networks of stacked cells: the backbone of supernets and derived networks, and the derived network."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.spaces.decoder import Decoder
 from nas_lightning.spaces.graph import Candidates, CellGraph, DropPath, Mixtures
-from nas_lightning.spaces.recomputation import keep_all
+from nas_lightning.spaces.recomputation import save_all
 
 
 class Backbone(nn.Module, ABC):
-    """Stem and stacked cells. Subclasses belong to a space and know nothing of classes or strategies."""
+    """Stem and stacked cells; subclasses belong to a space and are independent of classes and strategies."""
 
     widths: list[int]
-    """Channels of the output of each cell."""
+    """Output channels of each cell."""
     auxiliary_at: int
-    """The cell whose output feeds an auxiliary head: the one at two thirds of the depth."""
+    """The index of the cell whose output feeds the auxiliary head: at two thirds of the depth."""
     auxiliary_second_norm: bool = True
-    """DARTS' ImageNet head leaves its second batch norm out."""
+    """Whether the auxiliary head has a second batch norm; DARTS' ImageNet head has none."""
     head_bias: bool = True
-    """Whether the classifier adds a constant."""
+    """Whether the classifier has a bias."""
     checkpointed: bool = False
-    """Whether the backward pass computes each cell anew instead of keeping what is inside."""
+    """Whether the backward pass recomputes each cell (activation checkpointing)."""
     compiled: bool = False
-    """Whether `torch.compile` translates the cells; see `compile_cells`."""
+    """Whether `torch.compile` compiles the cells; see `compile_cells`."""
 
     @abstractmethod
     def cells_outputs(self, x: Tensor, mixtures: Sequence[Mixtures] | None = None) -> Iterator[Tensor]:
-        """The outputs of the cells in turn; `mixtures` says what each of them computes, None: everything."""
+        """Yield the output of each cell; `mixtures` has the weights of each cell, None: all operations."""
 
     def operations(self) -> list[nn.Module]:
-        """The candidates of all cells that have weights of their own."""
+        """Return the candidates of all cells that have parameters."""
         found = [op for cell in self.modules() if isinstance(cell, Candidates) for op in cell.operations()]
         return [op for op in found if any(True for _ in op.parameters())]
 
     @property
     def partial(self) -> int | None:
-        """1/partial of the channels pass the operations; None where cells do not know that."""
+        """1/partial of the channels pass the operations; None if cells have no such setting."""
         found = {cell.partial for cell in self.modules() if isinstance(cell, CellGraph)}
         return found.pop() if len(found) == 1 else None
 
@@ -56,46 +56,46 @@ class Backbone(nn.Module, ABC):
                 cell.widen(partial, generator)
 
     def run(self, cell: nn.Module, *inputs: Any) -> Tensor:
-        """The output of a cell."""
-        if self.compiled and cell._compiled_call_impl is None:
+        """Return the output of a cell, checkpointed and compiled as set."""
+        if self.compiled and id(cell) not in self._compiled_cells:
+            self._compiled_cells.add(id(cell))
             cell.compile()
         if not (self.checkpointed and torch.is_grad_enabled()):
             return cell(*inputs)
-        return checkpoint(_run_once, cell, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(_run_in_checkpoint, cell, *inputs, use_reentrant=False, preserve_rng_state=False)
 
     def compile_cells(self) -> None:
-        """Let `torch.compile` translate each cell by itself; cells that are alike share a graph.
+        """Let `torch.compile` compile each cell when it runs first; similar cells share a graph.
 
-        What stands around them is Python that decides by values, where a graph of the whole would break. A
-        cell has a version for whichever parameters a step differentiates; beyond a limit that is meant for
-        other programs, what is new would not be translated.
+        The Python around the cells depends on values, which would break a graph of the whole network. A cell
+        has one graph per set of parameters that a step differentiates, which exceeds torch's default limit.
         """
-        import torch._dynamo
+        import torch.compiler.config as config
 
-        config = torch._dynamo.config
         config.recompile_limit = max(config.recompile_limit, 4 * len(self.widths))
         self.compiled = True
+        self._compiled_cells: set[int] = set()  # ids
 
     def final(self, x: Tensor) -> Tensor:
-        """What stands between the last cell and the pooling."""
+        """Apply the layers between the last cell and the pooling."""
         return x
 
 
-def _run_once(cell: nn.Module, *inputs: Any) -> Tensor:
-    with keep_all():  # of which a checkpoint keeps nothing
+def _run_in_checkpoint(cell: nn.Module, *inputs: Any) -> Tensor:
+    with save_all():
         return cell(*inputs)
 
 
 class AuxiliaryHead(nn.Module):
-    """A second classifier on an inner feature map, for maps of any size (DARTS, appendix A.2.1).
+    """A second classifier on an inner feature map of any size (DARTS, appendix A.2.1).
 
-    The pooling's two windows per side cover the map and have DARTS' sizes where DARTS defines them: 8×8
+    The pooling's two windows per side cover the map and have DARTS' sizes for the maps that DARTS has: 8×8
     (kernel 5, stride 3) and 7×7 (kernel 5, stride 2).
 
     Args:
         channels: of the feature map.
         num_classes: of the data set.
-        second_norm: whether there is a batch norm behind the second convolution.
+        second_norm: whether a batch norm follows the second convolution.
 
     >>> AuxiliaryHead(channels=4, num_classes=3)(torch.rand(2, 4, 8, 8)).shape
     torch.Size([2, 3])
@@ -123,15 +123,15 @@ def _pool_to_2x2(x: Tensor) -> Tensor:
 
 @runtime_checkable
 class DerivedNetwork(Protocol):
-    """What is asked of the module that `SearchSpace.network` returns, besides images → logits.
+    """The interface of the module that `SearchSpace.network` returns.
 
-    Training asks for the auxiliary head and sets the drop path; files leave out what is under `auxiliary.`;
-    fine-tuning gives other classes a new `head` and may hold the `backbone` still at first.
+    Training uses the auxiliary head and sets the drop path rate; model files omit `auxiliary.*`; fine-tuning
+    on other classes replaces `head` and may freeze `backbone` at first.
 
     Args:
-        backbone: all but the classifiers.
+        backbone: everything except the classifiers.
         head: the classifier.
-        auxiliary: a second classifier that only training has; None: there is none.
+        auxiliary: a second classifier for training; None: there is none.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -149,20 +149,20 @@ class DerivedNetwork(Protocol):
         """(b, c, h, w) → (b, classes)."""
 
     def forward_auxiliary(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of the network and of its auxiliary head."""
+        """Return the logits of the network and of its auxiliary head."""
 
     def set_drop_path(self, rate: float) -> None:
-        """The rate at which operations are dropped from now on, in training."""
+        """Set the rate at which operations are dropped in training."""
 
 
 class Network(nn.Module):
-    """A derived network of a backbone: an ordinary module with nothing left of the search.
+    """A derived network: an ordinary module, independent of the search.
 
     Args:
         backbone: stem and cells.
         num_classes: outputs.
-        auxiliary: whether there is a second classifier, for training only.
-        dropout: before the classifier.
+        auxiliary: whether to have a second classifier, for training only.
+        dropout: rate before the classifier.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -193,7 +193,7 @@ class Network(nn.Module):
         return self._classify(list_last(maps))
 
     def forward_auxiliary(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of the network and of its auxiliary head."""
+        """Return the logits of the network and of its auxiliary head."""
         if self.auxiliary is None:
             raise RuntimeError("expected a network with an auxiliary head: build it with auxiliary=True")
         for index, features in enumerate(self.backbone.cells_outputs(channels_last(x))):
@@ -206,32 +206,32 @@ class Network(nn.Module):
         return self.head(self.dropout(pooled))
 
     def set_drop_path(self, rate: float) -> None:
-        """The rate at which operations are dropped from now on, in training."""
+        """Set the rate at which operations are dropped in training."""
         for module in self.modules():
             if isinstance(module, DropPath):
                 module.drop_prob = rate
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """(b, c, h, w) with the channels innermost in memory, which convolutions are faster on."""
+    """Return images (b, c, h, w) in the memory format that makes convolutions fast."""
     return x.contiguous(memory_format=torch.channels_last)
 
 
 def decode(head: Decoder, backbone: Backbone, maps: Iterator[Tensor], x: Tensor) -> Tensor:
-    """The outputs of each pixel of the images (b, c, h, w), from the outputs of the cells."""
+    """Return an output per pixel of the images x (b, c, h, w), from the outputs of the cells."""
     *inner, last = maps
     return head([*inner, backbone.final(last)], x.shape[-2:])
 
 
 def list_last(items: Iterator[Tensor]) -> Tensor:
-    """The last item, without keeping the others."""
+    """Return the last item without keeping the others in memory."""
     for item in items:
         last = item
     return last
 
 
 def check_outputs(count: int) -> None:
-    """Raise unless there is something to say."""
+    """Raise unless the count is positive."""
     if count < 1:
         raise InputError("expected at least one output", got=count)
 
@@ -240,5 +240,5 @@ NetworkFactory = Callable[[Genotype], nn.Module]
 
 
 def build_on(network: NetworkFactory, device: torch.device, genotype: Genotype) -> nn.Module:
-    """The network of a genotype on a device; a partial of this goes to other processes."""
+    """Build the network of a genotype on a device; a partial of this function can be pickled."""
     return network(genotype).to(device)

@@ -1,10 +1,10 @@
-"""Spaces by name, as the yamls of `conf/space` and of a user's own folders say.
+"""Spaces by name, from the yamls in `conf/space`, `conf/network`, and the user's own configuration folders.
 
-Files of networks and architectures name a space and its settings; no class that stands in a file is imported.
+Model and genotype files name a space and its settings; classes named in files are never imported.
 
 >>> make_space("darts", {"nodes": 2}).nodes
 2
->>> make_space("nasbench1shot1_s2").variant  # an option has the settings of its yaml
+>>> make_space("nasbench1shot1_s2").variant  # the setting in the yaml of the option
 2
 """
 
@@ -35,10 +35,9 @@ NAMES_OF_0_1: Mapping[str, str] = {
     f"{_OLD}nasbench201.NasBench201": "nasbench201",
     f"{_OLD}two_layer.TwoLayer": "two_layer",
 }
-"""Spaces' names by those of their classes, which version 0.1 wrote into files."""
+"""Names of spaces by those of their classes, which version 0.1 wrote into files."""
 
-_GROUPS = ("space", "network")
-"""Options that make one: a network that somebody has made is a space of one architecture."""
+_GROUPS = ("space", "network")  # a fixed network is a space of one architecture
 
 
 def make_space(
@@ -50,48 +49,51 @@ def make_space(
     operations: Iterable[str | OpFactory] = (),
     modules: Iterable[str | Callable[..., Any]] = (),
 ) -> SearchSpace:
-    """The space of that name, made with those settings where they are not its own.
+    """Build the space of that name.
 
     Args:
-        name: what the space calls itself, or an option of `space=`, whose yaml has settings of its own.
-        settings: arguments of its class.
-        folders: of a user's own configuration, whose spaces are known too.
-        space: a user's own class, where no yaml names it.
-        operations: a user's own that `settings` may name, by their dotted names or as they are.
-        modules: a user's own networks that `settings` may name, in the same way.
+        name: the name of the space, or an option of `space=`, whose yaml may have further settings.
+        settings: arguments of its class that differ from the defaults.
+        folders: the user's configuration folders, which may have further spaces.
+        space: the user's class, if no yaml names it.
+        operations: the user's operations that `settings` may name: dotted names, classes, or functions.
+        modules: the user's networks that `settings` may name, likewise.
+
+    Raises:
+        InputError: for an unknown name, wrong settings, or custom code that the user has not named.
     """
-    for own_operation in operations:
-        add_operation(own_operation)
+    for target in operations:
+        add_operation(target)
     named = settings.get("ops", ())
-    for op in named if isinstance(named, (list, tuple)) else ():  # of what else it is, the space says it
+    for op in named if isinstance(named, (list, tuple)) else ():  # the space checks other types
         if not isinstance(op, str) or not is_operation(op):
             raise InputError("expected operations that are known (your own: operations=[…])", got=op)
     if space is None:
-        made, own = find_space(name, folders)
+        space_class, defaults = find_space(name, folders)
     elif name in (space.name, f"{space.__module__}.{space.__qualname__}"):
-        made, own = space, {}
+        space_class, defaults = space, {}
     else:
         raise InputError(f"expected the space {name!r}", got=space.name, where="space")
     try:
-        ready = made(**{**own, **settings})
+        built = space_class(**{**defaults, **settings})
     except InputError:
         raise
     except (TypeError, ValueError) as error:
         raise InputError(f"expected the settings that {name} takes: {error}", got=dict(settings)) from None
-    check_allowed(ready.modules, modules)
-    return ready
+    check_allowed(built.modules, modules)
+    return built
 
 
 def find_space(name: str, folders: Iterable[str | Path] = ()) -> tuple[type[SearchSpace], dict[str, Any]]:
-    """The class of a space, and the settings that its option has besides."""
+    """Return the class of a space, and the settings in the yaml if `name` is that of an option."""
     option = find_option(name, folders)
-    target, own = _options(tuple(map(Path, folders)))[option]
-    made = _import(option, target)
-    return made, {} if made.name == name else own
+    target, settings = _options(tuple(map(Path, folders)))[option]
+    found = _import(option, target)
+    return found, {} if found.name == name else settings
 
 
 def find_option(name: str, folders: Iterable[str | Path] = ()) -> str:
-    """The option of `space=` that is called so, else the first one whose class is."""
+    """Return the option of `space=` with that name, else the first one whose class has it."""
     options = _options(tuple(map(Path, folders)))
     if name in options:
         return name
@@ -104,12 +106,12 @@ def find_option(name: str, folders: Iterable[str | Path] = ()) -> str:
 
 @cache
 def _options(folders: tuple[Path, ...]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Class and settings by option, as the yamls have them."""
+    """Return the class and the settings in each option's yaml."""
     options = {}
     for group, option in [(kind, name) for kind in _GROUPS for name in groups(folders)[kind]]:
         content = yaml.safe_load(read_text(option_file(group, option, folders)))
         settings = dict(content.get(group, content) or {})
-        if "_target_" in settings:  # others are made of these
+        if "_target_" in settings:  # others only change the settings of these
             options[option] = str(settings.pop("_target_")), settings
     return options
 
@@ -117,10 +119,10 @@ def _options(folders: tuple[Path, ...]) -> dict[str, tuple[str, dict[str, Any]]]
 def _import(option: str, target: str) -> type[SearchSpace]:
     module, _, name = target.rpartition(".")
     try:
-        made = getattr(import_module(module), name)
+        found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         where = f"{option}.yaml"
         raise InputError(f"expected a class that can be imported: {error}", got=target, where=where) from None
-    if not (isinstance(made, type) and issubclass(made, SearchSpace)):
+    if not (isinstance(found, type) and issubclass(found, SearchSpace)):
         raise InputError("expected a search space", got=target, where=f"{option}.yaml")
-    return made
+    return found

@@ -2,7 +2,7 @@
 
 A block is y = relu(shortcut(x) + norm(conv(relu(norm(conv(x)))))), with 3×3 convolutions; the first one of
 the second and the third stage halves the resolution, and a 1×1 convolution is the shortcut where the shape
-changes. Widths and depths as choices are those of Radosavovic et al. (2020, arXiv:2003.13678), made small.
+changes. Searching widths and depths follows Radosavovic et al. (2020, arXiv:2003.13678), at a smaller scale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas_lightning.checks import DISTINCT, PositiveInt, Share, checked, entries
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces.base import SearchSpace
@@ -26,6 +25,7 @@ from nas_lightning.spaces.operations import TRAIN_NORM, Norm
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.utils.files import parse_json
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import DISTINCT, PositiveInt, Share, checked, entries
 
 STAGES = ("stage1", "stage2", "stage3")
 Stage = tuple[int, int]  # width and depth
@@ -49,7 +49,7 @@ class ResNet(SearchSpace):
     """
 
     name: ClassVar[str] = "resnet"
-    ranked_by: ClassVar[str | None] = "params"  # the others grow with depth: docs/measurements.md
+    ranked_by: ClassVar[str | None] = "params"  # other metrics grow with depth: docs/measurements.md
 
     @checked
     def __init__(self, widths: Candidates = (2, 3, 4, 5, 6), depths: Candidates = (1, 2, 3, 4)) -> None:
@@ -87,7 +87,7 @@ class ResNet(SearchSpace):
         dropout: Share = 0.0,
         norm: Norm = TRAIN_NORM,
     ) -> Network:
-        """`channels` are those of the stem, and of the first stage where its width is 4."""
+        """Build the network; `channels` of the stem, and of the first stage if its width is 4."""
         stages = [
             (max(1, width * channels * 2**number // 4), depth)
             for number, (width, depth) in enumerate(self.stages(genotype))
@@ -96,12 +96,12 @@ class ResNet(SearchSpace):
         return Network(backbone, num_classes, auxiliary=auxiliary, dropout=dropout)
 
     def stages(self, genotype: Genotype) -> list[Stage]:
-        """The width and the depth of each stage."""
+        """Return the width and the depth of each stage."""
         self.check(genotype)
         return [_stage(genotype[name]) for name in STAGES]
 
     def of(self, stages: Sequence[Stage]) -> Genotype:
-        """The genotype of these widths and depths, the inverse of `stages`."""
+        """Return the genotype of these widths and depths; the inverse of `stages`."""
         if len(stages) != len(STAGES):
             raise InputError(f"expected {len(STAGES)} stages", got=len(stages))
         genotype = self.genotype_of({name: _chain(*s) for name, s in zip(STAGES, stages, strict=True)})
@@ -122,7 +122,7 @@ class ResNet(SearchSpace):
         return self.of([(choose(self.widths, generator), choose(self.depths, generator)) for _ in STAGES])
 
     def neighbors(self, genotype: Genotype) -> list[Genotype]:
-        """One stage with another width or another depth."""
+        """Return the genotypes with another width or another depth of one stage."""
         stages, near = self.stages(genotype), []
         for number, (width, depth) in enumerate(stages):
             others = [(other, depth) for other in self.widths if other != width]
@@ -131,11 +131,11 @@ class ResNet(SearchSpace):
         return near
 
     def notation(self, genotype: Genotype) -> str:
-        """`width×depth` of each stage: `4x2|5x1|6x3`."""
+        """Write `width×depth` of each stage: `4x2|5x1|6x3`."""
         return "|".join(f"{width}x{depth}" for width, depth in self.stages(genotype))
 
     def parse(self, text: str | Mapping[str, Any]) -> Genotype:
-        """`4x2|5x1|6x3`, or our own JSON."""
+        """Read `4x2|5x1|6x3`, or our JSON."""
         if isinstance(text, str) and not text.lstrip().startswith("{"):
             found = [re.fullmatch(r"\s*(\d{1,3})x(\d{1,3})\s*", part) for part in text.split("|")]
             if not all(found):
@@ -156,13 +156,13 @@ def _chain(width: int, depth: int) -> Cell:
 
 
 def _stage(cell: Cell) -> Stage:
-    """Of a chain of blocks that are alike; (0, 0) of anything else."""
+    """Return the width and the depth of a chain of equal blocks; (0, 0) for other cells."""
     width = cell.edges[0].op.removeprefix("residual_") if cell.edges else ""
     return (int(width), len(cell.edges)) if re.fullmatch(r"\d{1,3}", width, re.ASCII) else (0, 0)
 
 
 class ResidualBlock(nn.Module):
-    """Two 3×3 convolutions and what goes round them: (b, c_in, h, w) → (b, c_out, h/stride, w/stride).
+    """Two 3×3 convolutions and a shortcut: (b, c_in, h, w) → (b, c_out, h/stride, w/stride).
 
     Args:
         c_in: channels of the input.

@@ -1,4 +1,4 @@
-"""The supernet: every candidate of a space at once, weighted by an argument."""
+"""The supernet: all candidates of a space at once, weighted by an argument."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Active = Mapping[str, Tensor]
 
 
 class Supernet(nn.Module):
-    """logits = f(x; weights): it stores the operations' parameters and no architecture parameter.
+    """logits = f(x; weights): stores the operations' parameters and no architecture parameters.
 
-    What is computed follows from the weights: an operation whose weight is zero and needs no gradient is left
-    out, so a sampled path costs what the path costs. A strategy whose sampled weights do need gradients says
-    by `active` which operations to compute; the others then get no gradient.
+    An operation whose weight is zero and needs no gradient is not computed, so a sampled path has the cost of
+    a single network. A strategy whose sampled weights need gradients passes as `active` which operations to
+    compute; the others receive no gradient.
 
     Args:
         backbone: from images and weights to features: (b, c, h, w) → (b, widths[-1]).
@@ -49,7 +49,7 @@ class Supernet(nn.Module):
         return self._classify(x, [mix_groups(weights, active)] * len(self.backbone.widths))
 
     def by_cell(self, x: Tensor, cells: Sequence[Weights], active: Active | None = None) -> Tensor:
-        """The same with weights of its own for each cell, in their order."""
+        """Return the logits for different weights in each cell."""
         return self._classify(x, [mix_groups(weights, active) for weights in cells])
 
     def _classify(self, x: Tensor, mixtures: Sequence[Mixtures]) -> Tensor:
@@ -61,14 +61,14 @@ class Supernet(nn.Module):
 
 
 def mix_groups(weights: Weights, active: Active | None = None) -> Mixtures:
-    """What to compute of each group."""
+    """Return the mixture of each group."""
     return {
         name: mixture(matrix, None if active is None else active[name]) for name, matrix in weights.items()
     }
 
 
 def mixture(weights: Tensor, active: Tensor | None = None) -> Mixture:
-    """Which operations of a group to compute and with which weights: (edges, ops) → lists, once a step."""
+    """Return which operations of a group to compute, with which weights: (edges, ops) → lists."""
     if active is None:
         active = torch.ones_like(weights, dtype=torch.bool) if weights.requires_grad else weights != 0
     if not weights.requires_grad and bool((weights[active] == 1).all()):

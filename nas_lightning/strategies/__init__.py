@@ -6,7 +6,7 @@ from nas_lightning.strategies.black_box.evolution import Evolution
 from nas_lightning.strategies.black_box.hnas import Hnas
 from nas_lightning.strategies.black_box.optuna import OptunaSearch
 from nas_lightning.strategies.black_box.pool import Greedy, MetricSearch, Predictor, RandomSearch, Robot
-from nas_lightning.strategies.derivation import Perturbation, Pruning, Shapley, ZeroCost
+from nas_lightning.strategies.derivation import Derivation, Perturbation, Pruning, Shapley, ZeroCost
 from nas_lightning.strategies.nasi import Nasi
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.strategies.one_shot.arch_steps import (
@@ -17,18 +17,42 @@ from nas_lightning.strategies.one_shot.arch_steps import (
     SingleLevel,
 )
 from nas_lightning.strategies.one_shot.connections import AuxiliarySkip, EdgeWeights, Widening
+from nas_lightning.strategies.one_shot.early_stop import SkipLimit, StableRanking
 from nas_lightning.strategies.one_shot.freezing import GradientMatching
 from nas_lightning.strategies.one_shot.papers import (
     ActivationSearch,
+    BetaDarts,
     Darts,
+    DartsMinus,
+    DrNas,
     FairDarts,
+    FairNas,
     Gaea,
     Gdas,
+    LambdaDarts,
+    Oles,
     PCDarts,
     PRDarts,
     RandomWS,
+    ReinMaxDarts,
+    SmoothDarts,
+    Snas,
+    Spos,
 )
-from nas_lightning.strategies.one_shot.parts import Epoch, RelaxedWeights, Sampler, WeightPerturbation
+from nas_lightning.strategies.one_shot.parts import (
+    ArchOptimizer,
+    ArchStep,
+    Connection,
+    EarlyStop,
+    Epoch,
+    Freezing,
+    Regularizer,
+    RelaxedWeights,
+    Sampler,
+    Selection,
+    WeightPerturbation,
+    WeightRegularizer,
+)
 from nas_lightning.strategies.one_shot.perturbations import Adversarial, RandomNoise
 from nas_lightning.strategies.one_shot.regularizers import (
     Anchor,
@@ -52,7 +76,6 @@ from nas_lightning.strategies.one_shot.samplers import (
     Uniform,
 )
 from nas_lightning.strategies.one_shot.selection import InheritedEvolution, RandomCandidates
-from nas_lightning.strategies.one_shot.stopping import SkipLimit, StableRanking
 from nas_lightning.strategies.one_shot.strategy import OneShot
 from nas_lightning.strategies.supernet import SupernetStrategy
 
@@ -61,12 +84,20 @@ __all__ = [
     "Adam",
     "Adversarial",
     "Anchor",
+    "ArchOptimizer",
+    "ArchStep",
     "AuxiliarySkip",
+    "BetaDarts",
     "BetaDecay",
     "ClippedSkips",
     "Concrete",
+    "Connection",
     "Darts",
+    "DartsMinus",
+    "Derivation",
     "Dirichlet",
+    "DrNas",
+    "EarlyStop",
     "EdgeWeights",
     "EigenNas",
     "Epoch",
@@ -74,7 +105,9 @@ __all__ = [
     "ExponentiatedGradient",
     "Fair",
     "FairDarts",
+    "FairNas",
     "FirstOrder",
+    "Freezing",
     "Gaea",
     "Gdas",
     "GradientMatching",
@@ -84,10 +117,12 @@ __all__ = [
     "Hnas",
     "InheritedEvolution",
     "Knas",
+    "LambdaDarts",
     "LayerAlignment",
     "MetricSearch",
     "Nasi",
     "Nesbs",
+    "Oles",
     "OneShot",
     "OptunaSearch",
     "PCDarts",
@@ -100,23 +135,30 @@ __all__ = [
     "RandomNoise",
     "RandomSearch",
     "RandomWS",
+    "Regularizer",
     "ReinMax",
+    "ReinMaxDarts",
     "RelaxedWeights",
     "Robot",
     "Sampler",
     "SecondOrder",
+    "Selection",
     "Shapley",
     "Sigmoid",
     "Simplex",
     "SingleLevel",
     "SkipLimit",
+    "SmoothDarts",
+    "Snas",
     "Softmax",
     "Sparsity",
+    "Spos",
     "StableRanking",
     "Strategy",
     "SupernetStrategy",
     "Uniform",
     "WeightPerturbation",
+    "WeightRegularizer",
     "Widening",
     "ZeroCost",
     "ZeroOne",

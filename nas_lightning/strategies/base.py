@@ -11,36 +11,33 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
-from nas_lightning.checks import checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.fronts import Front
-from nas_lightning.signatures import FullDocstring, FullSignature, check_options
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.training.retrain import widen
 from nas_lightning.training.run_length import are_steps_over
+from nas_lightning.validation import checked
 
-# What a trainer and its callbacks would do to a search, and who does it instead.
-#
-# Lightning leaves the steps of a search to the search, which has two losses and two optimizers, or none.
+# Trainer options and callbacks that are incompatible with a search: it uses manual optimization, with two
+#     losses and two optimizers, or none.
 
 _AVERAGE = (
-    "averaged weights would be of no architecture that was searched: average those of the network that is "
-    "found, Retrain(…, ema_decay=0.999)"
+    "averaged weights belong to no searched architecture: average the weights of the found network, "
+    "Retrain(…, ema_decay=0.999)"
 )
 INSTEAD = {
     "StochasticWeightAveraging": _AVERAGE,
     "WeightAveraging": _AVERAGE,
-    "LearningRateFinder": "weights and architecture have a rate each: lr=… and arch_lr=… of the strategy",
-    "GradientAccumulationScheduler": "gradients are the strategy's: accumulate_grad_batches=2 of it",
-    "ModelPruning": "an architecture keeps few of the weights: prune those of the network that is found, "
-    "while Retrain trains it",
+    "LearningRateFinder": "weights and architecture have separate rates: set lr and arch_lr of the strategy",
+    "GradientAccumulationScheduler": "the strategy accumulates gradients: set its accumulate_grad_batches",
+    "ModelPruning": "an architecture keeps few of the weights: prune the found network in its training",
 }
-"""Callbacks that a search has no place for, and why; by name, since not every Lightning has all of them."""
+"""Incompatible callbacks and alternatives; by name, because not every Lightning has all of them."""
 
 
 def check_callbacks(trainer: pl.Trainer) -> None:
-    """Raise for what would change parameters that the search has for its own use."""
+    """Raise an `InputError` for callbacks that are incompatible with a search."""
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     for callback in callbacks:
         for kind in type(callback).__mro__:
@@ -50,7 +47,7 @@ def check_callbacks(trainer: pl.Trainer) -> None:
 
 
 def check_trainer(trainer: pl.Trainer) -> None:
-    """Raise for what only automatic optimization has."""
+    """Raise an `InputError` for trainer options that need automatic optimization."""
     if trainer.gradient_clip_val is not None:
         expected = f"expected clip={trainer.gradient_clip_val} of the strategy instead"
         raise InputError(expected, where="Trainer.gradient_clip_val")
@@ -60,33 +57,32 @@ def check_trainer(trainer: pl.Trainer) -> None:
         raise InputError(expected, where="Trainer.accumulate_grad_batches")
 
 
-# What a strategy is: a LightningModule that ends with genotypes.
-#
-# A strategy's constructor asks for the parts that it needs by name, and the entry script hands them over:
+# The constructor of a strategy names what it needs, and the command line passes it:
 #
 #     space       the `SearchSpace`
-#     supernet    the space's supernet, for the data set's channels and classes
-#     network     a function genotype → derived network, for the data set's channels and classes
+#     supernet    the space's supernet, for the channels and classes of the data set
+#     network     a function genotype → network, for the channels and classes of the data set
 #     data        the images, as `SearchData`
-#     benchmark   the tabular benchmark, None where the user named none
-#     objectives  what counts, where it is several things; None: one thing, as the strategy has it
+#     benchmark   the tabular benchmark, or None
+#     objectives  the `Objectives` of a search for a Pareto front; None: the strategy's own objective
 #     seed        the run's seed
 #
-# A new strategy is one file with one final subclass, and one yaml.
+# A new strategy is one file with one subclass, and one yaml.
 
 PRECISIONS = ("bf16-mixed", "32-true", "64-true")
 _STAMP = "nas_lightning"  # our entry in a checkpoint
 
 
 class Strategy(pl.LightningModule, ABC):
-    """The contract of a strategy; `tests/strategies/test_contract.py` holds every strategy to it.
+    """Base class of search strategies; `tests/strategies/test_contract.py` tests all of them.
 
-    `generator` is where a strategy's own random numbers come from: on the CPU, the same on every process, and
-    part of the checkpoint, so that sampled paths agree between processes and continue after a restart.
+    All random numbers of a strategy come from `generator`: it is on the CPU, has the same state on every
+        process, and is part of the checkpoint, so that sampled paths agree between processes and continue
+        after a restart.
 
     Args:
         space: the search space.
-        seed: of `generator`.
+        seed: seed of `generator`.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> class Guess(Strategy):
@@ -98,16 +94,7 @@ class Strategy(pl.LightningModule, ABC):
     """
 
     needs_steps = False
-    """Whether it stands for nothing before it has made a step: a search that makes none is refused."""
-    __signature__ = FullSignature()
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls.__doc__ = FullDocstring(cls.__doc__ or "")  # type: ignore[assignment]
-
-    def __new__(cls, *args: Any, **options: Any) -> Strategy:
-        check_options(cls, options)
-        return super().__new__(cls)
+    """Whether the strategy needs at least one step: a search of zero epochs is an error."""
 
     @checked
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:
@@ -117,35 +104,35 @@ class Strategy(pl.LightningModule, ABC):
 
     @abstractmethod
     def derive(self) -> list[Genotype]:
-        """The architectures that the strategy stands for now, the best first."""
+        """Return the architectures that the search finds in its current state, the best first."""
 
     @property
     def label(self) -> str:
-        """What the strategy is called in a run's facts and checkpoints."""
+        """The name of the strategy in a run's facts and checkpoints."""
         return type(self).__name__
 
     def out_of_time(self) -> bool:
-        """Whether the time that limits a search leaves none for steps, by the clock of this process."""
+        """Return whether the time limit leaves no time for further steps."""
         return are_steps_over(self.trainer)
 
     def check_length(self, epochs: int | None) -> None:
-        """Raise for a search of so many epochs that finds nothing; None or less: without end."""
+        """Raise an `InputError` if this many epochs find nothing; None or negative: unlimited."""
         if self.needs_steps and epochs == 0:
             raise InputError("expected at least one epoch or round", got=0, where="trainer.max_epochs")
 
     def front(self) -> Front | None:
-        """The front of what was looked at, where several things count; `derive` is its architectures."""
+        """Return the Pareto front if there are several objectives; `derive` returns its architectures."""
         return None
 
     def scores(self) -> Mapping[str, Tensor]:
-        """What `derive` ranks by, (edges, ops) per group; empty for strategies that do not score edges."""
+        """Return the scores that `derive` uses, (edges, ops) per group; empty if edges are not scored."""
         return {}
 
     def resize_to_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Give the parameters the shapes that a checkpoint's have, where those change in a search."""
+        """Resize the parameters to those of a checkpoint, if their shapes change during a search."""
 
     def configure_callbacks(self) -> list[pl.Callback]:
-        """None; but Lightning asks before callbacks do what has no place in a search."""
+        """Check the trainer's callbacks; the strategy adds none."""
         check_callbacks(self.trainer)
         return []
 

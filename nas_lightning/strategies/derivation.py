@@ -8,8 +8,8 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD
 
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, Share, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -24,19 +24,17 @@ from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.supernet import SupernetStrategy
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import constant
-from nas_lightning.training.optimizers import SGD
-
-# What a derivation is: the end of a search with a supernet → genotypes, not by the strategy's own scores.
+from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, Seed, Share, checked
 
 Matrices = dict[str, Tensor]
 """One matrix of (edges, ops) per group."""
 
 
 class Derivation(ABC):
-    """A way from a trained supernet to genotypes."""
+    """Derives genotypes from a trained supernet, instead of the strategy's `derive`."""
 
     def check(self, strategy: Strategy) -> None:
-        """Raise unless the strategy trains a supernet that can be perturbed."""
+        """Raise an `InputError` unless the strategy trains a supernet with operations on edges."""
         if not isinstance(strategy, SupernetStrategy):
             raise InputError(
                 "expected a strategy that trains a supernet", got=type(strategy).__name__, where="derivation"
@@ -50,22 +48,22 @@ class Derivation(ABC):
 
     @abstractmethod
     def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
-        """The genotypes, the best first."""
+        """Return the genotypes, the best first."""
 
 
 def equal_weights(space: SearchSpace) -> Matrices:
-    """Every operation of a row with the same share."""
+    """Return the same share for every operation of a row."""
     return {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in space.groups.items()}
 
 
 def weights_at_the_end(strategy: SupernetStrategy) -> Matrices:
-    """The strategy's scores, and no relaxed weights, which may be one sample; equal where it has none."""
+    """Return the strategy's scores (not relaxed weights, which may be a sample), or equal weights."""
     scores = strategy.scores()
     return {name: scores.get(name, equal).clone() for name, equal in equal_weights(strategy.space).items()}
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """1 for the smallest value and more for larger ones, the same for equal ones.
+    """Return the rank of each value: 1 for the smallest, the same for equal values.
 
     >>> ranks([0.5, -3.0, 0.5])
     [2.0, 1.0, 2.0]
@@ -75,21 +73,20 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 # Discretization by perturbation: DARTS-PT (Wang et al. 2021, arXiv:2108.04392).
 #
-# The weight of an operation says little about what it does for the supernet, so operations are judged by
-# what their removal costs (section 4): edge by edge, in random order, the operation without which validation
-# accuracy falls most is kept and the edge becomes discrete; then, node by node, the edges without which it
-# falls most, and the node's others go. It starts from the strategy's scores, as weights; a strategy without
-# starts from equal ones.
+# The weight of an operation says little about its contribution to the supernet, so operations are judged by
+# the cost of their removal (section 4): edge by edge, in random order, the operation without which the
+# validation accuracy falls most is kept, and the edge becomes discrete; then, node by node, the edges without
+# which it falls most are kept. The initial weights are the strategy's scores, or equal if it has none.
 
 
 class Perturbation(Derivation):
-    """Derives a genotype from the supernet of any strategy with weights.
+    """DARTS-PT: keep the operations and edges whose removal costs most accuracy.
 
     Args:
-        valid_batches: batches that every perturbed supernet is judged on.
-        tune_batches: batches that the supernet trains on after each decision.
+        valid_batches: number of batches on which every perturbed supernet is judged.
+        tune_batches: number of training batches after each decision.
         tune_lr: learning rate of that training.
-        seed: of the order of the edges.
+        seed: seed of the order of the edges.
 
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
@@ -112,7 +109,7 @@ class Perturbation(Derivation):
         self.tune_lr, self.seed = tune_lr, seed
 
     def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
-        """The selected genotype; the strategy's supernet is trained a little on the way."""
+        """Return the selected genotype; this tunes the strategy's supernet."""
         weights = weights_at_the_end(strategy)
         tuning = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
         train = list(place_batches(strategy.supernet, tuning))
@@ -124,14 +121,14 @@ class Perturbation(Derivation):
 
 
 class Discretization:
-    """The decisions of one genotype, on weights of (edges, ops) that become discrete row by row.
+    """Makes weights (edges, ops) discrete, row by row.
 
     Args:
         space: the search space.
-        supernet: the trained one; it is tuned on.
-        weights: (edges, ops) per group, which rows are replaced in.
-        train: batches that the supernet is tuned on.
-        valid: batches that candidates are judged on.
+        supernet: the trained supernet, which is tuned.
+        weights: (edges, ops) per group; modified in place.
+        train: batches for tuning.
+        valid: batches for judging.
         lr: learning rate of the tuning.
     """
 
@@ -164,7 +161,7 @@ class Discretization:
         return self.space.discretize(scores)
 
     def keep_one(self, name: str, row: int) -> int:
-        """Make a row one-hot at the operation whose removal costs most; returns its column."""
+        """Make a row one-hot at the operation whose removal costs most, and return its column."""
         names = self.space.groups[name].candidates[row]
         columns = [column for column, op in enumerate(names) if op != NONE]
         worth = [self.worth_without(name, row, column) for column in columns]
@@ -174,7 +171,7 @@ class Discretization:
         return column
 
     def keep_edges(self, name: str, node: int, scores: Matrices) -> bool:
-        """Score the discrete edges into a node, remove those that it does not keep; whether there are any."""
+        """Score the edges into a node and remove those that it drops; return whether there were any."""
         rows = [row for row, (_, target) in enumerate(self.space.groups[name].edges) if target == node]
         left = [self.worth_without(name, row, slice(None)) for row in rows]
         for row, rank in zip(rows, ranks([-worth for worth in left]), strict=True):
@@ -184,40 +181,40 @@ class Discretization:
         return int(kept.sum()) < len(rows)
 
     def worth_without(self, name: str, row: int, column: int | slice) -> float:
-        """What the supernet is worth with a part of a row at zero."""
+        """Return the worth of the supernet with a part of a row at zero."""
         without = {key: matrix.clone() for key, matrix in self.weights.items()}
         without[name][row, column] = 0.0
         return self.worth(without)
 
     def worth(self, weights: Matrices) -> float:
-        """Validation accuracy."""
+        """Return the validation accuracy."""
         return judge_weights(self.supernet, weights, self.valid).accuracy
 
     def tune(self) -> None:
-        """Let the supernet's weights follow the decision."""
+        """Train the supernet's weights on the tuning batches."""
         for x, y in self.train:
             self.optimizer.zero_grad()
             task_of(self.supernet).loss(self.supernet(x, self.weights), y).backward()
             self.optimizer.step()
 
 
-# Pruning by gradients: the operation goes whose removal raises the validation loss least.
+# Pruning by gradients: remove the operation whose removal raises the validation loss least.
 #
 # To first order, setting the weight w_o of an operation to zero changes the loss by
 #
 #     L(w − w_o e_o) − L(w) ≈ −w_o ∂L/∂w_o                       (Molchanov et al. 2017, arXiv:1611.06440)
 #
-# so one backward pass judges all operations. The supernet is pruned in rounds, one operation from each edge
-# in each, as TE-NAS does with metrics (Chen et al. 2021, arXiv:2102.11535, algorithm 1), because with every
-# removal the rest is worth something else; a row keeps the sum of its weights. In the end each edge has one
-# operation, and edges are ranked by the same difference.
+# so one backward pass judges all operations. The supernet is pruned in rounds, one operation per edge in
+# each, as in TE-NAS (Chen et al. 2021, arXiv:2102.11535, algorithm 1), because every removal changes the
+# value of the others; a row keeps the sum of its weights. At the end each edge has one operation, and edges
+# are ranked by the same difference.
 
 
 class Pruning(Derivation):
-    """Derives a genotype by removing from every edge, round by round, what the loss misses least.
+    """Remove from every edge, round by round, the operation with the smallest effect on the loss.
 
     Args:
-        valid_batches: batches that the loss is the mean of.
+        valid_batches: number of batches in the loss.
 
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
@@ -238,7 +235,7 @@ class Pruning(Derivation):
 
 
 def prune(space: SearchSpace, supernet: Supernet, weights: Matrices, batches: Sequence[Batch]) -> Genotype:
-    """The genotype that is left of weights of (edges, ops)."""
+    """Prune weights (edges, ops) per group until one genotype is left."""
     weights = {name: start(w, space.groups[name]) for name, w in weights.items()}
     while any(bool(((w > 0).sum(dim=1) > 1).any()) for w in weights.values()):
         raises = raised_loss(supernet, weights, batches)
@@ -249,14 +246,14 @@ def prune(space: SearchSpace, supernet: Supernet, weights: Matrices, batches: Se
 
 
 def start(weights: Tensor, group: Group) -> Tensor:
-    """The weights without the zero operation, equal where nothing else has any: (edges, ops)."""
+    """Return the weights without the zero operation, equal in rows without any other weight: (edges, ops)."""
     real = without_none(weights, group)
     empty = real.sum(dim=1, keepdim=True) == 0
     return normalize_rows(real.where(~empty, without_none(torch.ones_like(weights), group)), weights)
 
 
 def raised_loss(supernet: Supernet, weights: Matrices, batches: Sequence[Batch]) -> Matrices:
-    """−w ∂L/∂w: what the loss is to rise by without each operation, (edges, ops) per group."""
+    """Return −w ∂L/∂w, the first-order rise of the loss without each operation: (edges, ops) per group."""
     moving = {name: matrix.detach().clone().requires_grad_() for name, matrix in weights.items()}
     active = {name: matrix > 0 for name, matrix in weights.items()}
     names, leaves = list(moving), list(moving.values())
@@ -271,7 +268,7 @@ def raised_loss(supernet: Supernet, weights: Matrices, batches: Sequence[Batch])
 
 
 def without_least(weights: Tensor, raises: Tensor) -> Tensor:
-    """Each row without the operation that raises the loss least, unless it is the last: (edges, ops)."""
+    """Remove from each row the operation that raises the loss least, unless it is the last: (edges, ops)."""
     least = raises.where(weights > 0, torch.inf).argmin(dim=1, keepdim=True)
     more = (weights > 0).sum(dim=1, keepdim=True) > 1
     kept = torch.where(more, weights.scatter(1, least, 0.0), weights)
@@ -279,41 +276,41 @@ def without_least(weights: Tensor, raises: Tensor) -> Tensor:
 
 
 def normalize_rows(kept: Tensor, before: Tensor) -> Tensor:
-    """The rows that are kept with the sums that they had: (edges, ops)."""
+    """Rescale the remaining weights of each row to the row's sum before: (edges, ops)."""
     total = kept.sum(dim=1, keepdim=True)
     share = before.sum(dim=1, keepdim=True) / total.where(total > 0, 1.0)
     return kept * share
 
 
 def ranked_rows(weights: Tensor, raises: Tensor) -> Tensor:
-    """One-hot rows, the larger the more the loss rises without them: (edges, ops)."""
+    """Return one-hot rows, scaled by the rank of their rise of the loss: (edges, ops)."""
     rank = torch.tensor(ranks(raises.sum(dim=1).tolist()), dtype=weights.dtype)
     return rank[:, None] * (weights > 0)
 
 
 # Shapley values of operations (Shapley-NAS, Xiao et al. 2022, arXiv:2206.09811).
 #
-# Operations of a supernet are players who earn its validation accuracy V together. What one of N is worth is
-# its contribution, averaged over the orders π in which they may join,
+# The operations of a supernet are players of a cooperative game whose worth is the validation accuracy V. The
+# value of one of N players is its contribution, averaged over the orders π in which they can join,
 #
 #     φ_o = 1/N! Σ_π [V(π before o, with o) − V(π before o)],
 #
-# here over as many random orders as are asked for. An order is gone through from all operations on, each
-# leaving in turn; once little of the accuracy is left, those who remain have contributed nothing. The paper
-# moves α by these values in every epoch; here they decide at the end, and α is the strategy's.
+# here over a number of random orders. Each order starts from all operations, which leave one after the other;
+# once little of the accuracy is left, the remaining ones contribute nothing. The paper updates α by these
+# values in every epoch; here they decide at the end.
 
 Player = tuple[str, int, int]
-"""A group, a row and a column."""
+"""Group, row, and column of an operation."""
 
 
 class Shapley(Derivation):
-    """Derives a genotype by the Shapley values of all operations.
+    """Keep the operations with the largest Shapley values of the validation accuracy.
 
     Args:
-        orders: random orders that contributions are averaged over; each judges every operation once.
+        orders: number of random orders; each judges every operation once.
         truncation: share of the whole supernet's accuracy below which an order ends.
-        valid_batches: batches that accuracies are of.
-        seed: of the orders.
+        valid_batches: number of batches per accuracy.
+        seed: seed of the orders.
 
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
@@ -359,7 +356,7 @@ def shapley_values(
     orders: Iterable[Sequence[int]],
     truncation: float = 0.0,
 ) -> list[float]:
-    """φ of each player, over the orders in which they leave.
+    """Return φ of each player, averaged over orders in which the players leave.
 
     >>> shapley_values(2, lambda present: float(len(present) == 2), [[0, 1], [1, 0]])  # a glove each
     [0.5, 0.5]
@@ -379,7 +376,7 @@ def shapley_values(
 
 
 def all_players(space: SearchSpace) -> list[Player]:
-    """Every operation of every row that computes something."""
+    """Return every operation of every row except the zero operation."""
     return [
         (name, row, column)
         for name, group in space.groups.items()
@@ -390,36 +387,35 @@ def all_players(space: SearchSpace) -> list[Player]:
 
 
 def coalition(weights: Matrices, present: Iterable[Player]) -> Matrices:
-    """The weights of these operations, all others at zero."""
+    """Return the weights of these operations, with all others at zero."""
     found = {name: torch.zeros_like(matrix) for name, matrix in weights.items()}
     for name, row, column in present:
         found[name][row, column] = weights[name][row, column]
     return found
 
 
-# Zero-Cost-PT: what operations are worth before any training (Xiang et al. 2023, arXiv:2106.06799).
+# Zero-Cost-PT (Xiang et al. 2023, arXiv:2106.06799).
 #
-# As DARTS-PT does, edge by edge and then node by node, it keeps the operation without which the supernet is
+# Like DARTS-PT it keeps, edge by edge and then node by node, the operation without which the supernet is
 # worth least,
 #
 #     arg min_o S(A − o),
 #
-# but what a supernet is worth is what a training-free metric S says of it, on one batch. It begins with an
-# untrained supernet whose operations have equal weights, in several random orders of the edges; the genotype
-# whose path has the best S is the result.
+# but the worth is a training-free metric S on one batch. It starts from an untrained supernet with equal
+# weights, in several random orders of the edges; the result is the genotype whose path has the best S.
 
 NASWOT = Naswot()
 
 
 class ZeroCost(Derivation):
-    """Derives a genotype by a training-free metric of the supernet without each operation.
+    """Keep the operations without which a training-free metric of the supernet is worst.
 
     Args:
         metric: S.
-        untrained: begin with a supernet as it is before training, and with equal weights, as the paper does;
-            else with the trained one and the strategy's scores.
-        orders: of the edges, of which the one with the best genotype counts; the paper has 10.
-        seed: of the orders, and of the untrained supernet.
+        untrained: start from an untrained supernet with equal weights, as in the paper; False: from the
+            trained one with the strategy's scores.
+        orders: number of orders of the edges, of which the best genotype counts; the paper has 10.
+        seed: seed of the orders and of the untrained supernet.
 
     >>> from nas_lightning.data import Fake
     >>> from nas_lightning.spaces import NasBench201
@@ -451,14 +447,14 @@ class ZeroCost(Derivation):
 
 
 class MetricDiscretization(Discretization):
-    """Decisions by what a metric says of the supernet, which is not trained on the way.
+    """Discretization by a metric of the supernet, without tuning.
 
     Args:
         space: the search space.
-        supernet: as it is judged.
-        weights: (edges, ops) per group, which rows are replaced in.
-        batch: that the metric is computed on.
-        metric: what the supernet is worth.
+        supernet: the supernet.
+        weights: (edges, ops) per group; modified in place.
+        batch: the batch of the metric.
+        metric: the worth of the supernet.
     """
 
     def __init__(
@@ -473,10 +469,10 @@ class MetricDiscretization(Discretization):
 
 
 class WeighedSupernet(nn.Module):
-    """A supernet with its architecture weights: a network, as metrics know them.
+    """A supernet with fixed architecture weights, as a network for metrics.
 
     Args:
-        supernet: whose parameters these are.
+        supernet: the supernet.
         weights: (edges, ops) per group.
     """
 
@@ -491,7 +487,7 @@ class WeighedSupernet(nn.Module):
 
 
 def initialize_weights(supernet: Supernet, seed: int) -> Supernet:
-    """A copy of the supernet as it may be before training."""
+    """Return a copy of the supernet with newly initialized weights."""
     fresh = deepcopy(supernet)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

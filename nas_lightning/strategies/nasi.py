@@ -8,16 +8,14 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.recording import LAYERS, initialize
-from nas_lightning.objectives.inherited import Batch as Batch_inherited
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Active, Supernet
 from nas_lightning.strategies.base import Strategy
@@ -25,10 +23,10 @@ from nas_lightning.strategies.one_shot.relaxations import straight_through_gumbe
 from nas_lightning.strategies.supernet import LimitPressure
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import accumulate, average, gradients
-from nas_lightning.training.optimizers import SGD
 from nas_lightning.training.run_length import epochs_of
+from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 
-# What NASI looks at in place of images and labels, if asked to (arXiv:2109.00817, sections 4.1 and 4.2).
+# Random labels and inputs (sections 4.1 and 4.2).
 
 Labels = Literal["true", "random"]
 Inputs = Literal["true", "gaussian"]
@@ -43,7 +41,7 @@ def replace_batch(
     rank: int = 0,
     processes: int = 1,
 ) -> Batch:
-    """Inputs and labels, true or drawn; every process draws for all of them and keeps its own part.
+    """Return true or random inputs and labels; every process draws for all and keeps its part.
 
     >>> x, y = torch.zeros(2, 1), torch.tensor([0, 1])
     >>> replace_batch((x, y), "true", "true", 2, torch.Generator())[1] is y
@@ -57,11 +55,11 @@ def replace_batch(
     return x, y
 
 
-# t(A) = ‖b⁻¹ Σ_x ∇_θ L_x‖², for a kernel's trace (NASI, arXiv:2109.00817, equation 12), and its slope.
+# The trace t(A) = ‖b⁻¹ Σ_x ∇_θ L_x‖² (equation 12) and its gradient.
 
 
 def trace_and_direction(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """t = ‖ḡ‖² and 2⟨ḡ, g⟩: g is the gradient of this process' loss, ḡ its mean over processes.
+    """Return t = ‖ḡ‖² and 2⟨ḡ, g⟩; g is the gradient of this process' loss, ḡ its mean over processes.
 
     The mean over processes of ∇_α 2⟨ḡ, g⟩, with ḡ held fixed, is ∇_α ‖ḡ‖².
     """
@@ -74,12 +72,12 @@ def trace_and_direction(loss: Tensor, parameters: Sequence[Tensor]) -> tuple[Ten
 
 
 def squared_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """Σ ‖·‖²."""
+    """Return Σ ‖·‖²."""
     return torch.stack([tensor.square().sum() for tensor in tensors]).sum()
 
 
 def parameters_without_biases(network: nn.Module) -> list[nn.Parameter]:
-    """θ: what is trained later, without the biases of linear layers and convolutions."""
+    """Return θ: the parameters without the biases of linear layers and convolutions."""
     return [
         parameter
         for module in network.modules()
@@ -89,7 +87,7 @@ def parameters_without_biases(network: nn.Module) -> list[nn.Parameter]:
 
 
 def trace(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
-    """t = ‖ḡ‖² alone."""
+    """Return t = ‖ḡ‖²."""
     return squared_norm([gradient for gradient in gradients(loss, parameters) if gradient is not None])
 
 
@@ -97,45 +95,45 @@ def trace(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
 #
 #     max_α E_{A~p_α}[R(A)],   R(A) = t(A) − μ max(0, t(A) − ν),   t(A) = ‖b⁻¹ Σ_x ∇_θ L_x‖²     (12–14)
 #
-# t(A), at the initial weights θ, stands for the trace norm of the neural tangent kernel. One step from α₀ = 0
-# along the mean gradient, by straight-through Gumbel samples (17, 18), gives the distribution whose mode is
+# t(A), at the initial weights θ, approximates the trace norm of the neural tangent kernel. One step from α₀ =
+# 0 along the mean gradient, by straight-through Gumbel samples (17, 18), gives the distribution whose mode is
 # the architecture. The gradient of t is a gradient through a gradient: a second backward pass through the
 # supernet.
 # t needs supernets as deep as the networks: its rank correlation with the accuracies of random NAS-Bench-201
-# cells on CIFAR-10 images was 0.49 with five cells a stage and 0.03 with one (8 channels, 200 and 300 cells).
+#     cells on CIFAR-10 was 0.49 with five cells per stage and 0.03 with one (8 channels, 200 and 300 cells).
 
 Computed = Literal["all", "sampled"]
 
 
 class Nasi(Strategy):
-    """Every training step is one sample g_t of algorithm 1; the length of the run is its T.
+    """NASI: every training step is one sample g_t of algorithm 1; T is the number of steps of the run.
 
     `arch` holds α* = ξ/T Σ_t G_t / max_{s≤t} ‖G_s‖₂ so far, G_t = ∇_α R(A(α, g_t)) at α₀ = 0.
 
     Args:
         space: the search space.
         supernet: its supernet; its weights are drawn from N(0, 1/fan_in) (section 3.1), without biases.
-        data: where a fixed mini-batch comes from.
+        data: the images of a fixed mini-batch.
         mu: weight of the penalty: 2 in DARTS' space, 1 in NAS-Bench-1Shot1.
         nu: ν₀; None: the mean of t over `nu_samples` random architectures (equation 40).
         adaptive: ν_t is the mean of ν₀ and all t so far (equation 41, NASI-ADA); False: ν₀ (NASI-FIX).
         nu_samples: N of equation 40.
         tau: temperature of the Gumbel-softmax.
-        xi: length of the step.
-        computed: `all` operations of an edge enter the gradient by α; with `sampled` only the one that
-            was drawn is computed, which costs what one path costs and leaves the others to the softmax.
-            In the default supernet of `darts` a step of `all` needs 0.23 GB an image, four times as much.
-        fixed_batch: one mini-batch for all steps (as equation 12) instead of a fresh one each (algorithm 1).
-        labels: `random` ones show that the search needs none (section 4.1).
-        inputs: `gaussian` noise shows that it needs no images (section 4.2).
-        seed: of initialization, samples, and random labels and inputs.
+        xi: ξ, the length of the step.
+        computed: `all`: all operations of an edge enter the gradient by α; `sampled`: only the sampled one is
+            computed, at the cost of one path. In the default supernet of `darts` a step of `all` needs 0.23
+            GB per image, four times as much.
+        fixed_batch: one mini-batch for all steps (equation 12) instead of a new one in each (algorithm 1).
+        labels: `true`, or `random` for a search without labels (section 4.1).
+        inputs: `true`, or `gaussian` for a search without images (section 4.2).
+        seed: seed of initialization, samples, and random labels and inputs.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
     >>> supernet = space.supernet(in_channels=1, num_classes=10, channels=2, cells=1)
     >>> search = Nasi(space, supernet, SearchData(Digits()), mu=1.0, nu=10.0)
-    >>> search.scores()["cell"][0]  # before the first sample all operations are as likely
+    >>> search.scores()["cell"][0]  # before the first sample all operations are equally likely
     tensor([0.2000, 0.2000, 0.2000, 0.2000, 0.2000])
     """
 
@@ -176,13 +174,13 @@ class Nasi(Strategy):
         self.pressure = LimitPressure(space)
         self.mu, self.adaptive, self.nu_samples, self.tau, self.xi = mu, adaptive, nu_samples, tau, xi
         self.computed, self.fixed_batch, self.labels, self.inputs = computed, fixed_batch, labels, inputs
-        self.seed, self.length = seed, math.inf  # T, until a fit says it
-        self._batch: Batch_inherited | None = None
+        self.seed, self.length = seed, math.inf  # T, set by a fit
+        self._batch: Batch | None = None
         self.register_buffer("largest", torch.zeros(()))  # max_{s≤t} ‖G_s‖₂
         self.register_buffer("nu0", torch.tensor(0.0 if nu is None else nu))
         self.register_buffer("trace_sum", torch.zeros(()))  # Σ_{s<t} t(A_s)
 
-    def training_step(self, batch: Mapping[str, Batch_inherited], batch_idx: int) -> None:
+    def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
         x, y = self.step_batch(
             read_sides(batch, self.theta[0].dtype, task_of(self.supernet).targets)["train"]
         )
@@ -206,7 +204,7 @@ class Nasi(Strategy):
         optimizer.zero_grad()  # type: ignore[union-attr]
 
     def keep_within_limits(self) -> None:
-        """Take from the gradient, which has norm 1 at most, that of what limits add to a loss."""
+        """Subtract the gradient of the limits' term from the gradient, whose norm is at most 1."""
         if self.space.limited:
             probabilities = {name: torch.softmax(alpha, dim=-1) for name, alpha in self.arch.items()}
             slopes = torch.autograd.grad(self.pressure.term(probabilities), self.arch_list)
@@ -215,7 +213,7 @@ class Nasi(Strategy):
             self.log_dict(self.pressure.metrics(self.scores()), on_step=True, on_epoch=False)
 
     def sample_gradient(self, x: Tensor, y: Tensor) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """G_t for a sampled architecture, and what there is to log of it."""
+        """Return G_t for a sampled architecture, and metrics to log."""
         slopes, t, loss = self.trace_slopes(x, y)
         nu = self.nu(self.trainer.global_step + 1)
         # ∇R = (1 − μ [t > ν]) ∇t
@@ -226,7 +224,7 @@ class Nasi(Strategy):
         return G, {"train_loss": loss, "trace": t, "nu": nu, "reward": reward}
 
     def trace_slopes(self, x: Tensor, y: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        """∇_α t(A(α, g)) of this process at α₀ = 0 for a sampled g; t(A); the loss."""
+        """Return ∇_α t(A(α, g)) of this process at α₀ = 0 for a sampled g, t(A), and the loss."""
         alpha = {
             name: torch.zeros_like(parameter, requires_grad=True) for name, parameter in self.arch.items()
         }
@@ -238,7 +236,7 @@ class Nasi(Strategy):
         return list(slopes), t, loss.detach()
 
     def sample(self, alpha: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Active | None]:
-        """One operation an edge, by straight-through Gumbel-softmax, and which operations to compute."""
+        """Sample one operation per edge; return straight-through Gumbel weights and active operations."""
         weights = {
             name: straight_through_gumbel(
                 matrix, uniform_noise(matrix, self.generator), self.tau, self.space.groups[name].draw
@@ -249,11 +247,11 @@ class Nasi(Strategy):
         return weights, None if self.computed == "all" else drawn
 
     def nu(self, t: int) -> Tensor:
-        """ν = ν₀, or ν_t = t⁻¹ (ν₀ + Σ_{s<t} t(A_s)) (equations 40 and 41)."""
+        """Return ν₀, or ν_t = t⁻¹ (ν₀ + Σ_{s<t} t(A_s)) (equations 40 and 41)."""
         return (self.nu0 + self.trace_sum) / t if self.adaptive else self.nu0.clone()
 
     def mean_trace(self, x: Tensor, y: Tensor) -> float:
-        """ν₀ = N⁻¹ Σ_i t(A_i) over random architectures (equation 40)."""
+        """Return ν₀ = N⁻¹ Σ_i t(A_i) over random architectures (equation 40)."""
         start = {name: torch.zeros_like(parameter) for name, parameter in self.arch.items()}
         total = 0.0
         for _ in range(self.nu_samples):
@@ -261,8 +259,8 @@ class Nasi(Strategy):
             total += float(trace(task_of(self.supernet).loss(self.supernet(x, weights), y), self.theta))
         return total / self.nu_samples
 
-    def step_batch(self, batch: Batch_inherited) -> Batch_inherited:
-        """The mini-batch of a step, with the inputs and labels that the options ask for."""
+    def step_batch(self, batch: Batch) -> Batch:
+        """Return the mini-batch of a step with the chosen kind of inputs and labels."""
         if not self.fixed_batch:
             return self.replace_batch(batch, self.generator)
         if self._batch is None:
@@ -271,13 +269,13 @@ class Nasi(Strategy):
             self._batch = self.replace_batch(fixed, torch.Generator().manual_seed(self.seed))
         return self._batch
 
-    def replace_batch(self, batch: Batch_inherited, generator: torch.Generator) -> Batch_inherited:
-        """Inputs and labels, true or drawn."""
+    def replace_batch(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Return true or random inputs and labels."""
         classes, processes = self.supernet.head.out_features, self.trainer.world_size
         return replace_batch(batch, self.labels, self.inputs, classes, generator, self.global_rank, processes)
 
     def scores(self) -> Mapping[str, Tensor]:
-        """p_{α*} of each operation."""
+        """Return p_{α*} of each operation."""
         return {name: torch.softmax(parameter.detach(), dim=-1) for name, parameter in self.arch.items()}
 
     def derive(self) -> list[Genotype]:
@@ -287,14 +285,14 @@ class Nasi(Strategy):
         return SGD(self.arch_list, lr=self.xi, maximize=True)
 
     def on_train_start(self) -> None:
-        """The rate ξ/T, as soon as T is known: asked for earlier, Lightning makes the loader too early."""
+        """Read T here: earlier, Lightning would build the data loader before its state is restored."""
         self.length = self.trainer.estimated_stepping_batches
         if not math.isfinite(self.length):
             epochs_of(self.trainer)  # raises where nothing ends the run
 
     @torch.no_grad()
     def set_rate(self) -> None:
-        """ξ/T; where time alone says T, the t samples so far are all: α* = ξ/t Σ_{s≤t} …"""
+        """Set the rate ξ/T; if only time limits the run, T is the number of samples so far."""
         taken = self.trainer.global_step + 1
         known = math.isfinite(self.length)
         for parameter in () if known else self.arch_list:

@@ -15,11 +15,9 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from typing_extensions import Self
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, Share, checked
 from nas_lightning.data.search import read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import Batch
-from nas_lightning.signatures import check_options
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.base import Strategy, check_trainer
@@ -29,26 +27,36 @@ from nas_lightning.tasks import task_of
 from nas_lightning.training.epoch_means import EpochMeans
 from nas_lightning.training.gradients import Gradients, accumulate, gradients
 from nas_lightning.training.optimizers import build_optimizer, build_scheduler
-from nas_lightning.training.retrain import prepare_compiler
 from nas_lightning.training.run_length import epochs_of
+from nas_lightning.validation import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Share,
+    arguments,
+    check_names,
+    checked,
+)
 
-# Limits in searches by gradients: an expected cost whose multiplier rises until the limit is kept.
+# Limits in gradient-based searches: the multiplier of an expected cost rises until the limit is met.
 #
 #     max_{λ ≥ 0} min_β  L(β) + Σ_k λ_k (E_β c_k / limit_k − 1)
 #     λ_k ← max(0, λ_k + ρ (c_k(A_β) / limit_k − 1))
 #
-# as LightNAS ascends on the multiplier of a latency (Luo et al. 2022, arXiv:2208.14446). A_β is the
-# architecture that β stands for: what is to be within the limit is that, and not an expectation.
+# as LightNAS ascends on the multiplier of a latency (Luo et al. 2022, arXiv:2208.14446). The multiplier
+# depends on A_β, the architecture that would be derived, because that is what must meet the limit, not the
+# expectation.
 
 RATE = 0.02
-"""ρ: a limit that is exceeded by half weighs as much as the loss after a hundred steps."""
+"""ρ: a limit that is exceeded by half has a multiplier of 1 after a hundred steps."""
 
 
 class LimitPressure(nn.Module):
     """The multipliers λ of a space's limits, which are part of a checkpoint.
 
     Args:
-        space: whose limits they are; without any there is nothing to weigh.
+        space: the search space; without limits all terms are zero.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> from nas_lightning.spaces.constrained import Bounds
@@ -69,7 +77,7 @@ class LimitPressure(nn.Module):
         self.register_buffer("multipliers", torch.zeros(len(space.limited)), persistent=bool(space.limited))
 
     def term(self, probabilities: Mapping[str, Tensor]) -> Tensor:
-        """Σ λ_k (E c_k / limit_k − 1)."""
+        """Return Σ λ_k (E c_k / limit_k − 1)."""
         if not self.space.limited:
             return torch.zeros((), device=self.multipliers.device)
         excess = torch.stack([*self.space.expected_excess(probabilities).values()])
@@ -77,14 +85,14 @@ class LimitPressure(nn.Module):
 
     @torch.no_grad()
     def ascend(self, scores: Mapping[str, Tensor]) -> None:
-        """A step of λ, by what the scores stand for."""
+        """Take a step of λ for the architecture that the scores stand for."""
         if self.space.limited:
             excess = [*self.space.derived_excess(scores).values()]
             self.multipliers += RATE * torch.tensor(excess).to(self.multipliers)
             self.multipliers.clamp_min_(0.0)
 
     def metrics(self, scores: Mapping[str, Tensor]) -> dict[str, float | Tensor]:
-        """What there is to log: how far what the scores stand for is over each limit, and λ."""
+        """Return metrics to log: the excess over each limit, and λ."""
         if not self.space.limited:
             return {}
         excess = self.space.derived_excess(scores)
@@ -94,32 +102,32 @@ class LimitPressure(nn.Module):
         }
 
 
-# Training a supernet's weights: what every strategy with shared weights has in common.
+# Training of shared weights.
 
 
 class SupernetStrategy(Strategy):
-    """Base of the strategies with a supernet: SGD on its weights, with the architecture weights of `relax`.
+    """Base class of strategies with a supernet: SGD on its weights, at the architecture weights of `relax`.
 
     A batch is {"train": (x, y), "valid": (x, y)}, as `nas_lightning.data.SearchData` or Lightning's
-    `CombinedLoader` gives it; here only the first is used. Lightning's step count is that of the weights.
+    `CombinedLoader` yields it; this class uses only the first. Lightning's global step counts weight steps.
 
     Args:
         space: the search space.
         supernet: its supernet.
-        lr: learning rate of the first epoch; it falls along a cosine.
-        lr_min: what it falls to.
-        momentum: of the SGD.
-        weight_decay: of the weights.
-        clip: largest norm of their gradient.
-        accumulate_grad_batches: batches that make one step together, as one large batch would.
-        compile: let `torch.compile` translate the supernet's cells, which takes minutes at the start; on a
-            CPU it gained between nothing and a seventh of a step, and seldom pays.
-        checkpoint_cells: keep the outputs of cells only, and compute them again for the backward pass.
-        seed: of everything that the strategy draws.
+        lr: learning rate in the first epoch; it follows a cosine schedule.
+        lr_min: learning rate at the end of the schedule.
+        momentum: momentum of SGD.
+        weight_decay: weight decay of SGD.
+        clip: largest norm of the gradient.
+        accumulate_grad_batches: number of batches per step.
+        compile: compile the supernet's cells with `torch.compile`. It takes minutes at the start, and on a
+            CPU it gains between nothing and a seventh of a step.
+        checkpoint_cells: store only the outputs of cells, and recompute the rest for the backward pass.
+        seed: seed of all random numbers.
     """
 
     compilable: bool = True
-    """False where every step computes other operations, which would be translated anew each time."""
+    """False if every step computes other operations, so that each would be compiled again."""
 
     needs_steps = True
 
@@ -157,18 +165,17 @@ class SupernetStrategy(Strategy):
         self._epochs: int | None = None  # as the current epoch knows it
         supernet.backbone.checkpointed = checkpoint_cells
         if compile:
-            prepare_compiler("strategy.compile")
             supernet.backbone.compile_cells()
 
     @classmethod
     def from_space(cls, space: SearchSpace, *, in_channels: int, num_classes: int, **settings: Any) -> Self:
-        """A search in this space, with a supernet of its own.
+        """Build a search in this space together with its supernet.
 
         Args:
             space: the search space.
-            in_channels: of the images.
-            num_classes: of the data set.
-            **settings: sizes of the supernet, such as `channels` and `cells`, and options of the strategy.
+            in_channels: number of image channels.
+            num_classes: number of classes.
+            **settings: sizes of the supernet, such as `channels` and `cells`, and arguments of the strategy.
 
         >>> from nas_lightning.spaces import NasBench201
         >>> from nas_lightning.strategies import Darts
@@ -178,20 +185,20 @@ class SupernetStrategy(Strategy):
         known = {*signature(space.supernet).parameters}
         sizes = {name: value for name, value in settings.items() if name in known}
         options = {name: value for name, value in settings.items() if name not in known}
-        check_options(cls, options, also=known)
+        check_names(options, {*(arguments(cls) or options), *known}, cls.__name__)
         supernet = space.supernet(in_channels=in_channels, num_classes=num_classes, **sizes)
         return cls(space, supernet, **options)
 
     @abstractmethod
     def relax(self) -> RelaxedWeights:
-        """The architecture weights of one step."""
+        """Return the architecture weights of one step."""
 
     def epoch_metrics(self) -> Mapping[str, float | Tensor]:
-        """What a strategy has to say at the end of an epoch."""
+        """Return metrics to log at the end of an epoch."""
         return {}
 
     def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor | None:
-        """The loss of the last batch that the weights were trained on, for callbacks."""
+        """Train on a batch, and return the loss of the last batch that the weights were trained on."""
         self.waiting.append(read_sides(batch, self.weight_list[0].dtype, task_of(self.supernet).targets))
         if len(self.waiting) == self.accumulate_grad_batches or self.trainer.is_last_batch:
             batches, self.waiting = self.waiting, []
@@ -199,7 +206,7 @@ class SupernetStrategy(Strategy):
         return self.last_loss
 
     def step(self, batches: Sequence[SearchBatch]) -> None:
-        """One step on batches that count as one."""
+        """Take one step on accumulated batches."""
         self.weight_step(batches)
 
     def weight_step(self, batches: Sequence[SearchBatch]) -> None:
@@ -212,37 +219,37 @@ class SupernetStrategy(Strategy):
         self.descend()
 
     def weight_gradients(self, batch: SearchBatch, relaxed: RelaxedWeights) -> Gradients:
-        """∇_w of what a step of the weights descends, for one path and batch."""
+        """Return ∇_w of the loss of a weight step, for one path and batch."""
         return gradients(self.loss("train", batch["train"], relaxed), self.weight_list)
 
     def paths(self) -> list[RelaxedWeights]:
-        """What one step of the weights trains; the gradients of several add up."""
+        """Return the paths that one weight step trains; their gradients are added."""
         return [self.relax()]
 
     def perturb(self, relaxed: RelaxedWeights, batch: SearchBatch) -> RelaxedWeights:
-        """The weights that the supernet is trained at on a batch."""
+        """Return the architecture weights at which the supernet is trained on a batch."""
         return relaxed
 
     def descend(self) -> None:
-        """One step of the weights' optimizer on the gradients that came together."""
+        """Take one step of the weights' optimizer on the accumulated gradients."""
         clip_grad_norm_(self.weight_list, self.clip)
         optimizer = self.stepper(0)
         optimizer.step()
         optimizer.zero_grad()
 
     def stepper(self, index: int) -> LightningOptimizer:
-        """The optimizer of the weights (0) or of the architecture (1)."""
+        """Return the optimizer of the weights (0) or of the architecture (1)."""
         found = self.optimizers()
         return found[index] if isinstance(found, list) else found
 
-    def cross_entropy(self, batch: Batch, relaxed: RelaxedWeights) -> tuple[Tensor, Tensor]:
-        """The task's loss and the logits of a batch."""
+    def loss_and_logits(self, batch: Batch, relaxed: RelaxedWeights) -> tuple[Tensor, Tensor]:
+        """Return the task's loss and the logits of a batch."""
         logits = self.supernet(batch[0], relaxed.weights, relaxed.active)
         return task_of(self.supernet).loss(logits, batch[1]), logits
 
     def loss(self, side: str, batch: Batch, relaxed: RelaxedWeights) -> Tensor:
-        """The loss of a batch, counted with its accuracy for its side of the epoch."""
-        loss, logits = self.cross_entropy(batch, relaxed)
+        """Return the loss of a batch, and add it and the accuracy to the epoch's metrics of its side."""
+        loss, logits = self.loss_and_logits(batch, relaxed)
         if side == "train":
             self.last_loss = loss.detach()
         self.epoch_scores[side].update(loss.detach() * len(logits), logits.detach(), batch[1], len(logits))
@@ -262,7 +269,7 @@ class SupernetStrategy(Strategy):
 
     @property
     def epochs(self) -> int:
-        """The length of the run, which schedules follow."""
+        """The number of epochs that schedules follow."""
         return self._epochs or epochs_of(self.trainer, self.accumulate_grad_batches)
 
     # Not `on_train_epoch_start`: a restart after some batches of an epoch, or after all, does not call it.
@@ -278,7 +285,7 @@ class SupernetStrategy(Strategy):
             self.enter_epoch()
 
     def enter_epoch(self) -> None:
-        """Set what follows from the number of the epoch."""
+        """Update the schedules for the current epoch."""
         self._epochs = epochs_of(self.trainer, self.accumulate_grad_batches)
         self.schedule.follow(self.epochs)
         self.schedule.step(self.current_epoch)

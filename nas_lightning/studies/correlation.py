@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.metrics.recording import Scheme
@@ -50,6 +49,14 @@ from nas_lightning.studies.scoring import (
     widths,
 )
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    at_least,
+    checked,
+    entries,
+)
 
 # The four scenarios of the thesis' table 7.5: a metric alone, with HNAS' trade-off, with κ, and with both.
 #

@@ -15,7 +15,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nas_lightning.checks import PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.errors import InputError, near_match
@@ -32,6 +31,7 @@ from nas_lightning.studies.training import train_networks
 from nas_lightning.training.retrain import Retrain
 from nas_lightning.utils.files import json_text, read_records, write_whole
 from nas_lightning.utils.tables import Table
+from nas_lightning.validation import PositiveInt, Seed, at_least, checked, entries
 
 ROUNDS_FILE = "rounds.json"
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas_lightning.checks import DISTINCT, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -22,17 +21,18 @@ from nas_lightning.objectives.latency import (
     Array,
     Features,
     KnownDevices,
+    LatencyTable,
     Prior,
     Regression,
     indices_to_measure,
 )
-from nas_lightning.objectives.tables import LatencyTable
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import spearman
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import DISTINCT, PositiveInt, Seed, at_least, checked, entries
 
 NOISES, OWN_VARIANCES = (0.1, 0.2, 0.3, 0.5), (0.1, 0.4, 1.0)
 CHOICES = ("chosen, devices known", "random, devices known", "random, none known")

@@ -10,7 +10,6 @@ import pytorch_lightning as pl
 from matplotlib.figure import Figure
 from torch import nn
 
-from nas_lightning.checks import Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.models.ensemble import Ensemble
@@ -23,6 +22,7 @@ from nas_lightning.studies.scoring import draw_genotypes
 from nas_lightning.studies.training import train_networks
 from nas_lightning.training.retrain import Retrain
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import Seed, at_least, checked
 
 PERCENT = {
     "error": "error",

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas_lightning.checks import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -21,8 +20,9 @@ from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool import MetricValues, score_pool
 from nas_lightning.objectives.counts import cost
 from nas_lightning.objectives.fronts import Array, Rows, front_of, fronts_of, hypervolume
+from nas_lightning.objectives.latency import LatencyTable
 from nas_lightning.objectives.rankings import MetricsChoice, log_ranks, named_metrics
-from nas_lightning.objectives.tables import LatencyTable, TabularBenchmark
+from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.constrained import COUNTED, HELD_OUT, fit_costs
@@ -30,6 +30,7 @@ from nas_lightning.strategies.black_box.pool import forest, graph_counts
 from nas_lightning.studies.scoring import ParallelStudy, spearman
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import DISTINCT, PositiveFloat, PositiveInt, Seed, at_least, checked, entries
 
 # Rules that choose cells for a front of error and latency, and the value of their choices.
 #

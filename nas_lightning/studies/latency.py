@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from nas_lightning.checks import Seed, above, at_least, at_most, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -29,10 +28,11 @@ from nas_lightning.objectives.latency import (
     Clock,
     Features,
     LatencyModel,
+    device_settings,
     medians,
     time_in_turn,
+    write_device,
 )
-from nas_lightning.objectives.tables import device_settings, write_device
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.spaces.network import NetworkFactory
@@ -41,6 +41,7 @@ from nas_lightning.studies.scoring import spearman
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import Seed, above, at_least, at_most, checked
 
 FILE, TIMES = "device.csv", "times.csv"
 NOTE = "ρ of Spearman; a measurement and its repetition are the medians of odd rounds and of even ones"

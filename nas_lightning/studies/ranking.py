@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -44,6 +43,7 @@ from nas_lightning.studies.scoring import (
 from nas_lightning.studies.training import FILE, train_all
 from nas_lightning.utils.files import write_whole
 from nas_lightning.utils.tables import Entry, Estimate, Table
+from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, at_least, checked
 
 # Which metrics to rank by: sets that are chosen on one half of a space's cells and judged on the other.
 #

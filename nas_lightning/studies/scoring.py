@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from nas_lightning.backends import Backend, check_backend, width
-from nas_lightning.checks import PositiveInt, Seed, at_least
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
@@ -32,6 +31,7 @@ from nas_lightning.studies.base import Study
 from nas_lightning.utils.files import json_text, read_records, read_text, write_whole
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.tables import Estimate
+from nas_lightning.validation import PositiveInt, Seed, at_least
 
 # ----- Statistics: correlations between two scores of the same architectures, with bootstrap standard errors.
 # A score of −∞, of a network that no input reaches, is the last rank.

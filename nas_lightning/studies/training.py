@@ -17,7 +17,6 @@ from torch import nn
 
 from nas_lightning.backends import Backend, is_alone, spread
 from nas_lightning.callbacks.guards import DivergenceGuard
-from nas_lightning.checks import PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -32,6 +31,7 @@ from nas_lightning.studies.scoring import ParallelStudy, draw_genotypes, estimat
 from nas_lightning.utils.files import replacing
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.utils.text import duration
+from nas_lightning.validation import PositiveFloat, PositiveInt, Seed, at_least, checked
 
 if TYPE_CHECKING:
     from nas_lightning.training.retrain import Retrain

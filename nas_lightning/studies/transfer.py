@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from nas_lightning.checks import DISTINCT, PositiveInt, at_least, checked, entries
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.recording import Scheme
@@ -33,6 +32,7 @@ from nas_lightning.studies.scoring import (
 )
 from nas_lightning.utils.randomness import seed_of
 from nas_lightning.utils.tables import Entry, Table
+from nas_lightning.validation import DISTINCT, PositiveInt, at_least, checked, entries
 
 RANDOM = "random"
 _NOTE = (

@@ -2,95 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytorch_lightning as pl
-import torch
-from torch import nn, optim
-from torch.optim import Optimizer
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from nas_lightning.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.validation import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    checked,
+)
 
 if TYPE_CHECKING:
     from timm.utils import ModelEmaV3
 
-
-# torch's optimizers, which import torch's compiler no sooner than something is compiled.
-#
-# torch marks their methods as not to be compiled, and imports its compiler for the mark: a second, almost as
-# much as torch itself. As long as the compiler is not loaded nothing can be compiled, and what stands behind
-# the mark is called. Options, steps and states are torch's.
-
-
-class EagerOptimizer(optim.Optimizer):
-    """An optimizer that needs no compiler: first of the bases of a class, or the base of one with a step.
-
-    >>> optimizer = SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
-    >>> optimizer.param_groups[0]["params"][0].grad = torch.ones(1)
-    >>> optimizer.step()
-    >>> optimizer.param_groups[0]["params"][0].tolist()
-    [0.5]
-    """
-
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        with torch.set_grad_enabled(self.defaults["differentiable"]):
-            return inspect.unwrap(super().step.__func__)(self, closure)  # type: ignore[attr-defined]
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        call_unmarked(super().add_param_group, param_group)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        call_unmarked(super().zero_grad, set_to_none)
-
-    def state_dict(self) -> dict[str, Any]:
-        return call_unmarked(super().state_dict)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        call_unmarked(super().load_state_dict, state_dict)
-
-
-def call_unmarked(method: Callable[..., Any], *args: Any) -> Any:
-    """What the method does; as long as there is no compiler, what stands behind its marks."""
-    if "torch._dynamo" in sys.modules:
-        return method(*args)
-    return inspect.unwrap(method.__func__)(method.__self__, *args)  # type: ignore[attr-defined]
-
-
-class SGD(EagerOptimizer, optim.SGD):
-    """torch.optim.SGD."""
-
-
-class Adam(EagerOptimizer, optim.Adam):
-    """torch.optim.Adam."""
-
-
-class AdamW(EagerOptimizer, optim.AdamW):
-    """torch.optim.AdamW."""
-
-
-# Optimizers, learning-rate schedules, running averages; a schedule is stepped once an epoch.
-#
-# Optimizers have timm's names. timm itself, a second to import, builds those that torch does not have.
-#
-# >>> import torch
-# >>> optimizer = build_optimizer([torch.nn.Parameter(torch.zeros(3))], "momentum", lr=0.025,
-# weight_decay=3e-4) >>> scheduler = build_scheduler(optimizer, "cosine", epochs=50, lr_min=0.001)
-# >>> scheduler.step(25)  # the learning rate of epoch 25, the 26th
-# >>> round(optimizer.param_groups[0]["lr"], 6)
-# 0.013
-#
-# Schedules are not torch's: they are told the epoch. With automatic optimization a module passes it in
-# `lr_scheduler_step`, with manual optimization in `on_train_epoch_end`, both times as
-# `scheduler.step(self.current_epoch + 1)`: the rate that is set is the next epoch's. Lightning puts their
-# state into its checkpoints.
 
 log = logging.getLogger(__name__)
 Schedule = Literal["cosine", "linear"]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import logging
-import os
-import shutil
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -17,15 +14,6 @@ from pytorch_lightning.callbacks import ModelPruning
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nas_lightning.checks import (
-    Between0And1,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    Share,
-    checked,
-)
 from nas_lightning.data.batches import entries_of
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.recording import logits_of
@@ -43,6 +31,15 @@ from nas_lightning.training.optimizers import (
     scale_lr,
 )
 from nas_lightning.training.run_length import epochs_of
+from nas_lightning.validation import (
+    Between0And1,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+    checked,
+)
 
 # The logits that training differentiates, and the parameters that they depend on.
 
@@ -237,42 +234,9 @@ def widen(module: pl.LightningModule) -> None:
     >>> module = pl.LightningModule()
     >>> widen(module)  # nothing to do without a trainer
     """
-    trainer = module._trainer
-    if trainer is not None and trainer.precision == "64-true":
-        module.double()
-
-
-# What `torch.compile` needs of a machine, asked for before a run begins instead of in its first step.
-
-log = logging.getLogger(__name__)
-P = ParamSpec("P")
-T = TypeVar("T")
-_OF_PLATFORM = {"darwin": "clang++", "win32": "cl"}
-
-
-def prepare_compiler(where: str) -> None:
-    """Say that the first steps are slow; raise unless there is the C++ compiler that torch calls.
-
-    That is `CXX`, or the platform's own. Where there is a GPU, for which torch has another way, none is
-    asked for.
-
-    Args:
-        where: the setting that asks for it.
-    """
-    name = os.environ.get("CXX") or _OF_PLATFORM.get(sys.platform, "g++")
-    needed = not torch.accelerator.is_available() and "TORCH_INDUCTOR_INSTALL_GXX" not in os.environ
-    if needed and shutil.which(name) is None:
-        expected = f"expected the C++ compiler {name}, which torch.compile calls, or another in CXX"
-        raise InputError(expected, got="no such command", where=where)
-    log.info(
-        "torch.compile works in the first steps, for minutes; TORCHINDUCTOR_CACHE_DIR keeps what it made"
-    )
-
-
-def compiled(function: Callable[P, T], where: str) -> Callable[P, T]:
-    """What `torch.compile` makes of it, once everything that takes is there."""
-    prepare_compiler(where)
-    return torch.compile(function)
+    with suppress(RuntimeError):  # of a module without a trainer
+        if module.trainer.precision == "64-true":
+            module.double()
 
 
 # Training a derived network from scratch, as DARTS (arXiv:1806.09055, appendix A.2.1) does.
@@ -361,7 +325,7 @@ class Retrain(pl.LightningModule):
         if self._mix is not None:
             check_classes(network, "mixed images are of")
         logits = choose_logits(network)
-        self._logits: Logits = compiled(logits, "retrain.compile") if compile else logits
+        self._logits: Logits = torch.compile(logits) if compile else logits
         self.task, top5 = task_of(network), num_classes > 5
         self._loss = partial(training_loss, weight=auxiliary_weight, smoothing=label_smoothing)
         self.train_scores = EpochMeans(num_classes, task=self.task)

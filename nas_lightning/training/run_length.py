@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import math
 import time
-from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
-from pytorch_lightning.trainer.states import RunningStage
 
-from nas_lightning.checks import PositiveFloat, checked
 from nas_lightning.errors import InputError
+from nas_lightning.validation import PositiveFloat, checked
 
-# A search that ends in time, with schedules that follow what is left of it.
+# A time limit for a search, which schedules follow.
 
 _PLAIN_END = 0.3
-"""Seconds of a processor for the end of an epoch where none was timed: of a supernet of `darts` .2 to .5."""
+"""Seconds of processor time for the end of an epoch until one was timed; .2 to .5 in the space `darts`."""
 
 
-class Deadline(Timer):
-    """Ends a search so that its architecture is there after some minutes, from when this was made.
+class Deadline(pl.Callback):
+    """Ends a search in time for its architecture to be derived within some minutes from construction.
 
-    Time is kept for what follows the last step: as long as the last end of an epoch took, and what a strategy
-    with a last stage of its own expects of that, half of all at most. Until an epoch has ended, it is what
-    logging and a checkpoint take on a machine as busy as this one, a twentieth of all at most. The step that
-    would end nearer to the time without it is not begun. A checkpoint has the account of earlier starts. With
-    `max_epochs=-1` nothing else ends the search; rates and temperatures come to their ends with it.
+    Time is reserved for what follows the last step: as much as the last end of an epoch took, plus what a
+    strategy with a last stage expects of it, at most half of the total. Until an epoch has ended, the reserve
+    is what logging and a checkpoint take on a machine as busy as this one, at most a twentieth of the total.
+    A step is not begun if stopping before it ends nearer to the limit. Checkpoints keep the time that earlier
+    starts took. With `max_epochs=-1` nothing else ends the search; rates and temperatures follow the limit.
 
     Args:
-        minutes: that the search takes.
+        minutes: the time limit.
 
     >>> deadline = Deadline(minutes=0.5)
     >>> 28 < deadline.time_remaining() <= 30
@@ -42,66 +40,66 @@ class Deadline(Timer):
 
     @checked
     def __init__(self, minutes: PositiveFloat) -> None:
-        super().__init__(timedelta(minutes=minutes), verbose=False)
         self.minutes = minutes
+        self._earlier = 0.0  # seconds of earlier starts
         self._steps_end_in_time = False
         self._made = self._last = self._asked = time.monotonic()
         self._computed = time.process_time()
         self._step = self._last_stage = self._recorded = 0.0
         self._end_of_epoch: float | None = None  # until one has ended
 
-    def time_elapsed(self, stage: str = RunningStage.TRAINING) -> float:
-        """Seconds of all starts."""
-        return self._offset + time.monotonic() - self._made
+    def time_elapsed(self) -> float:
+        """Return the seconds of all starts."""
+        return self._earlier + time.monotonic() - self._made
 
     def time_left(self) -> float:
-        """Seconds until the architecture has to be there."""
+        """Return the seconds until the architecture has to be derived."""
         return 60 * self.minutes - self.time_elapsed()
 
-    def time_remaining(self, stage: str = RunningStage.TRAINING) -> float:
-        """Seconds that are left for steps."""
+    def time_remaining(self) -> float:
+        """Return the seconds left for steps."""
         return self.time_left() - self.end_of_epoch() - self._last_stage
 
     def end_of_epoch(self) -> float:
-        """Seconds that the end of an epoch is expected to take, beside a last stage."""
+        """Return the expected seconds of the end of an epoch, without a last stage."""
         return self._plain_end() if self._end_of_epoch is None else self._end_of_epoch
 
     def stretch(self, computed: float) -> float:
-        """Seconds that pass until this process has computed for so many, on a machine as busy as this one."""
+        """Return the wall-clock time of so many seconds of computing on a machine as busy as this one."""
         passed, so_far = time.monotonic() - self._made, time.process_time() - self._computed
         return computed * max(1.0, passed / max(so_far, 1e-3))
 
     def _plain_end(self) -> float:
-        """Seconds of logging and a checkpoint."""
+        """Return the seconds of logging and a checkpoint."""
         return min(self.stretch(_PLAIN_END), 3 * self.minutes)
 
     def expect(self, seconds: float) -> None:
-        """Keep so much for a strategy's last stage."""
+        """Reserve time for a strategy's last stage."""
         self._last_stage = min(seconds, 30 * self.minutes)
 
     def record(self, seconds: float) -> None:
-        """The same, of a stage that has just taken so long at the end of an epoch."""
+        """Reserve as much as a stage at the end of this epoch has just taken."""
         self.expect(seconds)
         self.leave_out(seconds)
 
     def leave_out(self, seconds: float) -> None:
-        """Of the end of an epoch that is going on, what other ends of epochs do not take."""
+        """Do not count these seconds of the current end of an epoch for later ones."""
         self._recorded += seconds
 
     def affords_stage(self) -> bool:
-        """Whether a stage that can be left out leaves the time of the last one."""
+        """Return whether an optional stage leaves enough time for the last one."""
         return self.time_remaining() > self._last_stage
 
     def are_steps_over(self) -> bool:
-        """Whether another piece of a step, as long as that since the last question, ends too late.
+        """Return whether another piece of a step, as long as that since the last call, would end too late.
 
-        Who asks gives up where it does, so that any step can be begun.
+        A caller stops at once where it would, so that any step can be begun.
         """
         self._steps_end_in_time = True
         return self._is_near(self.time_remaining())
 
     def is_over(self) -> bool:
-        """The same of a last stage, which logging and a checkpoint follow."""
+        """Return the same for a last stage, which logging and a checkpoint follow."""
         return self._is_near(self.time_left() - self._plain_end())
 
     def _is_near(self, left: float) -> bool:
@@ -109,8 +107,16 @@ class Deadline(Timer):
         piece, self._asked = now - self._asked, now
         return left <= piece / 2
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"time_elapsed": self.time_elapsed()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._earlier = state_dict["time_elapsed"]
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop_in_time(trainer)  # a restored account may be exhausted
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        super().on_train_start(trainer, pl_module)
         self._last = time.monotonic()
 
     def on_train_batch_start(
@@ -124,32 +130,33 @@ class Deadline(Timer):
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
         self._step, self._last = time.monotonic() - self._last, time.monotonic()
         self._asked = self._last
-        super().on_train_batch_end(trainer, *args, **kwargs)
+        self._stop_in_time(trainer)
 
-    def _check_time_remaining(self, trainer: pl.Trainer) -> None:
-        more = self._step + (self.end_of_epoch() if trainer.is_last_batch else 0.0)  # what going on takes
+    def _stop_in_time(self, trainer: pl.Trainer) -> None:
+        more = self._step + (self.end_of_epoch() if trainer.is_last_batch else 0.0)  # for another step
         least = 0.0 if self._steps_end_in_time else more / 2
         over = trainer.strategy.broadcast(self.time_remaining() <= least)
         trainer.should_stop = trainer.should_stop or over
 
 
-# How many epochs a run has, whichever limit ends it: the epochs, the steps, or the time.
+# The number of epochs of a run, whichever limit ends it: epochs, steps, or time.
 #
 #     E = min(E_max, ⌈S / s⌉, e T / t)
 #
-# S steps, of which an epoch has s; T seconds, of which the e epochs so far took t. Schedules follow E, so
-# that
-# they are at their end where the run is. What the time allows is known, and known better with every epoch,
-# once one has ended; where the length of an epoch is not known, nor are the steps.
+# S is the limit of steps, s the steps of an epoch, T the time limit, and t what the e epochs so far took.
+# Schedules follow E, so that they end with the run. The time's estimate is known once an epoch has ended.
 
 
 def epochs_of(trainer: pl.Trainer, accumulate: int = 1, behind: int | None = None) -> int:
-    """E, as far as it is known now; raises where nothing ends the run.
+    """Return the current estimate of E.
 
     Args:
         trainer: has the limits.
-        accumulate: batches that make one step together.
+        accumulate: batches per step.
         behind: e; None: all epochs before the current one.
+
+    Raises:
+        InputError: If nothing ends the run.
     """
     behind = trainer.current_epoch if behind is None else behind
     limits = [*_by_epochs(trainer), *_by_steps(trainer, behind, accumulate), *_by_time(trainer, behind)]
@@ -160,25 +167,25 @@ def epochs_of(trainer: pl.Trainer, accumulate: int = 1, behind: int | None = Non
 
 
 def is_last_epoch(trainer: pl.Trainer) -> bool:
-    """Whether the epoch that ends is the last one."""
+    """Return whether the epoch that ends is the last one."""
     out_of_steps = 0 < trainer.max_steps <= trainer.global_step
     return trainer.current_epoch + 1 == trainer.max_epochs or out_of_steps or trainer.should_stop
 
 
 def deadline_of(trainer: pl.Trainer) -> Deadline | None:
-    """What ends the run by time; None where nothing does, or a plain timer of Lightning's."""
+    """Return the deadline of a run, None if it has none."""
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     return next((callback for callback in callbacks if isinstance(callback, Deadline)), None)
 
 
 def is_out_of_time(trainer: pl.Trainer) -> bool:
-    """Whether the time of a run is over, by the clock of the first process; all processes ask at once."""
+    """Return whether the time is over by the clock of the first process; all processes must call this."""
     deadline = deadline_of(trainer)
     return deadline is not None and trainer.strategy.broadcast(deadline.is_over())
 
 
 def are_steps_over(trainer: pl.Trainer) -> bool:
-    """Whether the time of steps is over, by the clock of this process; who asks gives up where it is."""
+    """Return whether the time of steps is over by the clock of this process; the caller then stops."""
     deadline = deadline_of(trainer)
     return deadline is not None and deadline.are_steps_over()
 
@@ -198,7 +205,8 @@ def _by_steps(trainer: pl.Trainer, behind: int, accumulate: int) -> list[int]:
 
 
 def _by_time(trainer: pl.Trainer, behind: int) -> list[int]:
-    timers = [callback for callback in trainer.callbacks if isinstance(callback, Timer)]  # type: ignore[attr-defined]
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    timers = [callback for callback in callbacks if isinstance(callback, (Deadline, Timer))]
     remaining = timers[0].time_remaining() if timers else None
     if not timers or remaining is None:
         return []
@@ -208,4 +216,4 @@ def _by_time(trainer: pl.Trainer, behind: int) -> list[int]:
 
 
 _LONG = 10_000
-"""Epochs, where time alone ends a run and none has ended yet: nothing has decayed."""
+"""Epochs while time alone ends a run and none has ended yet: nothing decays."""

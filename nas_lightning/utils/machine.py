@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from nas_lightning.checks import Limit, NonNegativeInt, PositiveInt, check_argument
+from pydantic import AfterValidator
+
+from nas_lightning.validation import NonNegativeInt, PositiveInt, check_argument
 
 
 def count_cores() -> int:
@@ -17,10 +19,15 @@ def count_cores() -> int:
 
 PER_CORE = 8  # more of them wait for each other, and each has hundreds of megabytes of its own
 _MOST = PER_CORE * count_cores()
-OF_MACHINE = Limit(
-    f"of at most {_MOST}, {PER_CORE} for each of the {count_cores()} cores of this machine",
-    lambda count: count <= _MOST,
-)
+
+
+def _fits_machine(count: int) -> int:
+    if count > _MOST:
+        raise ValueError(f"Input should be at most {_MOST}, {PER_CORE} for each core of this machine")
+    return count
+
+
+OF_MACHINE = AfterValidator(_fits_machine)
 Processes = Annotated[PositiveInt, OF_MACHINE]
 MoreProcesses = Annotated[NonNegativeInt, OF_MACHINE]
 """As many besides this one."""
@@ -32,7 +39,7 @@ def check_processes(count: object, where: str) -> None:
     >>> check_processes(100_000, "trainer.devices")
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected processes of at most ..., got 100000 (in trainer.devices)
+    nas_lightning.errors.InputError: `processes` must be at most ..., got 100000 (in trainer.devices)
     >>> check_processes("auto", "trainer.devices"), check_processes(-1, "hydra.launcher.n_jobs")
     (None, None)
     """

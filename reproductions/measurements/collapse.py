@@ -1,7 +1,7 @@
 """Collapse to skips: one-shot searches in RobustDARTS' spaces, on real images.
 
     python -m reproductions.measurements.collapse --data FOLDER
-        [--searches darts "darts stop=skips" …] [--seeds 2]
+        [--searches darts "darts early_stop=skips" …] [--seeds 2]
 
 The operation sets of RobustDARTS (arXiv:1909.09656, section 3) in small supernets of DARTS' cells: two
 operations for each edge (S1); skips and convolutions (S2); these and none (S3); noise and convolutions (S4).
@@ -30,7 +30,7 @@ from nas_lightning.spaces.operations import has_parameters
 
 SETS = ("s1", "s2", "s3", "s4")
 SEARCHES = (
-    *("darts", "darts stop=skips", "darts arch_step=second_order", "darts regularizer=[path]"),
+    *("darts", "darts early_stop=skips", "darts arch_step=second_order", "darts regularizer=[path]"),
     *("pr_darts", "fair_darts", "drnas", "beta_darts", "darts_minus", "sdarts", "lambda_darts", "oles"),
     *("gdas", "pc_darts", "gaea", "darts derivation=perturbation", "darts derivation=pruning"),
 )

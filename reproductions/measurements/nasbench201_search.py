@@ -5,7 +5,7 @@
 The folder contains `cifar10/train.tar` and the table `nasbench201/test_accuracy.csv` of accuracies after 200
 epochs. A search sees neither test images nor the table; its genotype is looked up afterwards. Every run is
 one line of `--results`; a second call continues there. A strategy can have overrides, in quotes: `"gdas
-partial=edges regularizer=[beta]"`.
+edge_weights=edges regularizer=[beta]"`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ EPOCHS = {  # of the papers and of NAS-Bench-201's own runs; --scale makes them 
     "random": 0,
 }
 OUR_COMBINATIONS = (  # that no paper has
-    "gdas partial=edges",
+    "gdas edge_weights=edges",
     "drnas perturbation=random",
     "darts sampler=reinmax regularizer=[beta]",
-    "pr_darts auxiliary=skip",
+    "pr_darts auxiliary_skip=skip",
     "gaea perturbation=random regularizer=[path]",
 )
 LEARNS_NO_SCORES = ("random", "random_ws", "spos", "fair_nas")

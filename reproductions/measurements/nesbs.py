@@ -26,8 +26,7 @@ import torch
 from benchmarks.timing import quiet_trainer
 from nas_lightning.data import Cifar10, Digits, SearchData
 from nas_lightning.genotype import Genotype
-from nas_lightning.models.evaluation import InheritedWeights, averaged_loss
-from nas_lightning.objectives.inherited import Batch
+from nas_lightning.objectives.inherited import Batch, InheritedWeights, averaged_loss
 from nas_lightning.runs.facts import mean_with_deviation
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.strategies.nesbs.strategy import Nesbs

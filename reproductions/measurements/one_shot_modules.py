@@ -21,7 +21,7 @@ import numpy as np
 from nas_lightning.objectives.tables import GenotypeTable
 from nas_lightning.spaces import NasBench101
 from nas_lightning.spaces.nasbench1shot1 import PARENTS
-from nas_lightning.spaces.nasbench101 import OPS, Matrix, Module, check, module_hash, prune
+from nas_lightning.spaces.nasbench101 import OPS, Matrix, Module, check_size, module_hash, prune
 from nas_lightning.studies.scoring import estimate, spearman
 from nas_lightning.utils.tables import Entry, Table
 
@@ -85,7 +85,7 @@ def wirings(parents: tuple[int, ...]) -> list[Matrix]:
     for chosen in product(*(combinations(range(v), n) for v, n in enumerate(parents, 1))):
         rows = tuple(tuple(int(v > 0 and i in chosen[v - 1]) for v in range(size)) for i in range(size))
         module = prune(Module(rows, (OPS[0],) * (size - 2)))
-        check(module)
+        check_size(module)
         found.add(module.matrix)
     return sorted(found)
 

@@ -55,7 +55,7 @@ def gradients_of_draws(search: OneShot, batch: Batch, draws: int) -> tuple[Tenso
 
 def gradients_of_draw(search: OneShot, batch: Batch) -> tuple[Tensor, Tensor]:
     relaxed = search.relax()
-    loss = search.cross_entropy(batch, relaxed)[0]
+    loss = search.loss_and_logits(batch, relaxed)[0]
     (estimate,) = torch.autograd.grad(loss, [search.arch["cell"]])
     return estimate, exact_gradient(search, batch, relaxed.weights["cell"].detach())
 
@@ -68,7 +68,7 @@ def exact_gradient(search: OneShot, batch: Batch, drawn: Tensor) -> Tensor:
     for edge, op in torch.cartesian_prod(*(torch.arange(size) for size in drawn.shape)).tolist():
         weights = drawn.clone()
         weights[edge] = torch.eye(drawn.shape[1])[op]
-        losses[edge, op] = search.cross_entropy(batch, RelaxedWeights({"cell": weights}))[0]
+        losses[edge, op] = search.loss_and_logits(batch, RelaxedWeights({"cell": weights}))[0]
     return probability * (losses - (probability * losses).sum(dim=-1, keepdim=True))
 
 

@@ -37,7 +37,7 @@ def test_a_side_that_an_epoch_leaves_alone_is_not_repeated(tmp_path, tiny, train
     whole = search.log_dict
 
     def only_first_epochs(values, **options):
-        late = {"scored": 40.0 + search.current_epoch}
+        late = {"num_scored": 40.0 + search.current_epoch}
         whole(values if search.current_epoch < 2 else late, **options)
 
     search.log_dict = only_first_epochs

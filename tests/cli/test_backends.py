@@ -104,7 +104,7 @@ def test_a_backend_that_is_not_installed_is_one_line(backend, package, command, 
 def test_a_backend_that_is_none_says_which_there_are(command):
     code, _, err = command("search", *TINY_SEARCH, "strategy=hnas", "strategy.backend=rays", "run=a")
     assert code == 1
-    assert err == "error: expected one of processes, ray, dask, got 'rays' (in strategy.backend)\n"
+    assert err == "error: `backend` must be 'processes', 'ray' or 'dask', got 'rays' (in strategy.backend)\n"
 
 
 def test_work_that_cannot_be_packed_is_one_line():

@@ -309,9 +309,9 @@ def test_a_job_that_fails_leaves_the_others_going(command, tmp_path):
     )
     code, _, err = command("search", *argv)
     assert code == 1
-    assert err == "error: expected lr above 0, got -1 (in strategy.lr)\n"
+    assert err == "error: `lr` must be greater than 0, got -1 (in strategy.lr)\n"
     table = (tmp_path / "sweep" / "table.md").read_text().splitlines()
-    assert "expected lr above 0" in table[2]
+    assert "`lr` must be greater than 0" in table[2]
     assert "strategy.lr=0.1" in table[3]
     assert (tmp_path / "sweep" / "1" / "genotype.json").is_file()
 

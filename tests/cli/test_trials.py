@@ -158,8 +158,8 @@ def test_jobs_in_folders_of_their_own_names_are_read(sweep, tmp_path):
         ("hydra.sweeper.n_trials=0", "expected a whole number ≥ 1, got 0 (in hydra.sweeper.n_trials)"),
         ("hydra.sweeper.n_jobs=many", "expected a whole number ≥ 1, got 'many'"),
         ("hydra.sweeper.directions=[up]", "expected maximize or minimize, 1 times, got '[up]'"),
-        ("hydra.sweeper.objectives=[]", "expected objectives with at least 1 entry"),
-        ("hydra.sweeper.objectives=[params,params]", "without repetitions"),
+        ("hydra.sweeper.objectives=[]", "`objectives` must have at least 1 item"),
+        ("hydra.sweeper.objectives=[params,params]", "must have distinct entries"),
         ("hydra.sweeper.trials=3", "did you mean 'hydra.sweeper.n_trials'"),
         ("strategy.lr=tag(log,interval(0,1))", "expected what can be drawn from"),
     ],
@@ -307,7 +307,8 @@ def test_a_job_of_a_stranger_has_no_journal_elsewhere(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "message"), [("x", "expected a whole number"), (-1, "at least 0"), (7, "one of 1 trials")]
+    ("number", "message"),
+    [("x", "`num` must be a valid integer"), (-1, "at least 0"), (7, "one of 1 trials")],
 )
 def test_a_number_that_is_no_trials_is_one_line(number, message, tmp_path):
     folder = RunFolder(tmp_path / "sweep")

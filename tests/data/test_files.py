@@ -63,7 +63,7 @@ def test_timms_rand_augment_is_drawn_with_the_sample(photographs):
     strong = epoch(photographs(rand_augment=9))
     assert not all_equal(strong, epoch(photographs()))
     assert all_equal(strong, epoch(photographs(rand_augment=9, num_workers=2)))
-    with pytest.raises(InputError, match="rand_augment of at least 0 and of at most 30, got 40"):
+    with pytest.raises(InputError, match="`rand_augment` must be at most 30, got 40"):
         photographs(rand_augment=40)
 
 
@@ -294,12 +294,12 @@ def test_a_truncated_tar_is_refused(tmp_path, class_folders, as_tar):
     [
         ({"num_classes": 2}, "expected num_classes=3, got 2"),
         ({"batch_size": 25}, "batch_size of at most 24, got 25"),
-        ({"test_fraction": 0.0}, "test_fraction above 0 and below 1"),
-        ({"test_fraction": 1.0}, "test_fraction above 0 and below 1"),
+        ({"test_fraction": 0.0}, "`test_fraction` must be greater than 0"),
+        ({"test_fraction": 1.0}, "`test_fraction` must be less than 1"),
         ({"test_fraction": 0.001}, "both sides"),
-        ({"image_size": 0}, "image_size of at least 1"),
-        ({"num_workers": -1}, "num_workers of at least 0"),
-        ({"in_memory": "never"}, "true or false or one of auto, got 'never'"),
+        ({"image_size": 0}, "`image_size` must be at least 1"),
+        ({"num_workers": -1}, "`num_workers` must be at least 0"),
+        ({"in_memory": "never"}, "must be a valid boolean or 'auto', got 'never'"),
         ({"val_fraction": 0.001}, "both sides"),
     ],
     ids=str,

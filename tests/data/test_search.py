@@ -118,8 +118,8 @@ def test_it_says_what_its_data_set_says():
 @pytest.mark.parametrize(
     ("fraction", "batch_size", "message"),
     [
-        (0.0, None, "train_fraction above 0 and of at most 1"),
-        (1.1, None, "train_fraction above 0 and of at most 1"),
+        (0.0, None, "`train_fraction` must be greater than 0"),
+        (1.1, None, "`train_fraction` must be at most 1"),
         (0.001, None, "both sides"),
         (0.9, None, "a batch of at most 13 samples, got 16"),
         (0.5, 65, "a batch of at most 64 samples, got 65"),

@@ -1,23 +1,19 @@
-"""θᵀHg without Hg, against PyTorch's derivative of a derivative."""
+"""GraSP's θᵀHg and the second derivative of batch norms, against PyTorch's."""
 
 import itertools
-from functools import partial
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Grasp, Jacov, Naswot, NTKCondition, Snip, score
-from nas_lightning.metrics.curvature import Asked, Convolutions, TwiceDifferentiable, hard_sigmoid
-from nas_lightning.metrics.engine import preserve_state
+from nas_lightning.metrics.curvature import TwiceDifferentiable, along_weights, hard_sigmoid
 from nas_lightning.metrics.gradients import SampleGrasp
-from nas_lightning.metrics.recording import logits_of
-from nas_lightning.spaces import NasBench201
 
 
 def curvature_of_torch(network, x):
@@ -30,9 +26,9 @@ def curvature_of_torch(network, x):
 
 def curvature(network, x):
     trained = [p for p in network.parameters() if p.requires_grad]
-    with TwiceDifferentiable(trained) as twice:
+    with TwiceDifferentiable():
         y = network(x)
-    return float(twice.along_weights(torch.autograd.grad(loss_of(y), trained, create_graph=True)))
+    return float(along_weights(trained, torch.autograd.grad(loss_of(y), trained, create_graph=True)))
 
 
 def loss_of(y):
@@ -55,17 +51,6 @@ def assert_same(network, x):
     assert curvature(network, x) == pytest.approx(curvature_of_torch(network, x), rel=1e-9, abs=1e-12)
 
 
-GEOMETRIES = [*itertools.product([1, 3], [1, 2], [0, 2], [1, 2], [1, 2])]
-
-
-@pytest.mark.parametrize(("kernel", "stride", "padding", "dilation", "groups"), GEOMETRIES)
-@pytest.mark.parametrize("channels_last", [True, False])
-def test_geometries(kernel, stride, padding, dilation, groups, channels_last):
-    geometry = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    layers = nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 2, kernel, **geometry), nn.Sigmoid()
-    assert_same(*drawn(nn.Sequential(*layers), 3, 3, 8, 9, channels_last=channels_last))
-
-
 def inverted(channels):
     return nn.Sequential(
         nn.Conv2d(3, channels, 1, bias=False),
@@ -78,93 +63,22 @@ def inverted(channels):
     )
 
 
-class Twice(nn.Module):
-    """A convolution whose weight is used again: by itself, by a linear map and by a penalty."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(3, 3, 1)
-
-    def forward(self, x):
-        z = self.layer(self.layer(x).tanh())
-        again = F.linear(x.mean((2, 3)), self.layer.weight.flatten(1))
-        return z.mean((2, 3)) * again.cos() + (self.layer.weight**3).sum()
-
-
-class Calculated(nn.Module):
-    """A weight that is a function of parameters."""
-
-    def __init__(self):
-        super().__init__()
-        self.direction, self.size = nn.Parameter(torch.ones(2, 3, 3, 3)), nn.Parameter(torch.ones(2, 1, 1, 1))
-
-    def forward(self, x):
-        return F.conv2d(x, self.size * F.normalize(self.direction)).tanh()
-
-
-class ByName(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(3, 2, 3)
-
-    def forward(self, x):
-        return F.conv2d(input=x, weight=self.layer.weight, bias=self.layer.bias, stride=(2, 1)).tanh()
-
-
-class OfOneImage(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(3, 2, 3)
-
-    def forward(self, x):
-        return torch.stack([self.layer(image).tanh() for image in x])
-
-
-class ChangedInPlace(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(3, 2, 3, bias=False)
-
-    def forward(self, x):
-        return self.layer(x).mul_(2).tanh_()
-
-
-class InATransform(nn.Module):
-    """A batch of batches, in a transform."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.last = nn.Conv2d(3, 3, 2), nn.Conv2d(3, 2, 1)
-
-    def forward(self, x):
-        return self.last(torch.vmap(self.layer)(x[None])[0].tanh())
-
-
-NETWORKS = {
-    "changed": ChangedInPlace(),
-    "in a transform": InATransform(),
-    "changed in place": nn.Sequential(
-        nn.Conv2d(3, 4, 3, bias=False), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3)
-    ),
-    "inverted": inverted(5),
-    "twice": Twice(),
-    "calculated": Calculated(),
-    "by name": ByName(),
-    "one image at a time": OfOneImage(),
-    "same": nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.Tanh(), nn.Conv2d(4, 2, 2, padding="valid")),
-    "circular": nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), nn.Tanh()),
-    "transposed": nn.Sequential(nn.ConvTranspose2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 2, 3)),
-    "linear": nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 5 * 6, 3)),
-    "frozen": nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 2, 3).requires_grad_(False), nn.Tanh()
-    ),
-}
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("batch", [1, 4])
-def test_networks(name, batch):
-    assert_same(*drawn(NETWORKS[name], batch, 3, 7, 8))
+def test_networks():
+    networks = {
+        "inverted": inverted(5),
+        "in place": nn.Sequential(
+            nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3)
+        ),
+        "linear": nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 5 * 6, 3)
+        ),
+        "frozen": nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3).requires_grad_(False), nn.Tanh()
+        ),
+    }
+    for network in networks.values():
+        for batch in (1, 4):
+            assert_same(*drawn(network, batch, 3, 7, 8))
 
 
 @pytest.mark.parametrize(("depth", "size"), [(1, 6), (3, 10)])
@@ -189,43 +103,7 @@ def test_finite_differences(depth, size):
     assert curvature(network, x) == pytest.approx(float(values[0] - values[1]) / (2 * step), rel=1e-6)
 
 
-class Count(TorchDispatchMode):
-    """Operations on maps of images, and gradients of convolutions' weights."""
-
-    maps = weights = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        self.maps += isinstance(result, torch.Tensor) and result.dim() == 4
-        if func is torch.ops.aten.convolution_backward.default:
-            self.weights += args[-1][1]
-        return result
-
-
-def test_passes_for_inputs_compute_no_weights_gradients():
-    x, weight = torch.randn(2, 3, 5, 5, requires_grad=True), torch.randn(4, 3, 3, 3, requires_grad=True)
-    convolutions = Convolutions([weight])
-    total = convolutions(x, weight).sum()
-    with Count() as count, convolutions.asking(Asked.INPUTS):
-        torch.autograd.grad(total, x, retain_graph=True)
-    assert count.weights == 0
-    with Count() as count:
-        both = torch.autograd.grad(total, [x, weight])
-    assert count.weights == 1
-    expected = torch.autograd.grad(F.conv2d(x, weight).sum(), [x, weight])
-    assert all(torch.equal(a, b) for a, b in zip(both, expected, strict=True))
-
-
-@pytest.mark.parametrize("groups", [1, 2])
-def test_first_and_second_derivatives_of_all(groups):
-    x = torch.randn(2, 2, 4, 3, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(4, 2 // groups, 2, 3, dtype=torch.float64, requires_grad=True)
-    convolution = partial(Convolutions([weight]), stride=(2, 1), padding=1, groups=groups)
-    assert torch.autograd.gradcheck(convolution, (x, weight))
-    assert torch.autograd.gradgradcheck(convolution, (x, weight))
-
-
-def test_other_metrics_of_the_same_passes_are_what_they_are_alone():
+def test_metrics_together_equal_metrics_alone():
     network, x = drawn(nn.Sequential(inverted(6), nn.AdaptiveAvgPool2d(1), nn.Flatten()), 6, 3, 6, 6)
     metrics = {"grasp": Grasp(), "jacov": Jacov(), "snip": Snip(), "kernel": NTKCondition()}
     metrics["sample_grasp"] = SampleGrasp()  # with second derivatives of its own
@@ -268,14 +146,12 @@ class Applied(nn.Module):
         return self.function.apply(x)
 
 
-@pytest.mark.parametrize(
-    ("function", "got"), [(Missing, "aten::hardsigmoid_backward"), (Once, "once_differentiable")]
-)
-def test_an_operation_without_a_second_derivative_is_one_line(function, got):
-    network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), Applied(function), nn.Linear(4, 2))
-    for metric in (Grasp(), SampleGrasp()):
-        with pytest.raises(InputError, match=f"differentiated twice, got .*{got}"):
-            metric(network, (torch.randn(4, 3), torch.tensor([0, 1, 0, 1])))
+def test_operation_without_second_derivative_raises():
+    for function, got in ((Missing, "aten::hardsigmoid_backward"), (Once, "once_differentiable")):
+        network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), Applied(function), nn.Linear(4, 2))
+        for metric in (Grasp(), SampleGrasp()):
+            with pytest.raises(InputError, match=f"differentiated twice, got .*{got}"):
+                metric(network, (torch.randn(4, 3), torch.tensor([0, 1, 0, 1])))
 
 
 class Pieces(nn.Module):
@@ -296,7 +172,7 @@ def test_hard_sigmoids(inplace):
     assert together["naswot"] == score(network, batch, {"naswot": Naswot()})["naswot"]
 
 
-def test_a_hard_sigmoid_in_place_changes_what_it_is_given():
+def test_hard_sigmoid_in_place():
     values = torch.tensor([-4.0, 1.5, 9.0])
     given = values.clone().requires_grad_().clone()
     returned = hard_sigmoid(given, inplace=True)
@@ -332,29 +208,74 @@ def test_checkpointed_layers():
     assert anew == pytest.approx(plain, rel=1e-9)
 
 
-def test_mixed_precision_is_left_to_torch():
-    weight = torch.randn(4, 3, 3, 3, requires_grad=True)
-    with torch.autocast("cpu", torch.bfloat16), TwiceDifferentiable([weight]) as twice:
-        y = F.conv2d(torch.randn(2, 3, 5, 5), weight)
-    assert y.dtype is torch.bfloat16
-    (g,) = torch.autograd.grad(y.float().pow(2).sum(), weight, create_graph=True)
-    assert torch.isfinite(twice.along_weights([g]))
+# Batch norms
 
 
-def test_grasp_takes_half_the_operations():
-    space = NasBench201()
-    cell = "|nor_conv_3x3~0|+|avg_pool_3x3~0|nor_conv_1x1~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_1x1~2|"
-    network = space.network(space.parse(cell), in_channels=3, num_classes=4, channels=4, cells=1)
-    network, x = drawn(network, 6, 3, 8, 8)
-    y = torch.tensor([0, 1, 2, 3, 0, 1])
-    weights = [p for p in network.parameters() if p.dim() > 1]
-    with Count() as by_torch, preserve_state(network):
-        loss = F.cross_entropy(logits_of(network(x)), y)
-        gradients = torch.autograd.grad(loss, weights, create_graph=True)
-        products = torch.autograd.grad(sum((g**2).sum() for g in gradients) / 2, weights)
-    with Count() as ours:
-        found = float(Grasp(signed=True)(network, (x, y)))
-    expected = -float(sum((w.detach() * hg).sum() for w, hg in zip(weights, products, strict=True)))
-    assert found == pytest.approx(expected, rel=1e-9)
-    assert ours.maps < 0.5 * by_torch.maps
-    assert ours.weights < by_torch.weights
+def second_derivatives(norm, x, factor):
+    """∇‖g‖² of all that has gradients, of a loss that is not symmetric in any way."""
+    subjects = [x, *norm.parameters()]
+    y = norm(x)
+    gradients = torch.autograd.grad((factor * y**3).sum() + y.sin().sum(), subjects, create_graph=True)
+    return torch.autograd.grad(sum((g**2).sum() for g in gradients), subjects)
+
+
+def test_second_derivatives_of_batch_norms_equal_torch():
+    shapes = [(5, 3, 4, 4), (7, 2), (4, 3, 5), (3, 1, 2, 2), (2, 3, 2, 3, 2)]
+    for shape, affine, tracked, channels_last in itertools.product(shapes, *[(True, False)] * 3):
+        check_second_derivatives(shape, affine, tracked, channels_last)
+
+
+def check_second_derivatives(shape, affine, tracked, channels_last):
+    kind = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[len(shape)]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64) * 3 + 20  # far from 0
+    factor = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if channels_last and len(shape) == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    found = []
+    for mode in (nullcontext(), TwiceDifferentiable()):
+        norm = kind(shape[1], affine=affine, track_running_stats=tracked).double()
+        for number, parameter in enumerate(norm.parameters()):
+            nn.init.constant_(parameter, 0.5 + number)
+        with mode:
+            found.append((second_derivatives(norm, x.clone().requires_grad_(), factor), norm.state_dict()))
+    (torch_values, torch_state), (values, state) = found
+    for expected, got in zip(torch_values, values, strict=True):
+        assert torch.allclose(expected, got, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
+    assert all(torch.equal(value, state[name]) for name, value in torch_state.items())
+
+
+def test_batch_norm_finite_differences():
+    x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+    with TwiceDifferentiable():
+        assert torch.autograd.gradgradcheck(lambda x: F.batch_norm(x, None, None, training=True), x)
+        by_name = {"running_mean": None, "running_var": None, "training": True}
+        assert torch.autograd.gradgradcheck(lambda x: F.batch_norm(input=x, **by_name), x)
+
+
+def test_norms_with_fixed_statistics_use_torch():
+    norm, x = nn.BatchNorm2d(2).eval(), torch.randn(3, 2, 4, 4)
+    with TwiceDifferentiable():
+        assert torch.equal(norm(x), norm(x))
+        assert "BatchNorm" in type(norm(x).grad_fn).__name__
+        assert "Native" in type(norm(x).grad_fn).__name__
+
+
+def test_single_value_per_channel_raises():
+    with TwiceDifferentiable(), pytest.raises(ValueError, match="more than 1 value per channel"):
+        nn.BatchNorm2d(2)(torch.randn(1, 2, 1, 1))
+
+
+def test_half_precision_uses_torch():
+    x = torch.randn(3, 2, 4, 4, requires_grad=True, dtype=torch.bfloat16)
+    with TwiceDifferentiable():
+        assert "Native" in type(nn.BatchNorm2d(2, affine=False)(x).grad_fn).__name__
+
+
+def test_batch_norm_in_a_transform():
+    """Networks that call `torch.vmap` themselves."""
+    x = torch.randn(2, 3, 4, 5, 5, dtype=torch.float64)
+    expected = torch.stack([F.batch_norm(one, None, None, training=True) for one in x])
+    with TwiceDifferentiable():
+        found = torch.vmap(lambda one: F.batch_norm(one, None, None, training=True))(x)
+    torch.testing.assert_close(found, expected)

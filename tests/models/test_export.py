@@ -1,4 +1,4 @@
-"""Exported files against the network that they are of, run by other programs."""
+"""Exported and frozen networks against the networks that they are of."""
 
 import re
 import sys
@@ -7,9 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from nas_lightning.models.export import export, main
+import nas_lightning
+from nas_lightning.errors import InputError
+from nas_lightning.models import Ensemble
+from nas_lightning.models.export import FrozenNetwork, export, main
 from nas_lightning.models.file import load, save
 from nas_lightning.spaces import DartsSpace, NasBench201
+from tests.models.test_file import stored
 
 SPACES = {
     "darts": (DartsSpace(), {"channels": 4, "cells": 3}),
@@ -184,3 +188,102 @@ def test_help_says_what_it_takes(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     assert "--with-normalization" in capsys.readouterr().out
+
+
+# Frozen networks, and networks in ONNX Runtime
+
+
+def assert_the_same_network(run, with_normalization, **loading):
+    """Outputs to 1e-5 in both layouts and for any number of images, without a gradient; one size of image."""
+    plain, other = (
+        nas_lightning.load(run, with_normalization=with_normalization, **how) for how in ({}, loading)
+    )
+    for images in (1, 2, 5):
+        x = torch.rand(images, 3, 9, 9)
+        for layout in (torch.contiguous_format, torch.channels_last):
+            found = other(x.contiguous(memory_format=layout).requires_grad_())
+            torch.testing.assert_close(found, plain(x).detach(), rtol=1e-5, atol=1e-5)
+            assert not found.requires_grad
+    with pytest.raises(InputError, match=r"expected images of \(3, 9, 9\), got \(3, 8, 8\)"):
+        other(torch.rand(1, 3, 8, 8))
+
+
+def assert_the_same_ensemble(folder, **loading):
+    """The mean of two stored networks that are loaded so is the mean of the two."""
+    runs = [folder / "one", folder / "two"]
+    for seed, run in enumerate(runs):
+        run.mkdir()
+        stored(run, NasBench201(), seed=seed)
+    plain, other = Ensemble.of_runs(runs), Ensemble.of_runs(runs, **loading)
+    x = torch.rand(3, 3, 9, 9)
+    torch.testing.assert_close(other(x), plain(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("space", [NasBench201, DartsSpace])
+@pytest.mark.parametrize("with_normalization", [False, True])
+def test_frozen_outputs_equal_the_network(tmp_path, space, with_normalization):
+    stored(tmp_path, space())
+    assert_the_same_network(tmp_path, with_normalization, optimize=True)
+
+
+def test_ensembles_of_frozen_networks(tmp_path):
+    assert_the_same_ensemble(tmp_path, optimize=True)
+
+
+def test_optimize_needs_torch(tmp_path):
+    stored(tmp_path, NasBench201())
+    with pytest.raises(InputError, match="expected runtime='torch', which optimize is for, got 'onnx'"):
+        nas_lightning.load(tmp_path, runtime="onnx", optimize=True)
+
+
+class ByTheBatch(nn.Module):
+    """Decides by the number of images, which a trace does not see."""
+
+    def forward(self, x):
+        return x.flatten(1)[:, :2] * (1 if len(x) == 2 else 5)
+
+
+class ByWords(nn.Module):
+    def forward(self, x):
+        return {"feature": "text"}
+
+
+class Several(nn.Module):
+    def forward(self, x):
+        return {"logits": x.flatten(1)[:, :2], "aux": x}
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [(ByTheBatch(), "expected the outputs of the network within"), (ByWords(), "that torch can freeze")],
+)
+def test_network_that_cannot_be_frozen_raises(network, message):
+    with pytest.raises(InputError, match=message):
+        FrozenNetwork(network, (3, 4, 4))
+
+
+def test_frozen_network_of_several_outputs_returns_logits():
+    x = torch.rand(4, 3, 4, 4)
+    torch.testing.assert_close(FrozenNetwork(Several(), (3, 4, 4))(x), x.flatten(1)[:, :2])
+
+
+@pytest.fixture
+def onnx():
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+
+
+@pytest.mark.parametrize("with_normalization", [False, True])
+def test_onnx_outputs_equal_torch(tmp_path, with_normalization, onnx):
+    stored(tmp_path, NasBench201())
+    assert_the_same_network(tmp_path, with_normalization, runtime="onnx")
+
+
+def test_ensembles_of_onnx_networks(tmp_path, onnx):
+    assert_the_same_ensemble(tmp_path, runtime="onnx")
+
+
+def test_unknown_runtime_raises(tmp_path, onnx):
+    stored(tmp_path, NasBench201())
+    with pytest.raises(InputError, match="did you mean 'onnx'"):
+        nas_lightning.load(tmp_path, runtime="onx")

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -360,7 +359,7 @@ def test_a_search_without_training_shows_its_pool_and_no_curves(run):
 
 def test_a_search_that_only_scores_has_no_curves_where_its_pool_is_in_no_file(run):
     facts = json.loads((run / "genotype.json").read_text())
-    facts["metrics"] = {"scored": 40, "self_correlation/zen": 0.9}
+    facts["metrics"] = {"num_scored": 40, "self_correlation/zen": 0.9}
     (run / "genotype.json").write_text(json.dumps(facts))
     (run / "metrics.csv").write_text("step,epoch,scored\n0,0,40\n")
     page = Page(write_report(run))
@@ -427,14 +426,3 @@ def test_facts_of_the_wrong_type_do_not_end_the_page(run, text):
     (run / ".hydra" / "hydra.yaml").write_text("- a list")
     (run / ".hydra" / "config.yaml").write_bytes(b"\xff: {")
     assert "Configuration" in Page(write_report(run)).sections
-
-
-@pytest.mark.parametrize("name", ["search", "search_end", "train", "ensemble"])
-def test_pages_of_runs_of_version_0_1_are_made_anew(tmp_path, name):
-    folder = shutil.copytree(Path(__file__).parents[1] / "files_of_0_1" / name, tmp_path / name)
-    page = Page(write_report(folder))
-    has_genotype = any((folder / file).is_file() for file in ("genotype.json", "history.jsonl"))
-    assert ("Left out" not in page.sections["Architecture"]) == has_genotype
-    for file, title in (("metrics.csv", "Curves"), ("history.jsonl", "Weights over time")):
-        if (folder / file).is_file():
-            assert "Left out" not in page.sections[title]

@@ -14,7 +14,7 @@ from torch.func import jacrev
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, Params
-from nas_lightning.objectives.tables import TabularNasBench201, read
+from nas_lightning.objectives.tables import TabularNasBench201, read_nasbench201
 from nas_lightning.spaces import NasBench201
 from nas_lightning.utils.randomness import generator
 from reproductions.hnas import (
@@ -77,7 +77,7 @@ class Run:
 
     def __init__(self, folder):
         self.folder = folder
-        self.truth = read(write_table(folder))
+        self.truth = read_nasbench201(write_table(folder))
         lines = [f"{arch},{100 - value},{10 + len(arch)}" for arch, value in self.truth["cifar10"].items()]
         (folder / "valid.csv").write_text("\n".join(["arch,cifar10_valid,seconds", *lines]))
         self.benchmark = TabularNasBench201(folder / "table.csv", validation=folder / "valid.csv")

@@ -1,4 +1,4 @@
-"""A run's folder, record and facts; also those that version 0.1 wrote, and damaged ones."""
+"""A run's folder, record, and facts."""
 
 import errno
 import json
@@ -12,7 +12,7 @@ import pytest
 import nas_lightning
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import read_genotypes
-from nas_lightning.runs.facts import RunFacts, read_facts
+from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record, read_record
 from nas_lightning.spaces import NasBench201
@@ -62,22 +62,6 @@ def test_a_first_record_stays(tmp_path):
     run.create(RECORD)
     run.create(Record((), {"seed": 2}, {}))
     assert run.record == RECORD
-
-
-@pytest.mark.parametrize(
-    ("old", "kind"),
-    [
-        ({"strategy": "Darts", "metrics": {}}, "search"),
-        ({"metrics": {"test_accuracy": 0.5}, "params": 3}, "training"),
-        ({"members": 3, "metrics": {}}, "ensemble"),
-        ({"study": "correlation", "metrics": {}}, "study"),
-    ],
-)
-def test_what_version_0_1_wrote_has_its_kind(tmp_path, old, kind):
-    path = tmp_path / "summary.json"
-    path.write_text(json.dumps({**old, "seed": 4, "overrides": ["seed=4"]}))
-    facts = read_facts(path)
-    assert (facts.kind, facts.seed, facts.words, facts.seconds) == (kind, 4, ("seed=4",), None)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "\0"])
@@ -146,12 +130,3 @@ def test_a_record_that_cannot_be_taken_back_stays_whole(tmp_path, monkeypatch):
 def test_a_name_that_was_not_typed_gets_a_number(tmp_path):
     folders = [RunFolder.reserve(tmp_path / "a", typed=False).path.name for _ in range(3)]
     assert folders == ["a", "a-2", "a-3"]
-
-
-def modules_with(text: str) -> set[str]:
-    files = PACKAGE.rglob("*.py")
-    return {str(path.relative_to(PACKAGE)) for path in files if text in path.read_text(encoding="utf-8")}
-
-
-def test_hydra_is_asked_in_one_place():
-    assert modules_with("HydraConfig.get") == {"cli/job_context.py"}

@@ -126,7 +126,7 @@ def test_supernets_have_both_stems():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: DartsSpace(nodes=0), "nodes of at least 1"),
+        (lambda: DartsSpace(nodes=0), "`nodes` must be at least 1"),
         (lambda: DartsSpace(ops=("none",)), "distinct operations, one other than none"),
         (lambda: DartsSpace(ops=()), "distinct operations, one other than none"),
         (lambda: DartsSpace(ops=("skip_connect",) * 2), "distinct operations"),
@@ -136,7 +136,7 @@ def test_supernets_have_both_stems():
         ),
         (
             lambda: DartsSpace().supernet(in_channels=3, num_classes=5, stem="cifr"),
-            "one of cifar, imagenet, got 'cifr'",
+            "must be 'cifar' or 'imagenet', got 'cifr'",
         ),
     ],
 )

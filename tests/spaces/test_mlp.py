@@ -154,7 +154,7 @@ def test_malformed_texts_are_refused(text, refusal):
 
 
 def test_impossible_spaces_and_sizes_are_refused(generator):
-    with pytest.raises(InputError, match="layers of at least 3"):
+    with pytest.raises(InputError, match="`layers` must be at least 3"):
         Mlp(layers=2)
     with pytest.raises(InputError, match="did you mean 'tanh'"):
         TwoLayer(("relu", "tanhh"))

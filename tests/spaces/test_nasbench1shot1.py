@@ -42,7 +42,7 @@ def test_another_spaces_modules_are_refused(generator):
         for two in {1, 2, 3} - {one}:
             with pytest.raises(InputError, match="expected blocks and output with"):
                 NasBench1Shot1(one).check(NasBench1Shot1(two).sample(generator))
-    with pytest.raises(InputError, match="expected one of 1, 2, 3"):
+    with pytest.raises(InputError, match="`variant` must be 1, 2 or 3"):
         NasBench1Shot1(4)
 
 

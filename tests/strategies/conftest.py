@@ -13,12 +13,12 @@ from torch import nn
 
 from nas_lightning.cli.factories import build, factory_of, searched_parts
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.jobs.arguments import arguments
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.spaces.graph import CellGraph
 from nas_lightning.spaces.operations import Norm
 from nas_lightning.strategies import RandomSearch, Strategy
 from nas_lightning.strategies.supernet import SupernetStrategy
+from nas_lightning.validation import arguments
 from tests.yamls import composed, file, options, small_form
 
 STRATEGIES, SPACES = options("strategy"), options("space")
@@ -38,6 +38,7 @@ LIGHTNING_SAYS = (
     "ignore:.*LeafSpec.*:FutureWarning",
     "ignore:Checkpoint directory .* exists and is not empty",
     "ignore:`LightningModule.configure_optimizers` returned `None`",
+    "ignore:Using ModelCheckpoint with manual optimization",
 )
 
 

@@ -109,5 +109,5 @@ def test_strategies_that_sample_are_those_that_do_not_compile(search, sharing_na
 
 
 def test_no_step_without_a_batch(search, sharing_name):
-    with pytest.raises(InputError, match="accumulate_grad_batches of at least 1"):
+    with pytest.raises(InputError, match="`accumulate_grad_batches` must be at least 1"):
         search(sharing_name, "nasbench201", "strategy.accumulate_grad_batches=0")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.strategies.fit_own_data_as_process import FORMS, STOP
 from tests.yamls import options
 
 WHO = [(1, 0), (2, 0), (2, 1)]  # world and rank
@@ -27,12 +28,14 @@ SLOW = [
     "darts nasbench201 strategy.accumulate_grad_batches=2",
     "gaea nasbench201 arch_step=single_level search_data.train_fraction=1",
     "one_shot nasbench201 sampler=dirichlet perturbation=adversarial regularizer=[path]",
-    "one_shot nasbench201 sampler=gumbel partial=edges auxiliary=skip strategy.arch_lr=0.02",
+    "one_shot nasbench201 sampler=gumbel edge_weights=edges auxiliary_skip=skip strategy.arch_lr=0.02",
     "one_shot darts sampler=reinmax regularizer=[beta,sparsity] strategy.arch_lr=0.02",
     "one_shot nasbench201 sampler=simplex perturbation=random arch_step=second_order",
-    "one_shot nasbench201 sampler=concrete stop=ranking selection=candidates strategy.selection.candidates=5",
-    "one_shot nasbench201 sampler=gumbel regularizer=[lambda] freezing=matching strategy.freezing.steps=2",
-    "drnas nasbench201 partial=widening strategy.partial.stages=[2,1]",
+    "one_shot nasbench201 sampler=concrete early_stop=ranking selection=candidates"
+    " strategy.selection.candidates=5",
+    "one_shot nasbench201 sampler=gumbel regularizer=[lambda] freezing=gradient_matching"
+    " strategy.freezing.steps=2",
+    "drnas nasbench201 edge_weights=widening strategy.edge_weights.stages=[2,1]",
     "gdas darts strategy.arch_lr=0.02",
     "pr_darts darts strategy.arch_lr=0.02",
 ]
@@ -127,3 +130,56 @@ def test_what_the_processes_shared_moved(result):
     assert arch or others
     for name in arch or others:
         assert float((one["weights"][name] - one["start"][name]).abs().max()) > 1e-4, name
+
+
+# Two processes share a user's own data: they come to what one does with batches of twice the size.
+
+KINDS = ("search", "training")
+
+
+@pytest.fixture(scope="module")
+def own_data_results(tmp_path_factory):
+    """By form: for each (world, rank) what it came to."""
+    folder = tmp_path_factory.mktemp("own_data")
+    fit(folder, list(FORMS), "tests.strategies.fit_own_data_as_process")
+    return {
+        form: {who: torch.load(folder / "{}_{}_{}".format(number, *who)) for who in WHO}
+        for number, form in enumerate(FORMS)
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_two_come_to_what_one_does(form, kind, own_data_results):
+    alone, first, second = (own_data_results[form][who][kind] for who in WHO)
+    for name, value in alone["whole"].items():
+        assert torch.equal(first["whole"][name], second["whole"][name]), name
+        torch.testing.assert_close(first["whole"][name], value, rtol=1e-9, atol=1e-12)
+    assert first["whole metrics"] == second["whole metrics"]
+    assert first["whole metrics"] == pytest.approx(alone["whole metrics"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_no_image_is_seen_twice_and_none_is_left_out(form, kind, own_data_results):
+    alone, first, second = (own_data_results[form][who][kind]["whole images"] for who in WHO)
+    assert len(alone) == len(first) == len(second) == 8
+    for one, two, whole in zip(first, second, alone, strict=True):
+        assert torch.equal(torch.cat([one, two]).sort()[0], whole.sort()[0])
+    assert len(torch.cat(alone[:4]).unique()) == 32
+
+
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_run_that_goes_on_within_an_epoch_comes_to_the_same_bits(form, kind, who, own_data_results):
+    end = own_data_results[form][who][kind]
+    assert len(end["resumed images"]) == 8 - STOP
+    assert all(map(torch.equal, end["resumed images"], end["whole images"][STOP:]))
+    for name, value in end["whole"].items():
+        assert torch.equal(end["resumed"][name], value), name
+    before, after = end["whole metrics"], end["resumed metrics"]
+    names = set(before)
+    if who[0] > 1:  # of the interrupted epoch's means a checkpoint has the first process' part
+        names = {name for name in names if kind == "training" and name.startswith("val")}
+    assert {name: after[name] for name in names} == {name: before[name] for name in names}

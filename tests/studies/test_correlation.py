@@ -17,7 +17,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, GradNorm, NTKCondition, Snip, score
 from nas_lightning.metrics import pool as pools
 from nas_lightning.objectives.rankings import COMBINED
-from nas_lightning.objectives.tables import GenotypeTable, TabularNasBench201, read
+from nas_lightning.objectives.tables import GenotypeTable, TabularNasBench201, read_nasbench201
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
 from nas_lightning.studies.correlation import Correlation, CorrelationSettings
 from nas_lightning.studies.scoring import (
@@ -80,7 +80,7 @@ METRICS = {
 def test_correlations_are_those_of_the_scores(study, table, tmp_path):
     tables = study("a")
     scores = rows(tmp_path / "a" / "scores" / "main.csv")
-    accuracies = read(table)
+    accuracies = read_nasbench201(table)
     found = {row["metric"]: row for row in tables["metrics"]}
     assert len(scores) == 12
     assert set(found) == {*METRICS, "combined"}
@@ -100,7 +100,7 @@ def test_correlations_are_those_of_the_scores(study, table, tmp_path):
 def test_the_objective_in_its_four_scenarios(study, table, tmp_path):
     (row, *_) = study("a")["objective_spearman"]
     scores = rows(tmp_path / "a" / "scores" / "main.csv")
-    truth = [read(table)["cifar10"][row["arch"]] for row in scores]
+    truth = [read_nasbench201(table)["cifar10"][row["arch"]] for row in scores]
     m, kappa = ([float(row[name]) for row in scores] for name in ("grad_norm", "ntk_condition"))
 
     def rho(objective):
@@ -151,7 +151,7 @@ def test_command_resumes_with_more_cells_and_refuses_other_settings(command, tab
     for number, changed in enumerate(("network.channels=2", "study.scheme=xavier", "dataset.batch_size=16")):
         code, _, err = command("analyze", *few, f"run=b{number}", "study.scores=a/scores", changed)
         assert code == 1
-        assert err.startswith("error: expected ")
+        assert err.startswith("error: ")
         assert len(err.splitlines()) == 1
         assert "main.csv" in err
     code, _, err = command("analyze", "resume=a", "study.scheme=xavier")
@@ -160,13 +160,13 @@ def test_command_resumes_with_more_cells_and_refuses_other_settings(command, tab
 
 
 MISTAKES = [
-    ("study.cells=3", "expected cells of at least 4, got 3 (in study.cells)"),
-    ("study.cells=many", "expected a whole number of at least 4, got 'many' (in study.cells)"),
+    ("study.cells=3", "`cells` must be at least 4, got 3 (in study.cells)"),
+    ("study.cells=many", "`cells` must be a valid integer, got 'many' (in study.cells)"),
     ("study.kappa=ntk_conditoin", "did you mean 'ntk_condition'?"),
     ("study.objective=[grad]", "expected one of the metrics"),
-    ("study.scheme=lecunn", "expected one of lecun"),
+    ("study.scheme=lecunn", "`scheme` must be 'lecun'"),
     ("study.cels=5", "did you mean 'study.cells'?"),
-    ("+study.metrics.fisher.x=1", "expected no setting of study.metrics.fisher"),
+    ("+study.metrics.fisher.x=1", "Unknown argument `x` of study.metrics.fisher. It takes none."),
     ("study.splits=0", "(in study.splits)"),
 ]
 
@@ -202,7 +202,7 @@ def test_settings_vary_one_thing(study, table, tmp_path, counted):
         assert {key for key in facts["main"] if facts["main"][key] != facts[name][key]} == keys
     assert len(counted) == 8 * 8
 
-    truth = read(table)["cifar10"]
+    truth = read_nasbench201(table)["cifar10"]
     xavier = rows(folder / "scheme_xavier.csv")
     found = {(row["metric at"], row["κ at"]): row for row in tables["initialization_spearman"]}
     values = [float(row["grad_norm"]) for row in xavier]
@@ -339,7 +339,7 @@ def test_reliability_is_of_two_draws_and_of_the_best(study, table, tmp_path):
     expected = stats.spearmanr(*zip(*pairs, strict=True)).statistic
     assert float(found["snip"]["ρ with itself"]) == pytest.approx(expected)
     best = sorted(first, key=lambda row: -float(row["snip"]))[:2]
-    truth = read(table)["cifar10"]
+    truth = read_nasbench201(table)["cifar10"]
     mean = sum(truth[row["arch"]] for row in best) / 2
     assert float(found["snip"]["accuracy of the best tenth"]) == pytest.approx(mean)
     assert all(float(row["seconds"]) > 0 for row in found.values())

@@ -98,7 +98,7 @@ def test_multiply_adds_by_the_table_are_those_that_are_counted(monkeypatch):
         ({"tables": {}}, "expected tables of latencies"),
         ({"tables": {"cifar100": "a.csv"}}, "expected an error for each table"),
         ({"unseen": ["a"]}, "expected devices in one part only, got 'a'"),
-        ({"draws": 1}, "expected draws of at least 2"),
+        ({"draws": 1}, "`draws` must be at least 2"),
         ({"together": 7}, "expected at most the 6 metrics, got 7"),
     ],
 )

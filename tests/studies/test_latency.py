@@ -7,7 +7,7 @@ import torch
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.jobs.parts import Parts
-from nas_lightning.objectives.tables import Device, device_settings
+from nas_lightning.objectives.latency import Device, device_settings
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.base import draw_distinct
 from nas_lightning.studies import latency
@@ -54,7 +54,7 @@ def test_networks_are_measured(tmp_path, runtime):
 
 
 def test_too_few_networks_are_refused():
-    with pytest.raises(InputError, match="expected networks of at least 5, got 1"):
+    with pytest.raises(InputError, match="`networks` must be at least 5, got 1"):
         latency.Latency(networks=1)
 
 

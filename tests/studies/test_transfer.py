@@ -9,7 +9,7 @@ import pytest
 
 from nas_lightning.data import Digits, SearchData
 from nas_lightning.metrics import Params
-from nas_lightning.objectives.tables import TabularNasBench201, read
+from nas_lightning.objectives.tables import TabularNasBench201, read_nasbench201
 from nas_lightning.spaces import NasBench201
 from nas_lightning.studies.transfer import RANDOM, Transfer
 from nas_lightning.utils.randomness import seed_of
@@ -34,7 +34,7 @@ def rows(tmp_path):
 def known(rows, tmp_path):
     """Scores and accuracies of the cells in their order."""
     scored = list(csv.DictReader((tmp_path / "scores" / "main.csv").read_text().splitlines()))
-    truth = read(tmp_path / "table.csv")
+    truth = read_nasbench201(tmp_path / "table.csv")
     sizes = np.array([float(row["params"]) for row in scored])
     return sizes, {name: np.array([of[row["arch"]] for row in scored]) for name, of in truth.items()}
 

@@ -16,7 +16,7 @@ from nas_lightning.jobs import Parts, search, train
 from nas_lightning.metrics import Vkdnw
 from nas_lightning.models.file import describe, load
 from nas_lightning.spaces import DartsSpace, NasBench201
-from nas_lightning.strategies import Darts, Evolution, MetricSearch, Nasi, RandomWS
+from nas_lightning.strategies import Darts, Evolution, MetricSearch, Nasi, RandomCandidates, RandomWS
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.tasks import Binary, CustomTask, MultiClass, MultiLabel, Regression, Segmentation, task_of
 from nas_lightning.training.retrain import Retrain
@@ -69,7 +69,9 @@ def test_from_search_to_prediction(name, tmp_path):
 
 SHORT = {"population": 2, "sample": 1, "evaluation": "training", "epochs": 1}
 FAMILIES = {
-    "selection": lambda space, net, data: RandomWS(space, net(), data, candidates=2, valid_batches=1),
+    "selection": lambda space, net, data: RandomWS(
+        space, net(), data, selection=RandomCandidates(candidates=2, valid_batches=1)
+    ),
     "nasi": lambda space, net, data: Nasi(space, net(), data, nu_samples=1),
     "short trainings": lambda space, net, data: Evolution(
         space, net, data, population=2, sample=1, evaluation="training", epochs=1

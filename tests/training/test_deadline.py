@@ -12,7 +12,7 @@ from nas_lightning.report import page as live_page
 from nas_lightning.report import page as report_page
 from nas_lightning.report.page import LivePage
 from nas_lightning.spaces import NasBench201
-from nas_lightning.strategies import Darts, Greedy, Nasi, RandomWS
+from nas_lightning.strategies import Darts, Greedy, Nasi, RandomCandidates, RandomWS
 from nas_lightning.strategies.black_box import base as black_box
 from nas_lightning.strategies.one_shot import selection as selection_stage
 from nas_lightning.training import run_length as deadline_module
@@ -210,7 +210,8 @@ def select(monkeypatch, clock, folder, *, candidates, seconds, minutes):
         monkeypatch.setattr(module, "judge_genotype", slow)
     space, images = NasBench201(), data()
     supernet = space.supernet(in_channels=3, num_classes=4, channels=2, cells=1)
-    strategy, deadline = RandomWS(space, supernet, images, candidates=candidates), Deadline(minutes)
+    strategy = RandomWS(space, supernet, images, selection=RandomCandidates(candidates))
+    deadline = Deadline(minutes)
     options = {"callbacks": [Slow(clock, step=0.05), deadline], "default_root_dir": folder, **QUIET}
     trainer = pl.Trainer(max_epochs=-1, enable_checkpointing=False, **options)
     trainer.fit(strategy, images)

@@ -1,8 +1,15 @@
 """Retraining against plain PyTorch loops and closed formulas."""
 
 import copy
+import json
 import logging
 import math
+import os
+import re
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
 from itertools import pairwise
 
 import hydra
@@ -12,17 +19,21 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import Callback
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
+import nas_lightning
+from benchmarks.retrain_step import DARTS_V2
 from nas_lightning.callbacks.checkpoints import RNGState
-from nas_lightning.data.datasets import Fake
+from nas_lightning.data import Cifar10, Fake
 from nas_lightning.errors import InputError
+from nas_lightning.metrics import ntk
+from nas_lightning.objectives.counts import cost
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.spaces.graph import DropPath
 from nas_lightning.training.epoch_means import PADDING
-from nas_lightning.training.retrain import Retrain, freeze_unused
+from nas_lightning.training.retrain import Retrain, build_mixing, freeze_unused
 
 CLASSES = 7
 
@@ -432,12 +443,12 @@ def test_trains_a_network_of_darts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"drop_path": 1.0}, "drop_path of at least 0 and below 1, got 1.0 .in Retrain.drop_path"),
-        ({"label_smoothing": -0.1}, "label_smoothing of at least 0"),
-        ({"ema_decay": 1.0}, "ema_decay above 0 and below 1 or null, got 1.0 .in Retrain.ema_decay"),
-        ({"clip": 0.0}, "clip above 0 or null"),
-        ({"lr_batch": 0}, "lr_batch of at least 1 or null, got 0"),
-        ({"cutmix": -1.0}, "cutmix of at least 0, got -1.0"),
+        ({"drop_path": 1.0}, "`drop_path` must be less than 1, got 1.0 .in Retrain.drop_path"),
+        ({"label_smoothing": -0.1}, "`label_smoothing` must be at least 0"),
+        ({"ema_decay": 1.0}, "`ema_decay` must be less than 1, got 1.0 .in Retrain.ema_decay"),
+        ({"clip": 0.0}, "`clip` must be greater than 0"),
+        ({"lr_batch": 0}, "`lr_batch` must be at least 1, got 0"),
+        ({"cutmix": -1.0}, "`cutmix` must be at least 0, got -1.0"),
     ],
 )
 def test_bad_options_are_told(options, message):
@@ -473,3 +484,258 @@ def test_predictions_of_images_with_and_without_labels():
     for batches in ([(images[:4], labels[:4]), (images[4:], labels[4:])], [images[:4], images[4:]]):
         logits = trainer.predict(Retrain(network, CLASSES), DataLoader(batches, batch_size=None))
         torch.testing.assert_close(torch.cat(logits), network.eval()(images).detach())
+
+
+# Mixed images
+
+
+def test_an_image_with_a_part_of_another_counts_by_its_area():
+    x, y = torch.zeros(4, 3, 20, 20), torch.arange(4)
+    x[2:] = 1
+    mixed, target = build_mixing(0.0, 1.0, CLASSES)(x, y)
+    share = 1 - mixed[0].mean()  # of the first image, which is black; its partner is white
+    assert 0 < share < 1
+    torch.testing.assert_close(
+        target[0], share * F.one_hot(y[0], CLASSES) + (1 - share) * F.one_hot(y[3], CLASSES)
+    )
+    assert torch.equal(x[:2], torch.zeros(2, 3, 20, 20))  # the loader's batch is as it was
+
+
+# Networks with other signatures and outputs
+
+
+OUTPUTS = 4
+DATA = {"shape": (1, 8, 8), "train_size": 16, "test_size": 16, "batch_size": 8}
+IMAGES, LABELS = (
+    torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)),
+    torch.arange(5) % OUTPUTS,
+)
+Named = namedtuple("Named", "features logits")
+
+
+@dataclass
+class Output:
+    logits: Tensor
+    loss: Tensor | None = None
+
+
+class Entries(OrderedDict):
+    """A dict that is a class of its own, as those of transformers are."""
+
+
+class Own(nn.Module):
+    """A convolution and a classifier; `forward` is of each case."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 3), nn.Linear(4, OUTPUTS)
+
+    def maps(self, x: Tensor) -> Tensor:
+        return self.conv(x).relu()
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self.head(self.maps(x).mean((2, 3)))
+
+
+def network(forward) -> nn.Module:
+    torch.manual_seed(0)
+    return type("Foreign", (Own,), {"forward": forward})()
+
+
+def trainer() -> pl.Trainer:
+    off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    return pl.Trainer(max_epochs=1, accelerator="cpu", **dict.fromkeys(off, False))
+
+
+def with_loss(self, pixel_values, labels=None):
+    z = self.logits(pixel_values)
+    return Entries(loss=None if labels is None else F.cross_entropy(z, labels), logits=z)
+
+
+TAKEN = {
+    "a dict": lambda self, x: {"features": self.maps(x), "logits": self.logits(x)},
+    "a dict of one": lambda self, x: {"scores": self.logits(x)},
+    "a class of dicts, a loss where labels are": with_loss,
+    "a data class": lambda self, x: Output(self.logits(x)),
+    "a named tuple": lambda self, x: Named(self.maps(x), self.logits(x)),
+    "a tuple": lambda self, x: (self.logits(x), self.maps(x)),
+    "options by keyword": lambda self, x, *, scale=1.0: scale * self.logits(x),
+}
+CALLED_OTHERWISE = {
+    "by keyword": (lambda self, *, pixels: self.logits(pixels), r"forward\(\*, pixels\)"),
+    "another input": (lambda self, x, mask: self.logits(x), r"forward\(x, mask\)"),
+    "labels": (lambda self, x, labels: F.cross_entropy(self.logits(x), labels), r"forward\(x, labels\)"),
+}
+RETURNED = {
+    "entries called otherwise": (
+        lambda self, x: {"features": self.maps(x).mean((2, 3)), "classes": self.logits(x)},
+        "expected logits from the network, .* got 'features, classes'",
+    ),
+    "maps first": (
+        lambda self, x: (self.maps(x), self.logits(x)),
+        r"expected logits \(8, 4\), got \(8, 4, 6, 6\)",
+    ),
+    "classes": (lambda self, x: self.logits(x).argmax(1), r"expected logits \(8, 4\), got \(8,\)"),
+    "other classes": (lambda self, x: self.logits(x)[:, :2], r"expected logits \(8, 4\), got \(8, 2\)"),
+    "a loss in training": (
+        lambda self, x: {"loss": self.logits(x).sum()} if self.training else self.logits(x),
+        r"expected logits \(8, 4\), got \(\)",
+    ),
+    "probabilities": (lambda self, x: self.logits(x).softmax(1), "leave the last softmax out"),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_it_is_trained_as_with_logits_alone(name, tmp_path):
+    made, plain = network(TAKEN[name]), network(lambda self, x: self.logits(x))
+    torch.testing.assert_close(ntk(made, (IMAGES, LABELS)).matrix, ntk(plain, (IMAGES, LABELS)).matrix)
+    losses = []
+    for each in (made, plain):
+        fit, module, data = trainer(), Retrain(each, OUTPUTS), Fake(**DATA)
+        fit.fit(module, data)
+        losses.append(fit.test(module, data, verbose=False)[0]["test_loss"])
+    assert losses[0] == losses[1]
+    assert cost(made, (1, 8, 8)).params == cost(plain, (1, 8, 8)).params
+    assert nas_lightning.export(made, tmp_path / "network.pt2", (1, 8, 8)).difference < 1e-5
+
+
+@pytest.mark.parametrize("name", CALLED_OTHERWISE)
+def test_one_line_says_how_it_is_to_be_called(name, refusal, tmp_path):
+    forward, got = CALLED_OTHERWISE[name]
+    for use in (
+        lambda made: Retrain(made, OUTPUTS),
+        lambda made: ntk(made, (IMAGES, LABELS)),
+        lambda made: cost(made, (1, 8, 8)),
+    ):
+        said = refusal(use, network(forward))
+        assert re.search(rf"expected a network of images alone, forward\(x\), got '{got}'", said), said
+    said = refusal(nas_lightning.export, network(forward), tmp_path / "network.pt2", (1, 8, 8))
+    assert "expected a network that takes images of (1, 8, 8)" in said
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_one_line_says_what_it_is_to_return(name, refusal):
+    forward, line = RETURNED[name]
+    said = refusal(trainer().fit, Retrain(network(forward), OUTPUTS), Fake(**DATA))
+    assert re.search(line, said), said
+
+
+# Two processes
+
+
+# A program, because a process that has run threads should not be forked.
+PROGRAM = """
+import json, sys
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from nas_lightning.training.retrain import freeze_unused
+from nas_lightning.training.retrain import Retrain
+from nas_lightning.spaces import NasBench201
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+devices = int(sys.argv[1])
+space = NasBench201()
+genotype = space.parse(sys.argv[2])
+network = space.network(genotype, in_channels=3, num_classes=7, channels=4, cells=1, auxiliary=True)
+for module in list(network.modules()):
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm2d):  # it would normalize with each process's half
+            setattr(module, name, nn.Identity())
+data = Fake(
+    num_classes=7, train_size=64, test_size=21, batch_size=16 // devices, eval_batch_size=4, val_fraction=0.25
+)
+freeze_unused(network, data.image)
+module = Retrain(network.double(), 7, lr=0.1, drop_path=0.0, clip=0.5, ema_decay=0.6)
+trainer = pl.Trainer(
+    max_epochs=2, precision="64-true", accelerator="cpu", devices=devices,
+    strategy="auto" if devices == 1 else "ddp_fork", logger=False, enable_progress_bar=False,
+    enable_checkpointing=False, enable_model_summary=False,
+)
+trainer.fit(module, data)
+metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+metrics |= trainer.test(module, data, verbose=False)[0]
+weights = torch.cat([p.detach().flatten() for p in module.parameters()])
+print(json.dumps({"metrics": metrics, "weights": weights.tolist()}))
+"""
+
+
+WHOLE = "|nor_conv_3x3~0|+|nor_conv_1x1~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|nor_conv_3x3~2|"
+UNUSED = (
+    "|nor_conv_3x3~0|+|nor_conv_1x1~0|nor_conv_3x3~1|+|nor_conv_1x1~0|none~1|none~2|"  # what makes node 2
+)
+
+
+def run(devices, cell):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(devices), cell], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert "sync_dist" not in done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", [WHOLE, UNUSED])
+def test_two_processes_equal_one(cell):
+    one, two = run(1, cell), run(2, cell)
+    assert two["weights"] == pytest.approx(one["weights"], rel=1e-10, abs=1e-12)
+    assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-6)
+    # 21 test images: a whole number of them is right, although two processes cannot share them evenly
+    right = 21 * two["metrics"]["test_accuracy"]
+    assert right == pytest.approx(round(right), abs=1e-4)
+    assert {"train_loss", "valid_accuracy", "test_error"} <= set(two["metrics"])
+
+
+# Real images: `Retrain` against a bare PyTorch loop, step for step.
+
+
+STEPS, EPOCHS = 3, 2
+
+
+class Losses(pl.Callback):
+    """The loss of each step; random numbers follow from the step."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_train_batch_start(self, trainer, *args):
+        torch.manual_seed(trainer.global_step)
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.found.append(outputs["loss"].item())
+
+
+@pytest.mark.slow
+def test_losses_on_cifar10_are_those_of_a_bare_loop(shared_data):
+    data = Cifar10(root=str(shared_data / "cifar10"), batch_size=16, subset=16 * STEPS, cutout=16, seed=4)
+    data.setup()
+    space, sizes = DartsSpace(), {"channels": 8, "cells": 5, "auxiliary": True}
+    network = space.network(space.parse(DARTS_V2), in_channels=3, num_classes=10, **sizes)
+    bare, losses = copy.deepcopy(network), Losses()
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = pl.Trainer(
+        max_epochs=EPOCHS, accelerator="cpu", callbacks=[losses], enable_checkpointing=False, **quiet
+    )
+    trainer.fit(Retrain(network, 10, drop_path=0.4), data)
+
+    optimizer = torch.optim.SGD(bare.parameters(), 0.025, momentum=0.9, weight_decay=3e-4)
+    expected = []
+    for epoch in range(EPOCHS):
+        bare.set_drop_path(0.4 * epoch / EPOCHS)
+        optimizer.param_groups[0]["lr"] = 0.025 * (1 + math.cos(math.pi * epoch / EPOCHS)) / 2
+        for x, y in data.batches(data.train).batches(epoch, 0, STEPS):
+            torch.manual_seed(len(expected))
+            logits, auxiliary = bare.forward_auxiliary(x)
+            loss = F.cross_entropy(logits, y) + 0.4 * F.cross_entropy(auxiliary, y)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(bare.parameters(), 5.0)
+            optimizer.step()
+            expected.append(loss.item())
+    assert losses.found == expected
+    for ours, theirs in zip(network.parameters(), bare.parameters(), strict=True):
+        assert torch.equal(ours, theirs)

@@ -63,7 +63,7 @@ ROOMS = {
         ["tests/cli/test_resume.py", "tests/cli/test_stored.py"],
     ),
     "relaxations": Room([f"{ONE_SHOT}.relaxations"], ["tests/strategies/test_relaxations.py"]),
-    "samplers": Room(SAMPLERS, ["tests/strategies/oneshot/test_samplers.py"]),
+    "samplers": Room(SAMPLERS, ["tests/strategies/one_shot/test_samplers.py"]),
     "kernel": Room(
         [f"nas_lightning.metrics.engine.{name}" for name in ("gram", "kernel", "kernel_matrix")],
         ["tests/metrics/test_kernel.py", "tests/metrics/test_kernel_any.py"],

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from nas_lightning.objectives.tables import main_nasbench201 as convert
+from nas_lightning.objectives.convert import main as convert
 from tests.cli.conftest import run_script
 from tests.studies.conftest import write_table
 from tests.weather.bad_runs import run_entry
@@ -242,7 +242,7 @@ def test_a_table_converted_on_a_disk_that_is_small(share, mount):
     """Less than a page of memory is none; with as much as is needed it is done."""
     place = mount(MORE)
     write_table(place.parent)
-    words = ("convert", str(place.parent / "table.csv"), str(place / "out" / "x.parquet"))
+    words = (str(place.parent / "table.csv"), str(place / "out" / "x.parquet"))
     convert(words)
     needed = (place / "out" / "x.parquet").stat().st_size
     shutil.rmtree(place / "out")

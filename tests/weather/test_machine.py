@@ -5,10 +5,9 @@ import re
 import pytest
 from hydra.utils import get_object
 
-from nas_lightning.checks import is_within
 from nas_lightning.errors import InputError
-from nas_lightning.jobs.arguments import arguments
 from nas_lightning.utils.machine import PER_CORE, check_processes, count_cores
+from nas_lightning.validation import arguments, is_within
 from tests.cli.conftest import TINY_SEARCH
 from tests.test_defaults import OPTIONS
 from tests.yamls import file

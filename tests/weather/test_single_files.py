@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nas_lightning.models.export import main as export
-from nas_lightning.objectives.tables import main_nasbench201 as convert
+from nas_lightning.objectives.convert import main as convert
 from nas_lightning.utils.files import hold_file
 from tests.studies.conftest import write_table
 from tests.weather.faults import changes_of, fill_disk, kill, said_by, work_in_child
@@ -19,7 +19,7 @@ def written(request, tmp_path):
     """A folder for the file, the command that writes it, and the file as it is when nothing goes wrong."""
     if request.param == "x.parquet":
         write_table(tmp_path)
-        words, command = ("convert", str(tmp_path / "table.csv")), convert
+        words, command = (str(tmp_path / "table.csv"),), convert
     else:
         trained = request.getfixturevalue("finished") / "trained"
         words, command = (str(trained),), export
@@ -62,7 +62,7 @@ def test_two_at_one_name(written, capsys):
     file, call, _ = written
     with hold_file(file):
         assert call() == 1
-    assert f"has ceased to write (in {file})" in capsys.readouterr().out
+    assert f"another process is writing here, wait until it has ended (in {file})" in capsys.readouterr().out
     assert not file.exists()
 
 

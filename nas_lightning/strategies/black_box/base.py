@@ -1,4 +1,9 @@
-"""Search without a supernet: architectures are scored and evaluated one by one."""
+"""Search without a supernet: architectures are scored untrained, evaluated one by one, and compared.
+
+Nothing here has a gradient. A training step is a *round*, which the subclass defines. Scores and evaluations
+are part of the checkpoint, so a search that was killed resumes with the next round, to the same bits. With
+several processes the first one scores and evaluates, and broadcasts the results.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,6 @@ import torch
 from torch import nn
 
 from nas_lightning.backends import Backend, check_backend, is_alone, spread, width
-from nas_lightning.checks import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.data.search import check_search_data
@@ -36,257 +40,47 @@ from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory, build_on
 from nas_lightning.strategies.base import Strategy
-from nas_lightning.training.optimizers import SGD
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import OutOfTimeError
 from nas_lightning.utils.text import duration
+from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt, Seed, at_least, checked
 
-# Scores and short training runs in float32, whatever the trainer's precision.
-
-
-@contextmanager
-def single_precision(device: torch.device) -> Iterator[None]:
-    """Lightning's precision left aside, so that other processes come to the same scores."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-# What a search without a supernet knows, which its checkpoints keep.
-
+T = TypeVar("T")
 Scores = dict[str, float]
 _ENTRY = "nas_lightning_black_box"  # of a checkpoint
 
 
-class StatefulSearch(Strategy):
-    """Base of what goes on with the round that came next, with all that was scored and evaluated.
+class BlackBox(Strategy):
+    """Base class of strategies that score and evaluate whole architectures.
 
-    Args:
-        space: the search space.
-        seed: of all that is drawn.
-    """
+    `rounds`, the number of rounds so far, is the only parameter: Lightning counts optimizer steps for
+    checkpoints, and cannot distribute a module without parameters.
 
-    @checked
-    def __init__(self, space: SearchSpace, seed: Seed) -> None:
-        super().__init__(space, seed)
-        self.scored: dict[str, Scores] = {}  # by notation, in their order
-        self.evaluated: dict[str, float] = {}
-        self.self_correlations: dict[str, float] | None = None  # None: not looked at yet
-        self.spent = {"scoring": 0.0, "evaluating": 0.0}  # seconds
-
-    def memory(self) -> dict[str, Any]:
-        """What a subclass has to remember besides, in plain containers."""
-        return {}
-
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        """The inverse of `memory`."""
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_save_checkpoint(checkpoint)
-        names = ("scored", "evaluated", "spent", "self_correlations")
-        checkpoint[_ENTRY] = {**{name: getattr(self, name) for name in names}, "own": self.memory()}
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_load_checkpoint(checkpoint)
-        memory = checkpoint[_ENTRY]
-        self.scored, self.evaluated = dict(memory["scored"]), dict(memory["evaluated"])
-        self.spent = {**self.spent, **memory.get("spent", {})}  # files of 0.1 have none
-        self.self_correlations = memory.get("self_correlations")
-        self.remember(memory["own"])
-
-
-# Short trainings ahead of their rounds: whoever has several processes trains what is likely to come next.
-#
-# An accuracy follows from the seed and the architecture alone. So a search comes to the same, whatever was
-# expected; what no round asks for was trained for nothing, beside what one did ask for.
-
-Timed = tuple[float, float] | None  # value and seconds; None where time was over
-
-
-class Ahead:
-    """Values that were trained before they were asked for.
-
-    Args:
-        training: what is done to an architecture; None: nothing that takes other processes.
-        workers: processes of this machine.
-        backend: whose processes.
-    """
-
-    def __init__(self, training: ShortTraining | None, workers: int, backend: Backend) -> None:
-        check_backend(backend, "strategy.backend")
-        training = None if is_alone(workers, backend) else training
-        self.training, self.workers, self.backend = training, workers, backend
-        self.values: dict[str, Timed] = {}
-
-    def evaluate(
-        self,
-        objective: AccuracyObjective,
-        genotype: Genotype,
-        network: NetworkFactory,
-        expected: Callable[[int], list[Genotype]],
-    ) -> Timed:
-        """Its value and seconds; a training that is not there is done with others that are expected."""
-        if self.training is None:
-            return evaluate_timed(objective, genotype)
-        name = self.training.space.notation(genotype)
-        if name not in self.values:
-            others = expected(width(self.backend, self.workers) - 1)
-            self._train(self.training.to_send(network), [genotype, *others])
-        return self.values.pop(name)
-
-    def _train(self, training: ShortTraining, genotypes: list[Genotype]) -> None:
-        names = {training.space.notation(genotype): genotype for genotype in genotypes}
-        todo = [(name, genotype) for name, genotype in names.items() if name not in self.values]
-        work = partial(_evaluate, training)
-        self.values |= dict(spread(work, todo, workers=self.workers, backend=self.backend))
-
-
-def _evaluate(training: ShortTraining, name: str, genotype: Genotype) -> tuple[str, Timed]:
-    return name, evaluate_timed(training, genotype)
-
-
-# Whether the metrics of a pool agree with themselves: the same architectures with two draws of weights.
-#
-# A metric whose order changes with the draw orders nothing, and no accuracy is needed to see it. Agreement is
-# no praise: the gradient's norm agrees with itself everywhere, and points the wrong way in some spaces.
-
-LEAST = 0.5
-"""Spearman's ρ below which a metric is said to be noise: of jacov on DARTS cells it is 0.3 to 0.4."""
-
-
-Scored = Mapping[str, Mapping[str, float]]
-
-
-def correlate_again(
-    scored: Scored,
-    metrics: Mapping[str, Metric],
-    count: int,
-    score: Callable[[list[str], Mapping[str, Metric]], Sequence[Mapping[str, float]]],
-) -> dict[str, float] | None:
-    """Of the first `count`, scored with other weights, once that costs a quarter of all scores at most."""
-    drawn = {name: metric for name, metric in metrics.items() if not metric.counts_only}
-    if not 0 < 4 * count <= len(scored) or not drawn:
-        return None
-    first = list(scored)[:count]
-    again = score(first, drawn)
-    if len(again) < count:
-        raise OutOfTimeError
-    found = self_correlations([scored[notation] for notation in first], again)
-    warn_of_noise(found, count)
-    return found
-
-
-def self_correlations(
-    first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]
-) -> dict[str, float]:
-    """Spearman's ρ between two draws, by metric; without metrics that are the same for all architectures.
-
-    >>> draws = [{"a": 1.0, "b": 1.0}, {"a": 2.0, "b": 2.0}], [{"a": 5.0, "b": 9.0}, {"a": 6.0, "b": 8.0}]
-    >>> self_correlations(*draws)
-    {'a': 1.0, 'b': -1.0}
-    """
-    from scipy.stats import rankdata
-
-    correlations = {}
-    for name in second[0]:
-        ranks = [rankdata([row[name] for row in rows]) for rows in (first, second)]
-        x, y = (values - values.mean() for values in ranks)
-        size = math.sqrt((x @ x) * (y @ y))
-        if size > 0:
-            correlations[name] = float(x @ y / size)
-    return correlations
-
-
-def warn_of_noise(correlations: Mapping[str, float], count: int) -> None:
-    """Name the metrics that do not agree with themselves."""
-    noisy = [f"{name} {rho:.2f}" for name, rho in correlations.items() if rho < LEAST]
-    if noisy:
-        warnings.warn(
-            f"metrics disagree with themselves: Spearman's correlation between two draws of {count} "
-            f"architectures' weights is below {LEAST} for {', '.join(noisy)}. Leave them out, or score "
-            "larger networks (network.channels, network.cells) on more images (strategy.images)",
-            stacklevel=2,
-        )
-
-
-# What a Gaussian process proposes next, fitted anew to all that was seen, so that it has no state.
-
-Box = Mapping[str, tuple[float, float]]
-"""The ends of each parameter."""
-
-
-def suggest(seen: Iterable[tuple[Mapping[str, float], float]], box: Box, seed: int) -> dict[str, float]:
-    """Parameters in the box where the value, the larger the better, is expected to improve most.
-
-    >>> seen = [({"x": 0.1}, 1.0), ({"x": 0.9}, 3.0), ({"x": 0.5}, 2.0)]
-    >>> suggest(seen, {"x": (0.0, 1.0)}, seed=0)["x"] > 0.5
-    True
-    """
-    import optuna
-    from optuna.distributions import FloatDistribution
-    from optuna.trial import create_trial
-
-    loudness = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=0)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        distributions = {name: FloatDistribution(*ends) for name, ends in box.items()}
-        for parameters, value in seen:
-            trial = create_trial(params=dict(parameters), distributions=dict(distributions), value=value)
-            study.add_trial(trial)
-        return dict(study.ask(dict(distributions)).params)
-    finally:
-        optuna.logging.set_verbosity(loudness)
-
-
-# Search without a supernet: architectures are scored untrained, evaluated one by one, and compared.
-#
-# Nothing here has a gradient. A training step is a *round*; what a round does is up to the subclass. What has
-# been scored and evaluated is in the checkpoint, so a search that was killed goes on with the round that came
-# next, to the same bits. With several processes the first one scores and evaluates, and tells the others.
-
-T = TypeVar("T")
-
-
-class BlackBox(StatefulSearch):
-    """Base of the strategies that judge whole architectures.
-
-    `rounds`, the number of rounds so far, is the only parameter: Lightning takes checkpoints by the steps of
-    optimizers, and distributes no module without parameters.
-
-    Logged where architectures are evaluated: the best value so far under the objective's name
-    (`valid_accuracy`; `oracle_test_accuracy` where a table has test accuracies only), and that of the round's
-    own under `candidate/…`. Scores and short trainings are float32, whatever the trainer's precision.
+    Searches with an evaluation log the best value so far under the objective's name (`valid_accuracy`;
+    `oracle_test_accuracy` for a table of test accuracies only), and the value of the round under
+    `candidate/…`. Scores and short trainings are float32, whatever the trainer's precision.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        images: of the weights' side that they are scored on; fewer where it has fewer.
-        pool: a CSV file of scores that each is appended to as it comes, and that another search goes on with.
-        workers: processes that score, and that train what the next rounds are likely to evaluate, too.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        evaluation: `training`, a short one; `table`; `none` where the scores decide.
-        epochs: of the short training.
-        lr: its learning rate.
-        agreement: of a pool of four times as many, how many are scored again with other weights, to warn of
-            metrics that disagree with themselves; 0: none.
-        seconds: that evaluations may take, by the table or by the clock; one that ends later does not count,
-            and ends the search. None: there is no limit.
-        seed: of all that is drawn.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        images: number of training images on which architectures are scored; fewer if there are fewer.
+        pool: a CSV file to which scores are appended, and which another search can continue.
+        workers: number of processes that score architectures and train the next ones in advance.
+        backend: where the processes run, see `nas_lightning.backends.spread`.
+        evaluation: `training`, a short one; `table`; or `none`: the scores decide.
+        epochs: number of epochs of the short training.
+        lr: learning rate of the short training.
+        agreement: number of architectures that are scored again with other weights, to warn of noisy metrics;
+            the pool must be four times as large. 0: none.
+        seconds: time limit of all evaluations, by the table or by the clock. An evaluation that ends later
+            does not count and ends the search. None: no limit.
+        seed: seed of all random numbers.
     """
 
     metrics: Mapping[str, Metric]
-    """What architectures are scored by, all from one set of passes; none where they are not scored.
-
-    A subclass' constructor says it.
-    """
+    """The metrics of the scores, which share their passes; set by the constructor of a subclass."""
 
     needs_steps = True
 
@@ -319,10 +113,33 @@ class BlackBox(StatefulSearch):
         training = ShortTraining(space, self._on_device, data, epochs=epochs, lr=lr, seed=seed)
         training.out_of_time = self.out_of_time
         self.objective = build_objective(evaluation, training, benchmark)
-        self.ahead = Ahead(training if evaluation == "training" else None, workers, backend)
+        self.prefetch = Prefetch(training if evaluation == "training" else None, workers, backend)
         if seconds is not None:
             check_timed(self.objective, space.sample(torch.Generator().manual_seed(seed)))
         self.rounds = nn.Parameter(torch.zeros(()))
+        self.scored: dict[str, Scores] = {}  # by notation, in order
+        self.evaluated: dict[str, float] = {}
+        self.self_correlations: dict[str, float] | None = None  # None: not computed yet
+        self.spent = {"scoring": 0.0, "evaluating": 0.0}  # seconds
+
+    def search_state(self) -> dict[str, Any]:
+        """Return the state that a subclass adds to a checkpoint, in plain containers."""
+        return {}
+
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        """Load what `search_state` returned."""
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        names = ("scored", "evaluated", "spent", "self_correlations")
+        checkpoint[_ENTRY] = {**{name: getattr(self, name) for name in names}, "own": self.search_state()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        state = checkpoint[_ENTRY]
+        self.scored, self.evaluated = dict(state["scored"]), dict(state["evaluated"])
+        self.spent, self.self_correlations = dict(state["spent"]), state["self_correlations"]
+        self.load_search_state(state["own"])
 
     def on_fit_start(self) -> None:
         super().on_fit_start()
@@ -331,7 +148,7 @@ class BlackBox(StatefulSearch):
 
     @abstractmethod
     def run_round(self, number: int) -> Mapping[str, float]:
-        """Round `number`, counted from 0; returns what else there is to log."""
+        """Run round `number`, counted from 0, and return further metrics to log."""
 
     def training_step(self, *args: Any) -> None:
         with single_precision(self.device):
@@ -347,14 +164,14 @@ class BlackBox(StatefulSearch):
 
     def on_train_end(self) -> None:
         super().on_train_end()
-        if self.trainer.progress_bar_callback is not None:  # otherwise nothing is to be shown
+        if self.trainer.progress_bar_callback is not None:  # otherwise the output is quiet
             self.print(", ".join(f"{work} took {duration(spent)}" for work, spent in self.spent.items()))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return SGD([self.rounds], lr=1.0)
+        return torch.optim.SGD([self.rounds], lr=1.0)
 
     def score(self, genotypes: Sequence[Genotype]) -> list[Scores]:
-        """Their metrics; each architecture is scored once in a search."""
+        """Return the metrics of architectures; each one is scored once in a search."""
         named = {self.space.notation(genotype): genotype for genotype in genotypes}
         new = {name: genotype for name, genotype in named.items() if name not in self.scored}
         if new:
@@ -368,42 +185,47 @@ class BlackBox(StatefulSearch):
         return [self.scored[self.space.notation(genotype)] for genotype in genotypes]
 
     def evaluate(self, genotype: Genotype) -> float:
-        """The objective, which an architecture has once in a search."""
+        """Return the objective of an architecture, which is evaluated once in a search."""
         objective, notation = self.objective, self.space.notation(genotype)
         assert objective is not None
         if notation not in self.evaluated:
             build = partial(build_on, self.network, self.device)
-            timed = self._do_first(partial(self.ahead.evaluate, objective, genotype, build, self.expected))
+            timed = self._do_first(
+                partial(self.prefetch.evaluate, objective, genotype, build, self.likely_next)
+            )
             if timed is None or self.spent["evaluating"] + timed[1] > (self.seconds or math.inf):
                 raise OutOfTimeError
             self.evaluated[notation] = timed[0]
             self.spent["evaluating"] += timed[1]
         return self.evaluated[notation]
 
-    def expected(self, count: int) -> list[Genotype]:
-        """What the next rounds are likely to evaluate, at most so many; whether they do changes no result."""
+    def likely_next(self, count: int) -> list[Genotype]:
+        """Return at most `count` architectures that the next rounds are likely to evaluate.
+
+        It is only a hint for several workers: it changes no result.
+        """
         return []
 
     def ranking(self) -> dict[str, float]:
-        """All that was scored, by notation; larger is better."""
+        """Return the ranking of all scored architectures by notation; larger is better."""
         return dict(zip(self.scored, log_ranks(list(self.scored.values()), self.metrics), strict=True))
 
     def derive(self) -> list[Genotype]:
-        """The best by evaluation; by its scores in a search that evaluates none, or has not had the time."""
+        """Return the best architecture by evaluation, or by score if none was evaluated."""
         values = self.evaluated or self.ranking()
         if not values:  # before the first round
             return [self.space.sample(torch.Generator().manual_seed(self.seed))]
         return [self.space.parse(max(values, key=values.__getitem__))]
 
     def _progress(self) -> dict[str, float]:
-        values: dict[str, float] = {"scored": len(self.scored)}
+        values: dict[str, float] = {"num_scored": len(self.scored)}
         values |= {f"self_correlation/{name}": rho for name, rho in (self.self_correlations or {}).items()}
         if self.objective is not None and self.evaluated:
             values[self.objective.name] = max(self.evaluated.values()) / 100
         return values
 
     def measure(self, genotypes: Sequence[Genotype]) -> list[Scores]:
-        """The metrics of architectures that are new to the search."""
+        """Compute the metrics of architectures that were not scored before."""
         return self._score_pool(genotypes, self.metrics, self.pool, self.seed)
 
     def _score_pool(
@@ -419,7 +241,7 @@ class BlackBox(StatefulSearch):
         return self.timed("scoring", lambda: self._score_pool(again, metrics, path, self.seed + 1))
 
     def _subject(self) -> tuple[NetworkFactory, Batch]:
-        """What is scored, and on which images: the same ones, not augmented, in every round and process."""
+        """Return the network factory and the images to score on: fixed, without augmentation."""
         x, y = self.data.train.plain_images(self.images, self.seed)
         return partial(build_on, self.network, self.device), (x.to(self.device), y.to(self.device))
 
@@ -427,13 +249,174 @@ class BlackBox(StatefulSearch):
         return build_on(self.network, self.device, genotype)
 
     def _do_first(self, work: Callable[[], T]) -> T:
-        """What the work comes to, done by the first process."""
+        """Do the work in the first process and broadcast its result."""
         result = work() if self.trainer.is_global_zero else None
         return self.trainer.strategy.broadcast(result)  # type: ignore[return-value]
 
     def timed(self, what: str, work: Callable[[], T]) -> T:
-        """The same, and the seconds of the first process."""
+        """Do the work in the first process and add its time to `spent`."""
         start = monotonic()
         result = self._do_first(work)
         self.spent[what] += self._do_first(lambda: monotonic() - start)
         return result
+
+
+# Several workers train the architectures of the next rounds in advance.
+#
+# An accuracy depends only on the seed and the architecture, so prefetching changes no result.
+
+Timed = tuple[float, float] | None  # value and seconds; None where time was over
+
+
+class Prefetch:
+    """Short trainings of several architectures at once, of which the first one is needed now.
+
+    With n workers a search whose next architectures are known takes about 1/n of the time.
+
+    Args:
+        training: the short training; None: evaluations are table lookups, which are not prefetched.
+        workers: number of processes.
+        backend: where the processes run, see `nas_lightning.backends.spread`.
+    """
+
+    def __init__(self, training: ShortTraining | None, workers: int, backend: Backend) -> None:
+        check_backend(backend, "strategy.backend")
+        training = None if is_alone(workers, backend) else training
+        self.training, self.workers, self.backend = training, workers, backend
+        self.values: dict[str, Timed] = {}
+
+    def evaluate(
+        self,
+        objective: AccuracyObjective,
+        genotype: Genotype,
+        network: NetworkFactory,
+        likely_next: Callable[[int], list[Genotype]],
+    ) -> Timed:
+        """Return the value and seconds, training it together with those that are likely to come next."""
+        if self.training is None:
+            return evaluate_timed(objective, genotype)
+        name = self.training.space.notation(genotype)
+        if name not in self.values:
+            others = likely_next(width(self.backend, self.workers) - 1)
+            self._train(self.training.to_send(network), [genotype, *others])
+        return self.values.pop(name)
+
+    def _train(self, training: ShortTraining, genotypes: list[Genotype]) -> None:
+        names = {training.space.notation(genotype): genotype for genotype in genotypes}
+        todo = [(name, genotype) for name, genotype in names.items() if name not in self.values]
+        work = partial(_evaluate, training)
+        self.values |= dict(spread(work, todo, workers=self.workers, backend=self.backend))
+
+
+def _evaluate(training: ShortTraining, name: str, genotype: Genotype) -> tuple[str, Timed]:
+    return name, evaluate_timed(training, genotype)
+
+
+# Self-correlation: scores of the same architectures with two draws of their weights.
+#
+# A metric whose order changes with the draw is noise. The reverse does not hold: the gradient's norm
+# correlates with itself everywhere, and points the wrong way in some spaces.
+
+LEAST = 0.5
+"""Spearman's ρ below which a metric counts as noise; jacov on DARTS cells has 0.3 to 0.4."""
+
+
+Scored = Mapping[str, Mapping[str, float]]
+
+
+def correlate_again(
+    scored: Scored,
+    metrics: Mapping[str, Metric],
+    count: int,
+    score: Callable[[list[str], Mapping[str, Metric]], Sequence[Mapping[str, float]]],
+) -> dict[str, float] | None:
+    """Score the first `count` again with other weights, if that costs at most a quarter of all scores."""
+    drawn = {name: metric for name, metric in metrics.items() if not metric.counts_only}
+    if not 0 < 4 * count <= len(scored) or not drawn:
+        return None
+    first = list(scored)[:count]
+    again = score(first, drawn)
+    if len(again) < count:
+        raise OutOfTimeError
+    found = self_correlations([scored[notation] for notation in first], again)
+    warn_of_noise(found, count)
+    return found
+
+
+def self_correlations(
+    first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """Return Spearman's ρ between two draws by metric, without metrics that are constant.
+
+    >>> draws = [{"a": 1.0, "b": 1.0}, {"a": 2.0, "b": 2.0}], [{"a": 5.0, "b": 9.0}, {"a": 6.0, "b": 8.0}]
+    >>> self_correlations(*draws)
+    {'a': 1.0, 'b': -1.0}
+    """
+    from scipy.stats import rankdata
+
+    correlations = {}
+    for name in second[0]:
+        ranks = [rankdata([row[name] for row in rows]) for rows in (first, second)]
+        x, y = (values - values.mean() for values in ranks)
+        size = math.sqrt((x @ x) * (y @ y))
+        if size > 0:
+            correlations[name] = float(x @ y / size)
+    return correlations
+
+
+def warn_of_noise(correlations: Mapping[str, float], count: int) -> None:
+    """Warn of metrics whose self-correlation is below `LEAST`."""
+    noisy = [f"{name} {rho:.2f}" for name, rho in correlations.items() if rho < LEAST]
+    if noisy:
+        warnings.warn(
+            f"metrics disagree with themselves: Spearman's correlation between two draws of {count} "
+            f"architectures' weights is below {LEAST} for {', '.join(noisy)}. Leave them out, or score "
+            "larger networks (network.channels, network.cells) on more images (strategy.images)",
+            stacklevel=2,
+        )
+
+
+# Proposals of a Gaussian process, which is fitted to all observations each time, so that it has no state.
+
+Box = Mapping[str, tuple[float, float]]
+"""The bounds of each parameter."""
+
+
+def suggest(seen: Iterable[tuple[Mapping[str, float], float]], box: Box, seed: int) -> dict[str, float]:
+    """Return the parameters in the box with the largest expected improvement; larger values are better.
+
+    >>> seen = [({"x": 0.1}, 1.0), ({"x": 0.9}, 3.0), ({"x": 0.5}, 2.0)]
+    >>> suggest(seen, {"x": (0.0, 1.0)}, seed=0)["x"] > 0.5
+    True
+    """
+    import optuna
+    from optuna.distributions import FloatDistribution
+    from optuna.trial import create_trial
+
+    loudness = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        sampler = optuna.samplers.GPSampler(seed=seed % 2**32, n_startup_trials=0)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        distributions = {name: FloatDistribution(*ends) for name, ends in box.items()}
+        for parameters, value in seen:
+            trial = create_trial(params=dict(parameters), distributions=dict(distributions), value=value)
+            study.add_trial(trial)
+        return dict(study.ask(dict(distributions)).params)
+    finally:
+        optuna.logging.set_verbosity(loudness)
+
+
+# Scores and short trainings run in float32, whatever the trainer's precision.
+
+
+@contextmanager
+def single_precision(device: torch.device) -> Iterator[None]:
+    """Disable autocast and use float32 as default, so that other processes compute the same scores."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,17 +1,17 @@
-"""Eigen-NAS, and KNAS beside it (Zhu et al. 2022, arXiv:2209.07238, section 5.2).
+"""Eigen-NAS and KNAS (Zhu et al. 2022, arXiv:2209.07238, section 5.2).
 
     Eigen-NAS   (1/N) Σ_i K_ii ≥ λ_min(K)    (1/d in print, which is no bound for N < d)
     KNAS        ‖K‖_F                            (Xu et al. 2021, arXiv:2111.13293, in the form of Zhu et al.)
 
-A large smallest eigenvalue of the neural tangent kernel K promises fast training and good generalization; the
-mean diagonal bounds it at a cost of O(N). The k architectures with the largest are evaluated, the best is it.
+A large smallest eigenvalue of the neural tangent kernel K predicts fast training and good generalization; the
+mean diagonal bounds it at a cost of O(N). The k architectures with the largest values are evaluated, and the
+best is returned.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from nas_lightning.checks import checked
 from nas_lightning.data import SearchData
 from nas_lightning.metrics.kernel import Output
 from nas_lightning.metrics.ntk import NTKFrobenius, NTKMeanDiagonal
@@ -21,28 +21,28 @@ from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.pool import PoolSearch
+from nas_lightning.validation import checked
 
 
 class KernelSearch(PoolSearch):
-    """The length of the run is k: every round evaluates the next best of the pool.
+    """Base class; the number of rounds is k, and every round evaluates the next best of the pool.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        output: the logits that K is of, see `nas_lightning.metrics.kernel`.
-        coupled: whether samples act on each other through batch norms.
-        metrics: that the pool is ranked by together with the kernel, by the sum of log-ranks: `default`,
-            `top`, or some of your own.
-        evaluation: of the most promising ones; see `BlackBox`.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        output: the logits of the kernel, see `nas_lightning.metrics.kernel`.
+        coupled: whether batch norms couple the samples.
+        metrics: further metrics of the ranking, by the sum of log-ranks: `default`, `top`, or a mapping.
+        evaluation: `training` or `table`, see `BlackBox`.
         **pool: see `PoolSearch` and `BlackBox`.
     """
 
     metric: ClassVar[type[NTKMeanDiagonal | NTKFrobenius]]
-    """What is read off the kernel."""
+    """The metric of the kernel."""
     column: ClassVar[str]
-    """Its name in the pool's file."""
+    """Its name in the pool file."""
 
     @checked
     def __init__(
@@ -64,7 +64,7 @@ class KernelSearch(PoolSearch):
 
 
 class EigenNas(KernelSearch):
-    """By the mean diagonal.
+    """Eigen-NAS: rank by the mean diagonal of the kernel.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201
@@ -79,7 +79,7 @@ class EigenNas(KernelSearch):
 
 
 class Knas(KernelSearch):
-    """By the Frobenius norm.
+    """KNAS: rank by the Frobenius norm of the kernel.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201

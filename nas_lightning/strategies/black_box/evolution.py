@@ -1,12 +1,11 @@
 """Regularized evolution (Real et al. 2019, arXiv:1802.01548, algorithm 1), over metrics or evaluations.
 
-Every round draws S of the last P architectures, with replacement, and mutates the best of them; the oldest
-leaves the population. The first P are drawn uniformly. The best of the whole history is the result.
+Every round draws S of the last P architectures with replacement and mutates the best of them; the oldest
+leaves the population. The first P are random. The result is the best of the whole history.
 
-Where several things count, the selection is that of NSGA-II (Deb et al. 2002): a generation is P children,
-and the best P of parents and children live, by rank and by crowding. The front of the whole history is the
-result. Spaces know neighbors and no crossover, so children are mutants; one that was looked at is mutated
-again.
+With objectives the selection is that of NSGA-II (Deb et al. 2002): a generation has P children, and the best
+P of parents and children survive, by rank and crowding distance. The result is the Pareto front of the whole
+history. Children are mutants without crossover; a child that was evaluated before is mutated again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any
 
 import torch
 
-from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.fronts import Objectives
@@ -25,24 +23,25 @@ from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.fronts import FrontSearch
+from nas_lightning.validation import PositiveInt, checked
 
 TRIES = 20
-"""Mutations in a row until one leads to what was not looked at yet."""
+"""The largest number of mutations to find a new architecture."""
 
 
 class Evolution(FrontSearch):
-    """A mutation changes one decision, as `SearchSpace.neighbors` has them.
+    """Regularized evolution; a mutation is one of `SearchSpace.neighbors`.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        objectives: what counts, where it is several things.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        objectives: the objectives of a search for a Pareto front.
         population: P.
         sample: S.
-        **black_box: see `FrontSearch` and `BlackBox`. The metrics are the fitness where nothing is evaluated,
-            several by the sum of their log-ranks among all so far.
+        **black_box: see `FrontSearch` and `BlackBox`. Without an evaluation the fitness is the sum of the
+            metrics' log-ranks among all architectures so far.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201
@@ -79,8 +78,8 @@ class Evolution(FrontSearch):
             self.alive = self._best(list(dict.fromkeys([*self.alive, *self.history[-self.population :]])))
         return values
 
-    def expected(self, count: int) -> list[Genotype]:
-        """As if what is not evaluated yet were no parent; the same numbers are drawn in their rounds."""
+    def likely_next(self, count: int) -> list[Genotype]:
+        """Draw the next children as if none of them became a parent; the generator's state is restored."""
         state, history, found = self.generator.get_state(), self.history, list[Genotype]()
         for _ in range(count):
             self.history = [*history, *map(self.space.notation, found)]
@@ -106,7 +105,7 @@ class Evolution(FrontSearch):
         return torch.randint(len(alive), (self.sample,), generator=self.generator).tolist()
 
     def _new_child(self) -> Genotype:
-        """A mutant of the best of S parents, which stand in the order of rank and crowding."""
+        """Mutate the best of S parents, which are sorted by rank and crowding."""
         child = self.space.parse(self.alive[min(self._draw(self.alive))])
         for _ in range(TRIES):
             child = self.space.mutate(child, self.generator)
@@ -115,14 +114,14 @@ class Evolution(FrontSearch):
         return child
 
     def _best(self, notations: list[str]) -> list[str]:
-        """The best P by rank and crowding, in that order."""
+        """Return the best P by rank and crowding, in this order."""
         assert self.objectives is not None
         order = self.objectives.order(self.candidates(notations), self.ranked)
         return [notations[row] for row in order[: self.population].tolist()]
 
-    def memory(self) -> dict[str, Any]:
-        return {**super().memory(), "history": list(self.history), "alive": list(self.alive)}
+    def search_state(self) -> dict[str, Any]:
+        return {**super().search_state(), "history": list(self.history), "alive": list(self.alive)}
 
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        super().remember(memory)
-        self.history, self.alive = list(memory["history"]), list(memory.get("alive", []))
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        super().load_search_state(state)
+        self.history, self.alive = list(state["history"]), list(state["alive"])

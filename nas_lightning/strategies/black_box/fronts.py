@@ -1,11 +1,10 @@
-"""Searches without a supernet in which several things count: what was looked at, and its front."""
+"""Base of searches without a supernet that can have several objectives."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from nas_lightning.checks import checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
@@ -15,23 +14,24 @@ from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.base import BlackBox
+from nas_lightning.validation import checked
 
 
 class FrontSearch(BlackBox):
-    """Base of the strategies that end in a front where there are objectives, and in the best one else.
+    """Base class of strategies that return a Pareto front with objectives, else the best architecture.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        objectives: what counts, where it is several things.
-        metrics: of the ranking. None: what the space says, or `default`: `COMBINED`; `top`: `AT_THE_TOP`.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        objectives: the objectives of a search for a Pareto front.
+        metrics: metrics of the ranking. None: the space's, or `default`: `COMBINED`; `top`: `AT_THE_TOP`.
         **black_box: see `BlackBox`.
     """
 
     ranks_candidates: ClassVar[bool] = False
-    """Whether the ranking says what is evaluated."""
+    """Whether the ranking decides which architectures are evaluated."""
 
     @checked
     def __init__(
@@ -56,13 +56,15 @@ class FrontSearch(BlackBox):
         ranked = self.ranked if is_ranked else {}
         self.metrics = {**objectives.metrics, **ranked}
         if metrics is not None and not ranked:
-            raise InputError(f"expected {RANKING}, which strategy.metrics are for", where="objectives")
+            raise InputError(
+                f"expected the objective {RANKING}, which strategy.metrics belong to", where="objectives"
+            )
         if (ACCURACY in objectives.names) != (self.objective is not None):
             expected = f"expected {ACCURACY} and an evaluation (strategy.evaluation) together, or neither"
             raise InputError(expected, got=", ".join(objectives.names), where="objectives")
 
     def look_at(self, genotype: Genotype) -> dict[str, float]:
-        """Score, evaluate and count an architecture, whatever its worth needs; what there is to log of it."""
+        """Score, evaluate, and count an architecture as its objectives need, and return metrics to log."""
         values = {}
         if self.metrics:
             self.score([genotype])
@@ -72,13 +74,13 @@ class FrontSearch(BlackBox):
         return values
 
     def count(self, genotype: Genotype) -> None:
-        """What its network costs, where that is an objective."""
+        """Compute the costs of its network, if they are objectives."""
         objectives, notation = self.objectives, self.space.notation(genotype)
         if objectives is not None and objectives.of_costs and notation not in self.costs:
             self.costs[notation] = self._do_first(lambda: dict(objectives.costs(genotype)))
 
     def seen(self) -> list[str]:
-        """The notations of all that the objectives are known of."""
+        """Return the notations of all architectures whose objectives are known."""
         assert self.objectives is not None
         parts: list[Mapping[str, Any]] = [self.scored] if self.metrics else []
         parts += [self.evaluated] if self.objective is not None else []
@@ -86,7 +88,7 @@ class FrontSearch(BlackBox):
         return [name for name in parts[0] if all(name in part for part in parts)]
 
     def candidates(self, notations: list[str]) -> list[Candidate]:
-        """What is known of these."""
+        """Return the known values of these architectures."""
         return [
             Candidate(self.costs.get(name, {}), self.scored.get(name, {}), self.evaluated.get(name))
             for name in notations
@@ -104,17 +106,17 @@ class FrontSearch(BlackBox):
         return self.objectives.summary(genotypes, self.candidates(seen), self.ranked)
 
     def derive(self) -> list[Genotype]:
-        """The front, where several things count."""
+        """Return the front if there are several objectives, else the best architecture."""
         front = self.front()
         return super().derive() if front is None else list(front.genotypes)
 
     def _progress(self) -> dict[str, float]:
-        counted = {} if self.objectives is None or self.metrics else {"scored": len(self.costs)}
+        counted = {} if self.objectives is None or self.metrics else {"num_scored": len(self.costs)}
         return {**super()._progress(), **counted}
 
-    def memory(self) -> dict[str, Any]:
-        return {**super().memory(), "costs": {name: dict(costs) for name, costs in self.costs.items()}}
+    def search_state(self) -> dict[str, Any]:
+        return {**super().search_state(), "costs": {name: dict(costs) for name, costs in self.costs.items()}}
 
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        super().remember(memory)
-        self.costs = dict(memory.get("costs", {}))  # files of 0.1 have none
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        super().load_search_state(state)
+        self.costs = dict(state["costs"])

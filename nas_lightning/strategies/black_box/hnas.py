@@ -2,14 +2,15 @@
 
     min_A κ(A)/M(A) + μ F(M²(A) − ν),   F(x) = |x|^{2t}                                              (7.7)
 
-over a pool of architectures, M any metric at initialization and κ the condition number of the neural tangent
-kernel. A Gaussian process finds the μ and ν whose minimizer has the best validation accuracy (algorithm 7.1).
+over a pool of architectures, where M is any metric at initialization and κ the condition number of the neural
+tangent kernel. A Gaussian process finds the μ and ν whose minimizer has the best validation accuracy
+(algorithm 7.1).
 
-What is proposed has no units, so that it means the same for every metric: √ν is the q-quantile of M in the
-pool, q ∈ [0, 1], and μ is 10^c times the value at which both terms have the same median there, c ∈ [−1, 4].
-The public code (shuyao95/HNAS) has √ν ∈ [0, scale], with a scale that its user finds by hand for each metric,
-and μ = 10^c, c ∈ [−4, 1]; for the kernel's trace, whose square is a thousand times κ/M, that is similar.
-Its F has t = 1/2. As there, the first rounds look at evenly spaced ν with c in the middle.
+The proposals have no units, so that they mean the same for every metric: √ν is the q-quantile of M in the
+    pool, q ∈ [0, 1], and μ is 10^c times the value at which both terms have the same median there, c ∈ [−1,
+    4]. The public code (shuyao95/HNAS) has √ν ∈ [0, scale], with a scale that the user tunes for each metric,
+    and μ = 10^c, c ∈ [−4, 1]; for the kernel's trace, whose square is a thousand times κ/M, this is similar.
+    Its F has t = 1/2. As there, the first rounds use evenly spaced ν and the middle of c.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveFloat, PositiveInt, checked
 from nas_lightning.data import ImageData, SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.errors import InputError
@@ -37,27 +37,28 @@ from nas_lightning.spaces.network import NetworkFactory, build_on
 from nas_lightning.strategies.black_box.base import Scores, suggest
 from nas_lightning.strategies.black_box.pool import PoolSearch
 from nas_lightning.utils.randomness import seed_of_name
+from nas_lightning.validation import PositiveFloat, PositiveInt, checked
 
 BOX = {"log10_mu": EXPONENTS, "quantile": (0.0, 1.0)}
 NTK_TRACE, NTK_CONDITION = NTKTrace(), NTKCondition()
-Proposal = tuple[dict[str, float], str]  # parameters, and the notation of what they chose
+Proposal = tuple[dict[str, float], str]  # parameters, and the architecture that they chose
 
 
 class Hnas(PoolSearch):
-    """The length of the run is K; every round proposes (μ, ν) and evaluates what they choose.
+    """HNAS: every round proposes (μ, ν) and evaluates their minimizer.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        metric: M, positive and the larger the better; `default`: the geometric mean of the relative ranks by
-            the metrics of `nas_lightning.objectives.rankings.COMBINED`.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        metric: M, positive, larger is better; `default`: the geometric mean of the relative ranks by the
+            metrics of `nas_lightning.objectives.rankings.COMBINED`.
         condition: κ.
-        t: of F; 1 in the thesis, 0.5 in its public code.
-        starts: rounds before the Gaussian process has its say.
-        score_data: images that architectures are scored on, by networks for these; None: those of `data`.
-        evaluation: what the Gaussian process learns from: `training`, a short one, or `table`.
+        t: exponent of F; 1 in the thesis, 0.5 in its public code.
+        starts: number of rounds before the Gaussian process.
+        score_data: other images on which architectures are scored; None: those of `data`.
+        evaluation: `training` or `table`, the observations of the Gaussian process.
         **pool: see `PoolSearch` and `BlackBox`.
 
     >>> from nas_lightning.data import Digits, SearchData
@@ -94,7 +95,7 @@ class Hnas(PoolSearch):
         self.metric = metric
         if self.objective is None:
             raise InputError(
-                "expected an evaluation, training or table, which the Gaussian process learns from",
+                "expected an evaluation (training or table), which the Gaussian process observes",
                 got="none",
                 where="strategy.evaluation",
             )
@@ -124,7 +125,7 @@ class Hnas(PoolSearch):
         return genotype
 
     def _values(self, rows: Sequence[Scores]) -> list[float]:
-        """M of each; by default's metrics exp(s/metrics), s the sum of their log-ranks."""
+        """Return M of each row; for `default` exp(s/metrics), s the sum of the log-ranks."""
         if isinstance(self.metric, str):
             return [math.exp(value / len(COMBINED)) for value in log_ranks(rows, COMBINED)]
         return [row["metric"] for row in rows]
@@ -134,21 +135,21 @@ class Hnas(PoolSearch):
         parameters, _ = self.proposals[-1]
         return {**values, **parameters}
 
-    def memory(self) -> dict[str, Any]:
+    def search_state(self) -> dict[str, Any]:
         return {"proposals": [[dict(parameters), notation] for parameters, notation in self.proposals]}
 
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        self.proposals = [(parameters, notation) for parameters, notation in memory["proposals"]]
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        self.proposals = [(parameters, notation) for parameters, notation in state["proposals"]]
 
 
 def objective_values(M: Tensor, kappa: Tensor, parameters: Mapping[str, float], t: float) -> Tensor:
-    """Minus (7.7) for a proposal, so that larger is better: (n,)."""
+    """Return minus (7.7) for a proposal, so that larger is better: (n,)."""
     mu, nu = in_units(M, kappa, 10 ** parameters["log10_mu"], parameters["quantile"], t)
     return -trade_off(kappa, M, mu, nu, 2 * t)
 
 
 def in_units(M: Tensor, kappa: Tensor, relative: float, quantile: float, t: float) -> tuple[float, float]:
-    """μ and ν for this pool: √ν is a quantile of M, and at `relative` = 1 both terms have the same median."""
+    """Return μ and ν: √ν is a quantile of M; at `relative` = 1 both terms have the same median."""
     sound = _sound(M, kappa)
     if not bool(sound.any()):
         expected = "expected an architecture with a regular kernel and a metric above 0 in the pool"
@@ -164,7 +165,7 @@ def _sound(M: Tensor, kappa: Tensor) -> Tensor:
 
 
 def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed: int) -> dict[str, float]:
-    """c and q after the rounds so far; the process is fitted to them anew, so it has no state."""
+    """Propose c and q, given the rounds so far."""
     if len(seen) < starts:
         share = len(seen) / max(starts - 1, 1)
         return {"log10_mu": sum(BOX["log10_mu"]) / 2, "quantile": share}
@@ -172,7 +173,7 @@ def propose(seen: Sequence[tuple[Mapping[str, float], float]], starts: int, seed
 
 
 def check_metric(metric: Metric, where: str) -> None:
-    """Raise for what cannot be M, whatever it is computed of."""
+    """Raise an `InputError` if the metric cannot be M."""
     if not metric.larger_is_better:
         raise InputError("expected a metric of which more is better", got=metric, where=where)
     if metric.never_positive:
@@ -180,6 +181,6 @@ def check_metric(metric: Metric, where: str) -> None:
 
 
 def check_condition(condition: Metric, where: str) -> None:
-    """Raise for what cannot be κ."""
+    """Raise an `InputError` if the metric cannot be κ."""
     if condition.larger_is_better:
         raise InputError("expected a metric of which less is better", got=condition, where=where)

@@ -1,8 +1,8 @@
 """Optuna's samplers propose architectures (Akiba et al. 2019, arXiv:1907.10902).
 
-Every row of every group is a categorical parameter for each candidate that it takes. Where a genotype
-has not every row, such as two of the edges into a node, each row has a strength, too, and the strongest are
-taken. A sampler sees all that was looked at, with the values that it has now.
+Every row of every group has a categorical parameter for each candidate that it keeps. If genotypes keep only
+some rows, such as two of the edges into a node, each row also has a strength, and the strongest rows are
+kept. The sampler gets all earlier trials with their current values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.fronts import Objectives
@@ -23,6 +22,7 @@ from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.fronts import FrontSearch
 from nas_lightning.utils.randomness import seed_of_name
+from nas_lightning.validation import PositiveInt, checked
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -31,23 +31,24 @@ if TYPE_CHECKING:
 
 
 _FAR = 1e9
-"""In the place of an infinite value, of a network that computes nothing."""
+"""Replaces infinite values, of networks that compute nothing."""
 Trial = dict[str, Any]
 
 
 class OptunaSearch(FrontSearch):
-    """A round asks the sampler for one architecture and looks at it.
+    """In every round the sampler proposes one architecture, which is scored or evaluated.
 
-    What is over a limit is a constraint of the sampler's, and the nearest architecture within is looked at.
+    Limits are constraints of the sampler; if the proposal exceeds one, the nearest architecture within is
+    taken.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        objectives: what counts, where it is several things.
-        sampler: `tpe`, `nsga2` or `gp`, a Gaussian process.
-        starts: rounds of random architectures; of `nsga2` its population.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        objectives: the objectives of a search for a Pareto front.
+        sampler: `tpe`, `nsga2`, or `gp` (Gaussian process).
+        starts: number of random architectures at the start; for `nsga2` the population size.
         **black_box: see `FrontSearch` and `BlackBox`.
 
     >>> from nas_lightning.data import Digits, SearchData
@@ -91,7 +92,7 @@ class OptunaSearch(FrontSearch):
         return values
 
     def build_sampler(self, seed: int) -> BaseSampler:
-        """Optuna's, with that seed."""
+        """Return the Optuna sampler with this seed."""
         from optuna import samplers
 
         if self.sampler == "nsga2":
@@ -100,7 +101,7 @@ class OptunaSearch(FrontSearch):
         return kind(n_startup_trials=self.starts, seed=seed)
 
     def _study(self, number: int) -> Study:
-        """All trials so far, with the values that they have among all so far."""
+        """Return a study with all trials so far and their current values."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -120,7 +121,7 @@ class OptunaSearch(FrontSearch):
         return study
 
     def _values(self) -> dict[str, list[float]]:
-        """What samplers minimize, by notation."""
+        """Return the values that samplers minimize, by notation."""
         if self.objectives is None:
             worth = self.ranking() if self.objective is None else self.evaluated
             return {name: [min(-value, _FAR)] for name, value in worth.items()}
@@ -130,16 +131,16 @@ class OptunaSearch(FrontSearch):
         values = self.objectives.minimized(self.objectives.columns(self.candidates(seen), self.ranked))
         return dict(zip(seen, np.clip(values, -_FAR, _FAR).tolist(), strict=True))
 
-    def memory(self) -> dict[str, Any]:
-        return {**super().memory(), "trials": [dict(trial) for trial in self.trials]}
+    def search_state(self) -> dict[str, Any]:
+        return {**super().search_state(), "trials": [dict(trial) for trial in self.trials]}
 
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        super().remember(memory)
-        self.trials = [dict(trial) for trial in memory["trials"]]
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        super().load_search_state(state)
+        self.trials = [dict(trial) for trial in state["trials"]]
 
 
 def _distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """A candidate for every row, and a strength for the rows of groups that leave some out."""
+    """Return a categorical parameter for every row, and a strength if genotypes leave rows out."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     hot = space.one_hot(space.sample(torch.Generator().manual_seed(0)))
@@ -156,7 +157,7 @@ def _distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
 
 
 def _scores(space: SearchSpace, params: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Parameters as scores of (edges, ops): each row's candidate with its strength, the others less."""
+    """Return parameters as scores (edges, ops): each row's candidate has its strength, others have 0."""
     scores = {}
     for name, group in space.groups.items():
         matrix = torch.zeros(group.shape)

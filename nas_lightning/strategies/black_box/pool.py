@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from nas_lightning.backends import Backend, check_backend
-from nas_lightning.checks import NonNegativeInt, PositiveInt, Seed, above, at_most, checked
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype
@@ -32,29 +31,30 @@ from nas_lightning.strategies.black_box.fronts import FrontSearch
 from nas_lightning.utils.machine import Processes
 from nas_lightning.utils.progress import never
 from nas_lightning.utils.randomness import choose, seed_of_name
+from nas_lightning.validation import NonNegativeInt, PositiveInt, Seed, above, at_most, checked
 
-# An architecture drawn uniformly: what any search must beat, and what costs nothing.
+# Uniform sampling: the baseline that any search must beat.
 
 IMAGES = 32
-"""That architectures are scored on, where scores are objectives."""
+"""Number of images on which architectures are scored, if metrics are objectives."""
 
 
 class RandomSearch(Strategy):
-    """`count` distinct architectures, drawn uniformly; nothing is trained.
+    """Sample `count` distinct architectures uniformly; nothing is trained.
 
-    Where several things count, all of them are scored and counted, and the front is the result. An accuracy
-    is the benchmark's.
+    With objectives all of them are scored and counted, and the result is the Pareto front. Accuracies come
+    from the benchmark.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that has accuracies.
-        objectives: what counts, where it is several things.
-        count: how many; None: 1, or 100 where there are objectives.
-        workers: processes that score.
-        backend: whose processes, see `nas_lightning.backends.spread`.
-        seed: of the draws.
+        data: the images.
+        benchmark: the table of accuracies.
+        objectives: the objectives of a search for a Pareto front.
+        count: number of architectures; None: 1, or 100 with objectives.
+        workers: number of processes that score.
+        backend: where the processes run, see `nas_lightning.backends.spread`.
+        seed: seed of the samples.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> len(RandomSearch(NasBench201(), count=3).derive())
@@ -109,7 +109,7 @@ class RandomSearch(Strategy):
             if self._is_over():
                 break
         found = [None if self.accuracy is None else self.accuracy(genotype) for genotype in genotypes]
-        return [Candidate(*known) for known in zip(costs, scores, found, strict=False)]  # as far as time went
+        return [Candidate(*known) for known in zip(costs, scores, found, strict=False)]  # until time was over
 
     def _score(self, metrics: Mapping[str, Metric]) -> list[MetricValues]:
         assert self.network is not None
@@ -129,7 +129,7 @@ class RandomSearch(Strategy):
             )
 
     def training_step(self, *args: Any) -> None:
-        """Nothing; Lightning fits no module without one."""
+        """Do nothing; Lightning requires the method."""
 
     def configure_optimizers(self) -> None:
         return None
@@ -144,24 +144,24 @@ def _accuracy(objectives: Objectives | None, benchmark: TabularBenchmark | None)
     return table_accuracy(benchmark)
 
 
-# Search in a pool of random architectures: score them all, evaluate the most promising ones.
+# Search in a pool of random architectures: score all, and evaluate the most promising ones.
 
-_REPEATS = 20_000  # in a row: that many, and nothing new is left to be found
+_REPEATS = 20_000  # duplicates in a row after which the space counts as exhausted
 
 
 class PoolSearch(BlackBox):
-    """Base of the strategies with a pool; every round evaluates one of its architectures.
+    """Base class of strategies with a pool; every round evaluates one of its architectures.
 
-    Without an evaluation a round lets the pool grow, and that is all.
+    Without an evaluation a round only lets the pool grow.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        pool_size: distinct architectures, drawn uniformly, that the first round scores; at most the space's.
-        pool_per_round: how many join them in every later round.
-        keep: the share of the pool that is scored: its networks with the most parameters.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        pool_size: number of distinct random architectures in the first round.
+        pool_per_round: number of further architectures in every later round.
+        keep: share of the pool that is scored: the networks with the most parameters.
         **black_box: see `BlackBox`.
     """
 
@@ -180,10 +180,10 @@ class PoolSearch(BlackBox):
     ) -> None:
         super().__init__(space, network, data, benchmark, **black_box)
         self.pool_size, self.pool_per_round, self.keep = pool_size, pool_per_round, keep
-        self.sizes: dict[Genotype, int] = {}  # parameters; none are counted where all are scored
+        self.sizes: dict[Genotype, int] = {}  # numbers of parameters, if `keep` < 1
         self.drawn: dict[Genotype, None] = {}
         self.exhausted = False
-        self.promising: list[str] = []  # what the last choice was the first of
+        self.promising: list[str] = []  # sorted by the values of the last choice
         self.draws = torch.Generator().manual_seed(self.seed)
 
     def run_round(self, number: int) -> Mapping[str, float]:
@@ -194,11 +194,11 @@ class PoolSearch(BlackBox):
         return {f"candidate/{self.objective.name}": value / 100}
 
     def examine(self, genotypes: Sequence[Genotype]) -> None:
-        """Look at what the pool has."""
+        """Score the architectures of the pool."""
         self.score(genotypes)
 
     def draw(self, count: int) -> list[Genotype]:
-        """The first `count` architectures of the pool, by the seed; a small space has fewer."""
+        """Return the first `count` architectures of the pool; fewer if the space is smaller."""
         repeats = 0  # in a row
         while len(self.drawn) < count and not self.exhausted:
             genotype = self.space.sample(self.draws)
@@ -208,7 +208,7 @@ class PoolSearch(BlackBox):
         return list(self.drawn)[:count]
 
     def largest(self, drawn: list[Genotype]) -> list[Genotype]:
-        """The share with the most parameters that is kept, in that order; all as they came where all are."""
+        """Return the share `keep` with the most parameters, sorted by size; if `keep` is 1, all unsorted."""
         if self.keep == 1:
             return drawn
         new = [genotype for genotype in drawn if genotype not in self.sizes]
@@ -222,11 +222,11 @@ class PoolSearch(BlackBox):
             return [count_parameters(self.network(genotype)) for genotype in genotypes]
 
     def choose(self, number: int) -> Genotype:
-        """The architecture that a round evaluates: the best by its scores that was not evaluated yet."""
+        """Return the architecture that a round evaluates: the best one that was not evaluated yet."""
         return self.best_unevaluated(self.ranking())
 
     def best_unevaluated(self, values: Mapping[str, float]) -> Genotype:
-        """The largest value of those not evaluated, and not −∞; the largest of all where none is left."""
+        """Return the best unevaluated architecture of finite value; if none is left, the best of all."""
         worth = {notation: value for notation, value in values.items() if value > -torch.inf}
         if not worth:
             raise InputError(
@@ -238,33 +238,30 @@ class PoolSearch(BlackBox):
         self.promising = sorted(new or worth, key=lambda notation: -worth[notation])
         return self.space.parse(self.promising[0])
 
-    def expected(self, count: int) -> list[Genotype]:
-        """The next best by what the round has chosen by."""
+    def likely_next(self, count: int) -> list[Genotype]:
+        """Return the next best architectures by the values of the last choice."""
         return [self.space.parse(notation) for notation in self.promising[1 : 1 + count]]
 
 
-# Random search over training-free metrics: the best of many architectures by what they score untrained.
+# Random search over training-free metrics, as in NASWOT (Mellor et al. 2021, arXiv:2006.04647, algorithm 1).
+# By default it ranks by six metrics, see `nas_lightning.objectives.rankings`.
 #
-# As NASWOT does with its metric (Mellor et al. 2021, arXiv:2006.04647, algorithm 1). Without another choice
-# it ranks by six metrics at once, see `nas_lightning.objectives.rankings`.
-#
-# Where several things count, the front of the pool is the result. With an accuracy among them every round
-# evaluates one of the architectures that nothing else is better than, with the ranking in the accuracy's
-# place.
+# With objectives the result is the Pareto front of the pool. If accuracy is one of them, every round
+# evaluates one of the nondominated architectures, with the ranking in place of the accuracy.
 
 
 class MetricSearch(FrontSearch, PoolSearch):
-    """With an evaluation, every round evaluates the next best of the pool, and the best of those is it.
+    """Rank a pool by training-free metrics; with an evaluation, evaluate the next best in every round.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        objectives: what counts, where it is several things.
-        pool_size: architectures of the first round.
-        pool_per_round: how many join them in every later round.
-        **pool: see `FrontSearch`, `PoolSearch` and `BlackBox`. The metrics are what the pool is ranked by.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        objectives: the objectives of a search for a Pareto front.
+        pool_size: number of architectures in the first round.
+        pool_per_round: number of further architectures in every later round.
+        **pool: see `FrontSearch`, `PoolSearch`, and `BlackBox`. The pool is ranked by `metrics`.
 
     >>> import pytorch_lightning as pl
     >>> from nas_lightning.metrics import Params
@@ -317,19 +314,19 @@ class MetricSearch(FrontSearch, PoolSearch):
         return self.space.parse(names[choose(best, generator)])
 
 
-# Greedy search: the architectures that rank best untrained are evaluated one by one.
+# Greedy search.
 
 
 class Greedy(PoolSearch):
-    """Every round evaluates the next best of the pool, and the best of those is it.
+    """Evaluate the architectures of a pool that rank best untrained one by one, and return the best.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        metrics: what the pool is ranked by; several by the sum of their log-ranks. None: what the
-            space says, or `top`: `AT_THE_TOP`; `default`: `COMBINED`.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        metrics: the metrics of the ranking, several by the sum of their log-ranks. None: the space's, or
+            `top`: `AT_THE_TOP`; `default`: `COMBINED`.
         evaluation: `training`, a short one, or `table`.
         **pool: see `PoolSearch` and `BlackBox`.
 
@@ -357,7 +354,7 @@ class Greedy(PoolSearch):
         super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
         if self.objective is None:
             raise InputError(
-                "expected an evaluation, training or table, of what ranks best",
+                "expected an evaluation (training or table) of the best-ranked architectures",
                 got="none",
                 where="strategy.evaluation",
             )
@@ -368,30 +365,29 @@ class Greedy(PoolSearch):
 #
 #     s_w(A) = Σ_m w_m log(rank_m(A) / n)
 #
-# The first rounds look for weights w: each evaluates the best of the pool by s_w that was not evaluated yet.
-# The later rounds evaluate the next best by the weights whose round found the best architecture. The paper
-# adds
-# up the metrics' normalized values, with weights in [−1, 1] from Bayesian optimization. Here ranks are added,
-# and weights are by default random and not negative: no metric is of use upside down, and a dozen evaluations
-# are too few to learn signs from.
+# The first rounds search for weights w: each evaluates the best unevaluated architecture by s_w. The later
+#     rounds evaluate the next best by the weights whose round found the best architecture. The paper adds the
+#     metrics' normalized values, with weights in [−1, 1] from Bayesian optimization. Here log-ranks are
+#     added, and the weights are by default random and not negative, because a dozen evaluations are too few
+#     to learn signs.
 
 Weights = dict[str, float]
 
 
 class Robot(Greedy):
-    """Half of the rounds explore weights, the others exploit the best.
+    """RoBoT: rounds that explore weights of metrics, then greedy search by the best weights.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        metrics: that are weighed; `to_weigh` or None: zen and synflow, `top`: those of `AT_THE_TOP`,
-            `default`: those of `COMBINED`.
-        explore: rounds that look for weights; the first of them has equal ones.
-        proposals: `random`, uniform where the weights add up to 1; `bayesian`, by a Gaussian process.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        metrics: the weighted metrics; `to_weigh` or None: zen and synflow; `top`: `AT_THE_TOP`; `default`:
+            `COMBINED`.
+        explore: number of rounds that search for weights; the first has equal weights.
+        proposals: `random`: uniform on the simplex; `bayesian`: by a Gaussian process.
         signed: weights from −1 to 1 instead.
-        **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
+        **pool: see `Greedy`, `PoolSearch`, and `BlackBox`.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201
@@ -419,7 +415,7 @@ class Robot(Greedy):
         chosen = "to_weigh" if metrics is None else metrics
         super().__init__(space, network, data, benchmark, metrics=chosen, **pool)
         self.explore, self.proposals, self.signed = explore, proposals, signed
-        self.tried: list[tuple[Weights, str]] = []  # weights, and the notation of what they chose
+        self.tried: list[tuple[Weights, str]] = []  # weights, and the architecture that they chose
 
     def choose(self, number: int) -> Genotype:
         weights = self._weights(number) if number < self.explore else self._best_weights()
@@ -439,24 +435,24 @@ class Robot(Greedy):
         return random_weights(list(self.metrics), seed, signed=self.signed)
 
     def _best_weights(self) -> Weights:
-        """Those of the best round; equal ones where no round looked for any."""
+        """Return the weights of the best exploration round; equal weights if there was none."""
         if not self._observations():
             return self._weights(0)
         return max(self._observations(), key=lambda pair: pair[1])[0]
 
     def _observations(self) -> list[tuple[Weights, float]]:
-        """Weights and the value of what they chose, but for one that came too late."""
+        """Return weights with the value of the architecture that they chose, if it was evaluated."""
         return [(weights, self.evaluated[name]) for weights, name in self.tried if name in self.evaluated]
 
-    def memory(self) -> dict[str, Any]:
+    def search_state(self) -> dict[str, Any]:
         return {"tried": [[dict(weights), notation] for weights, notation in self.tried]}
 
-    def remember(self, memory: Mapping[str, Any]) -> None:
-        self.tried = [(weights, notation) for weights, notation in memory["tried"]]
+    def load_search_state(self, state: Mapping[str, Any]) -> None:
+        self.tried = [(weights, notation) for weights, notation in state["tried"]]
 
 
 def random_weights(names: list[str], seed: int, *, signed: bool = False) -> Weights:
-    """Uniform on the simplex, whose entries are ≥ 0 and add up to 1; signed: uniform in the cube [−1, 1].
+    """Draw weights uniformly from the simplex, or, if signed, from the cube [−1, 1].
 
     >>> sum(random_weights(["a", "b", "c"], seed=0).values())
     1.0
@@ -468,16 +464,16 @@ def random_weights(names: list[str], seed: int, *, signed: bool = False) -> Weig
     return dict(zip(names, (draws / draws.sum()).tolist(), strict=True))
 
 
-# What can be counted in a genotype's graph (GRAF, Kadlecová et al. 2024, arXiv:2404.16551).
+# Counts of a genotype's graph (GRAF, Kadlecová et al. 2024, arXiv:2404.16551).
 
 Best = Callable[..., int]
 """`max` or `min`."""
 
 
 def graph_counts(genotype: Genotype) -> dict[str, float]:
-    """Of each cell and operation its edges and the most and fewest on a path; of each node its degrees.
+    """Count edges, and the most and fewest on a path, per cell and operation; and degrees per node.
 
-    A path leads from an input to an output. What is not there is not listed, and counts as 0.
+    A path leads from an input to an output. Zero counts are not listed.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> cell = "|skip_connect~0|+|none~0|nor_conv_3x3~1|+|none~0|skip_connect~1|nor_conv_3x3~2|"
@@ -506,7 +502,7 @@ def _of_cell(cell: Cell) -> dict[str, int]:
 
 
 def _path_sums(cell: Cell, steps: list[tuple[int, int, int]], best: Best) -> list[int]:
-    """The best sum over the paths from any input to each output that one leads to."""
+    """Return the best sum over the paths from any input to each reachable output."""
     sums = dict.fromkeys(range(cell.inputs), 0)
     for source, target, length in sorted(steps, key=lambda step: step[1]):
         if source in sums:
@@ -515,28 +511,26 @@ def _path_sums(cell: Cell, steps: list[tuple[int, int, int]], best: Best) -> lis
     return [sums[node] for node in cell.output if node in sums]
 
 
-# A surrogate that learns accuracies from what a pool already has: ranks of metrics, counts of the graph.
-#
-# As BANANAS (White et al. 2021, arXiv:1910.11858) searches with an ensemble and expected improvement, with
-# the
-# features of GRAF (Kadlecová et al. 2024, arXiv:2404.16551) and training-free metrics, and a random forest
-# (Breiman 2001), which needs no tuning. The first rounds evaluate the best of the default ranking.
+# A surrogate model of the accuracy: ensemble and expected improvement as in BANANAS (White et al. 2021,
+#     arXiv:1910.11858), with the features of GRAF (Kadlecová et al. 2024, arXiv:2404.16551), training-free
+#     metrics, and a random forest (Breiman 2001), which needs no tuning. The first rounds evaluate the best
+#     by the ranking.
 
 Array = NDArray[np.float64]
 
 
 class Predictor(Greedy):
-    """Every round after the first ones evaluates where a forest expects the most improvement.
+    """After some rounds of greedy search, evaluate where a random forest expects the most improvement.
 
     Args:
         space: the search space.
         network: genotype → derived network.
-        data: where the images come from.
-        benchmark: the table that `evaluation="table"` reads.
-        metrics: whose ranks the forest sees; None: what the space says, or `top`; `default`: `COMBINED`.
-        starts: rounds before the forest has its say.
-        trees: of the forest.
-        **pool: see `Greedy`, `PoolSearch` and `BlackBox`.
+        data: the images.
+        benchmark: the table for `evaluation="table"`.
+        metrics: metrics whose ranks are features; None: the space's, or `top`; `default`: `COMBINED`.
+        starts: number of rounds of greedy search.
+        trees: number of trees.
+        **pool: see `Greedy`, `PoolSearch`, and `BlackBox`.
 
     >>> from nas_lightning.data import Digits, SearchData
     >>> from nas_lightning.spaces import NasBench201
@@ -575,12 +569,12 @@ class Predictor(Greedy):
         seed = seed_of_name(self.seed, f"forest {number}") % 2**32
         mean, deviation = forest(np.stack([rows[name] for name in seen]), values, features, self.trees, seed)
         gain = expected_improvement(mean, deviation, float(values.max()))
-        # where the forest expects nothing, the ranking decides
+        # if the forest expects no improvement, the ranking decides
         order = sorted(zip(gain.tolist(), sound.values(), sound, strict=True))
         return self.best_unevaluated({name: float(place) for place, (_, _, name) in enumerate(order)})
 
     def _features(self, names: list[str]) -> Array:
-        """(architectures, features): their log-ranks by each metric and by all, and their graphs' counts."""
+        """Return log-ranks by each metric and by all, and graph counts: (architectures, features)."""
         pool = [self.scored[name] for name in names]
         columns = [log_ranks(pool, {name: metric}) for name, metric in self.metrics.items()]
         columns.append(log_ranks(pool, self.metrics))
@@ -591,7 +585,7 @@ class Predictor(Greedy):
 
 
 def forest(x: Array, y: Array, pool: Array, trees: int, seed: int) -> tuple[Array, Array]:
-    """Mean and deviation over the trees of what each expects of the pool, (n,) both, learned from x and y."""
+    """Return mean and deviation over the trees' predictions for the pool, (n,) each."""
     from sklearn.ensemble import RandomForestRegressor
 
     model = RandomForestRegressor(trees, random_state=seed, max_features=0.5).fit(x, y)
@@ -600,7 +594,7 @@ def forest(x: Array, y: Array, pool: Array, trees: int, seed: int) -> tuple[Arra
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
-    """E max(0, v − best), v normal: (μ − b) Φ(z) + σ φ(z), z = (μ − b)/σ (Jones et al. 1998).
+    """Return E max(0, v − b) = (μ − b) Φ(z) + σ φ(z), z = (μ − b)/σ (Jones et al. 1998).
 
     >>> expected_improvement(np.array([1.0, 1.0, 3.0]), np.array([0.0, 1.0, 0.0]), best=1.0).round(3)
     array([0.   , 0.399, 2.   ])

@@ -4,10 +4,11 @@
     p_{α_i}(o) = exp(α_i^o / τ) / Σ_o' exp(α_i^o' / τ)                                         (5.6)
     p_α(A) = Π_i p_{α_i}(o)                                                                    (5.7)
 
-The factors of (5.7) are the *decisions* of a space. Where every edge has its operation a decision is an edge.
-A node of DARTS keeps two of its edges, with one operation each: its candidates are all pairs of an edge and
-an operation, one is drawn by (5.6), the second by (5.6) among those of the other edges. With α = 0 every
-architecture of the space is equally likely, which is the prior.
+The factors of (5.7) are the *decisions* of a space. If every edge has an operation, a decision is an edge. A
+node of
+DARTS keeps two of its edges with one operation each: its candidates are all pairs of an edge and an
+    operation; the first is sampled by (5.6), the second by (5.6) among those of the other edges. With α = 0
+    all architectures of the space are equally likely, which is the prior.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Matrices = Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A choice of `keep` among candidates, no two of one exclusive kind."""
+    """A choice of `keep` candidates, no two of the same kind."""
 
     group: str  # its name
     rows: Tensor  # (candidates,): where a candidate stands in the group's matrix
@@ -41,11 +42,11 @@ class Decision:
     keep: int  # how many are chosen
 
     def of(self, matrices: Matrices) -> Tensor:
-        """Its entries: (edges, ops) per group → (candidates,)."""
+        """Return the decision's entries: (edges, ops) per group → (candidates,)."""
         return matrices[self.group][self.rows, self.columns]
 
     def sets(self) -> Tensor:
-        """Everything that it can decide: (sets, keep) candidates."""
+        """Return all possible outcomes: (sets, keep) candidates."""
         kinds = self.kinds.tolist()
         every = combinations(range(len(kinds)), self.keep)
         return torch.tensor([chosen for chosen in every if len({kinds[c] for c in chosen}) == self.keep])
@@ -72,11 +73,11 @@ class Architectures:
         self.every = [decision.sets() for decision in self.decisions]
 
     def probabilities(self, logits: Matrices) -> dict[str, Tensor]:
-        """p_{α_i}(o) of each decision's candidates, 0 for what is none: (edges, ops) per group."""
+        """Return p_{α_i}(o) of each decision's candidates, 0 elsewhere: (edges, ops) per group."""
         return self._matrices(logits, [decision.of(logits).softmax(dim=0) for decision in self.decisions])
 
     def sample(self, logits: Matrices, noise: Matrices, tau: float) -> dict[str, Tensor]:
-        """A draw as weights of a supernet; its gradient is that of the softmax at temperature `tau`."""
+        """Sample the weights of a supernet; their gradient is that of the softmax at temperature `tau`."""
         drawn = [
             straight_through_choice(decision, decision.of(logits), decision.of(noise), tau)
             for decision in self.decisions
@@ -84,7 +85,7 @@ class Architectures:
         return self._matrices(logits, drawn)
 
     def log_probability(self, logits: Matrices, one_hot: Matrices) -> Tensor:
-        """log p_α(A) of the architecture with these weights."""
+        """Return log p_α(A) of the architecture with these weights."""
         terms = []
         for decision in self.decisions:
             chosen = decision.of(one_hot).nonzero().T  # (1, keep)
@@ -92,7 +93,7 @@ class Architectures:
         return torch.cat(terms).sum()
 
     def mode(self, logits: Matrices) -> dict[str, Tensor]:
-        """The architecture of the largest probability, as one-hot rows: (edges, ops) per group."""
+        """Return the most probable architecture as one-hot rows: (edges, ops) per group."""
         chosen = []
         for decision, every in zip(self.decisions, self.every, strict=True):
             best = every[int(log_probability_of_sets(decision, decision.of(logits), every).argmax())]
@@ -100,7 +101,7 @@ class Architectures:
         return self._matrices(logits, chosen)
 
     def kl_to_uniform(self, logits: Matrices) -> Tensor:
-        """KL(p_α ‖ p) = Σ_i Σ_s p(s) (log p(s) + log |sets of i|), exactly."""
+        """Return KL(p_α ‖ p) = Σ_i Σ_s p(s) (log p(s) + log |sets of i|), exactly."""
         total = []
         for decision, every in zip(self.decisions, self.every, strict=True):
             log_p = log_probability_of_sets(decision, decision.of(logits), every)
@@ -116,7 +117,7 @@ class Architectures:
 
 
 def straight_through_choice(decision: Decision, logits: Tensor, noise: Tensor, tau: float) -> Tensor:
-    """1 at the candidates that Gumbel noise makes the largest, the gradient of their softmax backward.
+    """Return a one-hot sample by Gumbel noise, with the gradient of its softmax.
 
     The largest of logits + G is a draw by softmax(logits), the largest of those that it leaves open a draw
     among these. Each adds its softmax((logits + G)/τ) over what is open: (candidates,) → (candidates,).
@@ -149,7 +150,7 @@ def log_probability_of_sets(decision: Decision, logits: Tensor, sets: Tensor) ->
 
 
 def decisions(space: SearchSpace) -> list[Decision]:
-    """What an architecture of the space decides, found from the architectures that it draws and derives."""
+    """Return the decisions of a space's architectures, inferred from those that it samples and derives."""
     if not space.groups:
         raise InputError("expected a space with a supernet", got=space.name, where="space")
     drawn = space.one_hot(space.sample(torch.Generator().manual_seed(0)))
@@ -161,14 +162,14 @@ def decisions(space: SearchSpace) -> list[Decision]:
 
 
 def _of_rows(name: str, drawn: Tensor) -> Iterator[Decision]:
-    """A decision a row, for as many of its candidates as architectures have; a step may sample fewer."""
+    """Yield one decision per row, which keeps as many candidates as architectures have."""
     for row, chosen in enumerate(drawn):
         columns = torch.arange(len(chosen))
         yield Decision(name, torch.full_like(columns, row), columns, columns, int(chosen.sum()))
 
 
 def _of_edges(space: SearchSpace, name: str, group: Group, drawn: Tensor) -> Iterator[Decision]:
-    """A decision an edge where a node keeps all its edges, else one for the node."""
+    """Yield a decision per edge if a node keeps all its edges, else one for the node."""
     derives_none = NONE not in group.ops or _derives_none(space, name, group)
     real = group.where(lambda op: op != NONE or derives_none)
     for node in sorted({target for _, target in group.edges}):
@@ -181,7 +182,7 @@ def _of_edges(space: SearchSpace, name: str, group: Group, drawn: Tensor) -> Ite
 
 
 def _derives_none(space: SearchSpace, name: str, group: Group) -> bool:
-    """Whether `none` is an operation of the space's architectures or stands for an edge that is left out."""
+    """Return whether `none` is an operation of architectures, rather than an omitted edge."""
     scores = {other: torch.zeros(its.shape) for other, its in space.groups.items()}
     nothing = group.where(lambda op: op == NONE)
     scores[name][nothing] = 1.0

@@ -1,9 +1,10 @@
-"""How sets of architectures are found: by the posterior (NESBS), or without it (the baselines).
+"""Samplers of sets of architectures: from the posterior (NESBS), or without it (the baselines).
 
-NESBS, algorithm 5.1 (Shu 2022, thesis): T rounds, each a set of n, of which the best is taken. All samplers
-here judge as many architectures, T × n at most. The members of a set are distinct, because an architecture
-that is trained twice is a deep ensemble and not one of architectures: Monte Carlo draws a duplicate again; a
-particle of SVGD-RD whose architecture is taken goes to the nearest one that is not.
+NESBS, algorithm 5.1 (Shu 2022, thesis): T rounds, each with a set of n architectures, of which the best is
+taken. All samplers judge at most T × n architectures. The members of a set are distinct, because one
+architecture trained twice
+is a deep ensemble: Monte Carlo redraws duplicates; a particle of SVGD-RD whose architecture is taken moves to
+    the nearest free one.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import Finite, PositiveFloat, PositiveInt, Share, checked
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.models.evaluation import InheritedWeights, Round, forward_selection
+from nas_lightning.objectives.inherited import InheritedWeights, Round, forward_selection
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.strategies.nesbs.posterior import Architectures, Matrices
 from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, Variance, svgd_rd
 from nas_lightning.strategies.one_shot.relaxations import uniform_noise
+from nas_lightning.validation import Finite, PositiveFloat, PositiveInt, Share, checked
 
 LOWEST, HIGHEST = -2.0, 1.0  # δ (section 5.3.4)
 Sampler = Literal["svgd_rd", "monte_carlo", "uniform", "nes_rs"]
 DeltaSearch = Literal["grid", "optuna"]
-_REDRAWS = 100  # of a duplicate
-_TRIED = 20  # steps of SVGD-RD whose time is measured
+_REDRAWS = 100  # of a duplicate, at most
+_TIMED = 20  # steps of SVGD-RD whose time is measured
 
 GenotypeSource = Callable[[], Genotype]
 SetOf = Callable[[float], list[Genotype]]
@@ -40,19 +41,19 @@ SetOf = Callable[[float], list[Genotype]]
 @checked
 @dataclass(frozen=True)
 class Sampling:
-    """What is tried.
+    """The settings of a sampler of sets.
 
     Args:
         sampler: `svgd_rd`, `monte_carlo`, or, without the posterior, `uniform` (URS) and `nes_rs`.
-        size: n, members of a set.
-        rounds: T, sets; `nes_rs` has one, from a pool of T × n.
-        delta: δ of SVGD-RD, a number or how the rounds choose theirs in [−2, 1]: `grid` or `optuna`.
+        size: n, the number of members of a set.
+        rounds: T, the number of sets; `nes_rs` has one, from a pool of T × n.
+        delta: δ of SVGD-RD, a number, or how each round chooses it from [−2, 1]: `grid` or `optuna`.
         svgd_steps: L.
         svgd_lr: ε.
-        svgd_momentum: of its steps.
-        svgd_bandwidth: h of the kernel; None: by the median distance of the particles.
-        svgd_variance: of the Gaussians round the candidates: the number of `operations` (thesis, section
-            5.3.4), or of `candidates`, which it was up to 0.1.
+        svgd_momentum: momentum of the steps.
+        svgd_bandwidth: h of the kernel; None: from the median distance of the particles.
+        svgd_variance: variance of the Gaussians around the candidates: the number of `operations` (thesis,
+            section 5.3.4) or of `candidates`.
     """
 
     sampler: Sampler = "svgd_rd"
@@ -73,7 +74,7 @@ class Sampling:
         generator: torch.Generator,
         seed: int,
     ) -> Iterator[Round]:
-        """The sets, each judged; `logits` are α/τ, on the CPU."""
+        """Yield the judged sets; `logits` are α/τ, on the CPU."""
         space, p = judge.space, distribution.probabilities(logits)
         uniform = partial(space.sample, generator)
         if self.sampler == "svgd_rd":
@@ -95,7 +96,7 @@ class Sampling:
     def expected_seconds(
         self, judge: InheritedWeights, distribution: Architectures, logits: Matrices
     ) -> float:
-        """T (n t + L s): what all sets take, by the times t of a prediction and s of a step."""
+        """Return T (n t + L s), given the measured times t of a prediction and s of a step."""
         generator = torch.Generator().manual_seed(0)
         relaxed = RelaxedArchitectures(
             distribution.decisions, distribution.probabilities(logits), self.svgd_variance
@@ -104,14 +105,14 @@ class Sampling:
             start = monotonic()
             judge.predict(judge.space.sample(generator))
             judged = monotonic()
-            few = replace(self, svgd_steps=_TRIED)
+            few = replace(self, svgd_steps=_TIMED)
             few.move_particles(relaxed.start(self.size, generator), relaxed, 0.0)
             moved = monotonic()
         steps = self.svgd_steps if self.sampler == "svgd_rd" else 0
-        return self.rounds * (self.size * (judged - start) + steps * (moved - judged) / _TRIED)
+        return self.rounds * (self.size * (judged - start) + steps * (moved - judged) / _TIMED)
 
     def move_particles(self, particles: Tensor, relaxed: RelaxedArchitectures, delta: float) -> Tensor:
-        """The particles where SVGD-RD takes them."""
+        """Return the particles after SVGD-RD."""
         return svgd_rd(
             particles,
             relaxed.score,
@@ -124,7 +125,7 @@ class Sampling:
 
 
 def set_of_draws(space: SearchSpace, draw: GenotypeSource, size: int, scores: Matrices) -> list[Genotype]:
-    """`size` distinct draws; where a hundred bring nothing new, the best-scored neighbor of the last."""
+    """Draw `size` distinct architectures; after 100 duplicates take the best-scored neighbor."""
     members: list[Genotype] = []
     for _ in range(size):
         genotype = draw()
@@ -139,7 +140,7 @@ def set_of_draws(space: SearchSpace, draw: GenotypeSource, size: int, scores: Ma
 def monte_carlo(
     space: SearchSpace, distribution: Architectures, logits: Matrices, generator: torch.Generator
 ) -> GenotypeSource:
-    """Draws from the posterior (algorithm 5.2)."""
+    """Return a function that samples from the posterior (algorithm 5.2)."""
 
     def draw() -> Genotype:
         noise = {name: uniform_noise(matrix, generator) for name, matrix in logits.items()}
@@ -149,7 +150,7 @@ def monte_carlo(
 
 
 def set_of_particles(space: SearchSpace, relaxed: RelaxedArchitectures, particles: Tensor) -> list[Genotype]:
-    """The architectures that particles stand for (5.9): (n, d) → n."""
+    """Return the architectures that particles represent (5.9): (n, d) → n."""
     found: list[Genotype] = []
     for particle in particles:
         scores = relaxed.scores(particle)
@@ -160,9 +161,9 @@ def set_of_particles(space: SearchSpace, relaxed: RelaxedArchitectures, particle
 def nearest(
     space: SearchSpace, genotype: Genotype, scores: Matrices, taken: Collection[Genotype]
 ) -> Genotype:
-    """The genotype, or where it is taken its neighbor whose one-hot vectors are nearest to the scores.
+    """Return the genotype, or if it is taken its free neighbor that is nearest to the scores.
 
-    All architectures have equally many ones, so the nearest is that with the largest inner product.
+    All one-hot vectors have the same norm, so the nearest has the largest inner product.
     """
     if genotype not in taken:
         return genotype
@@ -182,7 +183,7 @@ def nearest(
 def rounds_by_delta(
     judge: InheritedWeights, set_of: SetOf, rounds: int, delta: float | DeltaSearch, seed: int
 ) -> Iterator[Round]:
-    """One round for every δ that is tried: a given one, equal steps over [−2, 1], or what Optuna asks for."""
+    """Yield a round for every δ: a fixed one, equal steps over [−2, 1], or Optuna's proposals."""
     if delta == "optuna":
         yield from _by_optuna(judge, set_of, rounds, seed)
         return
@@ -195,7 +196,7 @@ def rounds_by_delta(
 
 
 def _by_optuna(judge: InheritedWeights, set_of: SetOf, rounds: int, seed: int) -> Iterator[Round]:
-    """Bayesian optimization of δ for the loss of its set, by a Gaussian process."""
+    """Yield rounds whose δ a Gaussian process proposes to minimize the loss of its set."""
     import optuna
 
     verbosity = optuna.logging.get_verbosity()
@@ -214,7 +215,7 @@ def _by_optuna(judge: InheritedWeights, set_of: SetOf, rounds: int, seed: int) -
 
 
 def nes_rs(judge: InheritedWeights, draw: GenotypeSource, size: int, pool: int) -> Round:
-    """NES-RS (Zaidi et al. 2021, arXiv:2006.08573): `size` of a random pool, by forward selection."""
+    """Select `size` members of a random pool (NES-RS, Zaidi et al. 2021, arXiv:2006.08573)."""
     none = {name: torch.zeros(group.shape) for name, group in judge.space.groups.items()}
     candidates = set_of_draws(judge.space, draw, pool, none)
     return judge.judge(forward_selection(candidates, size, judge.loss))

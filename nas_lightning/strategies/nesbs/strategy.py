@@ -10,13 +10,12 @@ from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nas_lightning.checks import Finite, NonNegativeFloat, PositiveFloat, PositiveInt, Seed, Share, checked
 from nas_lightning.data import SearchData
 from nas_lightning.data.labels import class_labels
 from nas_lightning.data.search import check_search_data, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.models.evaluation import InheritedWeights, Round
+from nas_lightning.objectives.inherited import InheritedWeights, Round
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.nesbs.posterior import Architectures
@@ -29,33 +28,42 @@ from nas_lightning.tasks import check_classes
 from nas_lightning.training.gradients import accumulate, average, constant, gradients
 from nas_lightning.training.optimizers import build_optimizer
 from nas_lightning.training.run_length import deadline_of, is_last_epoch, is_out_of_time
+from nas_lightning.validation import (
+    Finite,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Share,
+    checked,
+)
 
-# The first two stages of NESBS: a supernet trained on all paths equally often, and a posterior of paths.
+# Stages 1 and 2: a supernet trained on uniform paths, and the posterior of paths.
 
 Computed = Literal["all", "sampled"]
 _WHERE = "strategy.posterior_share"
 
 
 class PosteriorTraining(SupernetStrategy):
-    """A supernet and, in the last epochs or beside it, the posterior p_α of its architectures.
+    """Trains a supernet and, in the last epochs or together with it, the posterior p_α of its architectures.
 
     Args:
         space: the search space.
         supernet: its supernet.
-        data: where the validation images come from.
-        posterior_share: of the epochs, those at the end that train the posterior, each once over the
+        data: the images.
+        posterior_share: share of the epochs, at the end, that train the posterior, each once over the
             validation images; 0 leaves the posterior uniform.
-        best_response: train the posterior beside the supernet, whose paths it draws then, by the likelihood
-            alone, without the divergence of (5.4) (sections 5.2.2 and 5.5.2); with posterior_share=0.
+        best_response: train the posterior together with the supernet, whose paths it then samples, without
+            the KL term of (5.4) (sections 5.2.2 and 5.5.2); with posterior_share=0.
         arch_lr: learning rate of the posterior's Adam; the thesis' 0.01 is for its 2,300 steps.
-        arch_betas: Adam's.
-        arch_weight_decay: of α.
+        arch_betas: coefficients of Adam's running averages.
+        arch_weight_decay: weight decay of α.
         tau: temperature of the posterior (5.6).
         gumbel_tau: temperature of the straight-through estimator.
-        computed: `all` operations enter the gradient by α; with `sampled` only those that were drawn are
-            computed, at the cost of a path, and those that were not count as if they changed nothing.
+        computed: `all`: all operations enter the gradient by α; `sampled`: only the sampled ones are
+            computed, at the cost of one path, and the others have no gradient.
         likelihood_images: m; None: all validation images. A best response has none.
-        **weight_sharing: see `SupernetStrategy`.
+        **options: see `SupernetStrategy`.
     """
 
     compilable = False
@@ -76,9 +84,9 @@ class PosteriorTraining(SupernetStrategy):
         gumbel_tau: PositiveFloat = 1.0,
         computed: Computed = "all",
         likelihood_images: PositiveFloat | None = None,
-        **weight_sharing: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(space, supernet, **weight_sharing)
+        super().__init__(space, supernet, **options)
         if best_response and posterior_share:
             raise InputError("expected 0 with best_response=true", got=posterior_share, where=_WHERE)
         if best_response and likelihood_images is not None:
@@ -100,7 +108,7 @@ class PosteriorTraining(SupernetStrategy):
 
     @property
     def posterior_epochs(self) -> int:
-        """How many epochs at the end train the posterior; the supernet keeps one at least."""
+        """The number of epochs that train the posterior; at least one is left for the supernet."""
         return min(round(self.posterior_share * super().epochs), super().epochs - 1)
 
     @property
@@ -110,7 +118,7 @@ class PosteriorTraining(SupernetStrategy):
 
     @property
     def in_posterior(self) -> bool:
-        """Whether this epoch is of the second stage."""
+        """Whether this epoch trains the posterior."""
         return self.current_epoch >= self.epochs
 
     def training_step(self, batch: SearchBatch, batch_idx: int) -> Tensor | None:
@@ -135,7 +143,7 @@ class PosteriorTraining(SupernetStrategy):
     def posterior_step(
         self, batches: Sequence[SearchBatch], optimizer: LightningOptimizer | Optimizer
     ) -> None:
-        """One step of α down the negative ELBO, divided by m, or down the mean loss."""
+        """Take one step of α on the negative ELBO divided by m, or on the mean loss."""
         for batch in batches:
             relaxed = self.sample_path()
             if self.computed == "all":
@@ -155,26 +163,26 @@ class PosteriorTraining(SupernetStrategy):
         return RelaxedWeights({name: matrix.to(self.device) for name, matrix in path.items()})
 
     def sample_path(self) -> RelaxedWeights:
-        """An architecture drawn from the posterior, whose weights pass gradients to α."""
+        """Sample an architecture from the posterior; its weights pass gradients to α."""
         noise = {name: uniform_noise(alpha, self.generator) for name, alpha in self.arch.items()}
         weights = self.distribution.sample(self.logits(), noise, self.gumbel_tau)
         return RelaxedWeights(weights, {name: matrix.detach() > 0.5 for name, matrix in weights.items()})
 
     def logits(self) -> dict[str, Tensor]:
-        """α/τ."""
+        """Return α/τ."""
         return {name: alpha / self.tau for name, alpha in self.arch.items()}
 
     def kl(self) -> Tensor:
-        """KL(p_α ‖ uniform)."""
+        """Return KL(p_α ‖ uniform)."""
         return self.distribution.kl_to_uniform(self.logits())
 
     def divergence(self) -> Tensor | float:
-        """KL(p_α ‖ uniform)/m, which a best response does without."""
+        """Return KL(p_α ‖ uniform)/m; a best response has none."""
         return 0.0 if self.best_response else self.kl() / self.images
 
     @property
     def images(self) -> float:
-        """m."""
+        """m, the number of images in the likelihood."""
         count = self.likelihood_images
         return self.data.valid.images if count is None else count
 
@@ -189,7 +197,7 @@ class PosteriorTraining(SupernetStrategy):
         return [*super().configure_optimizers(), arch]
 
     def scores(self) -> Mapping[str, Tensor]:
-        """p_{α_i}(o)."""
+        """Return p_{α_i}(o)."""
         return {name: p.detach() for name, p in self.distribution.probabilities(self.logits()).items()}
 
     def on_train_epoch_end(self) -> None:
@@ -204,7 +212,7 @@ class PosteriorTraining(SupernetStrategy):
         return {"kl": self.kl().detach(), **self.pressure.metrics(self.scores())}
 
     def _log_posterior(self) -> None:
-        """What `SupernetStrategy` logs, without the weights' side."""
+        """Log the metrics of `SupernetStrategy` without those of the weights."""
         self.valid_scores.log(self, "valid")
         self.log_dict(dict(self.epoch_metrics()))
         for name, p in self.scores().items():
@@ -232,26 +240,26 @@ _KEY = "nesbs"  # in a checkpoint
 
 
 class Nesbs(PosteriorTraining):
-    """An ensemble of `size` architectures; before the end of the run, the posterior's mode.
+    """NESBS: an ensemble of `size` architectures; before the end of the run, the posterior's mode.
 
-    `rounds_done` holds every set that was tried, as `ensembles.forward_selection.Round`.
+    `rounds_done` has every judged set as a `Round`.
 
     Args:
         space: the search space.
         supernet: its supernet; the thesis has partial=2.
-        data: where the validation images come from.
-        sampler: how sets of architectures are found; for this and the next eight see `nesbs.samplers`.
-        size: members of the ensemble.
-        rounds: sets that are tried.
-        delta: diversity of SVGD-RD.
-        svgd_steps: of SVGD-RD.
-        svgd_lr: of SVGD-RD.
-        svgd_momentum: of SVGD-RD.
-        svgd_bandwidth: of SVGD-RD.
-        svgd_variance: of SVGD-RD.
-        valid_batches: batches that sets are judged on, of one process; None: all.
-        lr_min: what the weights' learning rate decays toward.
-        seed: of all that is drawn.
+        data: the images.
+        sampler: how sets of architectures are found; for this and the next eight see `Sampling`.
+        size: number of members of the ensemble.
+        rounds: number of sets.
+        delta: diversity δ of SVGD-RD.
+        svgd_steps: number of steps of SVGD-RD.
+        svgd_lr: step size of SVGD-RD.
+        svgd_momentum: momentum of SVGD-RD.
+        svgd_bandwidth: kernel bandwidth of SVGD-RD.
+        svgd_variance: variance of the Gaussians of SVGD-RD.
+        valid_batches: number of batches per set and process; None: all.
+        lr_min: learning rate of the weights at the end of the schedule.
+        seed: seed of all random numbers.
         **training: see `PosteriorTraining` and `SupernetStrategy`.
 
     >>> from nas_lightning.data import Digits, SearchData
@@ -299,7 +307,7 @@ class Nesbs(PosteriorTraining):
         return list(min(self.rounds_done, key=lambda done: done.loss).members)
 
     def select(self) -> None:
-        """Sample the sets and judge them; what is drawn depends on the seed and the step alone."""
+        """Sample the sets and judge them; the draws depend only on the seed and the step."""
         generator = torch.Generator().manual_seed(1_000_003 * self.seed + self.trainer.global_step)
         self.rounds_done = []
         for done in self.sampling.judge_sets(

@@ -3,9 +3,9 @@
     q* = arg min_q KL(q ‖ p) + n δ E_{x,x'~q}[k(x, x')]                                        (5.5)
     x_i ← x_i + ε/n Σ_j [k(x_j, x_i) ∇_{x_j} log p(x_j) + ∇_{x_j} k(x_j, x_i) − δ ∇_{x_i} k(x_j, x_i)]
 
-k is the RBF kernel exp(−‖x − x'‖²/h), for which ∇_{x_j} k = −∇_{x_i} k: the particles push each other away
-with the force 1 + δ. δ = 0 is SVGD (Liu & Wang 2016, arXiv:1608.04471); below −1 they
-attract each other. One particle climbs to the density's maximum, whatever δ (proposition 5.2).
+k is the RBF kernel exp(−‖x − x'‖²/h), for which ∇_{x_j} k = −∇_{x_i} k: the particles repel each other with
+the force 1 + δ. δ = 0 is SVGD (Liu & Wang 2016, arXiv:1608.04471); below −1 they attract each other. A single
+particle climbs to the maximum of the density for any δ (proposition 5.2).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def svgd_rd(
     momentum: float = 0.9,
     bandwidth: float | None = None,
 ) -> Tensor:
-    """The particles after algorithm 5.3: (n, d).
+    """Return the particles after algorithm 5.3: (n, d).
 
     Args:
-        particles: where they start.
+        particles: the initial particles.
         score: the gradient of the log density, which need not be normalized.
-        delta: δ, how much more than SVGD's they push each other away.
+        delta: δ, the repulsion in addition to that of SVGD.
         steps: L.
         lr: ε.
-        momentum: of the steps.
-        bandwidth: h of the kernel; None: by the median distance of the particles, in every step.
+        momentum: momentum of the steps.
+        bandwidth: h of the kernel; None: from the median distance of the particles in every step.
 
     >>> start = torch.tensor([[2.0], [-1.0]])
     >>> near, far = (svgd_rd(start, lambda x: -x, delta=delta).flatten().abs() for delta in (0.0, 1.0))
@@ -69,7 +69,7 @@ def direction(particles: Tensor, scores: Tensor, delta: float, bandwidth: float 
 def median_bandwidth(squared: Tensor) -> Tensor:
     """h = median ‖x_i − x_j‖² / log(n + 1) over the pairs, which makes Σ_j k(x_i, x_j) about 1: (n, n) → ().
 
-    Above 0 also for one particle, or for several at one place.
+    It is positive also for one particle, or for several at one point.
     """
     n = len(squared)
     first, second = torch.triu_indices(n, n, offset=1)
@@ -109,17 +109,17 @@ class RelaxedArchitectures:
 
         p̂(x) = Π_i Σ_o p_i(o) N(o_i | h_o, σ_i² I), not normalized                               (5.8)
 
-    with σ_i² = |O|, the operations that decision i chooses from, or, as this suite had it up to 0.1, its
-    candidates, one for each edge and operation. As ‖o_i − h_o‖² = ‖o_i‖² − 2 o_{i,o} + 1, its gradient is
+    with σ_i² = |O|, the number of operations of decision i, or of its candidates, one for each edge and
+    operation. As ‖o_i − h_o‖² = ‖o_i‖² − 2 o_{i,o} + 1, its gradient is
 
         ∇_{o_i} log p̂ = (softmax_o(log p_i(o) + o_{i,o}/σ_i²) − o_i) / σ_i².
 
-    A particle is a row of (decisions × widest) numbers; what pads the narrower decisions stays 0.
+    A particle is a row of (decisions × widest) numbers; the padding of narrower decisions stays 0.
 
     Args:
-        decisions: of the space.
+        decisions: the decisions of the space.
         probabilities: p: (edges, ops) per group.
-        variance: what σ² counts.
+        variance: whether σ² is the number of operations or of candidates.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class RelaxedArchitectures:
         self.log_p = table.log()
 
     def start(self, n: int, generator: torch.Generator) -> Tensor:
-        """Particles from N(0, I): (n, d)."""
+        """Draw particles from N(0, I): (n, d)."""
         drawn = torch.randn(n, *self.exists.shape, dtype=torch.float64, generator=generator)
         return (drawn * self.exists).flatten(1)
 
@@ -154,7 +154,7 @@ class RelaxedArchitectures:
         return ((shares - o) / self.variance).flatten(1)
 
     def scores(self, particle: Tensor) -> dict[str, Tensor]:
-        """A particle as scores, which favor its nearest one-hot vectors (5.9): (edges, ops) per group."""
+        """Return scores that favor the particle's nearest one-hot vectors (5.9): (edges, ops) per group."""
         found = {name: torch.zeros(shape, dtype=particle.dtype) for name, shape in self.shapes.items()}
         for decision, values in zip(self.decisions, self._by_decision(particle[None])[0], strict=True):
             found[decision.group][decision.rows, decision.columns] = values[: len(decision.rows)]

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from nas_lightning.checks import NonNegativeFloat, Share, checked
 from nas_lightning.strategies.one_shot.parts import ArchOptimizer, ArchStep, Search, SearchBatch
 from nas_lightning.strategies.one_shot.unrolled import unrolled_gradients
 from nas_lightning.training.gradients import Gradients, accumulate, constant, gradients
-from nas_lightning.training.optimizers import EagerOptimizer, build_optimizer
+from nas_lightning.training.optimizers import build_optimizer
+from nas_lightning.validation import NonNegativeFloat, Share, checked
 
 # Adam for architecture parameters, as DARTS has it (Liu et al. 2019, arXiv:1806.09055, appendix A.1.1).
 
@@ -25,8 +25,8 @@ class Adam(ArchOptimizer):
     """Adam.
 
     Args:
-        betas: of its moments.
-        weight_decay: of the architecture parameters.
+        betas: coefficients of the running averages.
+        weight_decay: weight decay (L2 penalty) of the architecture parameters.
 
     >>> import torch
     >>> optimizer = Adam(weight_decay=0.1).build([nn.Parameter(torch.zeros(2))], [], lr=0.01)
@@ -40,7 +40,7 @@ class Adam(ArchOptimizer):
     default_lr: ClassVar[float] = 3e-4
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "betas", (self.betas[0], self.betas[1]))  # a configuration has a list
+        object.__setattr__(self, "betas", (self.betas[0], self.betas[1]))  # a yaml has a list
 
     def build(self, decaying: list[nn.Parameter], others: list[nn.Parameter], lr: float) -> Optimizer:
         optimizer = build_optimizer(decaying, "adam", lr=lr, betas=self.betas, weight_decay=self.weight_decay)
@@ -74,7 +74,7 @@ class ExponentiatedGradient(ArchOptimizer):
         return ExponentiatedDescent([*decaying, *others], lr=lr)
 
 
-class ExponentiatedDescent(EagerOptimizer):
+class ExponentiatedDescent(Optimizer):
     """α ← α · exp(−η ∇) / Z for parameters whose rows lie on the simplex.
 
     Args:
@@ -96,7 +96,7 @@ class ExponentiatedDescent(EagerOptimizer):
 
 
 def exponentiated_gradient(alpha: Tensor, gradient: Tensor, lr: float) -> Tensor:
-    """α exp(−η ∇)/Z row by row, in logarithms, so that no step is too long to be computed: (edges, ops)."""
+    """Return α exp(−η ∇)/Z row by row, computed in logarithms to avoid overflow: (edges, ops)."""
     return torch.softmax(alpha.log() - lr * gradient, dim=-1)
 
 
@@ -104,18 +104,18 @@ def exponentiated_gradient(alpha: Tensor, gradient: Tensor, lr: float) -> Tensor
 #
 #     min_β L_val(w*(β), β)   subject to   w*(β) = arg min_w L_train(w, β)
 #
-# is followed by alternating a step of β on validation images with a step of w on training images.
+# is approximated by alternating a step of β on validation images with a step of w on training images.
 
 
 class FirstOrder(ArchStep):
-    """∇_β [L_val(w, β) + R(β)], the weights held where they are.
+    """∇_β [L_val(w, β) + R(β)] at the current weights.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> from nas_lightning.strategies import OneShot
     >>> space = NasBench201()
     >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     >>> OneShot(space, supernet, arch_step=FirstOrder()).label
-    'Darts'
+    'Softmax'
     """
 
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
@@ -128,41 +128,41 @@ class FirstOrder(ArchStep):
 
 
 class SecondOrder(ArchStep):
-    """∇_β [L_val(w'(β), β) + R(β)] through a virtual step of the weights, at over three times the cost.
+    """∇_β [L_val(w'(β), β) + R(β)] through a virtual step of the weights, at more than three times the cost.
 
-    Where batches are accumulated, through a step on each. All four passes take the same random numbers:
-    they are differences of one function.
+    Accumulated batches have a virtual step each. All four passes use the same random numbers, because their
+    difference is that of one function.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> from nas_lightning.strategies import OneShot
     >>> space = NasBench201()
     >>> supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     >>> OneShot(space, supernet, arch_step=SecondOrder()).label
-    'Darts'
+    'Softmax + SecondOrder'
     """
 
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
         noise = search.draw()
 
         def train_loss() -> Tensor:
-            return search.cross_entropy(batch["train"], search.relax(noise))[0]
+            return search.loss_and_logits(batch["train"], search.relax(noise))[0]
 
         def valid_loss() -> Tensor:
             return search.add_penalties(search.loss("valid", batch["valid"], search.relax(noise)))
 
         step = search.virtual_step()
-        # autocast keeps copies of the weights of before, and the difference is lost in bfloat16
+        # autocast caches copies of the old weights, and bfloat16 would lose the difference
         with torch.autocast(batch["train"][0].device.type, enabled=False):
             return unrolled_gradients(train_loss, valid_loss, search.weight_list, search.arch_list, step)
 
 
-# The single-level step: one risk for both levels (Li et al. 2021, arXiv:2004.07802, section 2.1).
+# The single-level step: one loss for both levels (Li et al. 2021, arXiv:2004.07802, section 2.1).
 
 
 class SingleLevel(ArchStep):
     """Descend L_train(w, β) + R(β) for weights and architecture in one pass.
 
-    Give it all training images: `search_data.train_fraction=1`.
+    Use all images as training images: `search_data.train_fraction=1`.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> from nas_lightning.strategies import OneShot

@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeFloat, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group
@@ -17,25 +16,26 @@ from nas_lightning.spaces.operations import SKIP
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies.one_shot.parts import Arch, Connection, Epoch, Groups, Parts, RelaxedWeights
 from nas_lightning.strategies.one_shot.regularizers import check_skips
+from nas_lightning.validation import NonNegativeFloat, PositiveInt, checked
 
 # DARTS−' auxiliary skip connection (Chu et al. 2021, arXiv:2009.01027, section 3.2).
 #
 #     ō(x) = β x + Σ_o w_o o(x) = (β + w_skip) x + Σ_{o ≠ skip} w_o o(x)                        (equation 4)
 #
-# Part of what a skip connection does is to let gradients through, whichever operation is best beside it. An
-# auxiliary one does that on every edge, so that the candidate's own weight says what it is worth as an
-# operation. β falls linearly from 1 to 0, so that nothing of it is left in what is derived. Where an edge
-# halves the resolution, both are the same reduction.
+# A skip connection has two effects: it is an operation, and it lets gradients through. The auxiliary one does
+#     the latter on every edge, so that the weight of the candidate reflects its value as an operation. β
+#     falls linearly from 1 to 0, so that nothing of it is left at the end. Where an edge halves the
+#     resolution, both are the same reduction.
 
 
 @checked
 @dataclass(frozen=True)
 class AuxiliarySkip(Connection):
-    """β more for the skip of every edge that has one, while searching.
+    """Add β to the weight of the skip of every edge during the search.
 
     Args:
         start: β in the first epoch.
-        end: and in the last; it falls linearly.
+        end: β in the last epoch; the schedule is linear.
 
     >>> import torch
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
@@ -64,30 +64,30 @@ class AuxiliarySkip(Connection):
 
 
 def with_skip(weights: Tensor, beta: float, group: Group) -> Tensor:
-    """w + β at the skip of every edge: (edges, ops)."""
+    """Add β to the skip of every edge: (edges, ops)."""
     return weights + beta * skips_of(group).to(weights)
 
 
 def skips_of(group: Group) -> Tensor:
-    """Where the skips stand: boolean (edges, ops)."""
+    """Return a mask of the skips: boolean (edges, ops)."""
     return group.where(lambda op: op == SKIP)
 
 
 # DrNAS' progressive widening (Chen et al. 2021, arXiv:2006.10355, section 3.3).
 #
-# Only 1/K of the channels pass the operations, which costs 1/K of the memory and blurs what operations are
-# worth; so K falls in stages of equally many epochs. The supernet grows with what it has learned, and so does
-# the search: only the momenta of the weights that grow start anew. The paper drops the weakest operations
-# between its two stages, too; here all stay.
+# Only 1/K of the channels pass the operations, which costs 1/K of the memory but makes the values of
+# operations less accurate; so K falls in stages of equal length. The supernet keeps its weights when it
+# grows, and so does the search; only the momenta of the grown weights are reset. The paper also drops the
+# weakest operations between its two stages; here all stay.
 
 
 @checked
 @dataclass(frozen=True)
 class Widening(Connection):
-    """More channels from stage to stage, for a supernet with `partial` at the first stage's K.
+    """Send more channels through the operations in each stage; `partial` is the first stage's K.
 
     Args:
-        stages: K of each; the paper has (4, 2) in NAS-Bench-201 and (6, 3) in DARTS' space.
+        stages: K of each stage; the paper has (4, 2) in NAS-Bench-201 and (6, 3) in DARTS' space.
 
     >>> [Widening((4, 2)).partial(Epoch(number, of=4)) for number in range(4)]
     [4, 4, 2, 2]
@@ -96,17 +96,16 @@ class Widening(Connection):
     stages: tuple[PositiveInt, ...] = (4, 2)
 
     fewest: ClassVar[int] = 1
-    """Stages that there must be."""
+    """The smallest number of stages."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))  # a configuration has a list
         if len(self.stages) < self.fewest:
-            expected = "expected one stage or more, with which the supernet begins"
-            raise InputError(expected, got=[], where="strategy.partial.stages")
+            expected = "expected one stage or more"
+            raise InputError(expected, got=[], where="strategy.edge_weights.stages")
         if any(later >= stage for stage, later in zip(self.stages, self.stages[1:], strict=False)):
-            raise InputError(
-                "expected stages of smaller and smaller K", got=list(self.stages), where="partial"
-            )
+            expected = "expected stages of decreasing K"
+            raise InputError(expected, got=list(self.stages), where="strategy.edge_weights.stages")
 
     def check_supernet(self, supernet: Supernet) -> None:
         if self.stages and supernet.backbone.partial != self.stages[0]:
@@ -119,25 +118,25 @@ class Widening(Connection):
 
 # PC-DARTS' edge normalization (Xu et al. 2020, arXiv:1907.05737, section 3.3).
 #
-# Only 1/K of the channels pass the operations, which is the supernet's option `partial`; because the channels
-# that go round them make the choice between operations vaguer, the edges into a node have weights of their
-# own. With β̂ the softmax over the edges into a node and w the weights of operations,
+# Only 1/K of the channels pass the operations (`partial` of the supernet). This makes the choice between
+# operations less certain, so the edges into a node have weights, too. With β̂ the softmax over the edges into
+# a node and w the weights of operations,
 #
 #     x_j = Σ_{i<j} β̂_{ij} · Σ_o w_{ij}^o · o(x_i),
 #
-# so both are one matrix of weights β̂ w. Where the rows of w sum to one, those of β̂ w sum to β̂: what the
-# bypassed channels are weighted with.
+# so both are one matrix of weights β̂ w. If the rows of w sum to one, those of β̂ w sum to β̂, the weight of
+# the bypassed channels.
 
-_EDGES = "_edges"  # the edges' parameters stand beside those of their group under this ending
+_EDGES = "_edges"  # suffix of the edges' parameters after the name of their group
 
 
 @checked
 @dataclass(frozen=True)
 class EdgeWeights(Widening):
-    """A softmax over the edges into each node; for a supernet with `partial` > 1.
+    """Weights of edges: a softmax over the edges into each node, for a supernet with `partial` > 1.
 
     Args:
-        stages: K of each of equally long stages, see `Widening`; none: the supernet's throughout.
+        stages: K of each stage, see `Widening`; empty: the supernet's K throughout.
 
     >>> group = Group(((0, 2), (1, 2)), ("skip_connect", "nor_conv_3x3"))
     >>> connection = EdgeWeights()
@@ -174,13 +173,13 @@ class EdgeWeights(Widening):
 
 
 def weigh_edges(weights: Mapping[str, Tensor], arch: Arch, groups: Groups) -> dict[str, Tensor]:
-    """β̂ w: (edges, ops) per group."""
+    """Return β̂ w: (edges, ops) per group."""
     edges = {name: softmax_by_target(arch[name + _EDGES], groups[name]) for name in weights}
     return {name: edges[name][:, None] * matrix for name, matrix in weights.items()}
 
 
 def softmax_by_target(values: Tensor, group: Group) -> Tensor:
-    """Softmax over the edges that end in the same node: (edges,) → (edges,)."""
+    """Return the softmax over the edges into the same node: (edges,) → (edges,)."""
     targets = torch.tensor([target for _, target in group.edges], device=values.device)
     same = targets[:, None] == targets[None, :]  # (edges, edges)
     return torch.exp(values - torch.where(same, values, -torch.inf).logsumexp(dim=1))

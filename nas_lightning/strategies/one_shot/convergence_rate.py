@@ -4,9 +4,10 @@ Gradient descent reduces the training loss by a factor 1 − ηλ/4 a step, with
 
     λ ∝ Σ_{s=0}^{h−2} (α_conv^{(s → h−1)})² Π_{t=0}^{s−1} (α_skip^{(t → s)})²
 
-so that skips raise it on the edges that later nodes share, and convolutions on those into the last node: why
-DARTS, whose operations share a softmax, ends in skips. The constant before the sum depends on data and
-activation, not on α. A cell of DARTS has two inputs; the sum is over both and its inner nodes but the last.
+so that skips raise it on the edges that later nodes share, and convolutions on the edges into the last node.
+This is why DARTS, whose operations share a softmax, ends in skips. The constant before the sum depends on
+data and activation, not on α. A cell of DARTS has two inputs; the sum is over both and its inner nodes but
+the last.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from nas_lightning.spaces.operations import SKIP, has_parameters
 
 
 class Rate(NamedTuple):
-    """λ without its constant, and what it is made of."""
+    """λ without its constant, and its components."""
 
     value: Tensor
     """The sum over the ends of paths."""
@@ -52,7 +53,7 @@ def convergence_rate(alpha: Tensor, group: Group) -> Rate:
 
 
 def check(group: Group) -> None:
-    """Raise unless the group chooses skips and operations with parameters on edges."""
+    """Raise an `InputError` unless the group chooses skips and operations with parameters on edges."""
     learned = [op for op in group.ops if op != SKIP and group.on_edges and has_parameters(op)]
     if not learned or SKIP not in group.ops:
         raise InputError(

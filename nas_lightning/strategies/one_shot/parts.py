@@ -1,4 +1,9 @@
-"""The contracts of the parts of a one-shot search."""
+"""The contracts of the parts of a one-shot search.
+
+A part is a small frozen class that holds settings, and pure functions of (parameters, noise, epoch). It keeps
+nothing that it computes: architecture parameters, random numbers, and optimizers belong to `OneShot`. This is
+why every combination resumes to the same bits and draws the same numbers on every process.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +25,20 @@ from nas_lightning.strategies.one_shot.relaxations import linear, uniform_noise
 from nas_lightning.training.gradients import Gradients, accumulate
 from nas_lightning.utils.progress import never
 
-# What the parts of a one-shot search pass to each other.
-
 Groups = Mapping[str, Group]
 Arch = Mapping[str, Tensor]
-"""The architecture parameters: (edges, ops) per group, and those of connections by names of their own."""
+"""The architecture parameters: (edges, ops) per group, and those of connections under other names."""
 Noise = Mapping[str, Sequence[Tensor]]
-"""What a sampler draws for a step, by group."""
+"""The random numbers of a step, by group."""
 SearchBatch = Mapping[str, Batch]  # "train", "valid"
 
 
 class RelaxedWeights(NamedTuple):
-    """What a step's supernet is called with.
+    """The architecture weights that a step's supernet is called with.
 
     Args:
         weights: of the operations: (edges, ops) per group.
-        active: which of them are computed; None: what follows from the weights.
+        active: which of them are computed; None: those whose weight is not constantly zero.
     """
 
     weights: Weights
@@ -43,12 +46,12 @@ class RelaxedWeights(NamedTuple):
 
 
 class FreezeState(NamedTuple):
-    """How far the operations' weights still learn what helps: (ops,) each.
+    """The state of a `Freezing` rule: (ops,) each.
 
     Args:
-        sums: of the cosines since they were last judged.
+        sums: of the cosines since the last decision.
         counts: of those cosines.
-        frozen: which operations learn no more.
+        frozen: which operations are frozen.
     """
 
     sums: Tensor
@@ -57,11 +60,11 @@ class FreezeState(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """Where a search stands.
+    """The position of a search in its schedule.
 
     Args:
         number: of the epoch, from 0.
-        of: how many there are.
+        of: the number of epochs.
 
     >>> Epoch(1, of=3).between(10.0, 0.0)
     5.0
@@ -71,29 +74,26 @@ class Epoch(NamedTuple):
     of: int
 
     def between(self, start: float, end: float) -> float:
-        """From `start` in the first epoch to `end` in the last, in equal steps."""
+        """Interpolate linearly from `start` in the first epoch to `end` in the last."""
         return linear(start, end, self.number, self.of)
 
 
-# What parts may ask of the search that they are parts of.
-
-
 class TrainedSupernet(Protocol):
-    """A supernet and its weights."""
+    """A supernet and its weights, as terms of the weights' loss see the search."""
 
     supernet: Supernet
     weight_list: list[nn.Parameter]
 
 
 class Search(TrainedSupernet, Protocol):
-    """A one-shot search, as its architecture steps see it."""
+    """A one-shot search, as its architecture step sees it."""
 
     arch_list: list[nn.Parameter]
 
     def draw(self) -> Noise: ...
     def relax(self, noise: Noise | None = None) -> RelaxedWeights: ...
     def loss(self, side: str, batch: Batch, relaxed: RelaxedWeights) -> Tensor: ...
-    def cross_entropy(self, batch: Batch, relaxed: RelaxedWeights) -> tuple[Tensor, Tensor]: ...
+    def loss_and_logits(self, batch: Batch, relaxed: RelaxedWeights) -> tuple[Tensor, Tensor]: ...
     def add_penalties(self, loss: Tensor) -> Tensor: ...
     def arch_gradients(self, batch: SearchBatch) -> Gradients: ...
     def arch_descend(self) -> None: ...
@@ -102,16 +102,8 @@ class Search(TrainedSupernet, Protocol):
     def virtual_step(self) -> Any: ...
 
 
-# What a one-shot search is made of: the contracts of its parts.
-#
-# Each part is a pure function of (parameters, noise, epoch), with its equation above it, and a small frozen
-# class that holds its settings. None keeps what it computes: architecture parameters, random numbers and
-# optimizers belong to `OneShot`, so that every combination resumes to the same bits and draws the same
-# numbers on every process.
-
-
 class Parts(Protocol):
-    """What a part may ask of those that it stands beside."""
+    """The other parts of the search, as a part's `check` sees them."""
 
     @property
     def sampler(self) -> Sampler: ...
@@ -121,54 +113,54 @@ class Parts(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """Settings, and a formula."""
+    """Base class of all parts."""
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
-        """Raise an `InputError` where the part makes no sense beside the others or in the space."""
+        """Raise an `InputError` if the part is incompatible with the other parts or with the space."""
 
     def check_supernet(self, supernet: Supernet) -> None:
-        """Raise an `InputError` where the supernet lacks what the part needs."""
+        """Raise an `InputError` if the supernet lacks something that the part needs."""
 
 
 class Sampler(Part, ABC):
-    """How parameters become the weights of operations, and what those are expected to be."""
+    """Maps architecture parameters to the weights of operations."""
 
     noises: ClassVar[int] = 0
-    """Matrices of uniform numbers that the weights of a group take."""
+    """Number of matrices of uniform noise that the weights of a group need."""
     varies: ClassVar[bool] = False
-    """Whether each step of the weights computes other operations: those whose weight is above zero."""
+    """Whether each weight step computes other operations: those whose weight is above zero."""
     sparse: ClassVar[bool] = False
-    """Whether those of the architecture compute no others either."""
+    """Whether an architecture step, too, computes only operations whose weight is above zero."""
     learns: ClassVar[bool] = True
     """Whether there are parameters."""
     shares: ClassVar[bool] = True
     """Whether the weights of a row sum to one."""
     softmax: ClassVar[bool] = False
-    """Whether the weights follow from exp β, so that only differences in a row matter."""
+    """Whether the weights are functions of softmax(β), so that only differences within a row matter."""
     on_simplex: ClassVar[bool] = False
-    """Whether the rows of its parameters lie on the simplex."""
+    """Whether the rows of the parameters lie on the simplex."""
 
     def initial(self, group: Group, generator: torch.Generator) -> Tensor:
-        """The start of a group's parameters: (edges, ops).
+        """Return the initial parameters of a group: (edges, ops).
 
-        By default 10⁻³ N(0, 1), as in the public code of DARTS, whose paper has zeros.
+        By default 10⁻³ N(0, 1), as in the public code of DARTS; the paper has zeros.
         """
         return 1e-3 * torch.randn(group.shape, generator=generator)
 
     @abstractmethod
     def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
-        """A group's weights in one step: (edges, ops)."""
+        """Return the weights of a group in one step: (edges, ops)."""
 
     @abstractmethod
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        """What each operation is expected to have, in [0, 1]; what regularizers act on: (edges, ops)."""
+        """Return the expected weights, in [0, 1], that regularizers act on: (edges, ops)."""
 
     def scores(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        """What the genotype is derived from: (edges, ops)."""
+        """Return the scores from which the genotype is derived: (edges, ops)."""
         return self.probabilities(beta, epoch, group)
 
     def draw(self, arch: Arch, space: SearchSpace, generator: torch.Generator) -> Noise:
-        """The random numbers of one step, drawn group by group."""
+        """Draw the random numbers of one step, group by group."""
         return {
             name: [uniform_noise(beta, generator) for _ in range(self.noises)]
             for name, beta in arch.items()
@@ -176,55 +168,55 @@ class Sampler(Part, ABC):
         }
 
     def relax(self, arch: Arch, noise: Noise, epoch: Epoch, groups: Groups) -> RelaxedWeights:
-        """The weights of all groups."""
+        """Return the weights of all groups."""
         weights = {name: self.weights(arch[name], noise[name], epoch, groups[name]) for name in groups}
         active = {name: matrix.detach() > 0 for name, matrix in weights.items()} if self.sparse else None
         return RelaxedWeights(weights, active)
 
     def paths(self, noise: Noise) -> list[Noise]:
-        """The numbers of each path that one step of the weights trains; their gradients add up."""
+        """Return the noise of each path that one weight step trains; their gradients are added."""
         return [noise]
 
     def project(self, beta: Tensor, group: Group) -> Tensor:
-        """The parameters after a step, where they may not lie everywhere."""
+        """Project the parameters after a step onto the set where they must lie."""
         return beta
 
     def decays(self, group: Group) -> bool:
-        """Whether the decay of architecture parameters is for this group's."""
+        """Return whether weight decay applies to the parameters of this group."""
         return True
 
     def metrics(self, arch: Arch, epoch: Epoch, groups: Groups) -> Mapping[str, float | Tensor]:
-        """What there is to log after an epoch."""
+        """Return metrics to log after an epoch."""
         return {}
 
 
 class Connection(Part, ABC):
-    """A change of the sampled weights that follows from the cell's edges."""
+    """Changes the sampled weights according to the edges of the cell."""
+
+    stages: tuple[int, ...] = ()
+    """K of each stage; 1/K of the channels pass the operations. Empty: that of the supernet."""
 
     def initial(self, groups: Groups, generator: torch.Generator) -> dict[str, Tensor]:
-        """Parameters of its own."""
+        """Return the initial values of the connection's own parameters, if it has any."""
         return {}
 
     @abstractmethod
     def apply(self, relaxed: RelaxedWeights, arch: Arch, epoch: Epoch, groups: Groups) -> RelaxedWeights:
-        """The weights of a step."""
-
-    stages: tuple[int, ...] = ()
-    """1/K of the channels pass the operations, with these K in turn; none: as the supernet has it."""
+        """Return the weights of a step."""
 
     def partial(self, epoch: Epoch) -> int | None:
-        """K in an epoch, in stages of equally many."""
+        """Return K in an epoch; all stages are equally long."""
         if not self.stages:
             return None
         return self.stages[min(epoch.number * len(self.stages) // epoch.of, len(self.stages) - 1)]
 
     def scores(self, scores: Mapping[str, Tensor], arch: Arch, groups: Groups) -> Mapping[str, Tensor]:
-        """The scores with what the connection says of them."""
+        """Return the scores from which the genotype is derived, given those of the sampler."""
         return scores
 
 
 class WeightPerturbation(Part, ABC):
-    """Other weights near those of the architecture, at which the supernet is trained."""
+    """Replaces the architecture weights at which the supernet is trained by others nearby."""
 
     @abstractmethod
     def apply(
@@ -235,17 +227,33 @@ class WeightPerturbation(Part, ABC):
         sampler: Sampler,
         slope: Callable[[Weights], Weights],
     ) -> Weights:
-        """The weights of a step, given uniform noise and the gradient of the training loss."""
+        """Return the weights of a step.
+
+        Args:
+            weights: the sampled weights.
+            noise: uniform noise of the same shapes.
+            epoch: the current epoch.
+            sampler: the search's sampler.
+            slope: returns the gradient of the training loss with respect to the weights.
+        """
 
 
 class Term(Part):
-    """What is added to a loss."""
+    """A term that is added to a loss."""
 
     def metrics(
         self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
     ) -> Mapping[str, float | Tensor]:
-        """What there is to log after an epoch."""
+        """Return metrics to log after an epoch."""
         return {}
+
+
+class Regularizer(Term, ABC):
+    """A term of the loss that an architecture step descends."""
+
+    @abstractmethod
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        """Return the value of the term, a scalar."""
 
 
 class WeightRegularizer(Term, ABC):
@@ -255,29 +263,21 @@ class WeightRegularizer(Term, ABC):
     def gradients(
         self, search: TrainedSupernet, batch: Batch, relaxed: RelaxedWeights, epoch: Epoch
     ) -> Gradients | None:
-        """∇_θ of its value on a training batch; None: it has none in this epoch."""
-
-
-class Regularizer(Term, ABC):
-    """A term of the loss that an architecture step descends."""
-
-    @abstractmethod
-    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
-        """Its value, a scalar."""
+        """Return ∇_θ of the term on a training batch; None if it is zero in this epoch."""
 
 
 class ArchStep(Part, ABC):
-    """How a step moves the architecture parameters, and the weights beside them."""
+    """One training step of the architecture parameters and of the weights."""
 
     validates: ClassVar[bool] = True
-    """Whether it looks at validation images."""
+    """Whether it uses validation images."""
 
     @abstractmethod
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
-        """∇_β of what the architecture's step descends."""
+        """Return ∇_β of the loss that the architecture step descends."""
 
     def step(self, search: Search, batches: Sequence[SearchBatch]) -> None:
-        """One step of both on batches that count as one; first the architecture's (DARTS, algorithm 1)."""
+        """Take one step of both on accumulated batches, the architecture's first (DARTS, algorithm 1)."""
         for batch in batches:
             accumulate(search.arch_list, search.arch_gradients(batch), 1 / len(batches))
         search.arch_descend()
@@ -285,27 +285,27 @@ class ArchStep(Part, ABC):
 
 
 class ArchOptimizer(Part, ABC):
-    """What descends the gradients of the architecture parameters."""
+    """The optimizer of the architecture parameters."""
 
     default_lr: ClassVar[float]
     on_simplex: ClassVar[bool] = False
-    """Whether it keeps the rows of its parameters on the simplex, and so needs them there."""
+    """Whether it keeps the rows of its parameters on the simplex, and needs them there."""
 
     @abstractmethod
     def build(self, decaying: list[nn.Parameter], others: list[nn.Parameter], lr: float) -> Optimizer:
-        """The optimizer of all parameters, of which the others do not decay."""
+        """Return the optimizer of all parameters; weight decay does not apply to `others`."""
 
 
 class Selection(Part, ABC):
-    """How a trained supernet is searched for an architecture."""
+    """Searches a trained supernet for an architecture."""
 
     valid_batches: int
-    """Batches that each architecture is judged on, of all processes together."""
+    """Number of batches, over all processes, on which each architecture is judged."""
 
     @property
     @abstractmethod
     def judgments(self) -> int:
-        """Architectures that are judged at most."""
+        """The largest number of architectures that are judged."""
 
     @abstractmethod
     def best(
@@ -316,29 +316,32 @@ class Selection(Part, ABC):
         generator: torch.Generator,
         out_of_time: Callable[[], bool] = never,
     ) -> tuple[Genotype, Judgment]:
-        """The best architecture found with the shared weights; out of time, of those judged so far."""
+        """Return the best architecture with the shared weights, out of time the best judged so far."""
 
 
-# The contracts of rules: those that end a search, and those that end the learning of single operations.
-
-
-class Stopping(Part, ABC):
+class EarlyStop(Part, ABC):
     """A rule that ends a search before its last epoch."""
 
     @abstractmethod
-    def remember(
-        self, memory: Mapping[str, Any], genotype: Genotype, scores: Mapping[str, Tensor], groups: Groups
+    def update(
+        self, state: Mapping[str, Any], genotype: Genotype, scores: Mapping[str, Tensor], groups: Groups
     ) -> dict[str, Any]:
-        """What is kept of the epochs so far, plain values, with the one that ends now."""
+        """Return the state after an epoch, as plain values for the checkpoint."""
 
     @abstractmethod
-    def stops(self, memory: Mapping[str, Any]) -> bool:
-        """Whether the search ends with this epoch."""
+    def stops(self, state: Mapping[str, Any]) -> bool:
+        """Return whether the search ends with this epoch."""
 
 
 class Freezing(Part, ABC):
-    """A rule by which the weights of single operations stop to learn."""
+    """A rule that freezes the weights of single operations."""
 
     @abstractmethod
-    def update(self, memory: FreezeState, cosines: Tensor) -> FreezeState:
-        """What is known of each operation after a step (ops,), where one was not computed NaN."""
+    def update(self, state: FreezeState, cosines: Tensor) -> FreezeState:
+        """Return the state after a step.
+
+        Args:
+            state: the state before it.
+            cosines: between the training and validation gradients of each operation, (ops,); NaN where the
+                step did not compute the operation.
+        """

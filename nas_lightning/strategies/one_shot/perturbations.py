@@ -7,28 +7,28 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Weights
 from nas_lightning.strategies.one_shot.parts import Epoch, Parts, Sampler, WeightPerturbation
+from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 
 # SmoothDARTS with random smoothing (Chen & Hsieh 2020, arXiv:2002.05283, section 4.1).
 #
 #     min_w L_train(w, A + Δ),   Δ ~ U[−ε, ε]                                                  (equation 5)
 #
-# trains the supernet for a neighborhood of the architecture, so that its loss changes less when the genotype
-# is derived. ε grows linearly over the run.
+# trains the supernet in a neighborhood of the architecture weights, so that the derivation of the genotype
+# changes its loss less. ε grows linearly over the run.
 
 
 @checked
 @dataclass(frozen=True)
 class RandomNoise(WeightPerturbation):
-    """Uniform noise.
+    """Uniform noise on the architecture weights.
 
     Args:
         epsilon: ε in the last epoch.
-        epsilon_start: and in the first.
+        epsilon_start: ε in the first epoch.
 
     >>> RandomNoise(epsilon=0.3, epsilon_start=0.0).radius(Epoch(1, of=3))
     0.15
@@ -39,7 +39,7 @@ class RandomNoise(WeightPerturbation):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if parts.sampler.varies:
-            reason = "because a sampled path has no neighborhood that steps compute"
+            reason = "because a step computes only the sampled path, not its neighborhood"
             name = type(parts.sampler).__name__
             raise InputError(f"expected a sampler of all operations, {reason}", got=name, where="sampler")
 
@@ -55,12 +55,12 @@ class RandomNoise(WeightPerturbation):
         return {name: project(w + epsilon * (2 * noise[name] - 1), sampler) for name, w in weights.items()}
 
     def radius(self, epoch: Epoch) -> float:
-        """ε in an epoch."""
+        """Return ε in an epoch."""
         return epoch.between(self.epsilon_start, self.epsilon)
 
 
 def project(weights: Tensor, sampler: Sampler) -> Tensor:
-    """Weights in [0, 1], of rows that sum to one where the sampler's do: (edges, ops)."""
+    """Project weights to [0, 1], and rows to sum one if the sampler's do: (edges, ops)."""
     inside = weights.clamp(0.0, 1.0)
     if not sampler.shares:
         return inside
@@ -72,7 +72,7 @@ def project(weights: Tensor, sampler: Sampler) -> Tensor:
 #
 #     min_w max_{‖Δ‖_∞ ≤ ε} L_train(w, A + Δ)                                                  (equation 6)
 #
-# where the maximum is approached by projected gradient ascent from a random start:
+# where the maximum is approximated by projected gradient ascent from a random start:
 #
 #     Δ ← clip(Δ + η sign ∇_A L_train(w, A + Δ), −ε, ε),   η = 2ε/steps.
 
@@ -80,12 +80,12 @@ def project(weights: Tensor, sampler: Sampler) -> Tensor:
 @checked
 @dataclass(frozen=True)
 class Adversarial(RandomNoise):
-    """The worst of the neighborhood, at `steps` more passes a step.
+    """The worst weights of the neighborhood, at `steps` more passes per step.
 
     Args:
         epsilon: ε in the last epoch.
-        epsilon_start: and in the first.
-        steps: of the ascent.
+        epsilon_start: ε in the first epoch.
+        steps: number of ascent steps.
 
     >>> import torch
     >>> from nas_lightning.strategies.one_shot.samplers import Sigmoid

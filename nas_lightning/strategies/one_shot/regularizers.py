@@ -10,7 +10,6 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from nas_lightning.checks import NonNegativeFloat, PositiveFloat, at_least, at_most, checked
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import Batch
 from nas_lightning.spaces.base import SearchSpace
@@ -30,13 +29,14 @@ from nas_lightning.strategies.one_shot.parts import (
 from nas_lightning.strategies.one_shot.samplers import Dirichlet, concentration
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import Gradients, constant, gradients
+from nas_lightning.validation import NonNegativeFloat, PositiveFloat, at_least, at_most, checked
 
 # DrNAS' distance from the flat distribution (Chen et al. 2021, arXiv:2006.10355, section 2.3).
 #
 #     λ Σ_edges KL(Dir(c) ‖ Dir(1)),
 #     KL = ln Γ(Σ c) − Σ ln Γ(c) − ln Γ(K) + Σ (c − 1)(ψ(c) − ψ(Σ c))
 #
-# keeps the concentrations c of K operations near those of the uniform distribution over the simplex.
+# keeps the concentrations c of K operations near 1, the uniform distribution over the simplex.
 
 
 @checked
@@ -67,7 +67,7 @@ class Anchor(Regularizer):
 
 
 def kl_from_flat(c: Tensor) -> Tensor:
-    """KL(Dir(c) ‖ Dir(1)) of each row: (edges, ops) → (edges,)."""
+    """Return KL(Dir(c) ‖ Dir(1)) of each row: (edges, ops) → (edges,)."""
     total = c.sum(dim=-1)
     spread = ((c - 1) * (torch.digamma(c) - torch.digamma(total)[..., None])).sum(dim=-1)
     return torch.lgamma(total) - torch.lgamma(c).sum(dim=-1) - math.lgamma(c.shape[-1]) + spread
@@ -88,7 +88,7 @@ class BetaDecay(Regularizer):
 
     Args:
         weight_start: λ in the first epoch.
-        weight_end: and in the last.
+        weight_end: λ in the last epoch.
 
     >>> from nas_lightning.spaces.group import Group
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
@@ -116,39 +116,40 @@ class BetaDecay(Regularizer):
 
 
 def beta_loss(alphas: list[Tensor]) -> Tensor:
-    """L_Beta of all rows together: (edges, ops) each → scalar."""
+    """Return L_Beta of all rows: (edges, ops) each → scalar."""
     return torch.cat([alpha.logsumexp(dim=-1) for alpha in alphas]).mean()
 
 
 # Λ-DARTS' alignment of layers (Movahedi et al. 2023, arXiv:2210.07998).
 #
-# Cells share architecture weights w, but those near the output have the say in what they become. With
-# g_l = ∂L_train/∂w^(l), the gradient for the weights as cell l of n uses them, and u_l = g_l/‖g_l‖,
+# Cells share architecture weights w, but the cells near the output dominate their gradient. With
+# g_l = ∂L_train/∂w^(l), the gradient for the weights of cell l of n, and u_l = g_l/‖g_l‖,
 #
 #     Λ = 2/(n(n−1)) Σ_{l<m} u_lᵀ u_m
 #
-# is how far the cells agree, and the supernet's weights θ descend L_train − λ Λ. Its gradient takes second
-# derivatives along d_l = ∂Λ/∂g_l = 2/(n(n−1)) (I − u_l u_lᵀ) Σ_m u_m / ‖g_l‖, which are a central difference:
+# is the alignment of the cells, and the supernet's weights θ descend L_train − λ Λ. Its gradient is a second
+# derivative along d_l = ∂Λ/∂g_l = 2/(n(n−1)) (I − u_l u_lᵀ) Σ_m u_m / ‖g_l‖, computed as a central
+# difference:
 #
 #   ∇_θ Λ = Σ_l ∇²_{θ w^(l)} L_train d_l ≈ (∇_θ L_train(w + ε d) − ∇_θ L_train(w − ε d)) / (2ε), ε = ε₀/‖d‖.
 #
-# λ grows linearly from 0. Each group of decisions that several cells share has a Λ of its own; the public
-# code leaves the two reduction cells of DARTS out.
+# λ grows linearly from 0. Each group of decisions that several cells share has its own Λ; the public code
+# excludes the two reduction cells of DARTS.
 
 CellWeights = list[dict[str, Tensor]]
-"""Weights for each cell, or what is added to them."""
+"""Weights of each cell, or changes of them."""
 
 
 @checked
 @dataclass(frozen=True)
 class LayerAlignment(WeightRegularizer):
-    """−λ Λ, at three more passes a step.
+    """−λ Λ, at three more passes per step.
 
     Args:
         weight_start: λ in the first epoch.
-        weight_end: and in the last.
-        scale: ε₀, the length of the central difference, as in the public code; a longer one crosses the
-            kinks of rectifiers, whose jumps it then takes for curvature.
+        weight_end: λ in the last epoch.
+        scale: ε₀, the length of the central difference, as in the public code. A longer one crosses kinks of
+            rectifiers and mistakes their jumps for curvature.
 
     >>> LayerAlignment().metrics({}, Epoch(1, of=3), {})
     {'lambda_alignment': 0.0625}
@@ -160,7 +161,7 @@ class LayerAlignment(WeightRegularizer):
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if not space.repeated:
-            reason = "because the layers of this one decide by themselves"
+            reason = "because the layers of this space have separate decisions"
             raise InputError(
                 f"expected a space whose cells share decisions, {reason}", got=space.name, where="space"
             )
@@ -168,7 +169,7 @@ class LayerAlignment(WeightRegularizer):
     def check_supernet(self, supernet: Supernet) -> None:
         cells = len(supernet.backbone.widths)
         if cells < 2:
-            expected = "expected two or more cells, whose gradients are to agree"
+            expected = "expected two or more cells, whose gradients are aligned"
             raise InputError(expected, got=cells, where="supernet.cells")
 
     def gradients(
@@ -177,7 +178,7 @@ class LayerAlignment(WeightRegularizer):
         weight = epoch.between(self.weight_start, self.weight_end)
         if weight == 0:
             return None
-        with torch.autocast(batch[0].device.type, enabled=False):  # of small differences
+        with torch.autocast(batch[0].device.type, enabled=False):  # because it takes small differences
             cells = [
                 {name: w.detach().clone().requires_grad_() for name, w in relaxed.weights.items()}
                 for _ in search.supernet.backbone.widths
@@ -201,7 +202,7 @@ class LayerAlignment(WeightRegularizer):
     def _slopes(
         self, search: TrainedSupernet, batch: Batch, cells: CellWeights, relaxed: RelaxedWeights
     ) -> CellWeights:
-        """g_l of each cell, zero where the loss does not reach it."""
+        """Return g_l of each cell, zero if the loss does not depend on it."""
         flat = [w for cell in cells for w in cell.values()]
         with constant(search.weight_list):
             found = gradients(loss(search.supernet, batch, cells, relaxed), flat)
@@ -213,13 +214,13 @@ class LayerAlignment(WeightRegularizer):
 
 
 def loss(supernet: Supernet, batch: Batch, cells: CellWeights, relaxed: RelaxedWeights) -> Tensor:
-    """L_train with weights of its own for each cell, for what the step computes."""
+    """Return L_train with separate architecture weights for each cell."""
     active = relaxed.active or {name: w != 0 for name, w in relaxed.weights.items()}
     return task_of(supernet).loss(supernet.by_cell(batch[0], cells, active), batch[1])
 
 
 def move_cells(cells: CellWeights, toward: CellWeights, epsilon: float) -> CellWeights:
-    """w + ε d."""
+    """Return w + ε d."""
     return [
         {name: w.detach() + epsilon * d[name] for name, w in cell.items()}
         for cell, d in zip(cells, toward, strict=True)
@@ -227,20 +228,20 @@ def move_cells(cells: CellWeights, toward: CellWeights, epsilon: float) -> CellW
 
 
 def directions(slopes: CellWeights) -> CellWeights:
-    """d_l of each cell and group, which are zero where fewer than two cells use the group."""
+    """Return d_l of each cell and group, zero if fewer than two cells use the group."""
     by_group = {name: alignment_slopes([cell[name] for cell in slopes]) for name in slopes[0]}
     return [{name: found[index] for name, found in by_group.items()} for index in range(len(slopes))]
 
 
 def alignment(slopes: Sequence[Tensor]) -> Tensor:
-    """Λ of the gradients of the cells that use a group, those that are not zero."""
+    """Return Λ of the nonzero gradients of a group's cells."""
     unit = torch.stack([(g / g.norm()).flatten() for g in slopes if bool(g.any())])  # (n, edges · ops)
     n = len(unit)
     return (unit.sum(dim=0).square().sum() - n) / (n * (n - 1))
 
 
 def alignment_slopes(slopes: Sequence[Tensor]) -> list[Tensor]:
-    """∂Λ/∂g_l of each cell."""
+    """Return ∂Λ/∂g_l of each cell."""
     norms = [g.norm() for g in slopes]
     used = [bool(norm > 0) for norm in norms]
     n = sum(used)
@@ -262,10 +263,9 @@ def alignment_slopes(slopes: Sequence[Tensor]) -> list[Tensor]:
 #
 #     −λ₃ L_path, L_path = Π_l P(l, l+1),   P(l, l+1) = Σ over parameterized operations between l and l+1 of P
 #
-# makes deep cells likelier (equation 8). `L_path` starts at the last input node: in a DARTS cell the output
-# of
-# the previous cell (section 5), in a NAS-Bench-201 cell its only input, so that the path is 0→1→2→3 there,
-# the longest that the cell has.
+# makes deep cells likelier (equation 8). The path starts at the last input node: in a DARTS cell the output
+# of the previous cell (section 5), in a NAS-Bench-201 cell its only input, so that it is the longest path,
+# 0→1→2→3.
 
 
 @checked
@@ -275,8 +275,8 @@ class PathDepth(Regularizer):
 
     Args:
         lambda_path: λ₃.
-        path_sum: sum P over the parameterized operations as equation 8 is written, which exceeds 1;
-            by default it is their mean; the authors' code has that of those that the step computes.
+        path_sum: sum P over the parameterized operations as in equation 8, which can exceed 1. By default it
+            is their mean; the authors' code has the mean over the operations that the step computes.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> probabilities = {"cell": torch.tensor([[0.9, 0.2]])}
@@ -306,7 +306,7 @@ class PathDepth(Regularizer):
 
 
 def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> Tensor:
-    """L_path of a cell: how likely learned operations join all neighboring nodes."""
+    """Return L_path of a cell, a scalar."""
     learned = group.where(has_parameters).to(probability)[path(group)]
     neighbors = (probability[path(group)] * learned).sum(dim=1)  # (path edges,)
     if not literal_sum:
@@ -315,7 +315,7 @@ def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> 
 
 
 def path(group: Group) -> list[int]:
-    """The rows of the edges l → l+1, from the last input node on."""
+    """Return the rows of the edges l → l+1, starting at the last input node."""
     first = min(target for _, target in group.edges) - 1
     return [
         row for row, (source, target) in enumerate(group.edges) if source >= first and target == source + 1
@@ -323,7 +323,7 @@ def path(group: Group) -> list[int]:
 
 
 def has_deep_path(group: Group) -> bool:
-    """Whether L_path can be more than zero."""
+    """Return whether L_path can be positive."""
     return bool(group.where(has_parameters)[path(group)].any(dim=1).all())
 
 
@@ -345,9 +345,8 @@ class Sparsity(Regularizer):
     Args:
         lambda_skip: λ₁.
         lambda_nonskip: λ₂.
-        pooling_group: take the pooling operations out of L_nonskip, as a third group with λ₂, as in the
-            authors' code.
-        threshold: penalize a group only for what its probability exceeds this by; the authors' code has 0.2.
+        pooling_group: make the pooling operations a third group with λ₂, as in the authors' code.
+        threshold: penalize a group only for its probability above this threshold; the authors' code has 0.2.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> zero, probabilities = Sparsity(0.0, 0.0), {"cell": torch.tensor([[0.9, 0.2]])}
@@ -383,7 +382,7 @@ class Sparsity(Regularizer):
 
 
 def check_skips(space: SearchSpace) -> None:
-    """Raise unless every decision is for an operation on an edge, a skip or another."""
+    """Raise an `InputError` unless every group chooses skips and other operations on edges."""
     groups = space.groups.values()
     if not all(group.on_edges and SKIP in group.ops and len(group.ops) > 1 for group in groups):
         raise InputError(
@@ -392,7 +391,7 @@ def check_skips(space: SearchSpace) -> None:
 
 
 def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = False) -> dict[str, Tensor]:
-    """L_skip and L_nonskip of a cell, found by the operations' names: (edges, ops) → scalars.
+    """Return L_skip and L_nonskip of a cell by the operations' names: (edges, ops) → scalars.
 
     With `pooling_group`, pooling operations leave L_nonskip for an average of their own.
     """
@@ -407,7 +406,7 @@ def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = Fals
 
 
 def mean_where(probability: Tensor, place: Tensor) -> Tensor:
-    """The mean over some operations, 0 where there are none: a scalar."""
+    """Return the mean over the masked operations, 0 if there are none: a scalar."""
     if not bool(place.any()):
         return probability.new_zeros(())
     return probability[place.to(probability.device)].mean()
@@ -417,7 +416,7 @@ def mean_where(probability: Tensor, place: Tensor) -> Tensor:
 #
 #     L_01 = −(1/N) Σ_i (w_i − 0.5)²                                                        (equation 6)
 #
-# pulls weights to zero or one, so that little changes when the genotype is derived.
+# pulls weights to zero or one, so that the derivation of the genotype changes little.
 
 
 @checked
@@ -439,5 +438,5 @@ class ZeroOne(Regularizer):
 
 
 def zero_one_loss(weights: Tensor) -> Tensor:
-    """L_01 = −mean (w − 0.5)²."""
+    """Return L_01 = −mean (w − 0.5)²."""
     return -(weights - 0.5).square().mean()

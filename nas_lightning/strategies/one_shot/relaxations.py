@@ -1,7 +1,7 @@
-"""From architecture parameters to weights: pure functions on one group's matrix of (edges, ops).
+"""Maps from architecture parameters to weights: pure functions of one group's matrix (edges, ops).
 
-Random numbers are an argument (`noise`, uniform on (0, 1), of the matrix' shape), so that the same numbers
-give the same weights on every process and in every test.
+Random numbers are an argument (`noise`, uniform on (0, 1), of the shape of the matrix), so that the same
+numbers give the same weights on every process and in every test.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ import torch
 from torch import Tensor
 
 STRETCHED = (-0.1, 1.1)
-"""(a, b), what hard-concrete gates are stretched to (PR-DARTS, arXiv:2006.16537, section 4.1)."""
+"""(a, b), the interval of stretched hard-concrete gates (PR-DARTS, arXiv:2006.16537, section 4.1)."""
 
 
 def uniform_noise(like: Tensor, generator: torch.Generator) -> Tensor:
-    """u ~ U(0, 1), strictly inside, drawn on the CPU so that every kind of device gets the same numbers."""
+    """Draw u ~ U(0, 1), strictly inside, on the CPU, so that every device gets the same numbers."""
     noise = torch.rand(like.shape, generator=generator, dtype=torch.float64).to(like)
     return noise.clamp(torch.finfo(noise.dtype).tiny, 1 - torch.finfo(noise.dtype).eps)
 
 
 def gumbel(noise: Tensor) -> Tensor:
-    """G = −ln(−ln u), a standard Gumbel variable."""
+    """Return G = −ln(−ln u), a standard Gumbel variable."""
     return -torch.log(-torch.log(noise))
 
 
 def straight_through_gumbel(beta: Tensor, noise: Tensor, tau: float, draw: int = 1) -> Tensor:
-    """One-hot of arg max softmax((β + G)/τ) forward, the gradient of that softmax backward: (edges, ops).
+    """Return the one-hot arg max of softmax((β + G)/τ) with the gradient of that softmax: (edges, ops).
 
-    The `draw` largest of a row are a sample of as many candidates without replacement (Kool et al. 2019,
-    arXiv:1903.06059, section 2.3).
+    The `draw` largest of a row are a sample without replacement (Kool et al. 2019, arXiv:1903.06059, section
+    2.3).
     """
     soft = torch.softmax((beta + gumbel(noise)) / tau, dim=-1)
     return one_hot(soft, draw) + soft - soft.detach()
 
 
 def one_hot(scores: Tensor, count: int = 1) -> Tensor:
-    """1 at the `count` first largest scores of each row, 0 elsewhere: (edges, ops)."""
+    """Return 1 at the `count` largest scores of each row (ties: the first), 0 elsewhere: (edges, ops)."""
     order = scores.argsort(dim=-1, descending=True, stable=True)
     return torch.zeros_like(scores).scatter(-1, order[..., :count], 1.0)
 
@@ -45,7 +45,7 @@ def one_hot(scores: Tensor, count: int = 1) -> Tensor:
 def hard_concrete(
     beta: Tensor, noise: Tensor, tau: float, stretched: tuple[float, float] = STRETCHED
 ) -> Tensor:
-    """Stretched and clipped binary concrete gates, independent per operation (PR-DARTS, section 4.1).
+    """Sample stretched and clipped binary concrete gates, independent per operation (PR-DARTS, section 4.1).
 
     ḡ = Θ((ln u − ln(1 − u) + β)/τ),   g = min(1, max(0, a + (b − a) ḡ))
     """
@@ -55,13 +55,13 @@ def hard_concrete(
 
 
 def gate_probability(beta: Tensor, tau: float, stretched: tuple[float, float] = STRETCHED) -> Tensor:
-    """P(g ≠ 0) = Θ(β − τ ln(−a/b)), exactly (PR-DARTS, theorem 3)."""
+    """Return P(g ≠ 0) = Θ(β − τ ln(−a/b)) (PR-DARTS, theorem 3)."""
     a, b = stretched
     return torch.sigmoid(beta - tau * math.log(-a / b))
 
 
 def largest(values: Tensor, count: int, noise: Tensor) -> Tensor:
-    """Where the `count` largest values of each row stand, ties broken by the noise: boolean (edges, ops)."""
+    """Return a mask of the `count` largest values of each row, ties broken by the noise: (edges, ops)."""
     by_noise = noise.argsort(dim=-1)
     order = values.gather(-1, by_noise).argsort(dim=-1, descending=True, stable=True)
     chosen = by_noise.gather(-1, order)[..., :count]
@@ -69,13 +69,13 @@ def largest(values: Tensor, count: int, noise: Tensor) -> Tensor:
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """−Σ_o p_o ln p_o of each row's shares p, divided by its maximum ln(ops): (edges, ops) → (edges,)."""
+    """Return −Σ_o p_o ln p_o / ln(ops) of each row's shares p: (edges, ops) → (edges,)."""
     total = weights.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
     return torch.special.entr(weights / total).sum(dim=-1) / math.log(weights.shape[-1])
 
 
 def saturated_share(beta: Tensor, tau: float, stretched: tuple[float, float] = STRETCHED) -> Tensor:
-    """P(g = 0) + P(g = 1), averaged over the gates: those that pass no gradient to their β in a step.
+    """Return the mean of P(g = 0) + P(g = 1), the share of gates that pass no gradient to their β.
 
     P(g = 1) = P(ḡ ≥ (1 − a)/(b − a)) = Θ(β − τ ln((1 − a)/(b − 1))).
     """
@@ -85,5 +85,5 @@ def saturated_share(beta: Tensor, tau: float, stretched: tuple[float, float] = S
 
 
 def linear(start: float, end: float, epoch: int, epochs: int) -> float:
-    """From `start` in the first epoch to `end` in the last, in equal steps."""
+    """Interpolate linearly from `start` in the first epoch to `end` in the last."""
     return start if epochs == 1 else start + (end - start) * epoch / (epochs - 1)

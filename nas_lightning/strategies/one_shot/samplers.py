@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.checks import PositiveFloat, PositiveInt, above, at_least, below, checked
 from nas_lightning.errors import InputError
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.group import Group, without_none
@@ -27,18 +26,19 @@ from nas_lightning.strategies.one_shot.relaxations import (
     straight_through_gumbel,
     uniform_noise,
 )
+from nas_lightning.validation import PositiveFloat, PositiveInt, above, at_least, below, checked
 
-# Samplers with a temperature that falls over the run.
+# Samplers with a temperature schedule.
 
 
 @checked
 @dataclass(frozen=True)
 class TemperatureSampler(Sampler):
-    """Base of the samplers with a temperature τ.
+    """Base class of samplers with a temperature τ.
 
     Args:
         tau_start: τ in the first epoch.
-        tau_end: and in the last; it falls linearly.
+        tau_end: τ in the last epoch; the schedule is linear.
 
     >>> from nas_lightning.strategies.one_shot.samplers import Gumbel
     >>> Gumbel(tau_start=10.0, tau_end=1.0).tau(Epoch(1, of=3))
@@ -54,7 +54,7 @@ class TemperatureSampler(Sampler):
             raise InputError("expected tau_start of at least tau_end", got=got, where="strategy.sampler")
 
     def tau(self, epoch: Epoch) -> float:
-        """τ in an epoch."""
+        """Return τ in an epoch."""
         return epoch.between(self.tau_start, self.tau_end)
 
     def metrics(self, arch: Arch, epoch: Epoch, groups: Groups) -> Mapping[str, float | Tensor]:
@@ -87,7 +87,7 @@ class Softmax(Sampler):
 class Sigmoid(Sampler):
     """w_o = σ(α_o), so that operations do not compete.
 
-    The zero operation, whose weight no loss informs, stays out of the derivation.
+    The loss does not depend on the weight of the zero operation, so it is never derived.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> Sigmoid().weights(torch.zeros(1, 2), [], Epoch(0, of=2), group)
@@ -110,7 +110,7 @@ class Sigmoid(Sampler):
 
 
 class Simplex(Sampler):
-    """w = α, a point of the simplex for every row, which starts in its middle.
+    """w = α, a point of the simplex for every row, initially its center.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> Simplex().initial(group, torch.Generator())
@@ -129,13 +129,12 @@ class Simplex(Sampler):
         return beta
 
 
-# Uniform paths: each step trains one architecture of the space (Li & Talwalkar 2019, arXiv:1902.07638).
-#
-# Single Path One-Shot trains its supernet so, too (Guo et al. 2020, arXiv:1904.00420, section 3.2).
+# Uniform paths: each step trains one architecture of the space (Li & Talwalkar 2019, arXiv:1902.07638; Guo et
+#     al. 2020, arXiv:1904.00420, section 3.2).
 
 
 class Paths(Sampler):
-    """Base of the samplers without parameters, whose noise is the weights of whole architectures."""
+    """Base class of samplers without parameters; their noise is the weights of whole architectures."""
 
     varies: ClassVar[bool] = True
     learns: ClassVar[bool] = False
@@ -147,7 +146,7 @@ class Paths(Sampler):
         return noise[0]
 
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        expected = "expected a sampler with parameters, which probabilities are of"
+        expected = "expected a sampler with parameters, because probabilities depend on them"
         raise InputError(expected, got=type(self).__name__, where="sampler")
 
 
@@ -170,8 +169,8 @@ class Uniform(Paths):
 class Fair(Paths):
     """A step trains m paths that together take each of an edge's m operations once.
 
-    Their gradients add up and the weights move once (strict fairness, definition 2 and algorithm 1). The
-    operations of a row are in a random order; path k takes the k-th of every row.
+    Their gradients are added, and the weights take one step (strict fairness, definition 2 and algorithm 1).
+    Path k takes the k-th operation of every row in a random order.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space, sampler = NasBench201(), Fair()
@@ -186,7 +185,7 @@ class Fair(Paths):
         sizes = {group.shape[1] for group in space.groups.values()}
         if len(sizes) != 1 or any(group.draw != 1 for group in space.groups.values()):
             expected = (
-                "expected a space whose rows all choose one of equally many operations, so that m paths "
+                "expected a space whose rows all choose one of equally many operations, so that m paths"
             )
             raise InputError(f"{expected} are fair to each", got=space.name, where="space")
 
@@ -201,14 +200,14 @@ class Fair(Paths):
 
 
 def fair_paths(noise: Tensor) -> list[Tensor]:
-    """m one-hot matrices that add up to ones, in random order: (edges, ops) each."""
+    """Return m one-hot matrices whose sum is all ones, in random order: (edges, ops) each."""
     order = noise.argsort(dim=-1)  # a permutation of the operations of each row
     return [torch.zeros_like(noise).scatter(-1, order[:, k : k + 1], 1.0) for k in range(noise.shape[-1])]
 
 
-# GDAS' weights: one sampled operation an edge (Dong & Yang 2019, arXiv:1910.04465).
+# GDAS' weights: one sampled operation per edge (Dong & Yang 2019, arXiv:1910.04465).
 #
-# A step costs what one path costs; the parameters learn through the straight-through estimator.
+# A step costs what one path costs; the parameters learn by the straight-through estimator.
 
 
 @checked
@@ -218,7 +217,7 @@ class Gumbel(TemperatureSampler):
 
     Args:
         tau_start: τ in the first epoch.
-        tau_end: and in the last; it falls linearly.
+        tau_end: τ in the last epoch; the schedule is linear.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> half = torch.full((1, 2), 0.5)
@@ -238,7 +237,7 @@ class Gumbel(TemperatureSampler):
         return torch.softmax(beta, dim=-1)
 
 
-# SNAS' weights: a relaxed sample of one operation an edge (Xie et al. 2019, arXiv:1812.09926).
+# SNAS' weights: a relaxed sample of one operation per edge (Xie et al. 2019, arXiv:1812.09926).
 
 
 @checked
@@ -246,11 +245,11 @@ class Gumbel(TemperatureSampler):
 class Concrete(TemperatureSampler):
     """w = softmax((β + G)/τ), G standard Gumbel  (section 2.3).
 
-    Its gradient is that of the loss; every operation is computed.
+    The gradient is exact; every operation is computed.
 
     Args:
         tau_start: τ in the first epoch.
-        tau_end: and in the last; it falls linearly.
+        tau_end: τ in the last epoch; the schedule is linear.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> half = torch.full((1, 2), 0.5)
@@ -282,7 +281,7 @@ class Concrete(TemperatureSampler):
 #
 # is the implicit reparametrization of the paper (Figurnov et al. 2018, arXiv:1805.08498, equation 5).
 
-_SMALLEST = 1e-30  # of a Gamma variable: what is below has no weight beside any other
+_SMALLEST = 1e-30  # of a Gamma variable: smaller ones have no weight next to any other
 
 
 class Dirichlet(Sampler):
@@ -300,18 +299,18 @@ class Dirichlet(Sampler):
         return (gammas / gammas.sum(dim=-1, keepdim=True)).to(beta.dtype)
 
     def probabilities(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        """E[w] = c / Σ c."""
+        """Return E[w] = c / Σ c."""
         c = concentration(beta)
         return c / c.sum(dim=-1, keepdim=True)
 
 
 def concentration(beta: Tensor) -> Tensor:
-    """c = elu(β) + 1 > 0: (edges, ops)."""
+    """Return c = elu(β) + 1 > 0: (edges, ops)."""
     return (F.elu(beta) + 1).clamp_min(torch.finfo(beta.dtype).tiny)
 
 
 def gamma_quantile(c: Tensor, u: Tensor) -> Tensor:
-    """F⁻¹(u; c) of the Gamma distribution with shape c and scale 1.
+    """Return the quantile F⁻¹(u; c) of the Gamma distribution with shape c and scale 1.
 
     >>> gamma_quantile(torch.tensor([1.0]), torch.tensor([0.5])).item()  # −ln(1 − u) where c = 1
     0.6931471824645996
@@ -332,7 +331,7 @@ class _GammaQuantile(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         c, x = ctx.saved_tensors
-        slope = torch._standard_gamma_grad(c, x)
+        slope = torch._standard_gamma_grad(c, x)  # no public function has this derivative
         return gradients[0] * torch.where(x > _SMALLEST, slope, torch.zeros_like(slope)), None
 
 
@@ -344,18 +343,18 @@ class _GammaQuantile(torch.autograd.Function):
 @checked
 @dataclass(frozen=True)
 class HardConcrete(TemperatureSampler):
-    """Gates, of which only the largest of an edge are computed in a step.
+    """Gates, of which a step computes only the largest of an edge.
 
-    Ties are broken at random, as in the authors' code; the paper draws two operations. The zero operation has
-    a gate like the others while searching; its gate sees no loss, because it contributes nothing, so no
-    genotype is derived from it. The default τ is for short runs, the paper's 10 for its 40,000 steps.
+    Ties are broken at random, as in the authors' code; the paper samples two operations. The zero operation
+    has a gate during the search, but the loss does not depend on it, so no genotype is derived from it. The
+    default τ is for short runs; the paper's 10 is for its 40,000 steps.
 
     Args:
         tau_start: τ in the first epoch.
-        tau_end: and in the last; it falls linearly.
-        active_ops: operations of an edge that a step computes.
-        low: a, which gates are stretched to before they are clipped at 0.
-        high: b, and at 1.
+        tau_end: τ in the last epoch; the schedule is linear.
+        active_ops: number of operations per edge that a step computes.
+        low: a, the lower end of the stretched gates, which are clipped to [0, 1].
+        high: b, the upper end.
 
     >>> import torch
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
@@ -393,14 +392,13 @@ class HardConcrete(TemperatureSampler):
         return gate_probability(beta, self.tau(epoch), self.stretched)
 
     def scores(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
-        """P at the last temperature: any gives the same order, but at the first ones P is 1 in float32."""
+        """Return P at the last temperature: at any the order is the same, but at high ones P rounds to 1."""
         return without_none(gate_probability(beta, self.tau_end, self.stretched), group)
 
     def metrics(self, arch: Arch, epoch: Epoch, groups: Groups) -> Mapping[str, float | Tensor]:
         tau = self.tau(epoch)
         shares = {name: saturated_share(arch[name].detach(), tau, self.stretched) for name in groups}
-        saturated = {f"saturated/{name}": share for name, share in shares.items()}
-        return {"tau": tau, **saturated}
+        return {"tau": tau, **{f"gate_saturation/{name}": share for name, share in shares.items()}}
 
 
 # ReinMax' weights: one sampled operation, with a second-order gradient (Liu et al. 2023, arXiv:2304.08612).
@@ -415,12 +413,12 @@ class HardConcrete(TemperatureSampler):
 @checked
 @dataclass(frozen=True)
 class ReinMax(Sampler):
-    """A one-hot sample.
+    """A one-hot sample with a second-order gradient estimator.
 
-    The weights' step computes its path; the architecture's computes everything, which ∂f/∂D takes.
+    A weight step computes one path; an architecture step computes all operations, because it needs ∂f/∂D.
 
     Args:
-        tau: τ, at which the paper recommends 1 or more.
+        tau: τ of the estimator; the paper recommends 1 or more.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
     >>> half = torch.full((1, 2), 0.5)
@@ -448,7 +446,7 @@ class ReinMax(Sampler):
 
 
 def reinmax(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
-    """D forward, 2 π₁ − ½ π₀ backward: (edges, ops)."""
+    """Return D with the gradient of 2 π₁ − ½ π₀: (edges, ops)."""
     sample = one_hot(beta.detach() + gumbel(noise))
     between = (sample + torch.softmax(beta.detach() / tau, dim=-1)) / 2
     logits = between.clamp_min(torch.finfo(between.dtype).tiny).log() - beta.detach()  # π₁ as a softmax of β
@@ -456,15 +454,16 @@ def reinmax(beta: Tensor, noise: Tensor, tau: float) -> Tensor:
     return sample + (soft - soft.detach())
 
 
-# Activation search: skips that compete with nothing (Zhu et al. 2022, arXiv:2209.07238, section 5.1).
+# Activation search: separate weights for skips (Zhu et al. 2022, arXiv:2209.07238, section 5.1).
 #
-# Activations share a softmax, as DARTS' operations do. Whether to keep a skip is a choice of its own: its
-# weight α_l starts at ½, is clipped to [0, 1] after every step, and the skip is kept where α_l > ½. The paper
-# does not say whether α decays; here it does not, because decay would pull it below ½ whatever the loss says.
+# Activations share a softmax, as DARTS' operations do. Whether to keep a skip is a separate decision: its
+# weight α_l starts at ½ and is clipped to [0, 1] after every step; the skip is kept if α_l > ½. The paper
+# does not mention weight decay of α; here there is none, because it would pull α below ½ regardless of the
+# loss.
 
 
 class ClippedSkips(Softmax):
-    """A softmax; where the choice is between `none` and `skip_connect`, a clipped weight.
+    """A softmax, and a clipped weight for decisions between `none` and `skip_connect`.
 
     In spaces without such groups it is DARTS' softmax.
 
@@ -479,7 +478,7 @@ class ClippedSkips(Softmax):
     softmax: ClassVar[bool] = False
 
     def initial(self, group: Group, generator: torch.Generator) -> Tensor:
-        """10⁻³ N(0, 1) for what has a softmax; ½ for the weight of each skip, (rows, 1)."""
+        """Return 10⁻³ N(0, 1) for a softmax, ½ for the weight of each skip: (rows, 1)."""
         start = super().initial(group, generator)
         return torch.full((len(start), 1), 0.5) if is_skip(group) else start
 
@@ -497,11 +496,11 @@ class ClippedSkips(Softmax):
 
 
 def is_skip(group: Group) -> bool:
-    """Whether its decisions are between a skip and nothing."""
+    """Return whether the group decides between a skip and nothing."""
     return set(group.ops) == {NONE, SKIP} and not group.own
 
 
 def clipped_weights(alpha: Tensor, group: Group) -> Tensor:
-    """α for the skip and 1 − α for `none`, which shows α in scores and does not enter the loss: (rows, 2)."""
+    """Return α for the skip and 1 − α for `none`, which the loss does not depend on: (rows, 2)."""
     columns = {SKIP: alpha, NONE: 1 - alpha}
     return torch.cat([columns[op] for op in group.ops], dim=-1)

@@ -11,7 +11,6 @@ from time import monotonic
 import pytorch_lightning as pl
 import torch
 
-from nas_lightning.checks import PositiveInt, checked
 from nas_lightning.data import SearchData
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Batch, Judgment, judge_genotype, judge_in_time, place_batches
@@ -21,22 +20,23 @@ from nas_lightning.strategies.one_shot.parts import Selection
 from nas_lightning.training.run_length import deadline_of, is_last_epoch, is_out_of_time
 from nas_lightning.utils.progress import never
 from nas_lightning.utils.randomness import choose
+from nas_lightning.validation import PositiveInt, checked
 
-# The selection of a search: once for the weights of a step, and within the time that the search has.
+# The selection of a search: once per step, and within the time limit of the search.
 
 TIMED = 5
-"""Judgments that say how long one takes: on a busy machine one alone may take half or twice as long."""
+"""Number of judgments that are timed: on a busy machine the times of single ones vary by a factor of two."""
 
 
 class SelectionStage:
-    """Asks a selection at the ends of epochs; the last end has its time kept for it.
+    """Run a selection at the ends of epochs, and reserve time for the last one.
 
     Args:
-        selection: how the supernet is searched.
+        selection: the selection.
         space: the search space.
-        supernet: the trained one.
-        data: where the validation images come from.
-        seed: of what the selection draws.
+        supernet: the trained supernet.
+        data: the validation images.
+        seed: seed of the selection's random numbers.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SelectionStage:
         self._found: tuple[int, Genotype, Judgment] | None = None  # at which step
 
     def begin(self, trainer: pl.Trainer) -> None:
-        """Keep the time of as many judgments as there may be, by the mean of some after the first."""
+        """Reserve time for all judgments, estimated from a few after the first."""
         deadline = deadline_of(trainer)
         if deadline is None:
             return
@@ -64,10 +64,10 @@ class SelectionStage:
         deadline.expect(judgments * (monotonic() - start) / timed)
 
     def best(self, trainer: pl.Trainer) -> tuple[Genotype, Judgment]:
-        """What is found with the weights of this step, the same whenever the step is the same.
+        """Return the best architecture with the weights of this step; a step's result is cached.
 
-        Where its time would be missed at the end of the search, it is what an earlier step came to, or where
-        none has been, the first that is judged.
+        If the deadline leaves no time, the result is that of an earlier step, or, in the first epoch, the
+        first architecture that is judged.
         """
         step = trainer.global_step
         if self._found is not None and self._found[0] == step:
@@ -93,7 +93,7 @@ class SelectionStage:
         return self.selection.best(self.space, self.supernet, self._batches(trainer), generator, out_of_time)
 
     def _batches(self, trainer: pl.Trainer) -> list[Batch]:
-        count = self.selection.valid_batches * trainer.world_size  # what one process would judge on
+        count = self.selection.valid_batches * trainer.world_size  # as one process would have
         return list(place_batches(self.supernet, self.data.valid_batches(count)))
 
 
@@ -101,17 +101,17 @@ def _at_once() -> bool:
     return True
 
 
-# The best of architectures that are drawn uniformly (Li & Talwalkar 2019, arXiv:1902.07638, section 3.2).
+# The best of random architectures (Li & Talwalkar 2019, arXiv:1902.07638, section 3.2).
 
 
 @checked
 @dataclass(frozen=True)
 class RandomCandidates(Selection):
-    """arg min of the validation loss with the shared weights, over architectures drawn uniformly.
+    """arg min of the validation loss with the shared weights, over random architectures.
 
     Args:
-        candidates: architectures that are judged.
-        valid_batches: batches that each of them is judged on, of all processes together.
+        candidates: number of architectures.
+        valid_batches: number of batches per architecture, over all processes.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -148,16 +148,15 @@ class RandomCandidates(Selection):
 @checked
 @dataclass(frozen=True)
 class InheritedEvolution(Selection):
-    """Children of the best by crossover and mutation, half of each, judged with the shared weights.
+    """Evolution by crossover and mutation, half each, of architectures judged with the shared weights.
 
-    The paper's population is 50, of 20 generations. Where the space has fewer architectures, the search ends
-    with them.
+    The paper has a population of 50 and 20 generations. The search ends early when the space is exhausted.
 
     Args:
-        population: architectures that are judged in each generation.
-        generations: how many, the random first one included.
-        parents: the best so far, from which the next generation comes.
-        valid_batches: batches that each is judged on, of all processes together.
+        population: number of architectures in each generation.
+        generations: number of generations, including the random first one.
+        parents: number of the best architectures so far from which the next generation is bred.
+        valid_batches: number of batches per architecture, over all processes.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space, settings = NasBench201(), {"population": 3, "generations": 1, "parents": 2}
@@ -198,7 +197,7 @@ class InheritedEvolution(Selection):
 
 
 def samples(space: SearchSpace, generator: torch.Generator) -> Iterator[Genotype]:
-    """Uniform architectures, without end."""
+    """Yield random architectures, without end."""
     while True:
         yield space.sample(generator)
 
@@ -206,16 +205,17 @@ def samples(space: SearchSpace, generator: torch.Generator) -> Iterator[Genotype
 def children(
     space: SearchSpace, parents: Sequence[Genotype], generator: torch.Generator
 ) -> Iterator[Genotype]:
-    """By turns a child of two parents, and one of a parent with another decision; without end."""
+    """Yield alternately a crossover of two parents and a mutation of one, without end."""
     while True:
         yield cross_over(space, choose(parents, generator), choose(parents, generator), generator)
         yield space.mutate(choose(parents, generator), generator)
 
 
 def cross_over(space: SearchSpace, one: Genotype, two: Genotype, generator: torch.Generator) -> Genotype:
-    """Each decision from either parent, at random.
+    """Take each decision from a random one of two parents.
 
-    Where a node has edges of both and keeps fewer, chance decides which, those first whose parent was drawn.
+    Where a node has edges of both parents and keeps fewer, those of the drawn parent come first, in random
+    order.
     """
     first, second = space.one_hot(one), space.one_hot(two)
     scores = {}

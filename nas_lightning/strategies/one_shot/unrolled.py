@@ -54,7 +54,7 @@ def unrolled_gradients(
     step: VirtualStep,
     scale: float = 0.01,
 ) -> Gradients:
-    """∇_β of L_val(w'(β), β); the weights are left as they were.
+    """Return ∇_β of L_val(w'(β), β); the weights are left unchanged.
 
     Args:
         train_loss: evaluates L_train at the current values of `weights` and `arch`.
@@ -87,7 +87,7 @@ def unrolled_gradients(
 def _take(
     weights: Sequence[nn.Parameter], saved: Sequence[Tensor], slopes: Gradients, step: VirtualStep
 ) -> None:
-    """Set w to w'. A weight that the loss does not reach stays, as it does in the optimizer."""
+    """Set w to w'. Weights that the loss does not depend on stay, as in the optimizer."""
     shrink = _clip_factor(slopes, step.clip)
     for weight, old, slope, buffer in zip(weights, saved, slopes, step.buffers, strict=True):
         if slope is not None:
@@ -98,12 +98,12 @@ def _take(
 
 
 def _clip_factor(slopes: Gradients, clip: float) -> Tensor:
-    """min(1, clip/‖g‖), as torch computes it."""
+    """Return min(1, clip/‖g‖), as torch computes it."""
     return (clip / (_norm(slopes) + 1e-6)).clamp_max(1.0)
 
 
 def _through_clipping(outer: Gradients, slopes: Gradients, clip: float) -> Gradients:
-    """c′ᵀ v: v where nothing is clipped, else (clip/‖g‖)(v − g gᵀv/‖g‖²)."""
+    """Return c′ᵀ v: v if nothing is clipped, else (clip/‖g‖)(v − g gᵀv/‖g‖²)."""
     pairs = [(v, g) for v, g in zip(outer, slopes, strict=True) if v is not None and g is not None]
     factor = _clip_factor(slopes, clip)
     along = sum(((v * g).sum() for v, g in pairs), torch.zeros(())) / _norm(slopes) ** 2

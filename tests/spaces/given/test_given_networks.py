@@ -10,7 +10,7 @@ from torch import nn
 import nas_lightning
 from nas_lightning.models.export import export
 from nas_lightning.models.file import describe, description, materialize, save, take_weights_over
-from nas_lightning.spaces import OwnNetwork, TimmNetwork, TorchvisionNetwork, make_space
+from nas_lightning.spaces import CustomNetwork, TimmNetwork, TorchvisionNetwork, make_space
 from nas_lightning.training.retrain import check_forward, freeze_unused, training_logits
 
 IMAGE, CLASSES = (1, 32, 32), ("cat", "dog", "owl")
@@ -45,9 +45,9 @@ SPACES = {
     "timm's ConvNeXt": lambda: TimmNetwork("test_convnext"),
     "torchvision": lambda: TorchvisionNetwork("squeezenet1_1"),
     "torchvision's RegNet, which is built of values": lambda: TorchvisionNetwork("regnet_x_400mf"),
-    "own": lambda: OwnNetwork(Lazy, {"width": 4}),
-    "own by values": lambda: OwnNetwork(Lazy, {"by_value": True}),
-    "own sequential": lambda: OwnNetwork(plain),
+    "own": lambda: CustomNetwork(Lazy, {"width": 4}),
+    "own by values": lambda: CustomNetwork(Lazy, {"by_value": True}),
+    "own sequential": lambda: CustomNetwork(plain),
 }
 
 
@@ -112,7 +112,7 @@ def test_an_export_of_what_values_decide_is_one_line(tmp_path, refusal):
 
 
 def test_a_file_imports_nothing_of_its_own(tmp_path, refusal, monkeypatch):
-    space = OwnNetwork(plain)
+    space = CustomNetwork(plain)
     marker = "m" * (len(space.title) - len(".plain"))
     (tmp_path / f"{marker}.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -140,9 +140,13 @@ REFUSED = {
         ("resnet18", {"weights": "DEFAULT"}),
         "pretrained=true or init",
     ),
-    "no module": (OwnNetwork, ("torch.nn.functional.relu",), "what torch.nn.functional.relu is built with"),
-    "a module that is not there": (OwnNetwork, ("no.net.MyNet",), "can be imported"),
-    "no network": (OwnNetwork, ("builtins.dict",), "expected what builds a torch.nn.Module, got 'dict'"),
+    "no module": (
+        CustomNetwork,
+        ("torch.nn.functional.relu",),
+        "what torch.nn.functional.relu is built with",
+    ),
+    "a module that is not there": (CustomNetwork, ("no.net.MyNet",), "can be imported"),
+    "no network": (CustomNetwork, ("builtins.dict",), "expected what builds a torch.nn.Module, got 'dict'"),
     "unknown arguments": (
         TimmNetwork,
         ("test_resnet", {"widht": 3}),
@@ -168,7 +172,7 @@ def test_images_that_do_not_fit_are_one_line(refusal):
     network = built(TimmNetwork("vit_tiny_patch16_224", {"depth": 1}))
     said = refusal(check_forward, network, IMAGE, 3)
     assert "expected a network for images of (1, 32, 32): AssertionError: Input height (32)" in said
-    said = refusal(check_forward, built(OwnNetwork(plain)), IMAGE, 4)
+    said = refusal(check_forward, built(CustomNetwork(plain)), IMAGE, 4)
     assert said == "expected logits of shape (2, 4) for two images and 4 classes, got (2, 3) (in network)"
 
 
@@ -203,7 +207,7 @@ def test_unused_parameters_of_a_network_that_decides_by_values():
 
 
 def test_auxiliary_heads_are_found_by_name():
-    network, x = built(OwnNetwork(Lazy)), torch.randn(2, *IMAGE)
+    network, x = built(CustomNetwork(Lazy)), torch.randn(2, *IMAGE)
     main, auxiliary = training_logits(network, x)
     assert torch.equal(main, network(x)["logits"])
     assert torch.equal(auxiliary, network(x)["aux"])

@@ -1,1 +1,0 @@
-"""Searches that train one supernet whose weights all architectures share."""
