@@ -40,7 +40,7 @@ class Options:
     def check_run(self, name: str, command, folder: Path) -> None:
         """Run it small, check what it writes, and resume it."""
         code, out, err = command("analyze", *self.small(name), "run=here")
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, ""), (code, err)
         assert out.startswith(f"Study {name}, seed ")
         run = folder / "here"
         tables = sorted((run / "tables").glob("*.md"))
@@ -59,7 +59,7 @@ class Options:
 
         before = contents(run)
         code, out, err = command("analyze", *self.typed, "resume=here")
-        assert (code, err) == (0, "")
+        assert (code, err) == (0, ""), (code, err)
         assert contents(run) == before
 
 

@@ -12,7 +12,7 @@ STUDIES = options("study")
 OPTIONS = Options(OWN)
 
 
-LONG = {"front", "correlation_settings"}  # their parts have tests of their own
+LONG = {"front", "correlation", "correlation_settings"}  # their parts have tests of their own
 
 
 @pytest.mark.parametrize(
