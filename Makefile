@@ -8,7 +8,7 @@ WORKERS ?= 2
 SITE ?= mkdocs
 # what builds the pages; SITE=zensical builds the same
 
-.PHONY: search test test-all coverage mutants lint bench docs tutorials clean
+.PHONY: search test test-all coverage lint bench docs tutorials clean
 
 search: $(VENV)/.ready  ## search an architecture for handwritten digits (minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python search.py $(ARGS)  # images of 8×8 are no work for two threads
@@ -25,10 +25,6 @@ coverage: $(VENV)/.ready  ## which lines `make test` runs, in processes that it 
 	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --show-missing
-
-mutants: $(VENV)/.ready  ## changes of the code that no test notices; ARGS="kernel samplers" for some rooms
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mutants]"
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.weather.mutants $(ARGS)
 
 lint: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

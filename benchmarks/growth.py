@@ -28,7 +28,7 @@ from nas_lightning.metrics import GradNorm
 from nas_lightning.metrics.pool import score_pool
 from nas_lightning.objectives import GenotypeTable
 from nas_lightning.plots import save
-from nas_lightning.plots.curves import draw_curves
+from nas_lightning.plots.charts import draw_curves
 from nas_lightning.plots.style import label_axes, legend_above, tidy
 from nas_lightning.spaces import DartsSpace, NasBench201
 

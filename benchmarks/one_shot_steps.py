@@ -14,13 +14,13 @@ import argparse
 from collections.abc import Callable, Sequence
 
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from torch import nn
 
 from benchmarks.timing import medians
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.options import groups
+from nas_lightning.options import config_folder, groups
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import OneShot
 from nas_lightning.strategies.one_shot.parts import Epoch, RelaxedWeights, SearchBatch
@@ -73,7 +73,7 @@ def main() -> None:
 
 def compose_strategy(space: NasBench201, supernets: dict, name: str, *words: str) -> OneShot | None:
     """Return the strategy of a yaml, if it is a one-shot strategy."""
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("search", [f"strategy={name}", "space=nasbench201", "run=.", *words])
     if not config.strategy._target_.endswith(".OneShot"):
         return None

@@ -54,7 +54,7 @@ class OptunaSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        from nas_lightning.cli.trials import Trials  # heavy, and not wanted while plugins are looked for
+        from nas_lightning.cli.optuna_sweeper import Trials
 
         words = [*(f"{name}={value}" for name, value in self.params.items()), *arguments]
         assert self.config is not None

@@ -3,7 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nas_lightning.lightning_packages import follow_loaded_package
 from nas_lightning.version import __version__
 
 if TYPE_CHECKING:
@@ -12,8 +11,6 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "describe", "export", "load", "save"]
 _HOMES = {"export": "nas_lightning.models.export"}
-
-follow_loaded_package()
 
 
 def __getattr__(name: str) -> Any:

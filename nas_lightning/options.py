@@ -12,17 +12,15 @@ import re
 import shlex
 from collections.abc import Iterable
 from functools import cache
-from importlib import resources
 from pathlib import Path
-
-import yaml
 
 from nas_lightning.utils.files import read_text
 
 
 def config_folder() -> Path:
     """Where the package's configurations are."""
-    return Path(str(resources.files("nas_lightning.conf")))
+    inside = Path(__file__).parent / "conf"  # of an installed package; of a checkout beside it
+    return inside if inside.is_dir() else Path(__file__).parents[1] / "conf"
 
 
 def groups(folders: Iterable[Path] = ()) -> dict[str, dict[str, str]]:
@@ -40,21 +38,6 @@ def _groups(folders: tuple[Path, ...]) -> dict[str, dict[str, str]]:
             group, *rest = path.relative_to(folder).with_suffix("").parts
             options_of.setdefault(group, {})["/".join(rest)] = description(path)
     return options_of
-
-
-@cache
-def top_names(script: str) -> frozenset[str]:
-    """What stands at the top of a script's configuration: its groups, and the keys of its own yamls.
-
-    >>> {"trainer", "seed", "objective"} <= top_names("search"), "genotype" in top_names("search")
-    (True, False)
-    """
-    names: set[str] = set()
-    for name in (script, "base"):
-        content = yaml.safe_load(read_text(config_folder() / f"{name}.yaml"))
-        chosen = [entry for entry in content.pop("defaults", []) if isinstance(entry, dict)]
-        names |= {*content, *(group for entry in chosen for group in entry)}
-    return frozenset(names)
 
 
 def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.infinite import expectation, infinite_ntk, moments, slope
-from nas_lightning.plots.curves import COLORS, draw_activations
+from nas_lightning.plots.comparisons import ACTIVATION_COLORS, draw_activations
 from nas_lightning.plots.style import INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces import Mlp, SearchSpace, Supernet
@@ -280,7 +280,9 @@ def _figure(depths: Sequence[int], lines: dict[tuple[str, bool], list[float]]) -
         tidy(axes)
         for (name, skips), values in lines.items():
             if skips == skip:
-                axes.semilogy(depths, values, marker="o", markersize=3, color=COLORS[name], label=name)
+                axes.semilogy(
+                    depths, values, marker="o", markersize=3, color=ACTIVATION_COLORS[name], label=name
+                )
         title = "a skip round each layer" if skip else "no skips"
         axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
         axes.set_xlabel("depth L", fontsize=8, color=INK)

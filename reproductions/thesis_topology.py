@@ -12,7 +12,6 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from nas_lightning.backends import spread
@@ -24,6 +23,7 @@ from nas_lightning.metrics.engine import Passes
 from nas_lightning.metrics.gradients import SampleGradNorm
 from nas_lightning.metrics.pool import PoolFile
 from nas_lightning.objectives.counts import count_parameters
+from nas_lightning.plots import Picture
 from nas_lightning.plots.cells import draw_topologies
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces import DartsSpace
@@ -368,7 +368,7 @@ class PublishedCells:
         found = [self._shapes()] + [self._adapted()] * bool(self.given)
         return found + [self._connections()] * rewired + [self._operations()] * (self.operations > 0)
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, Picture]:
         """Draw normal cells as published (4.1), adapted (4.26), and with variants (4.2, 4.11, 4.12)."""
         forms = {"published": self.normal, "adapted": self.adapted} if self.normal else {}
         found = {name: draw_topologies(_titled(cells)) for name, cells in forms.items()}

@@ -1,4 +1,4 @@
-"""Data in the forms in which people have them; not one of them is ours."""
+"""External data in various forms."""
 
 from collections import namedtuple
 from collections.abc import Callable

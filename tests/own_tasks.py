@@ -1,4 +1,4 @@
-"""Made-up data whose answers are known, for each task."""
+"""Generated data with known answers, for each task."""
 
 import pytorch_lightning as pl
 import torch

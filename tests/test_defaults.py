@@ -15,6 +15,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from nas_lightning.options import comment_words, config_folder
+from nas_lightning.strategies.one_shot.strategy import CLASS_DEFAULT, list_terms
 from tests.yamls import composed, file, options
 
 REQUIRED = inspect.Parameter.empty
@@ -23,6 +24,8 @@ PARTS = {"space", "supernet", "network", "data", "benchmark", "objectives", "num
 OF_THE_TASK = {"genotype", "in_channels", "num_classes", "norm"}
 """Arguments of a space's networks that are no sizes."""
 FOR_TRAINING = ("ensemble", "retrain")
+ATTRIBUTES = {"regularizer": "regularizers"}
+"""Attributes of a class that are called otherwise than their arguments."""
 NOT_BUILT_FROM = ("experiment", "genotype", "launcher")
 GROUPS = [path.name for path in sorted(config_folder().iterdir()) if path.is_dir() and path.name[0] != "_"]
 OPTIONS = [(group, option) for group in GROUPS if group not in NOT_BUILT_FROM for option in options(group)]
@@ -43,7 +46,8 @@ def defaults(target: Callable[..., Any]) -> dict[str, Any]:
         found = {p.name: p.default for p in named if p.name != "self"} | found
         if not any(p.kind == p.VAR_KEYWORD for p in parameters):
             break  # it passes nothing on
-    return found
+    of_class = [name for name in found if found[name] is CLASS_DEFAULT]
+    return found | {name: getattr(target, ATTRIBUTES.get(name, name)) for name in of_class}
 
 
 def targets(node: Any, where: str = "") -> Iterator[str]:
@@ -88,6 +92,8 @@ def agree(node: DictConfig, key: str, default: Any) -> bool:
         return True
     if "${run}" in str(written):
         return default in (REQUIRED, None)  # a folder, which only a command has
+    if key in ATTRIBUTES:
+        return list_terms(instantiate(node[key])) == default
     if isinstance(written, dict):  # parts, that other options say
         return default is REQUIRED or instantiate(node[key]) == default
     value = OmegaConf.to_container(OmegaConf.create([node[key]]))[0]

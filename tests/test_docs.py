@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from nas_lightning.models.export import main
+from nas_lightning.cli.export import main
 from nas_lightning.objectives.latency import Device
 from nas_lightning.objectives.tables import all_notations
 from nas_lightning.options import comment_words, option_file

@@ -93,7 +93,11 @@ PUBLIC = {
 
 
 def test_classes_that_users_name_have_an_example() -> None:
-    """The examples run in `test_documentation_examples_run`; base classes are shown by their subclasses."""
-    concrete = {name for name in PUBLIC if not inspect.isabstract(PUBLIC[name])}
-    assert len(concrete) > 130
+    """The examples run in `test_documentation_examples_run`.
+
+    Abstract classes are shown by their subclasses, and classes without arguments of their own, such as papers
+    whose parts are attributes, by their base.
+    """
+    concrete = {name for name in WITH_ARGUMENTS if name in PUBLIC and not inspect.isabstract(PUBLIC[name])}
+    assert len(concrete) > 110
     assert [name for name in sorted(concrete) if ">>> " not in (ast.get_docstring(CLASSES[name]) or "")] == []

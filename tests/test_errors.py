@@ -34,7 +34,7 @@ def test_deep_nesting_does_not_overflow():
     assert str(InputError("expected a list", got=nested)) == "expected a list, got an enormous list"
 
 
-def test_only_what_was_given_is_said():
+def test_message_without_got_and_where():
     assert str(InputError("expected a file")) == "expected a file"
     assert str(InputError("expected a number", got=0)) == "expected a number, got 0"
     assert str(InputError("expected a file", where="here")) == "expected a file (in here)"

@@ -31,17 +31,19 @@ def test_order_of_edges_and_cells_does_not_matter():
     assert hash(swapped) == hash(genotype())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"edges": [("sep_conv_5x5", 0, 2), *EDGES[1:]]}, {"output": [3]}, {"output": [3, 2]}, {"inputs": 1}],
-)
-def test_any_difference_counts(changes):
-    if changes == {"inputs": 1}:  # node 1 is then an inner node and needs an edge
-        changes["edges"] = [*EDGES, ("none", 0, 1)]
-        assert cell(**changes) != cell(edges=EDGES)
-    else:
-        assert cell(**changes) != cell()
-    assert Genotype("darts", {"normal": cell()}) != Genotype("mine", {"normal": cell()})
+def test_any_difference_counts():
+    for changes in [
+        {"edges": [("sep_conv_5x5", 0, 2), *EDGES[1:]]},
+        {"output": [3]},
+        {"output": [3, 2]},
+        {"inputs": 1},
+    ]:
+        if changes == {"inputs": 1}:  # node 1 is then an inner node and needs an edge
+            changes["edges"] = [*EDGES, ("none", 0, 1)]
+            assert cell(**changes) != cell(edges=EDGES)
+        else:
+            assert cell(**changes) != cell()
+        assert Genotype("darts", {"normal": cell()}) != Genotype("mine", {"normal": cell()})
 
 
 def test_an_operation_may_stand_twice_between_two_nodes():
@@ -63,7 +65,7 @@ def test_values_cannot_be_changed():
     assert value == genotype()
 
 
-def test_what_a_cell_says_about_itself():
+def test_properties_of_a_cell():
     assert cell().nodes == 4
     assert cell().into(2) == (Edge("sep_conv_3x3", 0, 2), Edge("skip_connect", 1, 2))
     assert cell().into(3) == (Edge("skip_connect", 0, 3), Edge("max_pool_3x3", 2, 3))
@@ -71,20 +73,19 @@ def test_what_a_cell_says_about_itself():
     assert genotype().ops == (*(edge.op for edge in cell().edges),) * 2
 
 
-@pytest.mark.parametrize("inputs", [1, 2, 3, 5])
-def test_inputs_are_nodes_whether_or_not_the_output_comes_from_them(inputs):
-    for node in range(inputs):
-        assert Cell(edges=[], inputs=inputs, output=[node]).nodes == inputs
-        inner = Cell(edges=[("none", node, inputs)], inputs=inputs, output=[node])
-        assert inner.nodes == inputs + 1
-    far = Cell(edges=[("none", 0, 300), ("none", 1, 300)], inputs=300, output=[300])
-    assert far.into(int("300")) == far.edges
-    assert Cell(edges=[], inputs=300, output=range(300)).nodes == 300
+def test_inputs_are_nodes_whether_or_not_the_output_comes_from_them():
+    for inputs in [1, 2, 3, 5]:
+        for node in range(inputs):
+            assert Cell(edges=[], inputs=inputs, output=[node]).nodes == inputs
+            inner = Cell(edges=[("none", node, inputs)], inputs=inputs, output=[node])
+            assert inner.nodes == inputs + 1
+        far = Cell(edges=[("none", 0, 300), ("none", 1, 300)], inputs=300, output=[300])
+        assert far.into(int("300")) == far.edges
+        assert Cell(edges=[], inputs=300, output=range(300)).nodes == 300
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
+def test_impossible_cells():
+    for changes, expected in [
         ({"edges": [("skip_connect", 2, 2)]}, "from an earlier node"),
         ({"edges": [("skip_connect", 3, 2)]}, "from an earlier node"),
         ({"edges": [("skip_connect", 0, 1)]}, "from an earlier node"),
@@ -103,12 +104,10 @@ def test_inputs_are_nodes_whether_or_not_the_output_comes_from_them(inputs):
         ({"output": [2, 2]}, "distinct output nodes"),
         ({"output": [4]}, "into node 4"),
         ({"edges": [("skip_connect", 2, 3)], "output": [3]}, "into node 2"),
-    ],
-)
-def test_impossible_cells(changes, expected):
-    with pytest.raises(InputError) as caught:
-        cell(**changes)
-    assert expected in str(caught.value)
+    ]:
+        with pytest.raises(InputError) as caught:
+            cell(**changes)
+        assert expected in str(caught.value)
 
 
 def test_json_round_trip_of_a_run(tmp_path):
@@ -164,10 +163,10 @@ def nested(depth: int) -> list:
     return values
 
 
-@pytest.mark.parametrize("values", [[1], "text", {"nodes": object()}, {"nodes": nested(5000)}])
-def test_settings_are_what_json_has(values):
-    with pytest.raises(InputError):
-        Genotype.from_dict({**genotype().to_dict(), "settings": values})
+def test_settings_must_be_json():
+    for values in [[1], "text", {"nodes": object()}, {"nodes": nested(5000)}]:
+        with pytest.raises(InputError):
+            Genotype.from_dict({**genotype().to_dict(), "settings": values})
 
 
 def spoiled_files(count: int) -> list[bytes]:
@@ -204,10 +203,10 @@ def test_damaged_files_end_in_one_line(tmp_path, refusal):
     assert len(accepted) <= 1, accepted  # the first nesting is of depth 0
 
 
-@pytest.mark.parametrize("name", ["missing", "a\0b", "n" * 5000, "nowhere/at/all"])
-def test_paths_that_lead_nowhere(tmp_path, name):
-    with pytest.raises(InputError, match="a run's folder or a genotype file"):
-        read_genotypes(f"{tmp_path}/{name}")
+def test_paths_that_lead_nowhere(tmp_path):
+    for name in ["missing", "a\0b", "n" * 5000, "nowhere/at/all"]:
+        with pytest.raises(InputError, match="a run's folder or a genotype file"):
+            read_genotypes(f"{tmp_path}/{name}")
 
 
 def test_an_empty_folder_and_an_empty_list(tmp_path):

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 
 from nas_lightning.options import config_folder
 
@@ -35,7 +35,7 @@ PAPERS = {  # the columns: Shu 2022; arXiv:1806.09055, 2109.00817, 2006.16537, 1
 
 
 def recipe(name, *overrides):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         return compose("train", [f"experiment=retrain/{name}", *overrides])
 
 

@@ -14,7 +14,7 @@ import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
-from nas_lightning.cli.targets import check_value
+from nas_lightning.cli.build import check_value
 from nas_lightning.errors import InputError
 from nas_lightning.options import config_folder
 from nas_lightning.validation import Finite, argument_hints, check_argument

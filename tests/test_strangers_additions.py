@@ -26,7 +26,7 @@ OF_A_FOLDER = (
 )
 OF_THE_REPOSITORY = (
     *("tests/test_conf.py", "tests/test_rooms.py", "tests/test_package.py", "tests/test_docstrings.py"),
-    *("tests/spaces/test_ops.py", "tests/strategies/one_shot/test_samplers.py", *OF_A_FOLDER),
+    *("tests/spaces/test_operations.py", "tests/strategies/one_shot/test_samplers.py", *OF_A_FOLDER),
 )
 CHOICE = """
 import re

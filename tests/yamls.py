@@ -10,10 +10,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.options import comment_words, groups, option_file
+from nas_lightning.options import comment_words, config_folder, groups, option_file
 
 OWN = [Path(folder).resolve() for folder in os.environ.get("NAS_CONFIG_DIR", "").split(os.pathsep) if folder]
 sys.path += [str(folder) for folder in (Path.cwd(), *OWN) if OWN and str(folder) not in sys.path]
@@ -63,5 +63,5 @@ def chosen(yaml: Path) -> dict[str, str]:
 def composed(script: str, *words: str) -> DictConfig:
     """What a script would run, without what only a run knows."""
     own = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in OWN)}]"] if OWN else []
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         return compose(script, [*words, *own])

@@ -8,6 +8,7 @@ from nas_lightning.callbacks.checkpoints import (
     RNGState,
     SignalCheckpoint,
     StepCheckpoint,
+    resume_callbacks,
 )
 from nas_lightning.callbacks.guards import CollapseWarning, DivergenceGuard, ExpectedTime, MemoryGuard
 from nas_lightning.callbacks.monitors import (
@@ -42,4 +43,5 @@ __all__ = [
     "SignalCheckpoint",
     "StepCheckpoint",
     "TrialPruning",
+    "resume_callbacks",
 ]

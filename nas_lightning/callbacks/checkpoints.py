@@ -23,14 +23,23 @@ from nas_lightning.training.epoch_means import EpochMeans, name_as_others_do
 from nas_lightning.utils.files import replacing
 from nas_lightning.validation import PositiveInt, checked
 
-# Checkpoints that a run can always be resumed from, whenever it is killed.
+
+def resume_callbacks() -> list[pl.Callback]:
+    """Return the callbacks that make a resumed run equal to an uninterrupted one.
+
+    Our commands always add them.
+
+    >>> [type(callback).__name__ for callback in resume_callbacks()]
+    ['RNGState', 'DataLoaderState', 'RewindMetrics']
+    """
+    return [RNGState(), DataLoaderState(), RewindMetrics()]
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint beside its place and then renames it: the old one is whole until the new one is.
+    """Writes a checkpoint next to its destination and renames it: a kill leaves the old or the new one.
 
-    Lightning writes to the system's folder of temporary files, which may be on another disk: then the last
-    step is a copy, and a kill in the middle of it leaves half a checkpoint.
+    Lightning writes to the system's temporary folder, which may be on another disk: the last step is then a
+    copy, and a kill during it leaves half a checkpoint.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -42,20 +51,20 @@ class AtomicCheckpoints(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
-        with replacing(path) as partial, partial.open("wb") as file:  # whose errors are the system's own
+        with replacing(path) as partial, partial.open("wb") as file:  # a full disk is then an `OSError`
             torch.save(checkpoint, file)
 
 
 class StepCheckpoint(pl.Callback):
-    """Saves within epochs, too: for epochs of hours.
+    """Saves a checkpoint every few steps, for epochs of hours.
 
-    A run resumed there goes on with the batch that comes next, and ends as one that was never stopped. With
-    several processes the means that the epoch itself logs take the first one's part for that of all.
-    After the last batch of an epoch nothing is saved: the checkpoint at its end follows.
+    A run resumed from it continues with the next batch and ends as an uninterrupted one. With several
+    processes, the means that the epoch itself logs are those of the first process. Nothing is saved after the
+    last batch of an epoch, since the checkpoint at its end follows.
 
     Args:
-        path: the file, which each save replaces.
-        every_n_steps: how often; None: never.
+        path: of the checkpoint, which each save replaces.
+        every_n_steps: the interval; None: no checkpoints.
 
     >>> callback = StepCheckpoint("my_run/checkpoints/step.ckpt", every_n_steps=1000)
     >>> callback.path.name, callback.every_n_steps
@@ -76,21 +85,22 @@ class StepCheckpoint(pl.Callback):
 
 
 class SignalCheckpoint(pl.Callback):
-    """Saves when the process is told to end, after the step that runs, and stops all processes together.
+    """Saves a checkpoint on SIGTERM after the current step, and stops all processes together.
 
-    SIGTERM, sent by `kill`, by containers and on preemption, saves and stops. `requeue_signal` also asks
-    SLURM to start the job again; `#SBATCH --signal=SIGUSR1@120` sends it two minutes before the time is up.
-    Lightning's own handlers save at once, which may be in the middle of a step, or let several processes wait
-    for each other at different places, for as long as their backend does.
+    SIGTERM is sent by `kill`, by containers, and on preemption. On `requeue_signal`, SLURM also starts the
+    job again; `#SBATCH --signal=SIGUSR1@120` sends it two minutes before the time limit. Lightning's own
+    handlers save at once, which may be in the middle of a step, or let several processes wait for each other
+    at different places until their backend gives up.
 
-    Several processes have to ask each other, and a GPU waits for the answer; they do so now and then.
+    Several processes exchange whether one got a signal, which also synchronizes GPUs; they do so every few
+    batches.
 
     Args:
-        path: the file of the checkpoint.
-        requeue_signal: the name of the signal; None: SIGTERM alone.
-        every_n_batches: how often several processes ask.
+        path: of the checkpoint.
+        requeue_signal: the name of a signal; None: SIGTERM only.
+        every_n_batches: how often several processes exchange signals.
 
-    >>> callback = SignalCheckpoint("my_run/checkpoints/last.ckpt", requeue_signal=None)  # SIGTERM alone
+    >>> callback = SignalCheckpoint("my_run/checkpoints/last.ckpt", requeue_signal=None)  # SIGTERM only
     >>> callback.every_n_batches
     10
     """
@@ -107,9 +117,11 @@ class SignalCheckpoint(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._signals = set()
-        if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+        if threading.current_thread() is not threading.main_thread():  # only it may handle signals
             return
-        for name in filter(None, ("SIGTERM", self.requeue_signal)):  # Lightning puts those before `fit` back
+        for name in filter(
+            None, ("SIGTERM", self.requeue_signal)
+        ):  # Lightning restores the earlier ones after `fit`
             signal.signal(signal.Signals[name], self._note_signal)
 
     def _note_signal(self, number: int, frame: Any) -> None:
@@ -118,7 +130,7 @@ class SignalCheckpoint(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        # at an epoch's end comes its own checkpoint; each process may get the signal at another step, or none
+        # the end of an epoch has its own checkpoint; processes may get the signal at different steps, or not
         asked = trainer.world_size == 1 or batch_idx % self.every_n_batches == 0
         if trainer.is_last_batch or not asked or not _in_any_process(trainer, bool(self._signals)):
             return
@@ -137,17 +149,14 @@ class SignalCheckpoint(pl.Callback):
 
 
 def _in_any_process(trainer: pl.Trainer, here: bool) -> bool:
-    """Whether it is so in any process."""
+    """Return whether `here` is true in any process."""
     return trainer.strategy.reduce_boolean_decision(here, all=False)
 
 
-# The best epoch's weights, judged on images set aside from training.
-
-
 class BestCheckpoint(ModelCheckpoint):
-    """Lightning's `ModelCheckpoint`, silent in runs that have nothing to validate on.
+    """Lightning's `ModelCheckpoint`, which does nothing in runs without validation.
 
-    There the last epoch counts; no run is ever judged by test data.
+    In those the last epoch counts; test data never decides.
 
     >>> best = BestCheckpoint(monitor="valid_accuracy", mode="max", filename="best")
     >>> trainer = pl.Trainer(callbacks=[best], accelerator="cpu", logger=False)
@@ -168,17 +177,15 @@ class BestCheckpoint(ModelCheckpoint):
             super().on_train_epoch_end(trainer, pl_module)
 
 
-# Random numbers that go on where they stopped, which Lightning leaves to callbacks.
-
 _KEY = "nas_lightning_rng"
 
 
 class RNGState(pl.Callback):
-    """Keeps the states of Python's, NumPy's and torch's generators in checkpoints, one set a process.
+    """Saves the generators of Python, NumPy, and torch in checkpoints, for each process.
 
-    They are put back when `fit` starts: the model is restored by then and no loader has drawn a number yet,
-    so that a run resumed at the end of an epoch equals one that was never stopped, bit for bit. Resumed on
-    fewer processes, the states of the missing ones are left out; further ones keep their seed.
+    They are restored when `fit` starts: after the model is restored and before a loader draws numbers, so
+    that a run resumed at the end of an epoch equals an uninterrupted one to the bit. On fewer processes, the
+    states of the missing ones are ignored; additional ones keep their seed.
 
     >>> trainer, module = pl.Trainer(accelerator="cpu", logger=False), pl.LightningModule()
     >>> checkpoint = {}
@@ -213,11 +220,11 @@ class RNGState(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.global_rank < len(self._restored):
             set_rng_state(self._restored[trainer.global_rank])
-        self._restored = []  # a second `fit` goes on from its own state
+        self._restored = []  # a second `fit` continues from its own state
 
 
 def rng_state() -> dict[str, Any]:
-    """All generators' states in containers that a weights-only load accepts."""
+    """Return the states of all generators in containers that a weights-only load accepts."""
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
@@ -229,7 +236,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """The inverse of `rng_state`; generators of GPUs that are not here are left out."""
+    """Restore the states of `rng_state`, except for GPUs that this machine does not have."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]
@@ -239,18 +246,15 @@ def set_rng_state(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state(cuda.cpu(), device)
 
 
-# A metrics file that has each row of a resumed run once.
-
 EPOCH_ROW, STEP_ROW = "nas_lightning_epoch_row", "nas_lightning_step_row"
 
 
 class RewindMetrics(pl.Callback):
-    """When training or its test starts, drops the rows of `MetricsCSV` that the run computes again.
+    """Removes the rows of `MetricsCSV` that a resumed run computes again, so that the file has each row once.
 
     Rows are on disk before a checkpoint that follows them, and a resumed run repeats those after it. Only the
-    row of the very step, or epoch, after which a checkpoint is saved comes behind it, and is not computed
-    again. So the checkpoint carries that row, and a resumed run writes it where a kill between the two has
-    lost it.
+    row of the step or epoch after which a checkpoint is saved is written after it and not computed again. The
+    checkpoint therefore has a copy of that row, for the case that a kill between the two has lost it.
 
     >>> logger = MetricsCSV("my_run")
     >>> trainer = pl.Trainer(callbacks=[RewindMetrics()], logger=logger, accelerator="cpu")
@@ -280,12 +284,12 @@ class RewindMetrics(pl.Callback):
             _rewind(trainer, self._rows)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.fit_loop.epoch_loop._batches_that_stepped:  # a test after training, not one by itself
+        if trainer.fit_loop.epoch_loop._batches_that_stepped:  # a test after training, not a test alone
             _rewind(trainer, {})
 
 
 def _pending_row(trainer: pl.Trainer) -> dict[str, dict[str, float]]:
-    """What Lightning is about to log: of the epoch that has ended, or of the step within one."""
+    """Return the row that Lightning is about to log: of the epoch that has ended, or of a step."""
     connector = trainer._logger_connector
     if not trainer.training:
         return {}
@@ -297,23 +301,21 @@ def _pending_row(trainer: pl.Trainer) -> dict[str, dict[str, float]]:
 
 
 def _rewind(trainer: pl.Trainer, rows: dict[str, dict[str, float]]) -> None:
-    step = trainer.fit_loop.epoch_loop._batches_that_stepped  # what Lightning gives loggers as `step`
-    if STEP_ROW in rows:  # saved before Lightning counted the step, which is not repeated
+    step = trainer.fit_loop.epoch_loop._batches_that_stepped  # the `step` of loggers
+    if STEP_ROW in rows:  # saved before Lightning counted this step, which is not repeated
         step += 1
     for logger in trainer.loggers:
         if isinstance(logger, MetricsCSV):
             logger.rewind(step, rows.get(STEP_ROW) or rows.get(EPOCH_ROW))
 
 
-# Loaders that go on at their place, also where somebody has asked for them too early.
-
-
 class DataLoaderState(pl.Callback):
-    """Hands loaders the place that a checkpoint holds, where Lightning could not.
+    """Restores the position of loaders if a module has asked for them too early.
 
-    Lightning gives a loader its state when it makes it, which is after the loops have theirs. A module that
-    asks for `trainer.estimated_stepping_batches` in `configure_optimizers` has it made before: the loader
-    then starts its epoch over, in silence. When training starts, a state that still waits is handed over.
+    Lightning restores the state of a loader when it creates it. A module that uses
+    `trainer.estimated_stepping_batches` in `configure_optimizers` has it created before the states are read
+    from the checkpoint: the loader would then repeat its epoch. This callback restores a pending state when
+    training starts.
 
     >>> trainer = pl.Trainer(callbacks=[DataLoaderState()], accelerator="cpu", logger=False)
     >>> any(isinstance(callback, DataLoaderState) for callback in trainer.callbacks)
@@ -326,4 +328,4 @@ class DataLoaderState(pl.Callback):
             return
         loop._load_combined_loader_states()
         if loop._data_fetcher is not None:
-            iter(loop._data_fetcher)  # the iterator that was made of the loader's first place
+            iter(loop._data_fetcher)  # replaces the iterator at the first position

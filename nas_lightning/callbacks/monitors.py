@@ -340,7 +340,7 @@ class GenotypeHistory(pl.Callback):
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.figures:
-            from nas_lightning.plots.curves import save_genotypes, save_weights  # and with them matplotlib
+            from nas_lightning.plots.files import save_genotypes, save_weights
 
             strategy = cast("Strategy", pl_module)
             front = strategy.front()

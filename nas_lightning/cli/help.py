@@ -1,9 +1,15 @@
-"""`--help`, read off the configurations themselves: a yaml's first comment is its line."""
+"""The text of `--help`, read off the yamls, and one line for what Hydra cannot compose."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from hydra.errors import MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from nas_lightning.options import groups
 
@@ -14,7 +20,7 @@ _INTRODUCTION = {
   python search.py strategy=darts dataset=cifar10 dataset.root=~/data
   python search.py dataset=image_folder dataset.root=~/my_images
   python search.py -m strategy=darts seed=0,1,2           a sweep: a folder a job, a table at the end
-  python search.py resume=outputs/search/<run>            go on with a run that was stopped
+  python search.py resume=outputs/search/<run>            resume a run that was stopped
 """,
     "train": """Train an architecture that a search found, or a published one.
 
@@ -22,47 +28,112 @@ _INTRODUCTION = {
   python train.py genotype=darts_v2 dataset=cifar10 dataset.root=~/data
   python train.py network=timm network.name=resnet18      a network of others, or network=custom: your own
   python train.py -m genotype=darts_v1,darts_v2 seed=0,1  a sweep: a folder a job, a table at the end
-  python train.py resume=outputs/train/<run>              go on with a run that was stopped
-  python train.py init=outputs/train/<run> retrain=finetune dataset=image_folder dataset.root=~/my_images
+  python train.py resume=outputs/train/<run>              resume a run that was stopped
+  python train.py pretrained=outputs/train/<run> retrain=finetune dataset=image_folder dataset.root=~/images
 """,
     "analyze": """Ask a question of many architectures: a study, which ends in tables and figures.
 
   python analyze.py study=correlation benchmark.path=test_accuracy.csv
   python analyze.py study=correlation benchmark.path=… dataset=cifar10 dataset.root=~/data study.cells=1000
-  python analyze.py resume=outputs/analyze/<run>          go on with a study that was stopped
+  python analyze.py resume=outputs/analyze/<run>          resume a study that was stopped
 """,
 }
 _GROUPS = {
-    "search": ("strategy", "space", "dataset", "experiment", "derivation", "benchmark"),
-    "train": ("genotype", "network", "ensemble", "dataset", "retrain", "experiment"),
-    "analyze": ("study", "space", "dataset", "benchmark"),
-}
-_FITTED = ("callbacks", "logger", "trainer", "launcher")
-_SHARED = {"search": _FITTED, "train": _FITTED, "analyze": ("retrain", "trainer", "launcher")}
-_OFTEN = {
-    "trainer.max_epochs=50": "length of the run",
-    "logger=wandb": "track with Weights & Biases (WANDB_MODE=offline works)",
+    "search": (
+        *("strategy", "space", "dataset", "experiment", "derivation", "benchmark"),
+        *("callbacks", "logger", "trainer", "launcher", "sweeper"),
+    ),
+    "train": (
+        *("genotype", "network", "ensemble", "dataset", "retrain", "experiment"),
+        *("callbacks", "logger", "trainer", "launcher", "sweeper"),
+    ),
+    "analyze": ("study", "space", "dataset", "benchmark", "retrain", "trainer", "launcher"),
 }
 _ENDING = """Every setting can be given as key=value; --cfg job prints them all with their values. Often used:
 
   seed=1                       random seed
-{often}  dataset.batch_size=64        images per step
+  trainer.max_epochs=50        length of the run
+  logger=wandb                 track with Weights & Biases (WANDB_MODE=offline works)
+  dataset.batch_size=64        images per step
   run=DIR                      the folder that everything is written to
   --config-dir DIR             add your own configurations
-  --trust                      resume=DIR: obey all that the folder says, as in runs of your own
+  resume=DIR trust=true        obey all that the folder says, as in runs of your own
+
+Flags are Hydra's: --hydra-help lists them.
 """
+_PLUGINS = {
+    "joblib": "hydra-joblib-launcher",
+    "ray": "hydra-ray-launcher",
+    "submitit_slurm": "hydra-submitit-launcher",
+    "submitit_local": "hydra-submitit-launcher",
+}
 
 
-def help_text(name: str, folders: Iterable[Path] = ()) -> str:
-    """The whole help of an entry script."""
+def register_resolvers() -> None:
+    """Register what our configurations refer to: `help_text` and `run_folder`."""
+    OmegaConf.register_new_resolver("help_text", _help_of, replace=True)
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
+
+
+def run_folder(resume: str | None, run: str | None, default: str) -> str:
+    """The folder of a run or sweep: the one to resume, the typed one, or a new one by default."""
+    if resume or run:
+        return str(Path(resume or run or "").expanduser())
+    names = [default, *(f"{default}-{number}" for number in range(2, 100))]  # of starts in the same second
+    return next((name for name in names if not Path(name).exists()), default)
+
+
+def _help_of(*, _root_: DictConfig) -> str:
+    sources = _root_.hydra.runtime.config_sources
+    own = [Path(source.path) for source in sources if source.provider == "command-line"]
+    return help_text(str(_root_.hydra.job.name), own).replace("$", "$$")  # a template of Hydra's
+
+
+def help_text(script: str, folders: Iterable[Path] = ()) -> str:
+    """Return the whole help of a script: each option of each group with the first line of its yaml."""
     available = groups(folders)
-    default = available["strategy"]["pr_darts"].split(":")[0]
-    parts = [_INTRODUCTION[name].format(default=default)]
-    for group in (*_GROUPS[name], *_SHARED[name]):
+    parts = [_INTRODUCTION[script].format(default=available["strategy"]["pr_darts"].split(":")[0])]
+    for group in _GROUPS[script]:
         options = available.get(group, {})
-        if options:
-            width = max(len(option) for option in options)
-            rows = [f"  {option:<{width}}  {line}" for option, line in options.items()]
-            parts.append("\n".join([f"{group}=", *rows, ""]))
-    often = "" if name == "analyze" else "".join(f"  {key:<28} {what}\n" for key, what in _OFTEN.items())
-    return "\n".join([*parts, _ENDING.format(often=often)])
+        width = max(map(len, options), default=0)
+        parts.append(
+            "\n".join([f"{group}=", *(f"  {o:<{width}}  {line}" for o, line in options.items()), ""])
+        )
+    return "\n".join([*parts, _ENDING])
+
+
+def explain(error: Exception) -> str:
+    """Return one line for a user's mistake; of an unknown option or setting with what is like it."""
+    cause: Any = error if isinstance(error, OmegaConfBaseException) else error.__cause__
+    if isinstance(error, MissingConfigException) and error.options:
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        package = _PLUGINS.get(option) if group == "hydra/launcher" else None
+        hint = f"pip install {package}" if package else _suggest(option, error.options)
+        return f"`{group}` has no option `{option}`. {hint}"
+    if isinstance(cause, OmegaConfBaseException) and isinstance(cause.parent_node, DictConfig):
+        parent, key = cause.parent_node, str(cause.key)
+        if key not in parent:
+            path, add = str(cause.full_key).removesuffix(key), f"To add it, type +{cause.full_key}=…"
+            names = {name: path + name for name in map(str, parent) if name != "hydra"}
+            if not path:  # the setting of a group was typed without it
+                names = {**_leaf_names(parent), **names}
+            said = [f"There is no setting `{cause.full_key}`.", _suggest(key, names), add]
+            return " ".join(filter(None, said))
+    return " ".join(str(error).split())
+
+
+def _leaf_names(node: DictConfig, path: str = "") -> dict[str, str]:
+    """The dotted name of each setting by its last part; the outermost wins."""
+    found: dict[str, str] = {}
+    for key, value in node.items_ex(resolve=False):
+        if isinstance(value, DictConfig) and key != "hydra" and OmegaConf.to_container(value, resolve=False):
+            found = {**_leaf_names(value, f"{path}{key!s}."), **found}
+    return {**found, **{name: path + name for name in map(str, node) if name != "hydra"}}
+
+
+def _suggest(name: str, choices: Mapping[str, str] | Sequence[str]) -> str:
+    """`Did you mean …?`, or the choices if nothing is near; a mapping has the whole name of each."""
+    known = sorted(choice for choice in choices if not choice.startswith("_"))
+    if close := difflib.get_close_matches(name, known, 1):
+        return f"Did you mean `{choices[close[0]] if isinstance(choices, Mapping) else close[0]}`?"
+    return f"Choose from {', '.join(known[:30])}{', …' * (len(known) > 30)}." if known else ""

@@ -1,160 +1,296 @@
-"""One job: what searches, training runs and studies have in common around the work itself."""
+"""A job that Hydra runs: its configuration, its folder, the record of its start, and how it ends."""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
-import time
 import traceback
 import warnings
-from contextlib import ExitStack
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
-import pytorch_lightning as pl
+import torch
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
-from nas_lightning.cli.job_context import JobContext, started_job
-from nas_lightning.cli.job_processes import own_processes
-from nas_lightning.cli.places import check_places
-from nas_lightning.cli.stored_words import own_words
-from nas_lightning.cli.sweep import go_on_with_job
-from nas_lightning.cli.targets import check_targets
+from nas_lightning.cli.build import own_modules
+from nas_lightning.cli.commands import command_to_resume, image_words
+from nas_lightning.cli.resume import PREFIX, check_kept, check_saved
 from nas_lightning.errors import DivergenceError, InputError, describe_system_error, original_message
-from nas_lightning.jobs.next_commands import command_to_resume
+from nas_lightning.options import option_file
 from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.folder import RunFolder
+from nas_lightning.runs.record import Record
 from nas_lightning.runs.screen_log import ScreenLog
+from nas_lightning.utils.text import quote, short_path
+from nas_lightning.validation import NonNegativeInt, check_argument
 
-_JOBS = {
-    "search": ("search_job", "run_search"),
-    "train": ("train_job", "run_training"),
-    "analyze": ("study_job", "run_study"),
-    "ensemble": ("ensemble_job", "run_ensemble"),
-}
-"""The module and the function of each: a job is imported when it is run."""
 _KINDS = {"search": "search", "train": "training", "analyze": "study"}
+_DDP_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 
-def run_job(cfg: DictConfig) -> float | None:
-    """Run the job that the composed configuration describes; its objective goes back to Hydra.
+@dataclass(frozen=True)
+class Job:
+    """A job of a script, alone or in a sweep.
 
-    A user's mistake is one line and the exit code 1. In a sweep whatever goes wrong fails its own job and no
-    other; the sweep's table and exit code say so.
+    Args:
+        cfg: the composed configuration, without Hydra's own part.
+        record: what was typed and chosen.
     """
-    _quieten()
-    job = started_job(cfg)
-    with ExitStack() as stack:
+
+    cfg: DictConfig
+    record: Record
+
+    @classmethod
+    def start(cls, cfg: DictConfig) -> Job:
+        """The job that Hydra runs now, in its folder; `cfg.resume` says whether it was begun before."""
+        _quiet_libraries()
+        hydra: Any = HydraConfig.get()
+        cfg.run = str(hydra.runtime.output_dir)
+        with read_write(hydra):
+            hydra.run.dir = cfg.run  # what Lightning tells the processes that it starts
+        in_sweep, folder = hydra.mode == RunMode.MULTIRUN, RunFolder(cfg.run)
         try:
-            stack.enter_context(job.own_folder())
-            log = stack.enter_context(job.screen_log())
-            done = go_on_with_job(job) if job.command.sweep else None
-            job.write_record()
-        except (InputError, OSError) as error:  # which leaves the folder to whom it is
-            sys.exit(f"error: {_user_error(error, cfg.run) or error}")
-        return _run(job, log) if done is None else done.numbers.get(cfg.objective)
+            job = cls(cfg, record_of(cfg, hydra))
+            check_argument("retries", OmegaConf.select(cfg, "sweep.retries"), NonNegativeInt, "sweep.retries")
+            saved = folder.record if folder.has_record else None
+            if in_sweep:
+                if cfg.resume is not None and not cfg.trust:
+                    check_saved(job.record.config, job.record.folders)
+                cfg.resume = None if saved is None else cfg.run
+            elif cfg.resume is not None and saved is not None:
+                job = job._continued(saved)
+            elif saved is not None and is_first_process():
+                raise InputError(
+                    f"`{short_path(cfg.run)}` has a run. Pass resume= to resume it, or another run=."
+                )
+            else:
+                _check_shared_folder(cfg, hydra)
+            if saved is not None and cfg.resume is not None:
+                check_kept(saved.config, job.record.config, short_path(cfg.run))
+        except (InputError, OmegaConfBaseException) as error:
+            with suppress(OSError):  # not empty, or somebody else's
+                folder.path.rmdir()
+            refuse(error, in_sweep)
+        return job
 
+    def _continued(self, saved: Record) -> Job:
+        """The job with the overrides and choices of the run that it resumes."""
+        typed = self.record.without("resume=", "trust=", "hydra.")
+        runtime = {**self.record.hydra["runtime"], "choices": saved.choices}
+        record = replace(
+            self.record, words=(*saved.words, *typed), hydra={**self.record.hydra, "runtime": runtime}
+        )
+        return Job(self.cfg, record)
 
-def _run(job: JobContext, log: ScreenLog) -> float | None:
-    start = time.monotonic()
-    try:
-        with own_processes(job):
-            facts = _work(job)
-    except (KeyboardInterrupt, SystemExit) as stop:  # Lightning turns the first into the second
-        _say_how_to_go_on(job, log)
+    @property
+    def folder(self) -> RunFolder:
+        """Where everything is written to."""
+        return RunFolder(self.cfg.run)
+
+    @property
+    def in_sweep(self) -> bool:
+        """Whether it is one of several."""
+        return self.record.in_sweep
+
+    @property
+    def choices(self) -> Mapping[str, str]:
+        """The option that was chosen in each group."""
+        return self.record.choices
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to do; what failed is tried again."""
+        if not self.in_sweep or self.cfg.resume is None:
+            return False
+        if self.folder.is_finished and self.folder.facts.error is not None:
+            self.folder.reopen()
+        return self.folder.is_complete
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What was typed, as a run's summary has it."""
+        return tuple(word.lstrip("+") for word in self.record.without("resume=", "trust="))
+
+    @property
+    def own(self) -> dict[str, list[str]]:
+        """The user's own that files may name: operations and networks."""
+        return {"operations": [*self.cfg.operations], "modules": own_modules(self.cfg)}
+
+    @property
+    def images(self) -> list[str]:
+        """The overrides that choose this job's images again."""
+        choice = self.choices["dataset"]
+        option: Any = OmegaConf.to_container(
+            OmegaConf.load(option_file("dataset", choice, self.record.folders)), resolve=False
+        )
+        settings: Any = OmegaConf.to_container(self.cfg.dataset, resolve=False)
+        return image_words(self.record, choice, settings, option)
+
+    # Around the work
+
+    @contextmanager
+    def locked_folder(self) -> Iterator[None]:
+        """The folder, locked; other processes of the run leave that to the first."""
+        if not is_first_process():
+            yield
+            return
+        with self.folder.lock():
+            yield
+
+    def screen_log(self) -> ScreenLog:
+        """A copy of the screen in the folder, by the first process alone."""
+        return ScreenLog(self.folder.path / f"{self.record.script}.log" if is_first_process() else None)
+
+    def write_record(self) -> None:
+        """Save the configuration, once."""
+        if is_first_process():
+            self.folder.create(self.record)
+
+    @contextmanager
+    def own_processes(self) -> Iterator[None]:
+        """While a sweep's job runs: let Lightning start further processes of this job, not of the sweep."""
+        if not self.in_sweep:
+            yield
+            return
+        _check_launcher(self)
+        argv, before = sys.argv[:], {name: os.environ.get(name) for name in _DDP_VARIABLES}
+        folders = [part for folder in self.record.folders for part in ("--config-dir", str(folder))]
+        words = [*self.record.without("resume=", "run=", "hydra.sweep"), "hydra.mode=RUN"]
+        if self.cfg.resume is not None:
+            words = [f"resume={quote(self.cfg.run)}", "trust=true"]  # checked here
+        sys.argv[1:] = [*folders, *words]
+        try:
+            yield
+        finally:
+            sys.argv[:] = argv
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+    # How it ends
+
+    def user_error(self, error: Exception) -> InputError | None:
+        """The user's mistake behind an error; None: it is ours, and deserves its traceback."""
+        cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
+        if isinstance(cause, InputError):
+            return InputError(original_message(cause) or str(cause))
+        if message := describe_system_error(error, self.cfg.run):
+            return InputError(message)
+        if isinstance(cause, (MisconfigurationException, OmegaConfBaseException, InstantiationException)):
+            return InputError(str(cause))
+        return None
+
+    def end_stopped(self, log: ScreenLog, stop: BaseException) -> None:
+        """Say how to resume after Ctrl-C or a signal; a sweep says it of all its jobs."""
+        if not self.in_sweep:
+            self._withdraw(log)
+            self._print_resume()
         if isinstance(stop, SIGTERMException):
             sys.exit(128 + signal.SIGTERM)  # its own code says that all went well
-        raise
-    except Exception as error:
-        message = _user_error(error, job.cfg.run)
-        if not job.command.sweep:
-            can_go_on = job.folder.has_work and not isinstance(error, DivergenceError)
-            if can_go_on or describe_system_error(error):
-                _say_how_to_go_on(job, log)
+
+    def end_failed(self, log: ScreenLog, error: Exception, retries: int) -> RunFacts:
+        """End a single run; return a failed sweep job's facts, unless it is to be tried again."""
+        message = self.user_error(error)
+        if not self.in_sweep:
+            if describe_system_error(error) or (
+                self.folder.has_work and not isinstance(error, DivergenceError)
+            ):
+                self._print_resume()
             else:
-                _withdraw(job, log if message else None)
+                self._withdraw(log if message else None)
             if message is None:
-                raise
-            sys.exit(f"error: {message}")
+                raise error
+            refuse(message, in_sweep=False)
         log.write_error(error)
-        facts = _fail(job, message or _keep_traceback(job, error), round(time.monotonic() - start, 1))
-    return facts.numbers.get(job.cfg.objective)
+        text = str(message) if message else self._keep_traceback(error)
+        print(f"error: {text}", file=sys.stderr)
+        facts = RunFacts(
+            _KINDS[self.record.script], seed=self.cfg.seed, seconds=0.0, words=self.words, error=text
+        )
+        if retries:
+            print(f"Trying again ({retries} left).", flush=True)
+            self.cfg.resume = self.cfg.run
+        elif is_first_process() and not self.folder.is_finished:
+            self.folder.finish(facts)
+        return facts
+
+    def _keep_traceback(self, error: Exception) -> str:
+        path = self.folder.error
+        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} (see {path})"
+
+    def _print_resume(self) -> None:
+        if is_first_process() and self.folder.has_record:
+            print(
+                f"\nStopped. Resume with:\n  {command_to_resume(self.record, self.folder.path)}", flush=True
+            )
+
+    def _withdraw(self, log: ScreenLog | None) -> None:
+        """Remove the folder of a start that has computed nothing; the log of our own error stays."""
+        if is_first_process() and self.folder.path.is_dir() and not self.folder.has_work:
+            if log is not None:
+                log.forget()
+            if self.cfg.resume is None:
+                self.folder.withdraw()
 
 
-def _work(job: JobContext) -> RunFacts:
-    cfg = job.cfg
-    missing = sorted(OmegaConf.missing_keys(cfg))
-    if missing:
-        raise InputError("expected a value", got="none", where=missing[0])
-    OmegaConf.resolve(cfg.copy())  # raises for references to nothing
-    check_targets(cfg)
-    check_places(cfg, job.folder.path)
-    pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    module, run = _JOBS["ensemble" if cfg.get("ensemble") is not None else job.command.script]
-    return getattr(import_module(f"nas_lightning.cli.{module}"), run)(job)
+def record_of(cfg: DictConfig, hydra: Any) -> Record:
+    """What was typed for a job, its configuration, and what Hydra knows of it."""
+    about: Any = OmegaConf.to_container(hydra, resolve=False, enum_to_str=True)
+    about["job"]["config_name"] = str(hydra.job.config_name).removeprefix(PREFIX)
+    return record_of_config(cfg, hydra.overrides.task, about)
 
 
-def _user_error(error: Exception, run: str) -> str | None:
-    """The user's mistake behind an error of a run; None: it is ours, and deserves its traceback."""
-    cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
-    if isinstance(cause, InputError):
-        return original_message(cause) or str(cause)
-    if refused := describe_system_error(error, run):
-        return refused
-    if isinstance(cause, (MisconfigurationException, OmegaConfBaseException, InstantiationException)):
-        return f"expected settings that fit together: {' '.join(str(cause).split())}"
-    if isinstance(cause, TypeError) and ("keyword argument" in str(cause) or "required" in str(cause)):
-        return f"expected the settings that it takes: {cause}"
-    return None
+def record_of_config(cfg: DictConfig, words: Iterable[str], hydra: Mapping[str, Any]) -> Record:
+    """The record of a run with this configuration, whose references stay, such as `${run}` and `${seed}`."""
+    config: Any = OmegaConf.to_container(cfg, resolve=False, enum_to_str=True)
+    return Record(tuple(words), {**config, "run": None, "resume": None, "trust": False}, hydra)
 
 
-def _keep_traceback(job: JobContext, error: Exception) -> str:
-    """An unexpected error of a sweep's job: its traceback in a file, its last line for the table."""
-    path = job.folder.error
-    path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]} (see {path})"
+def refuse(error: Exception, in_sweep: bool) -> NoReturn:
+    """End with one line; Hydra's sweeper is told the error of one of its jobs."""
+    if in_sweep:
+        raise error
+    sys.exit(f"error: {' '.join(str(error).split())}")
 
 
-def _fail(job: JobContext, message: str, seconds: float) -> RunFacts:
-    """The summary of a job that failed; one that had ended before keeps its own."""
-    print(f"error: {message}", file=sys.stderr)
-    kind = _KINDS[job.command.script]
-    facts = RunFacts(kind, seed=job.cfg.seed, seconds=seconds, words=job.words, error=message)
-    if not job.folder.is_finished:
-        _finish(job, facts)
-    return facts
+def is_first_process() -> bool:
+    """Whether this process writes the folder."""
+    return not rank_zero_only.rank  # type: ignore[attr-defined]
 
 
-@rank_zero_only
-def _finish(job: JobContext, facts: RunFacts) -> None:
-    job.folder.finish(facts)
-
-
-@rank_zero_only
-def _say_how_to_go_on(job: JobContext, log: ScreenLog) -> None:
-    if job.command.sweep:  # which says how all its jobs go on
+def _check_shared_folder(cfg: DictConfig, hydra: Any) -> None:
+    """Raise if torchrun's processes would each write a folder of their own."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return
-    _withdraw(job, log)
-    if job.folder.has_record:
-        own = own_words(job.command.without("resume="), job.command.folders)
-        print(f"\nStopped. Go on with:\n  {command_to_resume(job.command, job.folder.path, own)}")
+    if not any(word.startswith("run=") for word in hydra.overrides.task):
+        raise InputError("Pass run=DIR, which the processes of torchrun share.")
 
 
-@rank_zero_only
-def _withdraw(job: JobContext, log: ScreenLog | None) -> None:
-    """Leave no trace of a start that has come to nothing, but for the log of an error that is ours."""
-    if job.folder.path.is_dir() and not job.folder.has_work:
-        if log is not None:
-            log.forget()
-        if job.cfg.resume is None:
-            job.folder.withdraw()
+def _check_launcher(job: Job) -> None:
+    """Raise if Lightning cannot start further processes of a job because it has no command of its own."""
+    strategy, launcher = str(job.cfg.trainer.get("strategy")), job.choices.get("hydra/launcher")
+    by_command = strategy.startswith(("ddp", "fsdp", "deepspeed"))
+    otherwise = any(word in strategy for word in ("fork", "spawn", "notebook"))
+    if by_command and not otherwise and launcher != "basic" and str(job.cfg.trainer.get("devices")) != "1":
+        raise InputError(f"With hydra/launcher={launcher} pass trainer.strategy=ddp_fork, not {strategy}.")
 
 
-def _quieten() -> None:
-    """Leave the screen to the run: advertisements and advice of the libraries go unsaid."""
+def _quiet_libraries() -> None:
+    """Leave the screen to the run: no advertisements and advice of the libraries."""
     for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "timm"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning|torchvision|torch.*scheduler")

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise InputError(f"expected a number from 1 to {MOST_BATCH:,}", got=options.batch, where="--batch")
     run = Path(options.run)
     from nas_lightning.jobs.predict import predict  # torch: --help need not wait for it
-    from nas_lightning.models.prediction import FOLDER_FINDINGS as FOLDER
+    from nas_lightning.models.prediction import PREDICTIONS as FOLDER
 
     if options.out is None:
         folder = run if run.is_dir() else run.parent

@@ -57,7 +57,7 @@ def train(
     parts: Parts[ImageData | ExternalData],
     trainer: pl.Trainer | None = None,
     *,
-    init: str | Path | None = None,
+    pretrained: str | Path | None = None,
     checkpoint: str | Path | None = None,
     words: Sequence[str] = (),
 ) -> RunFacts:
@@ -67,7 +67,7 @@ def train(
         genotype: one of the parts' space.
         parts: space, images, sizes of the network, recipe, seed and folder of the run.
         trainer: fits and tests; None: the parts' own.
-        init: a run of a training, or its model's file, whose weights training starts from.
+        pretrained: a run of a training, or its model's file, whose weights training starts from.
         checkpoint: of a run that was stopped and goes on.
         words: what was typed for the run, for its summary.
 
@@ -85,11 +85,11 @@ def train(
     ...     describe(folder).genotype == genotype
     True
     """
-    return fit(prepare_training(genotype, parts, init), parts, trainer, checkpoint, words)
+    return fit(prepare_training(genotype, parts, pretrained), parts, trainer, checkpoint, words)
 
 
 def prepare_training(
-    genotype: Genotype, parts: Parts[ImageData | ExternalData], init: str | Path | None = None
+    genotype: Genotype, parts: Parts[ImageData | ExternalData], pretrained: str | Path | None = None
 ) -> Training:
     """Build all, and raise for what does not fit together; the network's weights may be a trained one's."""
     space, data = parts.space, parts.data
@@ -102,7 +102,7 @@ def prepare_training(
     described = replace(described, task=task.name, dense=task.dense)
     described.check(network)
     check_forward(network, data.image, data.num_classes)
-    new_classifier = init is not None and not start_from(init, network, described)
+    new_classifier = pretrained is not None and not start_from(pretrained, network, described)
     module: Any = parts.retrain(network)
     data.setup("fit")
     size = cost(network, data.image)
@@ -110,12 +110,14 @@ def prepare_training(
     return Training(genotype, module, described, size, new_classifier)
 
 
-def start_from(init: str | Path, network: nn.Module, described: Description) -> bool:
+def start_from(pretrained: str | Path, network: nn.Module, described: Description) -> bool:
     """Take over the weights of a trained network; returns whether those of its classifier were, too."""
-    channels = describe(init).image[0]
+    channels = describe(pretrained).image[0]
     if channels != described.image[0]:
-        raise InputError(f"expected images of {channels} channels, as init has", got=described.image[0])
-    return take_weights_over(network, init, described.classes, **described.own)
+        raise InputError(
+            f"expected images of {channels} channels, as `pretrained` has", got=described.image[0]
+        )
+    return take_weights_over(network, pretrained, described.classes, **described.own)
 
 
 def fit(

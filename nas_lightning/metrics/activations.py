@@ -20,16 +20,16 @@ from nas_lightning.metrics.layers import BATCH_NORMS
 from nas_lightning.metrics.recording import LAYERS, Features, Needs
 from nas_lightning.validation import PositiveFloat, PositiveInt, Seed, at_least, checked
 
-# How differently a network's rectifiers see the samples of a batch (NASWOT, arXiv:2006.04647).
+# NASWOT (arXiv:2006.04647): the diversity of activation patterns.
 
 
 @dataclass(frozen=True)
 class Naswot(Metric):
     """ln |K|, K_ij = number of rectified units that agree on samples i and j (Mellor et al. 2021).
 
-    K is summed over all rectifications, each counted once even where several layers read its result. The
-    paper has ReLU. Units of others agree where both samples lie in the same piece (LeakyReLU, PReLU, ReLU6,
-    Hardswish, …), or on the same side of 0, where a smooth gate opens (GELU, SiLU, Mish).
+    K is summed over all rectifications, each counted once. The paper has ReLU; units of other activations
+    agree if both samples lie in the same piece (LeakyReLU, PReLU, ReLU6, Hardswish, …), or on the same side
+    of 0 for smooth gates (GELU, SiLU, Mish).
 
     >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     >>> batch = torch.tensor([[1.0, 2.0], [-1.0, -2.0]]), torch.tensor([0, 1])
@@ -44,7 +44,7 @@ class Naswot(Metric):
         return torch.linalg.slogdet(passes.relu_kernel).logabsdet
 
 
-# Jacobian covariance: how alike the network's slopes at the samples of a batch are.
+# Jacobian covariance: the correlation of the gradients at the samples of a batch.
 
 _K = 1e-5
 
@@ -57,7 +57,7 @@ class Jacov(Metric):
 
     >>> network = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     >>> batch = torch.randn(4, 6), torch.tensor([0, 1, 0, 1])
-    >>> Jacov()(network, batch).item() < -4  # what four slopes come to that have nothing in common
+    >>> Jacov()(network, batch).item() < -4  # the value for four uncorrelated slopes
     True
     """
 
@@ -68,7 +68,7 @@ class Jacov(Metric):
 
 
 def jacobian_score(rows: Tensor) -> Tensor:
-    """(m, inputs) → the score; NaN where a row is constant and so correlates with nothing."""
+    """Return the score of the rows (m, inputs), NaN if a row is constant."""
     correlation = torch.corrcoef(rows)
     if not bool(torch.isfinite(correlation).all()):
         return rows.new_tensor(torch.nan)
@@ -76,7 +76,7 @@ def jacobian_score(rows: Tensor) -> Tensor:
     return -(values.log() + 1 / values).sum()
 
 
-# SWAP-Score: how many different ways rectified units see the samples of a batch (arXiv:2403.04161).
+# SWAP-Score (arXiv:2403.04161): the number of distinct activation patterns.
 
 _BITS = 62  # of an integer
 
@@ -84,15 +84,14 @@ _BITS = 62  # of an integer
 @checked
 @dataclass(frozen=True)
 class Swap(Metric):
-    """|{(1[z_u(x_1) > 0], …, 1[z_u(x_n) > 0]) : u}|, u every rectified unit (Peng et al. 2024).
+    """|{(1[z_u(x_1) > 0], …, 1[z_u(x_n) > 0]) : u}| over all rectified units u (Peng et al. 2024).
 
-    A unit of several pieces (ReLU6) has a pattern for each point where one begins, see `passes.rectifiers`.
-
-    The paper multiplies by a Gaussian of the parameters whose center and width follow from the accuracies of
-    trained networks; without those, rank by `params` as well.
+    A unit with several pieces (ReLU6) has a pattern for each point between pieces, see `BREAKS`. The paper
+    multiplies by a Gaussian of the parameter count, whose center and width follow from accuracies of trained
+    networks; without those, also rank by `params`.
 
     Args:
-        samples: n, of the batch; with many, all patterns differ and their number is that of the units.
+        samples: n, the number of samples of the batch; with many, all patterns differ.
 
     >>> network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     >>> _ = network[0].weight.data.copy_(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))
@@ -111,7 +110,7 @@ class Swap(Metric):
 
 
 def distinct_columns(patterns: Tensor) -> int:
-    """The number of different columns of a Boolean matrix, (samples, units).
+    """Return the number of distinct columns of a Boolean matrix (samples, units).
 
     >>> distinct_columns(torch.tensor([[True, False, True], [False, True, False]]))
     2
@@ -123,14 +122,14 @@ def distinct_columns(patterns: Tensor) -> int:
 
 
 def _pack(bits: Tensor) -> Tensor:
-    """(≤ 62, units) → (units,): the integer that the bits spell."""
+    """Return the columns as integers: (≤ 62, units) → (units,)."""
     total = torch.zeros(bits.shape[1], dtype=torch.int64, device=bits.device)
     for row in bits:
         total = total.mul_(2).add_(row)
     return total
 
 
-# MeCo: how independent the channels of the feature maps are (Jiang et al. 2023, NeurIPS).
+# MeCo (Jiang et al. 2023, NeurIPS): the independence of the channels of feature maps.
 
 
 @checked
@@ -138,11 +137,11 @@ def _pack(bits: Tensor) -> Tensor:
 class Meco(Metric):
     """Σ_l mean_i λ_min(P(z_l,i)), P the correlation of a map's channels over its positions.
 
-    l goes over the convolutions, each once; the paper has one image i, and the mean over several agrees
-    better with itself. With fewer positions than channels P is singular, and the map adds nothing.
+    l runs over the convolutions. The paper has one image i; the mean over several is more stable. With fewer
+    positions than channels P is singular and adds 0.
 
     Args:
-        images: i, of the batch.
+        images: number of images of the batch.
 
     >>> import torch
     >>> from torch import nn
@@ -165,7 +164,7 @@ class Meco(Metric):
 
 
 def least_correlation(maps: Tensor) -> Tensor:
-    """(m, c, h, w) → the mean over m of λ_min of the correlation of the channels; 0 where one is constant.
+    """Return the mean over m of λ_min of the channels' correlation, of (m, c, h, w); 0 if one is constant.
 
     >>> least_correlation(torch.tensor([1.0, 1, -1, -1, 1, -1, 1, -1]).reshape(1, 2, 2, 2))
     tensor(1., dtype=torch.float64)
@@ -180,7 +179,7 @@ def least_correlation(maps: Tensor) -> Tensor:
     return values[:, 0].clamp(min=0).mean()
 
 
-# Zen-score: how much a network with Gaussian weights moves when its input does (arXiv:2102.01063).
+# Zen-score (arXiv:2102.01063): the sensitivity of a network with Gaussian weights to its input.
 
 
 @checked
@@ -189,14 +188,13 @@ class Zen(Metric):
     """log E‖f(x) − f(x + αε)‖₁ + Σ_l ½ log mean_c σ²_lc, x, ε ~ N(0, 1) (Lin et al. 2021).
 
     f is the last feature map of the network with N(0, 1) weights: its own weights, each layer's divided by
-    their root mean square, so that a Gaussian initialization of any scale is one. σ² are the variances that
-    batch norms divide by, which the sum puts back; nearly all of the score is in it. A batch norm whose input
-    is constant, because no operation leads there, takes no part.
+    their root mean square. σ² are the variances that batch norms divide by, which contribute nearly all
+    of the score. Batch norms with constant input are skipped.
 
     Args:
         alpha: α.
-        images: inputs, drawn in the shape of the batch's.
-        seed: of the inputs.
+        images: number of random inputs.
+        seed: seed of the inputs.
 
     >>> import torch
     >>> from torch import nn
@@ -226,7 +224,7 @@ class Zen(Metric):
 
 
 def gaussian_weights(network: nn.Module) -> dict[str, Tensor]:
-    """The weights of linear layers and convolutions with mean square 1; their biases 0."""
+    """Return the weights of linear layers and convolutions scaled to mean square 1, and zero biases."""
     weights = {}
     for name, module in network.named_modules():
         if isinstance(module, LAYERS):
@@ -240,7 +238,7 @@ def gaussian_weights(network: nn.Module) -> dict[str, Tensor]:
 
 
 def last_features(network: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-    """What the last block before the classifier returns; the logits of a network that has no other."""
+    """Return the output of the last block before the classifier, or the logits."""
     with Features(network, len(x)) as features:
         logits = functional_call(network, weights, (x,))
     return [*features.before(logits)[-1:], logits][0]
@@ -248,7 +246,7 @@ def last_features(network: nn.Module, weights: dict[str, Tensor], x: Tensor) -> 
 
 @contextmanager
 def _variances(network: nn.Module) -> Iterator[list[Tensor]]:
-    """The mean over channels of the variance of each batch norm's input, call by call."""
+    """Record the mean over channels of the variance of each batch norm's input."""
     variances: list[Tensor] = []
 
     def note(norm: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -268,7 +266,7 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else (-math.inf if value == 0 else math.nan)
 
 
-# How much of their channels' room features use: AZ-NAS' expressivity (arXiv:2403.19232).
+# Expressivity of AZ-NAS (arXiv:2403.19232): how many dimensions features use.
 
 
 @dataclass(frozen=True)
@@ -276,7 +274,7 @@ class Expressivity(Metric):
     """Σ_l s_l, s_l = −Σ_k λ̃_k log λ̃_k (Lee & Ham 2024).
 
     λ̃ are the eigenvalues of the covariance of the channels of block l's output over samples and positions,
-    divided by their sum: s_l is log c where all directions carry the same, 0 where one carries everything.
+    divided by their sum: s_l is log c if all directions have equal variance, 0 if one has all of it.
 
     >>> import torch
     >>> from torch import nn
@@ -293,7 +291,7 @@ class Expressivity(Metric):
         return passes.entropies.sum()
 
 
-# Whether features grow richer from block to block: AZ-NAS' progressivity (arXiv:2403.19232).
+# Progressivity of AZ-NAS (arXiv:2403.19232): the growth of expressivity from block to block.
 
 
 @dataclass(frozen=True)
@@ -318,7 +316,7 @@ class Progressivity(Metric):
         return s.diff().min() if len(s) > 1 else s[0]
 
 
-# Whether gradients keep their length from block to block: AZ-NAS' trainability (arXiv:2403.19232).
+# Trainability of AZ-NAS (arXiv:2403.19232): how blocks change the norm of gradients.
 
 _EPS = 1e-6
 
@@ -329,12 +327,12 @@ class Trainability(Metric):
     """mean_l (2 − σ_l − 1/(σ_l + 1e-6)) (Lee & Ham 2024).
 
     σ_l is the largest singular value of E[g_{l−1} g_lᵀ], an estimate of block l's Jacobian between channels
-    at one position: g_l has the signs ±1 at random, g_{l−1} is what a backward pass through the block makes
-    of it. Where a block lowers the resolution, the positions of its input that belong to one of its output
-    count as channels. The best value is 0, at σ = 1.
+    at one position: g_l are random signs ±1, and g_{l−1} their backward pass through the block. If a block
+    lowers the resolution, the input positions of an output position count as channels. The best value is 0,
+    at σ = 1.
 
     Args:
-        seed: of the signs.
+        seed: seed of the signs.
 
     >>> import torch
     >>> from torch import nn
@@ -369,7 +367,7 @@ def _sigma(inner: Tensor, outer: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def largest_singular_value(inner: Tensor, outer: Tensor) -> Tensor:
-    """σ of E[g_{l−1} g_lᵀ] over samples and positions, from g_{l−1} (m, c', h', w') and g_l (m, c, h, w).
+    """Return σ of E[g_{l−1} g_lᵀ] over samples and positions, from (m, c', h', w') and (m, c, h, w).
 
     >>> signs = torch.randint(2, (50, 3, 8, 8)) * 2.0 - 1
     >>> bool((largest_singular_value(0.5 * signs, signs) - 0.5).abs() < 0.1)
@@ -377,14 +375,14 @@ def largest_singular_value(inner: Tensor, outer: Tensor) -> Tensor:
     """
     if inner.dim() == outer.dim() == 4:
         inner = _unshuffle(inner, outer)
-    elif outer.dim() == 2:  # pooled: all positions belong to its one
+    elif outer.dim() == 2:  # pooled: all positions belong to one
         inner = inner.flatten(1)
     a, b = (g.movedim(1, -1).flatten(0, -2) for g in (inner, outer))
     return torch.linalg.matrix_norm((a.T @ b).double() / len(b), 2)
 
 
 def _unshuffle(inner: Tensor, outer: Tensor) -> Tensor:
-    """The inner map with the outer's positions; sides that do not divide get zeros at the border."""
+    """Reshape the inner map to the outer's positions, padded with zeros if sides do not divide."""
     factor = max(1, round(inner.shape[2] / outer.shape[2]))
     missing = [factor * outer.shape[axis] - inner.shape[axis] for axis in (3, 2)]
     if any(missing):

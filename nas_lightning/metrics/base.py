@@ -1,7 +1,7 @@
-"""What a metric is, and how several share their passes.
+"""The contract of a metric, and the scoring of a network by several.
 
 A metric is a frozen dataclass whose fields are its options. Called with a network and a batch, it returns a
-number and leaves the network as it was. A new metric is one file with such a class, and one yaml.
+number and leaves the network unchanged. To add one, write such a class and a yaml in `conf/metric`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from nas_lightning.metrics.recording import Needs
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """A score of a network on one batch; `tests/metrics/test_contract.py` holds every metric to it.
+    """A score of a network on one batch; `tests/metrics/test_base.py` checks the contract for every metric.
 
-    Every metric says by `larger_is_better` which way it points. A degenerate network, whose output no input
-    reaches, has the worst value: −∞, or +∞ where smaller is better. No metric is ever NaN.
+    `larger_is_better` is the direction of the metric. A degenerate network, whose output does not depend on
+    its input, has the worst value: −∞, or +∞ if smaller is better. No metric is ever NaN.
 
     >>> from nas_lightning.metrics import Metric
     >>> @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class Metric(ABC):
     larger_is_better: ClassVar[bool] = True
     needs: ClassVar[Needs] = Needs.NOTHING
     counts_only: ClassVar[bool] = False
-    """Whether it only counts what is there, and so has a value for a degenerate network as well."""
+    """Whether the metric has a value for degenerate networks, such as a count."""
     shapes_only: ClassVar[bool] = False
-    """Whether it needs no values, neither of weights nor of inputs, so that a pool's networks have none."""
+    """Whether the metric can be computed on the meta device."""
     never_positive: ClassVar[bool] = False
-    """Whether 0 is the most that any network has, so that it is no M of HNAS' objective."""
+    """Whether the metric is never positive, and so cannot be M in HNAS' objective."""
     layered_only: ClassVar[bool] = False
-    """Whether it is for networks of `mlp` and `two_layer` alone."""
+    """Whether the metric is only for the spaces `mlp` and `two_layer`."""
 
     @abstractmethod
     def compute(self, passes: Passes) -> Tensor | float:
-        """The value, from passes that other metrics may have run already."""
+        """Compute the value from passes that metrics share."""
 
     def __call__(self, network: nn.Module, batch: Batch) -> Tensor:
-        """The value as a scalar, float64."""
+        """Return the value as a float64 scalar."""
         return torch.tensor(score(network, batch, {"value": self})["value"], dtype=torch.float64)
 
     def orient(self, value: float) -> float:
-        """The value with its sign such that larger is better."""
+        """Return the value, negated if smaller is better."""
         return value if self.larger_is_better else -value
 
     @property
@@ -68,7 +68,7 @@ class Metric(ABC):
         return -torch.inf if self.larger_is_better else torch.inf
 
     def value(self, passes: Passes) -> float:
-        """`compute` as a number, the worst one where there is nothing to measure."""
+        """Return `compute` as a number, or the worst value for a degenerate network or NaN."""
         if not self.counts_only and passes.is_degenerate:
             return self.worst_value
         value = float(self.compute(passes))
@@ -78,7 +78,14 @@ class Metric(ABC):
 def score(
     network: nn.Module, batch: Batch, metrics: Mapping[str, Metric], *, batch_statistics: bool = True
 ) -> dict[str, float]:
-    """The value of each metric, from one forward pass and as few backward passes as they need together.
+    """Return the value of each metric, from one forward pass and as few backward passes as possible.
+
+    Args:
+        network: any module from inputs to logits.
+        batch: inputs (m, …) and labels (m,), or the targets of the network's task.
+        metrics: metrics by name.
+        batch_statistics: whether batch norms use the statistics of the batch.
+
 
     >>> import torch
     >>> from nas_lightning.metrics import GradNorm, NTKCondition
@@ -97,5 +104,5 @@ def score(
 
     try:
         return run(plain=False)
-    except CheckpointError:  # what computes a pass again does so without the functions in `curvature`
+    except CheckpointError:  # checkpointed layers are recomputed without the functions in `curvature`
         return run(plain=True)

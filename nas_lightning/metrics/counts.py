@@ -1,4 +1,4 @@
-"""What every score must beat: the size of the network."""
+"""Counts of parameters, layers, and multiply-adds: baselines for every metric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nas_lightning.metrics.recording import LAYERS
 
 @dataclass(frozen=True)
 class Params(Metric):
-    """Number of parameters to train.
+    """Number of trainable parameters.
 
     >>> Params()(torch.nn.Linear(3, 2), (torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))).item()
     8.0
@@ -30,7 +30,7 @@ class Params(Metric):
 
 @dataclass(frozen=True)
 class Layers(Metric):
-    """Number of convolutions and linear layers with weights to train.
+    """Number of convolutions and linear layers with trainable weights.
 
     >>> network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     >>> Layers()(network, (torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))).item()

@@ -36,23 +36,23 @@ from nas_lightning.metrics.recording import (
     is_of_space,
     labels_for,
     logits_of,
-    say_row_by_row,
-    say_silent,
     spectral_entropy,
     trained_parameters,
+    warn_row_by_row,
+    warn_zero_last_layer,
 )
 from nas_lightning.tasks import MultiClass, task_of
 
-# Measuring without a trace: whatever a metric does to a network in here is undone afterwards.
+# The state of the network is restored after scoring.
 
 
 @contextmanager
 def preserve_state(network: nn.Module, *, batch_statistics: bool = True) -> Iterator[None]:
-    """Evaluation mode, batch norms with the batch's statistics; modes, buffers and random state come back.
+    """Set evaluation mode, with batch statistics in batch norms; restore modes, buffers, and random state.
 
-    Dropout and drop path are off, so that a score depends on weights and batch alone. Gradients are enabled
-    within, and none is written to `.grad` by the metrics, which ask `torch.autograd.grad` for them. What
-    layers keep while they are evaluated, as some attentions keep biases, is computed anew: `train` drops it.
+    Dropout and drop path are off, so that a score depends only on weights and batch. Gradients are enabled;
+    metrics use `torch.autograd.grad` and write no `.grad`. Calling `train` first drops caches that some
+    attention layers keep in evaluation mode.
     """
     modes = [(module, module.training) for module in network.modules()]
     buffers = [
@@ -76,29 +76,28 @@ def preserve_state(network: nn.Module, *, batch_statistics: bool = True) -> Iter
                 module.training = mode
             with torch.no_grad():
                 for module, name, buffer, value in buffers:
-                    # what is as it was is not written: a graph may hold it, and would count a change
+                    # unchanged buffers are not written: a graph may hold them, and would count a change
                     same = buffer.is_meta or torch.equal(buffer, value)
                     setattr(module, name, buffer if same else buffer.copy_(value))
 
 
-# The passes through a network that metrics are made of, each run once however many metrics ask for it.
+# The passes that metrics share.
 
 Batch = tuple[Tensor, Tensor]
 """Inputs (m, …) and class labels (m,), or the targets of the network's task."""
 
 
 class Passes:
-    """One forward pass and what follows from it, in a context; each computed when it is first asked for.
+    """A context with one forward pass and the values derived from it, each computed on first use.
 
-    Batch norms use the batch's statistics unless told otherwise; dropout is off. The network is as it was
-    once the context is left. There is no splitting of the batch: with batch statistics that changes every
-    number.
+    Dropout is off. The network is unchanged when the context ends. The batch is never split, since with batch
+    statistics that changes every value.
 
     Args:
-        network: with parameters to train; its `task` says what outputs are for, where they are of no classes.
+        network: a network with trainable parameters; its `task`, if any, defines loss and targets.
         batch: inputs (m, …) and labels (m,), or the targets of the task.
-        needs: what else the forward pass has to keep.
-        batch_statistics: whether batch norms use the batch's.
+        needs: what the forward pass must keep.
+        batch_statistics: whether batch norms use the statistics of the batch.
         plain: leave second derivatives to PyTorch, as checkpointed layers need.
 
     >>> network = nn.Linear(3, 2)
@@ -136,7 +135,7 @@ class Passes:
         # hooks see nothing of what is compiled
         self._stack.enter_context(torch.compiler.set_stance("force_eager"))
         self._stack.enter_context(preserve_state(self.network, batch_statistics=self.batch_statistics))
-        if self._twice is not None:  # of attentions, the only one with a second derivative
+        if self._twice is not None:  # the only attention with a second derivative
             self._stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         return self
 
@@ -147,7 +146,7 @@ class Passes:
 
     @cached_property
     def logits(self) -> Tensor:
-        """The forward pass: (m, classes), (m, classes, …) of tasks with an output for each pixel."""
+        """The outputs, (m, classes), or (m, classes, …) for dense tasks."""
         with self._twice or nullcontext(), self._codes or nullcontext(), self._features or nullcontext():
             logits = self.calls.record(lambda: logits_of(self.network(self.x)))
         check_logits(logits, self.task, len(self.x))
@@ -155,14 +154,14 @@ class Passes:
 
     @cached_property
     def labels(self) -> Tensor:
-        """What the logits are to be, as the loss takes it."""
+        """The targets in the form that the loss takes."""
         return labels_for(self.task, self._labels, self.logits)
 
     @cached_property
     def is_degenerate(self) -> bool:
-        """Whether no input reaches the output: the logits of all samples agree, or are not finite.
+        """Whether the logits of all samples are equal, or not finite.
 
-        The logits of a last layer that is all zeros agree, too, whatever reaches it: that is said, once.
+        A last layer whose weights are all zero also has equal logits; it causes a warning instead.
         """
         logits = self.logits.detach()
         if not is_constant(logits):
@@ -170,16 +169,16 @@ class Passes:
         last = self.calls.all[-1] if self.calls.all else None
         if last is None or not last.is_silent() or is_constant(last.input):
             return True
-        say_silent(type(self.network).__name__, last.name)
+        warn_zero_last_layer(type(self.network).__name__, last.name)
         return False
 
     @cached_property
     def loss(self) -> Tensor:
-        """(1/m) Σ ℓ_i: cross entropy, or what the task has."""
+        """(1/m) Σ ℓ_i: the cross entropy, or the loss of the task."""
         return self.loss_of(self.logits, self.labels)
 
     def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The same of other outputs."""
+        """Return the loss of other outputs."""
         return self.task.evaluation_loss(logits, labels)
 
     @cached_property
@@ -202,69 +201,69 @@ class Passes:
 
     @property
     def gradients(self) -> list[Tensor]:
-        """∇_θ of the loss, one tensor per trained parameter."""
+        """∇_θ of the loss, one tensor per trainable parameter."""
         return [gradient.detach() for gradient in self._loss_pass[0]]
 
     @property
     def saliency(self) -> list[tuple[Call, Tensor]]:
-        """The loss' gradient at the output of every call; needs `SALIENCY`."""
+        """The gradients of the loss in the outputs of all calls; needs `SALIENCY`."""
         assert Needs.SALIENCY in self.needs, "expected a metric that declares Needs.SALIENCY"
         return self._loss_pass[1]
 
     @cached_property
     def curvature(self) -> Tensor:
-        """θᵀ H ∇_θ of the loss, θ the weights and H the Hessian in them, () in float64; needs `HESSIAN`."""
+        """θᵀ H ∇_θ of the loss, H its Hessian in the weights θ, () in float64; needs `HESSIAN`."""
         assert self._twice is not None, "expected a metric that declares Needs.HESSIAN"
         return along_weights(self.parameters, self._loss_pass[0])
 
     @cached_property
     def input_gradient(self) -> Tensor:
-        """∂(Σ of all logits)/∂x, (m, …)."""
+        """∂(sum of all logits)/∂x, (m, …)."""
         total = self.logits.sum()
         return torch.autograd.grad(total, self.x, retain_graph=True, materialize_grads=True)[0]
 
     @property
     def outputs(self) -> list[tuple[nn.Module, Tensor]]:
-        """Every call of a layer with its output, detached; needs `OUTPUTS`."""
+        """The layer and the detached output of every call; needs `OUTPUTS`."""
         assert Needs.OUTPUTS in self.needs, "expected a metric that declares Needs.OUTPUTS"
         _ = self.logits
         return [(call.layer, call.saved_output()) for call in self.calls.all if call.output is not None]
 
     @property
     def features(self) -> list[Tensor]:
-        """The outputs of the blocks in turn, with their graph; needs `FEATURES`."""
+        """The outputs of the blocks in order, with their graph; needs `FEATURES`."""
         assert self._features is not None, "expected a metric that declares Needs.FEATURES"
         return self._features.before(self.logits)
 
     @cached_property
     def entropies(self) -> Tensor:
-        """The spectral entropy of every block's output, (blocks,); needs `FEATURES`."""
+        """The spectral entropies of the blocks' outputs, (blocks,); needs `FEATURES`."""
         return torch.stack([spectral_entropy(output) for output in self.features] or [torch.zeros(())])
 
     @property
     def relu_patterns(self) -> list[Tensor]:
-        """(m, units) of each rectification: whether a unit is active; needs `RELU_PATTERNS`."""
+        """Whether units are active, (m, units) for each rectification; needs `RELU_PATTERNS`."""
         assert Needs.RELU_PATTERNS in self.needs, "expected a metric that declares Needs.RELU_PATTERNS"
         return self._seen_codes.patterns
 
     @property
     def relu_kernel(self) -> Tensor:
-        """(m, m): for two samples, the number of units that are active, or inactive, in both."""
+        """The number of units that agree on two samples, (m, m); needs `RELU_CODES`."""
         assert Needs.RELU_CODES in self.needs, "expected a metric that declares Needs.RELU_CODES"
         return self._seen_codes.kernel
 
     @property
     def _seen_codes(self) -> RectifierCodes:
-        """Those of the forward pass; an architecture of a space may have none, and is the worst then."""
+        """The codes; networks of our spaces may have none, and then have the worst value."""
         _ = self.logits
         assert self._codes is not None
         if not self._codes.units and not is_of_space(self.network):
-            expected = "expected a network with activations made of pieces, such as ReLU, which are counted"
+            expected = "expected a network with activations of several pieces, such as ReLU"
             raise InputError(expected, got=f"none in {type(self.network).__name__}")
         return self._codes
 
     def kernel(self, output: Output = "true_class", coupled: bool = False) -> Kernel:
-        """The empirical neural tangent kernel; see `nas_lightning.metrics.kernel`."""
+        """Return the empirical neural tangent kernel; see `nas_lightning.metrics.kernel`."""
         key = (output, coupled)
         if key not in self._kernels:
             rows = self.cotangents(output)
@@ -275,27 +274,27 @@ class Passes:
         return self._kernels[key]
 
     def cotangents(self, output: Output) -> list[Tensor]:
-        """∂f/∂logits; tasks that know no true class have the sum of outputs in its place."""
+        """Return ∂f/∂logits; tasks without a true class use the sum of the outputs instead."""
         if output == "true_class" and isinstance(self.task, MultiClass):
             return cotangents(self.logits, self.labels, output)
         return cotangents(self.logits, self._labels, "sum" if output == "true_class" else output)
 
     def _layerwise(self, rows: Sequence[Tensor]) -> Tensor | None:
-        """The sum over layers; None where layers do not account for all, or samples are not apart."""
+        """Return the sum over layers, None if layers do not cover all parameters or samples are mixed."""
         try:
             self.calls.check_complete(self.logits)
             check_independence(self.network, self.x, self.logits, self.calls)
             return layerwise_kernel(self.calls, self.logits, rows)
         except IncompleteError as reason:
-            say_row_by_row(type(self.network).__name__, str(reason))
+            warn_row_by_row(type(self.network).__name__, str(reason))
             return None
 
 
-# The kernel's diagonal alone, where nothing else of it is wanted: its cost grows with m, not with m².
+# The kernel's diagonal; its cost grows with m, not with m².
 
 
 def kernel_diagonal(passes: Passes, output: Output = "true_class", coupled: bool = False) -> Tensor:
-    """Θ_ii, (m·r,) in float64; of the kernel itself where that is computed anyway, or has to be.
+    """Return Θ_ii, (m·r,) in float64, from the whole kernel if that is needed anyway.
 
     >>> import torch
     >>> with Passes(torch.nn.Linear(2, 3, bias=False), (torch.eye(2), torch.tensor([0, 1]))) as passes:
@@ -310,7 +309,7 @@ def kernel_diagonal(passes: Passes, output: Output = "true_class", coupled: bool
 
 
 def row_norms(passes: Passes, cotangents: Sequence[Tensor]) -> Tensor | None:
-    """‖Σ_t ∂f_i/∂θ‖² of each row of `layerwise_kernel`; None where layers do not account for all."""
+    """Return ‖Σ_t ∂f_i/∂θ‖² of each row of `layerwise_kernel`, None if layers do not cover all parameters."""
     try:
         passes.calls.check_complete(passes.logits)
         check_independence(passes.network, passes.x, passes.logits, passes.calls)

@@ -23,8 +23,7 @@ from nas_lightning.validation import at_least, checked
 
 # Metrics from the gradient of the loss at initialization (thesis of Shu, equations 7.2 and 7.3).
 #
-# The sums over samples are inside the norms and products, so all follow from the gradient g = ∇_θ of the
-# batch's mean loss. Splitting the batch would change them.
+# All follow from the gradient g = ∇_θ of the batch's mean loss.
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class GradNorm(Metric):
     thesis compute, and ranks cells of NAS-Bench-201 better; `per_layer=False` is the equation.
 
     Args:
-        per_layer: add up the norms of the parameter tensors; False: the norm of all together.
+        per_layer: the sum of the norms of the parameter tensors; False: the norm of all together.
 
     >>> import torch
     >>> from torch import nn
@@ -57,11 +56,11 @@ class Snip(Metric):
     """|(1/m) Σ θᵀ ∇_θ ℓ_i| (equation 7.3), by default with the absolute value of each weight's product.
 
     Σ |θ ⊙ g| is what SNIP (Lee et al. 2019, arXiv:1810.02340, equation 6), Abdelfattah et al. and the public
-    code of the thesis compute. `per_weight=False` is the equation; a convolution with batch norm behind it
-    has θᵀg = 0, so that it only sees the other parameters, and it does not rank such networks.
+    code of the thesis compute. `per_weight=False` is the equation; since θᵀg = 0 for a convolution followed
+    by a batch norm, it depends on the other parameters only and does not rank such networks.
 
     Args:
-        per_weight: take the absolute value of each weight's product; False: of their sum.
+        per_weight: the absolute value of each weight's product; False: of their sum.
 
     >>> import torch
     >>> from torch import nn
@@ -85,12 +84,12 @@ class Snip(Metric):
 class Grasp(Metric):
     """|θᵀ H g|, H the Hessian of the batch's mean loss (equation 7.3), θ the weights.
 
-    As in the public code, H and g are those of the whole batch, where the equation has a sample's, and of the
-    weights of convolutions and linear layers, without biases and batch norms, whose share would hide theirs.
-    `signed` keeps GraSP's sign, Σ −θ ⊙ (H g) (Wang et al. 2020, arXiv:2002.07376, equation 8).
+    As in the public code, H and g are those of the whole batch instead of a sample, and of the weights of
+    convolutions and linear layers, without biases and batch norms, whose terms would dominate.
 
     Args:
-        signed: keep GraSP's sign; False: the absolute value.
+        signed: GraSP's sign, Σ −θ ⊙ (H g) (Wang et al. 2020, arXiv:2002.07376, equation 8); False: the
+            absolute value.
 
     >>> import torch
     >>> from torch import nn
@@ -115,12 +114,12 @@ def _total(terms: list[Tensor]) -> Tensor:
     return total
 
 
-# Metrics of every sample's own gradient, where others have the batch's (Y. Shu's thesis, 2022).
+# Metrics of per-sample gradients (Y. Shu's thesis, 2022).
 
 
 @dataclass(frozen=True)
 class SampleGradNorm(Metric):
-    """√(m⁻¹ Σ_x ‖∇_θ L_x‖²), whose square NASI puts in place of the kernel's trace (6.6); all at once.
+    """√(m⁻¹ Σ_x ‖∇_θ L_x‖²), whose square NASI uses in place of the kernel's trace (6.6).
 
     >>> from torch import nn
     >>> network, batch = nn.Linear(2, 2, bias=False), (torch.eye(2), torch.tensor([0, 1]))
@@ -141,9 +140,9 @@ class SampleGradNorm(Metric):
 
 @dataclass(frozen=True)
 class SampleGrasp(Metric):
-    """|m⁻¹ Σ_x θᵀ H_x g_x| over all parameters θ, as equation 7.3 has it: H_x and g_x of a sample's own loss.
+    """|m⁻¹ Σ_x θᵀ H_x g_x| over all parameters θ, with H_x and g_x of a sample's loss (equation 7.3).
 
-    `Grasp` has the batch's in their place, as the public code has. Two backward passes a sample.
+    `Grasp` has those of the batch, as the public code. Takes two backward passes per sample.
 
     >>> from nas_lightning.metrics import Grasp
     >>> from torch import nn
@@ -204,7 +203,7 @@ class Fisher(Metric):
         return total
 
 
-# Synaptic flow: how much of an all-ones input the weights let through.
+# Synaptic flow: the response of the absolute weights to an input of ones.
 
 NORMS = (
     *BATCH_NORMS,
@@ -217,8 +216,8 @@ NORMS = (
 class Synflow(Metric):
     """Σ |θ| ⊙ ∂R/∂|θ|, R = Σ_c f_c(1; |θ|) (Tanaka et al. 2020, arXiv:2006.05467, equation 2).
 
-    Without data, without labels; in float64, as the values grow with the depth. Norms are passed by, as
-    batch norms are in Abdelfattah et al. (2021, arXiv:2101.08134): they would undo what the score measures.
+    Needs no data and no labels; computed in float64, as the values grow with the depth. Norms are skipped, as
+    batch norms are in Abdelfattah et al. (2021, arXiv:2101.08134), since they would undo the scale.
 
     >>> network = torch.nn.Linear(3, 2, bias=False)
     >>> _ = torch.nn.init.constant_(network.weight, -0.5)
@@ -231,7 +230,7 @@ class Synflow(Metric):
 
 
 def synaptic_flow(network: nn.Module, like: Tensor) -> Tensor:
-    """The score for inputs of the shape of `like`, in evaluation mode."""
+    """Return the score for inputs of the shape of `like`, in evaluation mode."""
     norms = [module for module in network.modules() if isinstance(module, NORMS)]
     skipped = {id(parameter) for norm in norms for parameter in norm.parameters()}
     weights = {n: p.detach().double().abs().requires_grad_() for n, p in network.named_parameters()}
@@ -248,7 +247,7 @@ def synaptic_flow(network: nn.Module, like: Tensor) -> Tensor:
 
 @contextmanager
 def _passed_by(norms: Sequence[nn.Module]) -> Iterator[None]:
-    """Norms return what they are given, also maps of one pixel, of which batch norms know no variance."""
+    """Let norms return their input."""
     own = [(vars(norm), vars(norm).get("forward")) for norm in norms]
     try:
         for norm in norms:
@@ -261,7 +260,7 @@ def _passed_by(norms: Sequence[nn.Module]) -> Iterator[None]:
                 attributes["forward"] = forward
 
 
-# ZiCo: how large gradients are beside what they differ by from batch to batch (arXiv:2301.11300).
+# ZiCo (arXiv:2301.11300): mean and deviation of gradients over parts of the batch.
 
 
 @checked
@@ -269,11 +268,11 @@ def _passed_by(norms: Sequence[nn.Module]) -> Iterator[None]:
 class Zico(Metric):
     """Σ_l log Σ_{θ in l} E|∇_θ L| / √Var|∇_θ L| (Li et al. 2023).
 
-    Mean and variance are over the parts that the batch is cut into, l over the weights of convolutions and
-    linear layers; weights whose gradients are all equal, such as zero, take no part.
+    Mean and variance are over parts of the batch, and l runs over convolutions and linear layers. Weights
+    with zero variance are skipped.
 
     Args:
-        parts: of the batch; as in the public code, 2.
+        parts: number of parts; 2 in the public code.
 
     >>> import torch
     >>> from torch import nn
@@ -300,7 +299,7 @@ class Zico(Metric):
 
 
 def signal_to_noise(layers: list[Tensor]) -> Tensor:
-    """Σ_l log Σ mean/deviation of the absolute gradients, each (parts, …); a layer without any adds nothing.
+    """Return Σ_l log Σ mean/deviation of the absolute gradients, each (parts, …).
 
     >>> signal_to_noise([torch.tensor([[1.0, 2.0, 0.0], [-3.0, 4.0, 0.0]])]).exp().round()  # 2/1 + 3/1
     tensor(5., dtype=torch.float64)

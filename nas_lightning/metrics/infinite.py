@@ -17,30 +17,28 @@ from nas_lightning.metrics.kernel import Kernel
 from nas_lightning.spaces.activations import ACTIVATIONS, SLOPE, LayeredBackbone
 from nas_lightning.spaces.network import Network
 
-# E[σ(u) σ(v)] for Gaussian (u, v): what infinitely wide layers compute.
+# E[σ(u) σ(v)] for Gaussian (u, v), the layers of infinitely wide networks.
 #
-# ReLU and LeakyReLU have closed forms (Cho & Saul 2009; the arc-cosine kernels). Other activations are
-# expanded
-# in Hermite polynomials h_k that are orthonormal under the Gaussian (Mehler's formula): for u = s z, v = s'
-# z' with standard normal z, z' of correlation ρ,
+# ReLU and LeakyReLU have closed forms (Cho & Saul 2009, the arc-cosine kernels). Other activations are
+# expanded in Hermite polynomials h_k that are orthonormal under the Gaussian (Mehler's formula): for u = s
+# z, v = s' z' with standard normal z, z' of correlation ρ,
 #
 #     E[σ(u) σ(v)] = Σ_k ρ^k c_k(s) c_k(s'),   c_k(s) = E[σ(s z) h_k(z)].
 #
-# What is left out after K terms is at most ρ^K √(t_K(s) t_K(s')), t_K(s) = E σ(s z)² − Σ_{k<K} c_k(s)², by
-# the
-# inequality of Cauchy and Schwarz; terms are added until that is small. A quadrature in two dimensions has no
-# such bound, and costs N² integrals where this costs N.
+# The remainder after K terms is at most ρ^K √(t_K(s) t_K(s')), t_K(s) = E σ(s z)² − Σ_{k<K} c_k(s)², by the
+# inequality of Cauchy and Schwarz; terms are added until it is small. Unlike a quadrature in two dimensions
+# this has an error bound, and costs N instead of N² integrals.
 
 Function = Callable[[Tensor], Tensor]
 _KINKS = {"relu": 0.0, "leaky_relu": SLOPE}  # max(ηx, x)
 _REACH = 12.0  # beyond it e^(−z²/4) is below the precision of float64
-_STEP = 0.02  # of the quadrature in one dimension, for functions as smooth as the polynomials
-_FINEST = 2000.0  # standard deviation whose quadrature is still short
+_STEP = 0.02  # of the quadrature in one dimension
+_FINEST = 2000.0  # largest standard deviation
 _MOST_TERMS = 2**16
 
 
 class Moments(NamedTuple):
-    """What a layer needs to know of its activation, at preactivations of covariance A."""
+    """Moments of an activation σ, at preactivations of covariance A."""
 
     product: Tensor
     """E[σ(u_i) σ(u_j)], (N, N)."""
@@ -51,7 +49,7 @@ class Moments(NamedTuple):
 
 
 def moments(name: str, A: Tensor, tolerance: float = 1e-9) -> Moments:
-    """Moments of the activation of that name, for (N, N) covariances in float64.
+    """Return the moments of the activation of that name, for covariances (N, N) in float64.
 
     >>> A = torch.eye(2, dtype=torch.float64)
     >>> [round(value, 4) for value in moments("relu", A).product[0].tolist()]  # 1/2 and 1/(2π)
@@ -65,14 +63,14 @@ def moments(name: str, A: Tensor, tolerance: float = 1e-9) -> Moments:
 
 
 def slope(sigma: Function, x: Tensor) -> Tensor:
-    """σ′ at each entry."""
+    """Return σ′ at each entry."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         return torch.autograd.grad(sigma(x).sum(), x)[0]
 
 
 def _of_kink(eta: float, A: Tensor) -> Moments:
-    """For σ(x) = max(ηx, x) = ηx + (1 − η) max(0, x), with θ the angle between u and v:
+    """Return the moments of σ(x) = max(ηx, x), with θ the angle between u and v:
 
     E[σ(u) σ(v)] = η A_uv + (1 − η)² √(A_uu A_vv) (sin θ + (π − θ) cos θ)/2π
     E[σ′(u) σ′(v)] = η + (1 − η)² (π − θ)/2π,   E[σ(u)] = (1 − η) √(A_uu/2π)
@@ -89,12 +87,12 @@ def _of_kink(eta: float, A: Tensor) -> Moments:
 
 
 def expectation(sigma: Function, A: Tensor, tolerance: float = 1e-9) -> tuple[Tensor, Tensor]:
-    """E[σ(u_i) σ(u_j)] and E[σ(u_i)] by the expansion: (N, N) → (N, N), (N,).
+    """Return E[σ(u_i) σ(u_j)] and E[σ(u_i)] by the expansion: (N, N) → (N, N), (N,).
 
     Args:
-        sigma: a smooth function; one with a kink takes more terms than there are, and is refused.
+        sigma: a smooth function; one with a kink needs too many terms and raises.
         A: the covariance of u, in float64.
-        tolerance: of the error, as a share of the largest E σ(u_i)².
+        tolerance: error relative to the largest E σ(u_i)².
     """
     s = A.diagonal().sqrt()
     if not bool(torch.isfinite(s).all()) or float(s.max()) > _FINEST:
@@ -107,7 +105,7 @@ def expectation(sigma: Function, A: Tensor, tolerance: float = 1e-9) -> tuple[Te
     off = ~torch.eye(len(A), dtype=torch.bool)
     before, polynomial, means = torch.zeros_like(z), weight, torch.zeros_like(s)
     values = values * (weight / math.sqrt(2 * math.pi) * (z[1] - z[0]))
-    # h_k oscillates with √k; beyond half of what the grid resolves its sums are those of another function
+    # h_k oscillates with √k; the grid resolves only so many terms
     terms = min(_MOST_TERMS, int((math.pi / 2 / (z[1] - z[0])) ** 2))
     for k in range(terms):
         c = values @ polynomial  # c_k(s_i), (N,)
@@ -128,10 +126,9 @@ def expectation(sigma: Function, A: Tensor, tolerance: float = 1e-9) -> tuple[Te
 
 
 def _nodes(sigma: Function, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """z on an even grid, σ(s_i z) and e^(−z²/4): the trapezoidal rule, exact to rounding for analytic σ.
+    """Return z on a uniform grid, σ(s_i z), and e^(−z²/4): the trapezoidal rule.
 
-    Its error falls as e^(−2πd/h), with h the step and ±d i the singularities of σ(s z), which for tanh are at
-    d = π/(2 s).
+    Its error falls as e^(−2πd/h), with h the step and ±d i the singularities of σ(s z), for tanh d = π/(2 s).
     """
     step = min(_STEP, 0.25 / float(s.max().clamp_min(1e-12)))
     count = math.ceil(_REACH / step)
@@ -140,7 +137,7 @@ def _nodes(sigma: Function, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _correlation(A: Tensor) -> Tensor:
-    """ρ, within [−1, 1] also where rounding says otherwise, and 0 beside what does not vary."""
+    """Return ρ, clamped to [−1, 1], and 0 where a variance is 0."""
     s = A.diagonal().sqrt()
     rho = torch.where(A == 0, A, A / (s[:, None] * s[None, :])).clamp(-1.0, 1.0)
     return rho.fill_diagonal_(1.0)
@@ -154,12 +151,10 @@ def _correlation(A: Tensor) -> Tensor:
 #
 #     A⁽¹⁾ = X Xᵀ,   A⁽ˡ⁺¹⁾ = G + α_{l−1} (A⁽ˡ⁾ + a sᵀ + s aᵀ),   Θ⁽ˡ⁾ = Ġ ∘ (A⁽ˡ⁾ + Θ⁽ˡ⁻¹⁾) + α_{l−1} Θ⁽ˡ⁻¹⁾
 #
-# and K = A⁽ᴸ⁾ + Θ⁽ᴸ⁻¹⁾. Here a = √2 E σ_l, and s = Σ_units f_{l−1}/√m, the sum of a over the layers that
-# skips
-# join. Lemma 1 differs where there are skips: it has no a sᵀ + s aᵀ, which vanish for activations of mean
-# zero
-# only (Sigmoid − ½ and Tanh), and G⁽ˡ⁾ for A⁽ˡ⁾ where W_l and W_L see f_{l−1}, skip included. `lemma=True`
-# gives it to the letter; networks of growing width approach the default.
+# and K = A⁽ᴸ⁾ + Θ⁽ᴸ⁻¹⁾. Here a = √2 E σ_l, and s = Σ_units f_{l−1}/√m, the sum of a over the layers joined
+# by skips. Lemma 1 differs if there are skips: it lacks a sᵀ + s aᵀ, which vanishes only for activations of
+# mean zero (Sigmoid − ½ and Tanh), and has G⁽ˡ⁾ for A⁽ˡ⁾ where W_l and W_L see f_{l−1} with its skip.
+# `lemma=True` is lemma 1 as printed; networks of growing width approach the default.
 
 
 def infinite_ntk(
@@ -170,14 +165,14 @@ def infinite_ntk(
     lemma: bool = False,
     tolerance: float = 1e-9,
 ) -> Kernel:
-    """K of one output, for inputs with these products.
+    """Return K of one output, for inputs with these products.
 
     Args:
         gram: X Xᵀ, (N, N).
         activations: σ_1, …, σ_{L−1}.
         skips: α_1, …, α_{L−2}.
-        lemma: as lemma 1 is written.
-        tolerance: of each layer's moments, relative.
+        lemma: lemma 1 as printed.
+        tolerance: relative error of each layer's moments.
 
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> infinite_ntk(x @ x.T, ["relu"], []).matrix[0, 0]  # A + Θ = 1 + 1
@@ -202,12 +197,12 @@ def infinite_ntk(
 
 @dataclass(frozen=True)
 class InfiniteNTKLambdaMin(Metric):
-    """λ_min of the infinitely wide network of the same activations and skips; its weights do not matter.
+    """λ_min of the infinitely wide network with the same activations and skips, at inputs x/√d.
 
-    For networks of `mlp` and `two_layer`, at inputs x/√d. `lemma` is explained above.
+    For the spaces `mlp` and `two_layer`; independent of the weights.
 
     Args:
-        lemma: as lemma 1 is written.
+        lemma: lemma 1 of arXiv:2209.07238 as printed, which finite networks with skips do not approach.
 
     >>> from nas_lightning.spaces import Mlp
     >>> space = Mlp(layers=3)
@@ -231,7 +226,7 @@ class InfiniteNTKLambdaMin(Metric):
 
 
 def layered_backbone(network: nn.Module) -> LayeredBackbone:
-    """What knows a network's activations and skips."""
+    """Return the backbone, which knows activations and skips."""
     if not isinstance(network, Network) or not isinstance(network.backbone, LayeredBackbone):
         raise InputError(
             "expected a network of the space mlp or two_layer", got=type(network).__name__, where="metric"

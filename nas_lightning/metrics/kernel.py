@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from nas_lightning.metrics.recording import Call, Calls
 
 
-# Products of the rows of a Jacobian, in float64 where they are added up.
+# Products of the rows of a Jacobian, summed in float64.
 
 _BLOCK = 8192  # columns whose products are added up in the network's precision before float64 takes over
 _ROWS = 128  # of a product: small enough to leave out nearly half of a large kernel
 
 
 def gram(rows: Tensor) -> Tensor:
-    """G Gᵀ in float64, added up in blocks of columns; a complex column is two real ones.
+    """Return G Gᵀ in float64; a complex column counts as two real ones.
 
     >>> gram(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
     tensor([[5., 6.],
@@ -35,13 +35,13 @@ def gram(rows: Tensor) -> Tensor:
     rows = _real(rows)
     total = rows.new_zeros(len(rows), len(rows), dtype=torch.float64)
     for block in rows.split(_BLOCK, dim=1):
-        for start in range(0, len(rows), _ROWS):  # the lower triangle is the upper one's
+        for start in range(0, len(rows), _ROWS):  # only the upper triangle
             total[start : start + _ROWS, start:] += block[start : start + _ROWS] @ block[start:].T
     return total.triu() + total.triu(1).T
 
 
 def squared_norms(rows: Tensor) -> Tensor:
-    """The diagonal of G Gᵀ.
+    """Return the diagonal of G Gᵀ.
 
     >>> squared_norms(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor([25.,  1.], dtype=torch.float64)
@@ -54,12 +54,12 @@ def _real(rows: Tensor) -> Tensor:
     return torch.view_as_real(rows).flatten(1) if rows.is_complex() else rows
 
 
-# A kernel as a matrix: its spectrum, and what of it rounding alone can explain.
+# Kernels as matrices.
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and the numbers that metrics take from it.
+    """A kernel and its spectrum.
 
     >>> kernel = Kernel(torch.diag(torch.tensor([4.0, 1.0])), precision=1e-7)
     >>> kernel.trace, kernel.condition, kernel.lambda_min
@@ -69,11 +69,11 @@ class Kernel:
     matrix: Tensor
     """(rows, rows), symmetric, float64."""
     precision: float
-    """The relative error of one operation where the kernel was computed."""
+    """Relative precision of the arithmetic in which the kernel was computed."""
 
     @cached_property
     def eigenvalues(self) -> Tensor:
-        """Ascending, float64; those that rounding alone can explain are zero."""
+        """The eigenvalues in ascending order, float64; those below the rounding error are zero."""
         matrix = self.matrix.double()
         matrix = (matrix + matrix.T) / 2
         if not bool(torch.isfinite(matrix).all()):
@@ -97,7 +97,7 @@ class Kernel:
 
     @property
     def lambda_min(self) -> float:
-        """The smallest eigenvalue, 0 where the kernel is singular to working precision."""
+        """The smallest eigenvalue, 0 if the kernel is singular to working precision."""
         return float(self.eigenvalues[0])
 
     @property
@@ -106,7 +106,7 @@ class Kernel:
 
     @property
     def is_singular(self) -> bool:
-        """Whether the rank is deficient, as far as the arithmetic can tell."""
+        """Whether the rank is deficient to working precision."""
         return not self.lambda_min > 0
 
     @property
@@ -117,32 +117,28 @@ class Kernel:
 
 # The empirical neural tangent kernel Θ₀ = J Jᵀ (Jacot et al. 2018, arXiv:1806.07572), J = ∂f/∂θ.
 #
-# A sample's row of J is a sum over layers, so Θ₀ is a sum of small kernels, one per parameter: each is added
-# up as soon as the backward pass has reached all calls of its layer, and dropped. The Jacobian, which is the
-# batch times the network in size, never exists.
+# Θ₀ is a sum of kernels, one per parameter. Each is added as soon as the backward pass has reached all
+# calls of its layer, so the Jacobian, of the size of the batch times the network, is never stored.
 #
-# With batch statistics the outputs of a batch depend on each other's inputs, and there are two kernels:
+# With batch statistics outputs depend on each other's inputs, and there are two kernels:
 #
 # - `coupled=False`: one backward pass of Σ_i f_i; row i is the share of ∂(Σ_j f_j)/∂θ that flows through
-# sample
-#   i's activations, as in the public code of HNAS (thesis, chapter 7). The rows add up to ∂(Σ_j f_j)/∂θ.
-#   It costs one forward and one backward pass. Where no layer mixes samples it is J Jᵀ exactly. Parameters
-#   that
-#   no layer's call accounts for (class tokens, attention in one call, recurrent layers) have no such shares:
-#   a
-#   network with some gets the other kernel, and it is said once.
+#   sample i's activations, as in the public code of HNAS (thesis, chapter 7). It costs one forward and one
+#   backward pass. If no layer mixes samples it is J Jᵀ exactly. Parameters used outside a layer's call (class
+#   tokens, fused attention, recurrent layers) have no such shares: networks with them use the other kernel,
+#   with a warning.
 # - `coupled=True`: row i is ∂f_i/∂θ through the forward pass of the whole batch, as in the public code of
 #   TE-NAS (Chen et al. 2021, arXiv:2102.11535): J Jᵀ exactly, for layers of any type. It costs m backward
 #   passes of the batch, and holds the m rows.
 
 Output = Literal["true_class", "sum", "all"]
-"""What f is: the logit of the true class, the sum of the logits, or all logits (a kernel of m·n rows)."""
+"""f: the logit of the true class, the sum of the logits, or all logits (a kernel of m·n rows)."""
 
-_MOST_ENTRIES = 2**28  # of rows that are kept at once
+_MOST_ENTRIES = 2**28  # of the rows in memory
 
 
 def cotangents(logits: Tensor, labels: Tensor, output: Output) -> list[Tensor]:
-    """∂f/∂logits for each row of a sample's block: one tensor (m, n), or n of them for `all`."""
+    """Return ∂f/∂logits for each row of a sample: one tensor (m, n), or n of them for `all`."""
     if output == "true_class":
         return [torch.nn.functional.one_hot(labels, logits.shape[1]).to(logits)]
     if output == "sum":
@@ -154,15 +150,12 @@ def cotangents(logits: Tensor, labels: Tensor, output: Output) -> list[Tensor]:
 
 
 def layerwise_kernel(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:
-    """`coupled=False`: (m·r, m·r) for r cotangents, sample by sample; one backward pass per cotangent.
-
-    With several cotangents a layer's output gradients are kept until the last pass has come by.
-    """
+    """Return the kernel for `coupled=False`, (m·r, m·r) for r cotangents, ordered by sample."""
     return _add_up(_Sum, calls, logits, cotangents)
 
 
 def layerwise_diagonal(calls: Calls, logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:
-    """The diagonal of `layerwise_kernel`, (m·r,): ‖G_i‖² of each row, at a cost of O(m)."""
+    """Return the diagonal of `layerwise_kernel`, (m·r,), at a cost of O(m)."""
     return _add_up(_DiagonalSum, calls, logits, cotangents)
 
 
@@ -188,9 +181,9 @@ def _check_reached(logits: Tensor, missing: Sequence[tuple[Call, str]]) -> None:
 
 
 def rowwise_kernel(parameters: Sequence[Tensor], logits: Tensor, cotangents: Sequence[Tensor]) -> Tensor:
-    """`coupled=True`: (m·r, m·r) for r cotangents; one backward pass of the batch per row.
+    """Return the kernel for `coupled=True`, (m·r, m·r) for r cotangents: one backward pass per row.
 
-    Where the rows of all parameters would not fit into a gigabyte, it is a pass per row and part of them.
+    If the rows take more than a gigabyte, the parameters are split, with a pass per row and part.
     """
     m, r = len(logits), len(cotangents)
     kernel = logits.new_zeros(m * r, m * r, dtype=torch.float64)
@@ -209,7 +202,7 @@ def rowwise_kernel(parameters: Sequence[Tensor], logits: Tensor, cotangents: Seq
 
 
 def _parts(parameters: Sequence[Tensor], entries: int) -> Iterator[list[Tensor]]:
-    """Consecutive parameters of so many entries together, or a single one."""
+    """Yield consecutive parameters with at most so many entries, or single ones."""
     part: list[Tensor] = []
     for parameter in parameters:
         if part and sum(p.numel() for p in part) + parameter.numel() > entries:
@@ -220,7 +213,7 @@ def _parts(parameters: Sequence[Tensor], entries: int) -> Iterator[list[Tensor]]
 
 
 class _Sum:
-    """Adds up the kernels of the parameters as their gradients come in."""
+    """Adds the kernels of the parameters as their gradients arrive."""
 
     def __init__(self, rows: int, calls: Calls, passes: int, logits: Tensor) -> None:
         self.kernel = logits.new_zeros(self.shape(rows), dtype=torch.float64)
@@ -241,7 +234,7 @@ class _Sum:
         return gram(rows)
 
     def note_gradient(self, number: int, call: Call, dz: Tensor) -> None:
-        """The gradient of one call's output in pass `number`."""
+        """Record the gradient of one call's output in pass `number`."""
         self.gradients[id(call)][number] = dz
         self.reached.add(id(call))
         for _, parameter in call.trained:
@@ -254,7 +247,7 @@ class _Sum:
                         del self.gradients[id(user)]
 
     def list_unreached(self, uses: Counter[int]) -> list[tuple[Call, str]]:
-        """A call and the name of each parameter that has more uses than calls that a pass has come to."""
+        """Return a call and the name of each parameter with more uses than reached calls."""
         return [
             users[0]
             for key, users in self.users.items()
@@ -262,7 +255,7 @@ class _Sum:
         ]
 
     def finish(self) -> Tensor:
-        """The sum, with those parameters that not every pass has come to: what did not come is zero."""
+        """Return the sum; gradients that did not arrive count as zero."""
         for key, users in self.users.items():
             if key not in self.done and self._with_gradients(users):
                 self._add(users)
@@ -277,7 +270,7 @@ class _Sum:
             self.kernel += self._linear([call for call, _ in reached])
         else:
             shares = [self._blocks(call, name) for call, name in reached]
-            if len({type(call.layer) for call, _ in reached}) > 1:  # which divide their columns otherwise
+            if len({type(call.layer) for call, _ in reached}) > 1:  # with other blocks of columns
                 shares = [iter([torch.cat(list(blocks), dim=1)]) for blocks in shares]
             for blocks in zip(*shares, strict=True):
                 self.kernel += self.product(sum(blocks[1:], start=blocks[0]))
@@ -295,8 +288,8 @@ class _Sum:
         return [received[number] if number in received else torch.zeros_like(some) for number in numbers]
 
     def _linear(self, calls: Sequence[Call]) -> Tensor:
-        # ⟨Σ_t B_it A_itᵀ, Σ_s B_js A_jsᵀ⟩ = Σ_ts ⟨B_it, B_js⟩ ⟨A_it, A_js⟩: cheaper than the outer products
-        # as long as there are fewer positions than features
+        # ⟨Σ_t B_it A_itᵀ, Σ_s B_js A_jsᵀ⟩ = Σ_ts ⟨B_it, B_js⟩ ⟨A_it, A_js⟩: cheaper than outer products with
+        # fewer positions than features
         x = torch.cat([positions(call.input) for call in calls], dim=1)  # (m, t, in)
         dz = torch.cat(
             [torch.stack([positions(g) for g in self._passes(call)], dim=1) for call in calls], dim=2
@@ -306,7 +299,7 @@ class _Sum:
         return self._of_positions(x, dz)
 
     def _of_positions(self, x: Tensor, dz: Tensor) -> Tensor:
-        """The sum over pairs of positions, of x (m, t, in) and dz (m, passes, t, out)."""
+        """Return the sum over pairs of positions, of x (m, t, in) and dz (m, passes, t, out)."""
         x = x.repeat_interleave(self.passes, dim=0).flatten(0, 1).double()  # (m·passes·t, in)
         dz = dz.flatten(0, 2).double()
         rows = len(self.kernel)
@@ -314,7 +307,7 @@ class _Sum:
 
 
 class _DiagonalSum(_Sum):
-    """The same of the diagonal alone."""
+    """Adds only the diagonals."""
 
     def shape(self, rows: int) -> tuple[int, ...]:
         return (rows,)

@@ -1,15 +1,15 @@
 """Per-sample gradients of a layer's parameters, from the layer's input and the gradient of its output.
 
-For one call of a layer z = layer(x; θ) and the cotangents B = ∂f/∂z, sample i's share of the gradient is
-G_i = B_iᵀ · ∂z_i/∂θ: what reaches the parameters through sample i. The shares of a batch add up to ∂f/∂θ.
-Any layer without layers of its own has a rule, which computes its output again, sample by sample; `RULES` has
-faster ones for those that most networks are made of. A layer that depends on more than its input, such as a
-second argument, a number drawn or an attribute that somebody sets, gives another output then, and is refused.
+For a call z = layer(x; θ) and cotangents B = ∂f/∂z, sample i's share of the gradient is G_i = B_iᵀ · ∂z_i/∂θ.
+The shares of a batch add up to ∂f/∂θ. The general rule computes the layer again for each sample; `RULES` has
+faster ones for common layers. A layer whose output depends on more than its input, such as random numbers or
+attributes, returns another output then, and raises an `IncompleteError`.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,11 +27,11 @@ Rule = Callable[[nn.Module, Tensor, Tensor], Iterator[Tensor]]
 CONVOLUTIONS = (nn.Conv2d, DepthwiseConv2d)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
-_BLOCK = 2**23  # entries of a block: what bounds the memory for the widest layers
+_BLOCK = 2**23  # entries of a block, which bounds the memory of wide layers
 
 
 class IncompleteError(Exception):
-    """The calls that were seen do not account for every trained parameter; the message says for which."""
+    """The recorded calls do not cover every trainable parameter."""
 
 
 def positions(x: Tensor) -> Tensor:
@@ -63,16 +63,16 @@ def _conv2d_weight(layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
 
 
 def _share_as_product(layer: nn.Conv2d, x: Tensor, dz: Tensor, padding: tuple[int, ...]) -> Tensor:
-    # G_i = B_i A_iᵀ, A the patches: quicker where positions are far fewer than channels
+    # G_i = B_i A_iᵀ, A the patches: faster with far fewer positions than channels
     patches = F.unfold(x, layer.kernel_size, layer.dilation, padding, layer.stride)  # (m, c·k², positions)
     return torch.bmm(dz.flatten(2), patches.mT).flatten(1)
 
 
 def _share_as_convolution(layer: nn.Conv2d, x: Tensor, dz: Tensor, padding: tuple[int, ...]) -> Tensor:
-    # A batch of m convolutions is one convolution whose groups are the samples: the gradient of its weight
-    # holds every sample's, for the price of the batch's.
+    # one convolution with a group per sample: the gradient of its weight holds that of every sample, at the
+    # cost of the batch's
     m = len(x)
-    weight = x.new_empty(m * dz.shape[1], *layer.weight.shape[1:])  # a shape, of which nothing is read
+    weight = x.new_empty(m * dz.shape[1], *layer.weight.shape[1:])  # only its shape is used
     geometry = layer.stride, padding, layer.dilation, False, (0, 0), m * layer.groups
     together = (images.reshape(1, -1, *images.shape[2:]) for images in (dz, x))  # (1, m·c, h, w)
     wanted = (False, True, False)
@@ -81,7 +81,7 @@ def _share_as_convolution(layer: nn.Conv2d, x: Tensor, dz: Tensor, padding: tupl
 
 
 def _pad(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """The input with the border that the layer's padding mode puts round it."""
+    """Pad the input as the layer's padding mode does."""
     border: list[int] = []
     for axis in (1, 0):  # F.pad starts with the last dimension
         if layer.padding == "same":
@@ -122,7 +122,7 @@ RULES: Mapping[type[nn.Module], Mapping[str, Rule]] = {
 
 
 def covers(layer: nn.Module) -> bool:
-    """Whether the layer is one whose samples' shares can be told apart, given its input.
+    """Return whether there is a rule for the layer.
 
     >>> covers(nn.LayerNorm(4)), covers(nn.MultiheadAttention(4, 2)), covers(nn.ReLU())
     (True, False, False)
@@ -130,19 +130,19 @@ def covers(layer: nn.Module) -> bool:
     if rules_of(layer):
         return True
     if isinstance(layer, torch.jit.ScriptModule) or getattr(layer, "scale_grad_by_freq", False):
-        return False  # has no hooks; has gradients that are of the batch
+        return False  # without hooks; with gradients scaled by the batch
     own = any(True for _ in layer.parameters(recurse=False))
     deeper = any(True for child in layer.children() for _ in child.parameters())
     return own and not deeper and not (_has_batch_statistics(layer) and layer.running_mean is None)
 
 
 def rules_of(layer: nn.Module) -> Mapping[str, Rule]:
-    """The faster rules, by parameters' names: none where somebody gave the layer another forward pass."""
+    """Return the faster rules by parameter name, none if the layer's forward method was replaced."""
     return {} if "forward" in vars(layer) else RULES.get(type(layer), {})
 
 
 def rule_of(layer: nn.Module, name: str, mark: Tensor | None) -> Rule:
-    """How the samples' shares of the gradient of the layer's parameter `name` come about."""
+    """Return the rule for the layer's parameter `name`."""
     rule = rules_of(layer).get(name)
     if rule is None and mark is not None:
         rule = partial(_each_sample, name, mark)
@@ -151,7 +151,7 @@ def rule_of(layer: nn.Module, name: str, mark: Tensor | None) -> Rule:
 
 
 def mark_of(output: Tensor) -> Tensor:
-    """(m, …) → (m,): by which the output is known again."""
+    """Return checksums of an output: (m, …) → (m,)."""
     rows = output.detach().reshape(len(output), -1)
     return rows @ _wave(rows)
 
@@ -163,12 +163,11 @@ def _wave(rows: Tensor) -> Tensor:
 def _each_sample(name: str, mark: Tensor, layer: nn.Module, x: Tensor, dz: Tensor) -> Iterator[Tensor]:
     # G_i = B_iᵀ · ∂layer(x_i; θ)/∂θ
     parameter = layer.get_parameter(name).detach()
-    with _fixed_statistics(layer, x) as statistics:
+    with _fixed_statistics(layer, x) as statistics, _without_hooks(layer):
 
         def share(x_i: Tensor, dz_i: Tensor) -> tuple[Tensor, ...]:
             def output(value: Tensor) -> Tensor:
-                values = {f"layer.{key}": v for key, v in {name: value, **statistics}.items()}
-                return functional_call(_WithoutHooks(layer), values, (x_i.unsqueeze(0),)).squeeze(0)
+                return functional_call(layer, {name: value, **statistics}, (x_i.unsqueeze(0),)).squeeze(0)
 
             returned, pull = vjp(output, parameter)[:2]
             z_i = returned.detach().flatten()
@@ -176,7 +175,7 @@ def _each_sample(name: str, mark: Tensor, layer: nn.Module, x: Tensor, dz: Tenso
 
         try:
             rows, marks, sizes = _map_samples(share, x, dz, parameter.numel())
-        except Exception as error:  # of any kind: it is somebody's layer
+        except Exception as error:  # custom layers raise all kinds
             raise IncompleteError(f"{type(layer).__name__} asks for more than its input") from error
     if bool(((marks - mark).abs() > torch.finfo(mark.dtype).eps ** 0.5 * sizes).any()):
         raise IncompleteError(f"{type(layer).__name__} gives another output for the same input")
@@ -187,10 +186,10 @@ def _map_samples(
     share: Callable[..., tuple[Tensor, ...]], x: Tensor, dz: Tensor, width: int
 ) -> Sequence[Tensor]:
     try:
-        with warnings.catch_warnings():  # of layers that vmap goes through one by one itself
+        with warnings.catch_warnings():  # of layers that vmap computes one by one
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             return vmap(share, chunk_size=max(1, _BLOCK // width))(x, dz)
-    except Exception:  # what vmap has no rule for
+    except Exception:  # without a rule for vmap
         shares = [share(*sample) for sample in zip(x, dz, strict=True)]
         return [torch.stack(parts) for parts in zip(*shares, strict=True)]
 
@@ -199,20 +198,19 @@ def _has_batch_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, BATCH_NORMS) and layer.training
 
 
-class _WithoutHooks(nn.Module):
-    """Calls a layer's forward pass, and not the hooks on the layer."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer.forward(x)
+@contextmanager
+def _without_hooks(layer: nn.Module) -> Iterator[None]:
+    """Do not call forward hooks; pre-hooks stay, since some compute weights. torch has no public way."""
+    hooks, layer._forward_hooks = layer._forward_hooks, OrderedDict()
+    try:
+        yield
+    finally:
+        layer._forward_hooks = hooks
 
 
 @contextmanager
 def _fixed_statistics(layer: nn.Module, x: Tensor) -> Iterator[Mapping[str, Tensor]]:
-    """The statistics of the batch in place of a norm's running ones, so that samples stand for themselves."""
+    """Use the statistics of the batch as a norm's running ones, so that samples are independent."""
     if not _has_batch_statistics(layer):
         yield {}
         return

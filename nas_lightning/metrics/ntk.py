@@ -16,9 +16,8 @@ from nas_lightning.metrics.kernel import Kernel, Output
 from nas_lightning.metrics.recording import Needs
 from nas_lightning.tasks import check_classes
 
-# Metrics from the empirical neural tangent kernel at initialization, all from one kernel.
-#
-# `coupled` and `output` are explained in `nas_lightning.metrics.kernel`.
+# Metrics of the empirical neural tangent kernel at initialization. `coupled` and `output` are explained in
+# `nas_lightning.metrics.kernel`.
 
 
 def ntk(
@@ -29,7 +28,15 @@ def ntk(
     coupled: bool = False,
     batch_statistics: bool = True,
 ) -> Kernel:
-    """Θ₀ = J Jᵀ of the network's trained parameters on the batch; the network stays as it was.
+    """Return Θ₀ = J Jᵀ of the trainable parameters on the batch; the network is unchanged.
+
+    Args:
+        network: any module from inputs to logits.
+        batch: inputs (m, …) and labels (m,).
+        output: f in J = ∂f/∂θ: `true_class`, `sum`, or `all`.
+        coupled: differentiate through the batch statistics of the whole batch.
+        batch_statistics: whether batch norms use the statistics of the batch.
+
 
     >>> import torch
     >>> network = nn.Linear(2, 3, bias=False)
@@ -47,8 +54,8 @@ class KernelMetric(Metric):
     """Base of the metrics of Θ₀.
 
     Args:
-        output: what of the network Θ₀ is the kernel of, as `passes.kernel` says.
-        coupled: whether its rows are those of the whole batch's forward pass, as there.
+        output: f in J = ∂f/∂θ: `true_class`, `sum`, or `all`.
+        coupled: differentiate through the batch statistics of the whole batch.
     """
 
     output: Output = "true_class"
@@ -57,11 +64,11 @@ class KernelMetric(Metric):
 
 @dataclass(frozen=True)
 class DiagonalMetric(KernelMetric):
-    """Base of those that are read off Θ₀'s diagonal.
+    """Base of the metrics of Θ₀'s diagonal.
 
     Args:
-        output: what of the network Θ₀ is the kernel of, as `passes.kernel` says.
-        coupled: whether its rows are those of the whole batch's forward pass, as there.
+        output: f in J = ∂f/∂θ: `true_class`, `sum`, or `all`.
+        coupled: differentiate through the batch statistics of the whole batch.
     """
 
     def compute(self, passes: Passes) -> float:
@@ -69,16 +76,16 @@ class DiagonalMetric(KernelMetric):
 
     @abstractmethod
     def from_diagonal(self, diagonal: Tensor, m: int) -> float:
-        """The metric from the diagonal of the kernel of m samples."""
+        """Return the metric from the diagonal of the kernel of m samples."""
 
 
 @dataclass(frozen=True)
 class MatrixMetric(KernelMetric):
-    """Base of those that want the whole of Θ₀.
+    """Base of the metrics that need the whole of Θ₀.
 
     Args:
-        output: what of the network Θ₀ is the kernel of, as `passes.kernel` says.
-        coupled: whether its rows are those of the whole batch's forward pass, as there.
+        output: f in J = ∂f/∂θ: `true_class`, `sum`, or `all`.
+        coupled: differentiate through the batch statistics of the whole batch.
     """
 
     needs: ClassVar[Needs] = Needs.KERNEL
@@ -88,7 +95,7 @@ class MatrixMetric(KernelMetric):
 
     @abstractmethod
     def from_kernel(self, kernel: Kernel, m: int) -> float:
-        """The metric from the kernel of m samples."""
+        """Return the metric from the kernel of m samples."""
 
 
 @dataclass(frozen=True)
@@ -170,9 +177,7 @@ class NTKFrobenius(MatrixMetric):
 
 @dataclass(frozen=True)
 class NTKMean(MatrixMetric):
-    """√|m⁻² Σ_ij Θ_ij|: KNAS (Xu et al. 2021, arXiv:2111.13293) as the thesis has it (equation D.11).
-
-    The norm of the mean row of the Jacobian.
+    """√|m⁻² Σ_ij Θ_ij|, the norm of the mean row of J: KNAS (arXiv:2111.13293; thesis, equation D.11).
 
     >>> import torch
     >>> network = nn.Linear(2, 2, bias=False)
@@ -185,7 +190,7 @@ class NTKMean(MatrixMetric):
         return math.sqrt(abs(float(kernel.matrix.sum()))) / m
 
 
-# VKDNW: how evenly a network can know its weights, by its Fisher information (arXiv:2502.04975).
+# VKDNW (arXiv:2502.04975): the evenness of the Fisher information's spectrum.
 
 
 @dataclass(frozen=True)
@@ -193,10 +198,10 @@ class Vkdnw(Metric):
     """−Σ_k λ̃_k log λ̃_k, λ̃ the nine deciles of the spectrum of F divided by their sum (Týbl & Neumann 2025).
 
     F = (1/m) Σ_i J_iᵀ (diag p_i − p_i p_iᵀ) J_i is the Fisher information of the classifier, p_i its
-    probabilities and J_i the Jacobian of its logits. The public code takes one parameter of each tensor to
-    have a small matrix. Here F is that of all parameters; its eigenvalues that can be positive, m (n − 1) for
-    n classes, are those of a matrix between samples and logits, from n backward passes. The paper ranks by
-    the entropy plus the number of layers, for which there is `layers`.
+    probabilities and J_i the Jacobian of its logits. The public code uses one parameter of each tensor; here
+    F is that of all parameters, and its m (n − 1) eigenvalues that can be positive are those of a matrix
+    between samples and logits, from n backward passes. The paper ranks by the entropy plus the number of
+    layers; for the latter use `layers`.
 
     >>> import torch
     >>> from torch import nn
@@ -213,7 +218,7 @@ class Vkdnw(Metric):
 
 
 def fisher_spectrum(kernel: Tensor, logits: Tensor) -> Tensor:
-    """The m (n − 1) largest eigenvalues of F, from J Jᵀ of all logits, (m·n, m·n), and the logits (m, n)."""
+    """Return the m (n − 1) largest eigenvalues of F, from J Jᵀ (m·n, m·n) and the logits (m, n)."""
     m = len(logits)
     p = logits.double().softmax(dim=1)
     values, vectors = torch.linalg.eigh(torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1))  # (m, n, n)
@@ -223,7 +228,7 @@ def fisher_spectrum(kernel: Tensor, logits: Tensor) -> Tensor:
 
 
 def decile_entropy(values: Tensor) -> Tensor:
-    """Of numbers ≥ 0; log 9 where all are the same.
+    """Return the entropy of the nine deciles of numbers ≥ 0; log 9 if all are equal.
 
     >>> decile_entropy(torch.ones(20)).exp()
     tensor(9.)

@@ -28,7 +28,7 @@ from nas_lightning.utils.progress import follow, never
 from nas_lightning.utils.randomness import seed_of_name
 from nas_lightning.validation import PositiveInt, checked, entries
 
-# The file of a scored pool: a line an architecture, and beside it the settings that it was made with.
+# The file of a scored pool: a line per architecture; the settings are in a second file.
 
 MetricValues = dict[str, float]
 
@@ -36,12 +36,12 @@ MetricValues = dict[str, float]
 class PoolFile:
     """A CSV file `arch, <metrics>`, appended to line by line, and `<path>.json` with its settings.
 
-    A kill can cut no line but the last, which is dropped when the file is read.
+    An incomplete last line is dropped when the file is read.
 
     Args:
         path: the CSV file.
-        metrics: its columns behind `arch`.
-        settings: what the scores depend on; a file that was made with others is refused.
+        metrics: the columns after `arch`.
+        settings: what the scores depend on; must agree with an existing file.
     """
 
     def __init__(self, path: Path, metrics: Sequence[str], settings: Mapping[str, Any]) -> None:
@@ -51,11 +51,11 @@ class PoolFile:
         self.facts = path.with_name(f"{path.name}.json")
 
     def check(self) -> None:
-        """Raise for a file that cannot be gone on with; nothing is written."""
+        """Raise unless the file can be continued; nothing is written."""
         self._parse(self._whole_lines())
 
     def read(self) -> dict[str, MetricValues]:
-        """What an earlier call left, if it was made with these settings; otherwise the file is begun."""
+        """Return the scores in an existing file, or create it."""
         whole = self._whole_lines()
         found = self._parse(whole)
         if whole:
@@ -200,22 +200,22 @@ def check_pool(
     metrics: Mapping[str, Metric],
     seed: int,
 ) -> None:
-    """Raise for a file that `score_pool` would not go on with by these settings; nothing is scored."""
+    """Raise unless `score_pool` can continue the file with these settings; nothing is scored."""
     work = Work(network, batch, dict(metrics), "lecun", seed, threads=1)
     PoolFile(path, list(metrics), _settings(space, work)).check()
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is done to each architecture, in whatever process.
+    """Scores an architecture, in any process.
 
     Args:
-        network: genotype → derived network.
-        batch: inputs and labels that all are scored on.
-        metrics: by the names that their values get.
-        scheme: how the weights are drawn.
-        seed: of the weights.
-        threads: of each process.
+        network: maps a genotype to the derived network.
+        batch: inputs and labels.
+        metrics: metrics by name.
+        scheme: initialization of the weights.
+        seed: seed of the weights.
+        threads: threads of each process.
     """
 
     network: Callable[[Genotype], nn.Module]
@@ -238,28 +238,28 @@ class Work:
             torch.set_num_threads(threads)
 
     def score(self, name: str, genotype: Genotype) -> MetricValues:
-        """The metrics of one architecture; where shapes suffice, of a network that has nothing else."""
+        """Return the metrics of one architecture, on the meta device if they allow it."""
         if all(metric.shapes_only for metric in self.metrics.values()):
             try:
                 with torch.device("meta"):
                     network = self.network(genotype).to("meta")
                     x, labels = (part.to("meta") for part in self.batch)
                     return score(network, (x, labels), self.metrics)
-            except Exception:  # a network that decides by values, which shapes alone do not have
+            except Exception:  # a network that needs values
                 pass
         return score(self.build(name, genotype), self.batch, self.metrics)
 
     def build(self, name: str, genotype: Genotype) -> nn.Module:
-        """The network with its own weights, which its name and the seed determine."""
+        """Build the network with weights that its name and the seed determine."""
         seed = seed_of_name(self.seed, name)
-        torch.manual_seed(seed)  # for layers that `initialize` leaves alone
+        torch.manual_seed(seed)  # for layers that `initialize` does not change
         network = self.network(genotype)
         initialize(network, self.scheme, torch.Generator().manual_seed(seed))
         return network
 
 
 def _settings(space: SearchSpace, work: Work) -> dict[str, Any]:
-    """What the scores depend on, in a form that can be compared: of data and network their digests."""
+    """Return the settings that scores depend on, with digests of data and network."""
     example = space.unlimited.sample(torch.Generator().manual_seed(0))  # whatever limits a search has
     with torch.random.fork_rng(devices=[]):
         network = work.network(example)

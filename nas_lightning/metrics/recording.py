@@ -1,4 +1,4 @@
-"""What a forward pass records: calls of layers, features, rectifier codes, and checks of the network."""
+"""Records of a forward pass: calls of layers, features, rectifier codes; and checks of networks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.tasks import MultiClass, Task
 
-# What a metric may ask to be prepared while the passes run.
+# What metrics need from the passes.
 
 
 class Needs(Flag):
-    """What a metric needs prepared while the passes run.
+    """What a metric needs from the passes.
 
     >>> both = Needs.HESSIAN | Needs.FEATURES
     >>> Needs.FEATURES in both, Needs.OUTPUTS in both
@@ -39,40 +39,40 @@ class Needs(Flag):
     """
 
     NOTHING = 0
-    HESSIAN = auto()  # the loss' gradient keeps its graph
-    SALIENCY = auto()  # the loss' gradients at the layers' outputs
-    RELU_CODES = auto()  # how often units agree on two samples
+    HESSIAN = auto()  # the gradient of the loss with its graph
+    SALIENCY = auto()  # gradients of the loss in the layers' outputs
+    RELU_CODES = auto()  # the number of units that agree on two samples
     RELU_PATTERNS = auto()  # which units are active
-    OUTPUTS = auto()  # what the layers return
-    FEATURES = auto()  # what the blocks return
-    KERNEL = auto()  # the whole kernel, so that nothing of it is computed apart
+    OUTPUTS = auto()  # outputs of the layers
+    FEATURES = auto()  # outputs of the blocks
+    KERNEL = auto()  # the whole kernel, not only its diagonal
 
 
-# What is said of a network that is measured: once, however many batches; or why it cannot be.
+# Warnings, once per network, and errors.
 
 TWICE = "expected operations that can be differentiated twice"
 
 
 @cache
-def say_row_by_row(network: str, reason: str) -> None:
-    """The kernel is not the sum over layers."""
+def warn_row_by_row(network: str, reason: str) -> None:
+    """Warn that the kernel is not computed as a sum over layers."""
     warnings.warn(
         f"the kernel of {network} is computed row by row, one backward pass a sample: {reason}", stacklevel=2
     )
 
 
 @cache
-def say_silent(network: str, layer: str) -> None:
-    """No gradient comes past the last layer."""
+def warn_zero_last_layer(network: str, layer: str) -> None:
+    """Warn that the last layer is zero, so that no gradient passes it."""
     warnings.warn(
-        f"the last layer of {network}, {layer!r}, is all zeros: gradients are of it alone; "
-        "`initialize(network)` draws its weights",
+        f"all weights of the last layer of {network}, {layer!r}, are zero, so only its gradients are not: "
+        "call `initialize(network)`",
         stacklevel=2,
     )
 
 
 def explain(error: BaseException | None) -> InputError | None:
-    """Torch's error as what was expected of the network; None for any other.
+    """Translate errors of torch that are about the network; None for any other.
 
     >>> str(explain(RuntimeError("derivative for aten::_pdist_backward is not implemented")))
     "expected operations that can be differentiated twice, got 'aten::_pdist_backward'"
@@ -86,16 +86,16 @@ def explain(error: BaseException | None) -> InputError | None:
     return None
 
 
-# What networks return, besides a tensor of logits.
+# Outputs of networks.
 
 LOGITS = ("logits", "out", "output", "prediction", "y_hat")
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits of a network's output: itself, the entry or field of that name, or the first of a tuple.
+    """Return the logits: a tensor, the entry or field named in `LOGITS`, or the first of a tuple.
 
-    Auxiliary heads come behind the first (torchvision's GoogLeNet), segmentations as `out`, outputs of
-    transformers as `logits`. Of several entries that are called otherwise none is taken.
+    GoogLeNet of torchvision returns auxiliary heads after the logits, its segmentation networks `out`, and
+    transformers `logits`.
 
     >>> import torch
     >>> logits_of({"loss": torch.ones(()), "logits": torch.zeros(2, 3)}).shape
@@ -113,11 +113,11 @@ def logits_of(output: Any) -> Tensor:
     raise InputError(expected, got=", ".join(map(str, entries)) or type(output).__name__)
 
 
-# Whether networks, batches, logits and labels are what passes ask for.
+# Checks of networks, batches, logits, and labels.
 
 
 def trained_parameters(network: nn.Module) -> list[nn.Parameter]:
-    """Those that have gradients; raise where there are none, or where the network cannot be called."""
+    """Return the trainable parameters; raise if there are none or the network cannot be called."""
     check_callable(network)
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     if not parameters:
@@ -126,26 +126,26 @@ def trained_parameters(network: nn.Module) -> list[nn.Parameter]:
 
 
 def is_of_space(network: nn.Module) -> bool:
-    """Whether it is an architecture of one of our spaces, or has one within."""
+    """Return whether the network is, or contains, a network of one of our spaces."""
     return any(isinstance(module, (Network, Supernet)) for module in network.modules())
 
 
 def check_batch(x: Tensor, labels: Tensor) -> None:
-    """Raise unless there are at least two samples, and as many labels."""
+    """Raise unless there are at least two samples and equally many labels."""
     if len(x) < 2 or len(labels) != len(x):
         got = f"{tuple(x.shape)} and {tuple(labels.shape)}"
         raise InputError("expected a batch of at least two samples, inputs (m, …) and labels (m,)", got=got)
 
 
 def check_logits(logits: Tensor, task: Task, samples: int) -> None:
-    """Raise unless there are outputs for each sample: (m, outputs), or (m, outputs, h, w) of dense tasks."""
+    """Raise unless the logits are (m, outputs), or (m, outputs, h, w) for dense tasks."""
     shape = "(m, classes, h, w)" if task.dense else "(m, classes)"
     if logits.dim() != (4 if task.dense else 2) or len(logits) != samples:
         raise InputError(f"expected logits {shape} from the network", got=tuple(logits.shape))
 
 
 def labels_for(task: Task, labels: Tensor, logits: Tensor) -> Tensor:
-    """The labels as the task's loss takes them; classes in whatever form.
+    """Return the labels in the form that the task's loss takes.
 
     >>> labels_for(MultiClass(), torch.eye(3), torch.zeros(3, 3))
     tensor([0, 1, 2])
@@ -156,7 +156,7 @@ def labels_for(task: Task, labels: Tensor, logits: Tensor) -> Tensor:
 
 
 def is_constant(rows: Tensor) -> bool:
-    """Whether all samples of (m, …) have the same numbers, but for rounding.
+    """Return whether all samples of (m, …) are equal up to rounding.
 
     >>> is_constant(torch.ones(2, 3)), is_constant(torch.eye(2))
     (True, False)
@@ -165,7 +165,7 @@ def is_constant(rows: Tensor) -> bool:
     return bool(spread <= rows.abs().max() * 8 * torch.finfo(rows.dtype).eps)
 
 
-# What a forward pass did: every call of a layer with parameters, and a way to see its output's gradient.
+# The calls of layers with parameters, and the gradients of their outputs.
 
 Listener = Callable[["Call", Tensor], None]
 
@@ -176,26 +176,26 @@ class Call:
 
     Args:
         layer: the module.
-        name: of the module in its network.
-        input: what it was given: (m, …).
-        output: what it returned; None where outputs are not kept.
-        version: of the memory of `output`, which counts changes in place.
-        plain: one tensor in, one tensor out.
-        trained: the layer's own parameters that are trained, as they are in this call.
-        mark: of the output, where the layer has to compute it again.
+        name: name of the module in its network.
+        input: the input, (m, …).
+        output: the output, None if outputs are not kept.
+        version: version counter of the output, which counts changes in place.
+        plain: whether one tensor goes in and one comes out.
+        trained: names and values of the layer's own trainable parameters.
+        mark: checksum of the output for layers that compute it again.
     """
 
     layer: nn.Module
     name: str
     input: Tensor
-    output: Tensor | None  # kept on request
-    version: int  # of the output's memory: counts changes in place
-    plain: bool  # one tensor in, one tensor out
+    output: Tensor | None
+    version: int
+    plain: bool
     trained: Sequence[tuple[str, nn.Parameter]]
     mark: Tensor | None
 
     def saved_output(self) -> Tensor:
-        """What the layer returned, computed again where that was changed in place since."""
+        """Return the output, computed again if it was changed in place."""
         assert self.output is not None
         if self.output._version == self.version:
             return self.output
@@ -203,39 +203,39 @@ class Call:
             return self.layer(self.input)
 
     def is_silent(self) -> bool:
-        """Whether all weights are zero, as those that some networks' last layers begin with."""
+        """Return whether all weights are zero, as in the last layers of some networks."""
         weights = [p for p in self.layer.parameters(recurse=False) if p.dim() > 1]
         return self.plain and bool(weights) and not any(bool(weight.any()) for weight in weights)
 
 
 class Calls:
-    """The calls of one forward pass on the batch `x`, in its order.
+    """Records the calls of one forward pass in order.
 
     Args:
-        network: whose layers are watched.
-        x: the batch: (m, …).
-        keep_outputs: whether the outputs are kept, too.
+        network: the network.
+        x: the batch, (m, …).
+        keep_outputs: whether to keep outputs.
     """
 
     def __init__(self, network: nn.Module, x: Tensor, *, keep_outputs: bool = False) -> None:
         self.network, self.batch, self.keep_outputs = network, len(x), keep_outputs
         self.all: list[Call] = []
-        # Backward passes end in these: every call lies on a way to one of them.
+        # backward passes end in these: every call lies on a path to one of them
         self._starts = [x] if x.requires_grad else []
         self._listener: Listener | None = None
 
     @property
     def parametric_calls(self) -> list[Call]:
-        """Those of layers that have something to train."""
+        """The calls of layers with trainable parameters."""
         return [call for call in self.all if call.trained]
 
     def record(self, forward: Callable[[], Tensor]) -> Tensor:
-        """Run the forward pass and note the calls of the layers that have a rule."""
+        """Run the forward pass and record the calls of layers with a rule."""
         handles = []
         for name, module in self.network.named_modules():
             if covers(module):
                 handles.append(module.register_forward_pre_hook(self._start, with_kwargs=True))
-                # the others' hooks may make something else of what the layer returned
+                # first, since other hooks may replace the output
                 handles.append(module.register_forward_hook(self._hook(name), prepend=True, with_kwargs=True))
         try:
             return forward()
@@ -247,7 +247,7 @@ class Calls:
         given = _tensors(args, kwargs)
         if not given or given[0].requires_grad or is_functorch_wrapped_tensor(given[0]):
             return args, kwargs
-        if not given[0].is_floating_point():  # the numbers of words: the way ends in what they look up
+        if not given[0].is_floating_point():  # token ids: the path ends in the embedding
             self._starts += [parameter for parameter in layer.parameters() if parameter.requires_grad]
             return args, kwargs
         start = given[0].detach().requires_grad_()
@@ -260,7 +260,7 @@ class Calls:
     def _hook(self, name: str) -> Callable[[nn.Module, Args, Kwargs, Any], None]:
         def note(layer: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> None:
             given, trained, rules = _tensors(args, kwargs), _trained(layer), rules_of(layer)
-            if any(map(is_functorch_wrapped_tensor, given)):  # of no gradients that a hook would see
+            if any(map(is_functorch_wrapped_tensor, given)):  # hooks see no gradients in transforms
                 return
             plain = len(given) == 1 and isinstance(output, Tensor)
             if not plain:
@@ -273,7 +273,7 @@ class Calls:
             seen = given[0].detach(), kept, output._version
             call = Call(layer, where, *seen, plain=True, trained=trained, mark=mark)
             self.all.append(call)
-            if output.requires_grad:  # the hook belongs to this value, also when it is changed in place later
+            if output.requires_grad:  # the hook stays with this value when it is changed in place
                 output.register_hook(lambda gradient: self._note_gradient(call, gradient))
 
         return note
@@ -284,7 +284,7 @@ class Calls:
 
     @contextmanager
     def listen(self, listener: Listener) -> Iterator[None]:
-        """Tell `listener` of the output gradients of the backward passes within."""
+        """Call `listener` with the output gradients of backward passes in the context."""
         self._listener = listener
         try:
             yield
@@ -292,12 +292,12 @@ class Calls:
             self._listener = None
 
     def backward(self, logits: Tensor, cotangent: Tensor, listener: Listener) -> None:
-        """A backward pass through the activations only: no parameter's gradient is computed."""
+        """Run a backward pass through the activations only, without gradients of parameters."""
         with self.listen(listener):
             torch.autograd.grad(logits, self._starts, cotangent, retain_graph=True, allow_unused=True)
 
     def check_complete(self, logits: Tensor) -> None:
-        """Raise unless every use of a trained parameter in the graph is a call that a rule accounts for."""
+        """Raise unless every use of a trainable parameter in the graph is a recorded call."""
         recorded = Counter(id(parameter) for call in self.parametric_calls for _, parameter in call.trained)
         uses = uses_of(logits)
         for name, module in self.network.named_modules():
@@ -322,20 +322,20 @@ def _tensors(args: Args, kwargs: Kwargs) -> list[Tensor]:
 
 
 def _trained(layer: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """A layer's own parameters that are trained; what stands in for one during a call is none."""
+    """Return a layer's own trainable parameters; tensors that replace one during a call do not count."""
     own = layer.named_parameters(recurse=False)
     return [(name, p) for name, p in own if isinstance(p, nn.Parameter) and p.requires_grad]
 
 
 def uses_of(logits: Tensor) -> Counter[int]:
-    """How often each leaf appears in the graph, by its id."""
+    """Count the uses of each leaf in the graph, by id."""
     parents = (parent for node in nodes_of(logits) for parent, _ in node.next_functions)
     leaves = (getattr(parent, "variable", None) for parent in parents)  # only leaves have one
     return Counter(id(leaf) for leaf in leaves if leaf is not None)
 
 
 def nodes_of(value: Tensor) -> Iterator[Node]:
-    """The nodes of its graph, each once."""
+    """Yield the nodes of the graph, each once."""
     seen, stack = set(), [value.grad_fn]
     while stack:
         node = stack.pop()
@@ -345,15 +345,13 @@ def nodes_of(value: Tensor) -> Iterator[Node]:
             stack.extend(parent for parent, _ in node.next_functions)
 
 
-# The blocks of a network: the modules that it is a chain of, whose outputs are its features level by level.
-#
-# A block is an element of the network's outermost lists of modules (`nn.ModuleList`, and `nn.Sequential` of
-# modules that have parts themselves), or a child that stands beside such lists. Of our networks these are the
-# stem and the cells, of torchvision's or timm's ResNets the stem's layers and the residual blocks.
+# The blocks of a network, whose outputs are its features: the elements of its outermost lists of modules
+# (`nn.ModuleList`, and `nn.Sequential` of modules with children), and the children next to such lists. For
+# our networks these are the stem and the cells, for ResNets the layers of the stem and the residual blocks.
 
 
 def blocks(network: nn.Module) -> list[nn.Module]:
-    """The blocks in the order of registration; activations and the like, which hold nothing, are none.
+    """Return the blocks in order of registration, without modules such as activations.
 
     >>> network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
     >>> [type(block).__name__ for block in blocks(network)]
@@ -383,11 +381,11 @@ def _has(items: Iterator[object]) -> bool:
 
 
 class Features:
-    """The outputs of the blocks in one forward pass, in its order; the logits are none of them.
+    """Records the outputs of the blocks in one forward pass.
 
     Args:
-        network: whose blocks are watched.
-        samples: images of the batch.
+        network: the network.
+        samples: batch size.
     """
 
     def __init__(self, network: nn.Module, samples: int) -> None:
@@ -407,12 +405,12 @@ class Features:
             self.all.append(output)
 
     def before(self, logits: Tensor) -> list[Tensor]:
-        """The outputs but that which is the logits."""
+        """Return the outputs except the logits."""
         return [output for output in self.all if output is not logits]
 
 
 def spectral_entropy(features: Tensor) -> Tensor:
-    """(m, c, …) → the entropy of the normalized spectrum of the channels' covariance.
+    """Return the entropy of the normalized spectrum of the channels' covariance, of (m, c, …).
 
     >>> spectral_entropy(torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])).exp()
     tensor(2., dtype=torch.float64)
@@ -424,16 +422,16 @@ def spectral_entropy(features: Tensor) -> Tensor:
     return torch.special.entr(shares).sum()
 
 
-# Whether a network treats its samples apart: what the layer by layer kernel takes for granted.
+# A check that samples are independent, which the layerwise kernel assumes.
 
 _PROBE = 2
 
 
 def check_independence(network: nn.Module, x: Tensor, logits: Tensor, calls: Calls) -> None:
-    """Raise unless two samples go through the layers alone as they do among the others, and so come out.
+    """Raise unless samples are independent of each other, apart from batch statistics.
 
-    Batch norms mix samples, which is known: they have fixed statistics here. The networks of our spaces are
-    known to have no other mixing.
+    Two samples alone must call the same layers, and their logits must not depend on others. Batch norms have
+    fixed statistics here. The networks of our spaces pass without a check.
     """
     if isinstance(network, Network):
         return
@@ -443,12 +441,12 @@ def check_independence(network: nn.Module, x: Tensor, logits: Tensor, calls: Cal
     with _fixed_statistics(norms), torch.enable_grad():
         try:
             alone.record(lambda: logits_of(network(few)))
-        except Exception as error:  # of any kind: it is somebody's network
+        except Exception as error:  # custom networks raise all kinds
             raise IncompleteError(f"it does not take {len(few)} of {len(x)} samples") from error
         if norms:
             calls = Calls(network, x)
             logits = calls.record(lambda: logits_of(network(x)))
-        mixed = _see_others(calls, logits, len(few))  # in here: checkpoints compute the pass anew
+        mixed = _see_others(calls, logits, len(few))  # in this context: checkpoints recompute the pass
     if [call.layer for call in alone.parametric_calls] != [call.layer for call in calls.parametric_calls]:
         raise IncompleteError("other layers are called for other batches")
     for call in alone.parametric_calls:
@@ -460,9 +458,9 @@ def check_independence(network: nn.Module, x: Tensor, logits: Tensor, calls: Cal
 
 
 def _see_others(calls: Calls, logits: Tensor, few: int) -> bool:
-    """Whether the first samples' logits depend on what a layer returned for other samples, however little."""
+    """Return whether the first samples' logits depend on a layer's output for other samples."""
     cotangent = torch.zeros_like(logits)
-    own = cotangent[:few]  # which get shares that no softmax adds up to a constant
+    own = cotangent[:few]  # cotangents that no softmax sums to a constant
     own.copy_(torch.arange(own.numel()).cos().view_as(own))
     others: list[bool] = []
 
@@ -479,7 +477,7 @@ def _uses_batch(module: nn.Module) -> bool:
 
 @contextmanager
 def _fixed_statistics(norms: Sequence[Any]) -> Iterator[None]:
-    """Batch norms in evaluation mode, those that keep no statistics with mean 0 and variance 1."""
+    """Set batch norms to evaluation mode, with mean 0 and variance 1 if they have no statistics."""
     kept = [(norm, norm.training, norm.running_mean, norm.running_var) for norm in norms]
     try:
         for norm in norms:
@@ -496,7 +494,7 @@ def _fixed_statistics(norms: Sequence[Any]) -> Iterator[None]:
             norm.training, norm.running_mean, norm.running_var = training, mean, variance
 
 
-# What a network's rectified units say of the samples of a batch.
+# Codes of rectified units.
 
 Breaks = Callable[..., tuple[float, ...]]
 
@@ -510,14 +508,14 @@ def _range(low: float = -1.0, high: float = 1.0) -> tuple[float, ...]:
 
 
 def _clamp(min: Any = None, max: Any = None) -> tuple[float, ...]:
-    if min != 0:  # no rectifier, but what keeps a number from being too small
+    if min != 0:  # a lower bound, not a rectifier
         return ()
     return (0.0,) if max is None else (0.0, max)
 
 
 BREAKS: Mapping[str, Breaks] = {
     **dict.fromkeys(("relu", "leaky_relu", "_prelu_kernel", "rrelu_with_noise", "elu", "celu"), _at_zero),
-    **dict.fromkeys(("gelu", "silu", "mish"), _at_zero),  # smooth, with a gate that opens at 0
+    **dict.fromkeys(("gelu", "silu", "mish"), _at_zero),  # smooth gates that open at 0
     **dict.fromkeys(("hardswish", "hardsigmoid"), lambda: (-3.0, 3.0)),
     **dict.fromkeys(("softshrink", "hardshrink"), lambda size=0.5: (-size, size)),
     "hardtanh": _range,  # ReLU6, too
@@ -525,17 +523,17 @@ BREAKS: Mapping[str, Breaks] = {
     "clamp": _clamp,
     "clamp_min": _clamp,
 }
-"""Where one piece of an activation ends and the next begins, by its name in PyTorch, from its options."""
+"""The points between the pieces of an activation, by its name in PyTorch, as functions of its options."""
 
 
 class RectifierCodes(TorchDispatchMode):
-    """Sees every rectification, as a module or as a function: its patterns, and the sum of their kernels.
+    """Records every rectification, by modules or functions: its patterns, and the sum of their kernels.
 
-    Two samples agree on a unit where they lie in the same piece of its activation, `BREAKS`.
+    Two samples agree on a unit if they lie in the same piece of its activation, see `BREAKS`.
 
     Args:
-        samples: images of the batch.
-        needs: which of patterns and kernel are computed.
+        samples: batch size.
+        needs: whether to record patterns, the kernel, or both.
     """
 
     def __init__(self, samples: int, needs: Needs) -> None:
@@ -560,14 +558,14 @@ class RectifierCodes(TorchDispatchMode):
         if Needs.RELU_PATTERNS in self.needs:
             self.patterns += above
         if Needs.RELU_CODES in self.needs:
-            # K = Σ_p c_p c_pᵀ, c_p the units in piece p: above the point where it begins, not above its end
+            # K = Σ_p c_p c_pᵀ, c_p the units in piece p: above its begin and not above its end
             everything, nothing = torch.ones_like(above[0]), torch.zeros_like(above[0])
             for begun, ended in pairwise([everything, *above, nothing]):
                 inside = (begun & ~ended).float()
                 self.kernel += (inside @ inside.T).to(self.kernel)
 
 
-# Initializations that training-free metrics are defined for, drawn from a generator of their own.
+# Initializations that training-free metrics are defined for.
 
 Scheme = Literal["lecun", "kaiming", "xavier", "default"]
 
@@ -577,14 +575,14 @@ LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def initialize(
     network: nn.Module, scheme: Scheme = "lecun", generator: torch.Generator | None = None
 ) -> None:
-    """Draw the weights of linear layers and convolutions anew; batch norms start at scale 1, shift 0.
+    """Initialize linear layers and convolutions; batch norms get scale 1 and shift 0.
 
     - `lecun`: N(0, 1/fan_in), biases 0 (NASI, arXiv:2109.00817, section 3.1; thesis, section 7.6.5)
     - `kaiming`: N(0, 2/fan_in), biases 0 (He et al. 2015, arXiv:1502.01852)
     - `xavier`: N(0, 2/(fan_in + fan_out)), biases 0 (Glorot & Bengio 2010)
-    - `default`: PyTorch's own, U(±1/√fan_in), biases too
+    - `default`: PyTorch's, U(±1/√fan_in), also for biases
 
-    Parameters of other layers stay.
+    Parameters of other layers are unchanged.
     """
     if scheme not in get_args(Scheme):
         raise InputError(f"expected a scheme ({near_match(scheme, get_args(Scheme))})", got=scheme)

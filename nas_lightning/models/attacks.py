@@ -17,27 +17,24 @@ from nas_lightning.errors import InputError
 from nas_lightning.utils.progress import follow
 from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 
-# Small changes to images that a network then misclassifies.
-#
-# The attacks of Shu 2022 (thesis, sections 5.3.6 and 5.4.3) in its settings. A network here takes pixels,
-# values from 0 to 1, and normalizes them itself, as `Ensemble.load(…, with_normalization=True)` does; so
-# bounds and distances are those of pixels. An attack is called with a network, images and labels.
+# Attacks, with the settings of Shu 2022 (thesis, sections 5.3.6 and 5.4.3). Networks take values from 0 to 1
+# and normalize them, as those of `Ensemble.load(…, with_normalization=True)` do; so bounds are of pixels.
 
 Network = Callable[[Tensor], Tensor]
 
 
 class Attack(ABC):
-    """From images (b, c, h, w) in [0, 1] and labels (b,) to images that the network gets wrong, if it can."""
+    """Maps images (b, c, h, w) in [0, 1] and labels (b,) to images that a network misclassifies."""
 
     package: ClassVar[str | None] = None
-    """What it needs that may not be installed."""
+    """An optional package that the attack needs."""
 
     @abstractmethod
     def __call__(self, network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """The changed images; where there is no success, whatever the attack ended at."""
+        """Return the changed images, also those on which the attack failed."""
 
     def check(self) -> None:
-        """Raise where its package is missing."""
+        """Raise if the package is not installed."""
         if self.package is not None and find_spec(self.package) is None:
             raise InputError(
                 f"expected the package {self.package}: pip install 'nas-lightning[attacks]'", got="none"
@@ -45,7 +42,7 @@ class Attack(ABC):
 
 
 def loss_gradient(network: Network, x: Tensor, y: Tensor) -> Tensor:
-    """∇_x Σ L(f(x), y) with the cross-entropy."""
+    """Return ∇_x Σ L(f(x), y), L the cross entropy."""
     x = x.detach().requires_grad_()
     return torch.autograd.grad(F.cross_entropy(network(x), y, reduction="sum"), x)[0]
 
@@ -80,8 +77,8 @@ class Pgd(Attack):
     Args:
         epsilon: ε, the largest change of a pixel.
         step: η.
-        steps: how many.
-        random_start: begin anywhere in the ball; else at the image.
+        steps: number of steps.
+        random_start: start at a random point of the ball instead of the image.
 
     >>> network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)).eval()
     >>> x = torch.full((1, 1, 2, 2), 0.5)
@@ -113,17 +110,16 @@ class CarliniWagner(Attack):
 
         min_w ‖x' − x‖² + c · max(f_y(x') − max_{j≠y} f_j(x'), −confidence),   x' = (tanh w + 1)/2
 
-    by Adam. For each image the search for c halves [constant_low, constant_high] on a logarithmic scale: down
-    after a success, up otherwise. Of all x' that were misclassified the nearest is returned; the image itself
-    where there was none.
+    by Adam. A binary search on a logarithmic scale finds c in [constant_low, constant_high] for each image.
+    Returns the nearest misclassified x', or the image itself if there was none.
 
     Args:
-        confidence: by how much another logit has to be larger.
+        confidence: by how much another logit must be larger.
         constant_low: the smallest c.
         constant_high: the largest c.
-        search_steps: values of c that are tried.
-        steps: of Adam for each c.
-        lr: Adam's.
+        search_steps: number of values of c.
+        steps: steps of Adam for each c.
+        lr: learning rate of Adam.
 
     >>> network = nn.Flatten()  # the pixels are the logits: the nearest image of another class has equal ones
     >>> x = torch.tensor([0.6, 0.4]).view(1, 2, 1, 1)
@@ -162,7 +158,7 @@ class CarliniWagner(Attack):
     def _descend(
         self, network: Network, x: Tensor, y: Tensor, constant: Tensor
     ) -> Iterable[tuple[Tensor, Tensor]]:
-        """The images of each step, and which of them are misclassified with the confidence asked for."""
+        """Yield the images of each step, and which are misclassified with the required confidence."""
         w = torch.atanh((2 * x - 1) * (1 - 1e-6)).requires_grad_()
         optimizer = torch.optim.Adam([w], lr=self.lr, betas=(0.9, 0.999))
         for _ in range(self.steps):
@@ -176,7 +172,7 @@ class CarliniWagner(Attack):
 
 
 def _margin(logits: Tensor, y: Tensor) -> Tensor:
-    """f_y − max_{j≠y} f_j, negative where the prediction is wrong: (b, classes), (b,) → (b,)."""
+    """Return f_y − max_{j≠y} f_j, negative if the prediction is wrong: (b, classes), (b,) → (b,)."""
     of_label = logits.gather(1, y[:, None])
     others = logits.scatter(1, y[:, None], -torch.inf)
     return of_label[:, 0] - others.max(dim=1).values
@@ -185,17 +181,17 @@ def _margin(logits: Tensor, y: Tensor) -> Tensor:
 @checked
 @dataclass(frozen=True)
 class AutoAttack(Attack):
-    """The standard ensemble of attacks (Croce & Hein 2020, arXiv:2003.01690), by the package pyautoattack.
+    """The standard ensemble of attacks (Croce & Hein 2020, arXiv:2003.01690), from the package pyautoattack.
 
-    APGD-CE, targeted APGD-DLR and FAB for the nine likeliest other classes, Square with 5,000 queries: images
-    of ten classes or more, and hundreds of passes each. The norm is L∞; the thesis does not say its ε.
+    APGD-CE, targeted APGD-DLR and FAB for nine classes, and Square with 5,000 queries, in the L∞ norm. It
+    needs at least ten classes, and hundreds of passes per image. The thesis does not state its ε.
 
     Args:
         epsilon: ε, the largest change of a pixel.
-        seed: of the attacks' random numbers.
+        seed: seed of the random numbers.
 
     >>> attack = AutoAttack(epsilon=8 / 255)
-    >>> attack.check()  # raises where the package is missing
+    >>> attack.check()  # raises if the package is missing
     >>> attack.package
     'pyautoattack'
     """
@@ -218,22 +214,22 @@ class AutoAttack(Attack):
         return made.run_standard_evaluation(x, y, batch_size=len(x))[0]
 
 
-# What an ensemble says to attacks on one of its members (Shu 2022, thesis, section 5.3.6).
+# The defense of an ensemble against attacks on one of its members (Shu 2022, thesis, section 5.3.6).
 
 Batch = tuple[Tensor, Tensor]
 
 
 class Rounds(NamedTuple):
-    """Accuracies with each member attacked in turn, (members,) each."""
+    """Accuracies under attacks on each member, (members,) each."""
 
     attack: Tensor
-    """Of the member that was attacked, on what was made for it."""
+    """Accuracy of the attacked member."""
     defense: Tensor
-    """Of all members together, on the same images."""
+    """Accuracy of the ensemble on the same images."""
 
 
 def defense(members: Sequence[nn.Module], batches: Iterable[Batch], attack: Attack) -> Rounds:
-    """Attack one member in turn, defend with all; images in [0, 1]."""
+    """Attack each member in turn and evaluate it and the ensemble; images in [0, 1]."""
     batches = list(batches)
     rounds = [defense_round(members, number, batches, attack) for number in range(len(members))]
     attacked, defended = zip(*rounds, strict=True)
@@ -243,14 +239,14 @@ def defense(members: Sequence[nn.Module], batches: Iterable[Batch], attack: Atta
 def defense_round(
     members: Sequence[nn.Module], number: int, batches: Iterable[Batch], attack: Attack
 ) -> tuple[float, float]:
-    """Attack accuracy of member `number`, and defense accuracy of all, in eval mode."""
+    """Return the accuracy of the attacked member `number` and of the ensemble, in eval mode."""
     if len(members) < 2:
         raise InputError("expected an ensemble of at least two networks", got=len(members))
     parameter = next(members[0].parameters())
     modes = [member.training for member in members]
     frozen = [(p, p.requires_grad) for member in members for p in member.parameters()]
     for member in members:
-        member.eval().requires_grad_(False)  # the gradient is that of the images alone
+        member.eval().requires_grad_(False)  # only gradients of the images are needed
     right, count = torch.zeros(2), 0
     for x, y in follow(batches, "batches under attack"):
         x, y = x.to(parameter), y.to(parameter.device)

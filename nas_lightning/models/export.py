@@ -1,4 +1,4 @@
-"""Export of networks to ONNX and torch.export, and networks that other runtimes compute."""
+"""Export of networks to ONNX and torch.export, and networks run by ONNX Runtime or frozen."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ import torch
 from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
-from nas_lightning.flags import FlagParser, add_own_parts, command, own_parts, place_to_write
 from nas_lightning.metrics.recording import logits_of
-from nas_lightning.models.file import describe, load
 from nas_lightning.objectives.latency import medians, time_in_turn
 from nas_lightning.objectives.memory import inference_memory
 from nas_lightning.spaces.network import DerivedNetwork
 from nas_lightning.utils.files import hold_file, replacing
 
-# How the formats of exported networks are written and read: ONNX, and torch.export's `.pt2`.
+# Formats: ONNX, and torch.export's `.pt2`.
 
 INPUT, OUTPUT = "images", "logits"
 FURTHER = (64, 128)
-"""Pixels by which images of another size are larger. Sides that differ by a multiple of 64 are even or odd
-alike at each of the resolutions of a network that halves them up to six times."""
+"""Additional pixels of images of other sizes: sides stay even or odd through six halvings."""
 Image = tuple[int, int, int]
 Run = Callable[[Tensor], Tensor]
 
 
 class Dynamic(NamedTuple):
-    """Whether a file takes any number of images, and images of other sizes."""
+    """The dimensions of the input that may vary.
 
-    batch: bool  # any number of images
-    size: bool  # images of other heights and widths
+    Args:
+        batch: whether the file takes any batch size.
+        size: whether it takes images of other sizes.
+    """
+
+    batch: bool
+    size: bool
 
 
 def _write_pt2(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:
@@ -45,13 +47,15 @@ def _write_pt2(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> N
     program = torch.export.export(network, (x,), dynamic_shapes=({**batch, **size},))
     with warnings.catch_warnings():  # of weights that are not on the CPU
         warnings.filterwarnings("ignore", "No complete tensor found in the group")
-        whole = io.BytesIO()  # torch ends the process where a disk refuses a part
+        whole = io.BytesIO()  # torch aborts the process on a full disk
         torch.export.save(program, whole)
     path.write_bytes(whole.getbuffer())
 
 
 def _sizes_pt2(image: Image) -> tuple[Image, list[Image]]:
-    """A program refuses sizes that take other ways through the code than were taken when it was traced."""
+    """Return the size to trace and the sizes to compare; programs only take sizes with the same control
+    flow.
+    """
     return image, [image, _larger(image)]
 
 
@@ -78,13 +82,13 @@ def _write_onnx(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> 
 
 
 def _sizes_onnx(image: Image) -> tuple[Image, list[Image]]:
-    """Traced where every resolution is odd: the steps that this needs do nothing where one is even."""
+    """Return the size to trace, with odd sides at every resolution, and the sizes to compare."""
     odd = (image[0], FURTHER[0] + 1, FURTHER[1] + 1)
     return odd, [image, _larger(image), (image[0], image[1] + 1, image[2] + 2)]
 
 
 def read_onnx(path: Path, threads: int = 0) -> Run:
-    """What ONNX Runtime computes of that file; 0 threads: as many as it thinks best."""
+    """Return a function that runs the file in ONNX Runtime; 0 threads: its default."""
     runtime = _onnxruntime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -98,7 +102,7 @@ def _onnxruntime() -> Any:
         import onnxruntime
         import onnxscript
     except ModuleNotFoundError as error:
-        needed = "expected the packages that ONNX needs: pip install 'nas-lightning[export]'"
+        needed = "expected the packages for ONNX: pip install 'nas-lightning[export]'"
         raise InputError(needed, got=f"no {error.name}") from None
     del onnx, onnxscript
     return onnxruntime
@@ -109,7 +113,7 @@ def _larger(image: Image) -> Image:
 
 
 class _Format(NamedTuple):
-    """How a format is written and read, and with dynamic sizes: which to trace, which to compare."""
+    """Functions that write and read a format, and choose sizes to trace and compare."""
 
     write: Callable[[nn.Module, Tensor, Dynamic, Path], None]
     read: Callable[[Path], Run]
@@ -122,18 +126,18 @@ FORMATS = {
 }
 
 
-# A network whose weights are constants of its graph: norms are folded into convolutions, Python is gone.
+# Frozen networks: traced, with norms folded into convolutions.
 
 _CLOSE = 1e-5
 _CHECKED = (1, 3)  # batches that are compared
 
 
 class FrozenNetwork(nn.Module):
-    """Maps images to logits as the network does, within 1e-5, on the CPU and without gradients.
+    """A traced and frozen copy of a network, equal within 1e-5, on the CPU and without gradients.
 
     Args:
         network: maps (b, c, h, w) to (b, classes), in eval mode.
-        image: (channels, height, width), the size that it takes from now on, any number at a time.
+        image: (channels, height, width), the only size that it takes.
 
     >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).eval()
     >>> FrozenNetwork(network, (3, 2, 2))(torch.zeros(5, 3, 2, 2)).shape
@@ -168,11 +172,11 @@ class _Logits(nn.Module):
 @torch.no_grad()
 def _freeze(network: nn.Module, image: tuple[int, int, int]) -> torch.jit.ScriptModule:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about what it would have people use on GPUs
+        warnings.simplefilter("ignore")  # deprecations
         try:
             traced = torch.jit.trace(_Logits(network).eval(), torch.zeros(2, *image), check_trace=False)
             return torch.jit.freeze(traced)
-        except Exception as error:  # a network of anybody's raises whatever it likes
+        except Exception as error:  # custom networks raise all kinds
             expected = f"expected a network that torch can freeze: {str(error).strip().splitlines()[0]}"
             raise InputError(expected, where="optimize") from None
 
@@ -189,18 +193,18 @@ def _check(network: nn.Module, frozen: torch.jit.ScriptModule, x: Tensor) -> Non
     raise InputError(f"expected outputs of shape {tuple(expected.shape)}", got=got, where=where)
 
 
-# A network as a file for other programs: ONNX, or torch.export's `.pt2`, compared with itself.
+# Export to a file, whose outputs are compared with the network's.
 
-TOLERANCE = 1e-5  # of outputs, as a share of the largest one where that is above 1
+TOLERANCE = 1e-5  # of outputs, relative to the largest one if that is above 1
 
 
 class ExportedFile(NamedTuple):
-    """A file, its size in bytes, and how far its outputs are from the network's.
+    """An exported file.
 
     Args:
-        path: of the file.
-        size: its bytes.
-        difference: the largest, of an output.
+        path: the file.
+        size: size in bytes.
+        difference: largest difference of outputs from the network's.
     """
 
     path: Path
@@ -219,20 +223,18 @@ def export(
     batch: int | None = None,
     dynamic_size: bool = False,
 ) -> ExportedFile:
-    """Write the network, in eval mode and without its auxiliary head, where `path` says: .onnx or .pt2.
+    """Export a network in eval mode, without its auxiliary head, to ONNX or torch.export.
 
-    The file is read again and run on random images; where its outputs differ from the network's by more than
-    `TOLERANCE`, it is not written. It takes `batch` images at a time, None: any number.
+    The file is read again and run on random images. It is not written if outputs differ by more than
+    `TOLERANCE`.
 
     Args:
         network: any module from (b, c, h, w) to logits (b, classes), alone or among other outputs.
-        path: the file.
+        path: the file, `.onnx` or `.pt2`.
         image: (channels, height, width).
-        batch: how many images at a time; None: any number.
-        dynamic_size: take images of other sizes, too. ONNX: of any. torch.export keeps to sides that are even
-            where those of `image` are, at each resolution: such as differ by a multiple of what the network
-            divides them by.
-
+        batch: the batch size of the file. Default: any.
+        dynamic_size: take images of other sizes. With ONNX any size; with torch.export only sizes that differ
+            by a multiple of the network's total stride.
     """
     path = Path(path)
     if path.suffix not in FORMATS:
@@ -251,7 +253,7 @@ def export(
             difference = max(_difference(plain, run, size, batches) for size in sizes)
     except (InputError, OSError):
         raise
-    except Exception as error:  # torch and ONNX Runtime have many for a step that values or one size decide
+    except Exception as error:  # torch and ONNX Runtime raise many kinds
         line = next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
         same = "all sizes" if dynamic_size else "all images"
         raise InputError(f"expected a network whose steps are the same for {same}: {line}") from error
@@ -259,7 +261,7 @@ def export(
 
 
 def _check_sizes(network: nn.Module, sizes: Sequence[Image]) -> None:
-    """Raise where the network itself does not take images of each of those sizes."""
+    """Raise unless the network takes images of each of the sizes."""
     for size in sizes:
         _run(network, size)
 
@@ -273,7 +275,7 @@ def _run(network: nn.Module, size: Image) -> Any:
 
 
 class _LogitsAlone(nn.Module):
-    """A network whose output has logits among other things, without these."""
+    """A network that returns only the logits of its outputs."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -284,7 +286,7 @@ class _LogitsAlone(nn.Module):
 
 
 def _plain(network: nn.Module, image: Image) -> nn.Module:
-    """A copy with nothing that serves training only."""
+    """Return a copy without parts for training."""
     plain = copy.deepcopy(network).cpu().float().eval().requires_grad_(False)
     for module in plain.modules():
         if isinstance(module, DerivedNetwork):
@@ -294,28 +296,28 @@ def _plain(network: nn.Module, image: Image) -> nn.Module:
 
 @torch.no_grad()
 def _difference(network: nn.Module, run: Run, image: Image, batches: Sequence[int]) -> float:
-    """max |f(x) − g(x)| over random images; raises where that is too much."""
+    """Return max |f(x) − g(x)| over random images; raise if it is too large."""
     largest = 0.0
     for batch in batches:
         x = torch.randn(batch, *image)
         expected, found = network(x), run(x)
         difference = float((expected - found).abs().max())
         allowed = TOLERANCE * max(1.0, float(expected.abs().max()))
-        if not difference <= allowed:  # nor where it is no number
+        if not difference <= allowed:  # also for NaN
             raise InputError(f"expected outputs within {allowed:.1e} of the network's", got=difference)
         largest = max(largest, difference)
     return largest
 
 
-# A network that ONNX Runtime computes, in place of the one that it was exported from.
+# Networks in ONNX Runtime.
 
 
 class OnnxNetwork(nn.Module):
-    """Maps images to logits as the network does, within 1e-5, on the CPU and without gradients.
+    """A network computed by ONNX Runtime, equal within 1e-5, on the CPU and without gradients.
 
     Args:
         network: maps (b, c, h, w) to (b, classes).
-        image: (channels, height, width), the size that it takes from now on, any number at a time.
+        image: (channels, height, width), the only size that it takes.
 
     >>> import torch
     >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).eval()
@@ -335,19 +337,19 @@ class OnnxNetwork(nn.Module):
         return self.run(x.detach().float().cpu())
 
 
-# How long an exported file takes on this machine, and the memory that its network needs.
+# Latency and memory of an exported file.
 
 ROUNDS = 20
 
 
 class Speed(NamedTuple):
-    """What a file's network takes.
+    """Latency and memory of an exported file.
 
     Args:
-        ms: milliseconds, the median of calls.
-        error: its bootstrap deviation.
-        bytes: weights, and the most of a forward pass that is alive at once.
-        images: at a time.
+        ms: median milliseconds.
+        error: its bootstrap error.
+        bytes: peak memory of a forward pass, weights included.
+        images: batch size.
 
     >>> print(Speed(ms=1.234, error=0.04, bytes=2_500_000, images=1))
     1.23 ± 0.04 ms and 2.5 MB for 1 image at a time
@@ -367,54 +369,12 @@ def benchmark(path: Path, network: nn.Module, image: Image, batch: int | None = 
     """Measure an exported file.
 
     Args:
-        path: of the file.
-        network: that it was exported from, whose memory is counted.
+        path: the file.
+        network: the exported network, whose memory is counted.
         image: (channels, height, width).
-        batch: images that the file takes at a time; None: any number, of which one is measured.
+        batch: batch size of the file. None: any, measured with one image.
     """
     run, x = FORMATS[path.suffix].read(path), torch.zeros(batch or 1, *image)
     with torch.inference_mode():
         ms, errors = medians(time_in_turn([lambda: run(x)], ROUNDS))
         return Speed(float(ms[0]), float(errors[0]), inference_memory(network, x), len(x))
-
-
-# The command that makes a file for other programs of a trained network: ONNX, or torch.export's `.pt2`.
-#
-# python -m nas_lightning.models.export RUN_OR_FILE TARGET.onnx|TARGET.pt2 [--batch 8] [--dynamic-size]
-#     [--with-normalization] [--benchmark]
-
-
-@command
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; prints where the file is, its size and the largest difference."""
-    parser = FlagParser(prog="nas-export", description=__doc__.split("\n")[0])
-    parser.add_argument("source", help="the folder of a run of train.py, or its model.safetensors")
-    parser.add_argument("target", type=place_to_write, help="the .onnx or .pt2 file to write")
-    parser.add_argument(
-        "--batch", default="dynamic", help="images at a time; dynamic: any number (the default)"
-    )
-    parser.add_argument("--dynamic-size", action="store_true", help="take images of other sizes, too")
-    parser.add_argument(
-        "--with-normalization", action="store_true", help="take images with values from 0 to 1, as they are"
-    )
-    parser.add_argument(
-        "--benchmark", action="store_true", help="say how long the file takes here, and its memory"
-    )
-    add_own_parts(parser)
-    options = parser.parse_args(arguments)
-    batch = None
-    if options.batch != "dynamic":
-        if not options.batch.isdecimal() or len(options.batch) > 4:
-            raise InputError("expected a number below 10,000 or dynamic", got=options.batch, where="--batch")
-        batch = int(options.batch)
-    own: dict[str, Any] = own_parts(options)
-    network = load(options.source, with_normalization=options.with_normalization, **own)
-    image = describe(options.source).image
-    exported = export(network, options.target, image, batch=batch, dynamic_size=options.dynamic_size)
-    print(exported)
-    if options.benchmark:
-        print(benchmark(exported.path, network, image, batch))
-
-
-if __name__ == "__main__":
-    main()

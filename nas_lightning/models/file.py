@@ -22,41 +22,39 @@ from nas_lightning.spaces.network import DerivedNetwork, Network
 from nas_lightning.spaces.registry import make_space
 from nas_lightning.utils.files import json_text, parse_json, replacing
 
-# What is known of a trained network besides its weights: enough to build it again.
-#
-# Needs neither Hydra nor Lightning.
-#
-# >>> from nas_lightning.spaces import NasBench201
-# >>> space, sizes = NasBench201(), {"channels": 4, "cells": 1}
-# >>> genotype = space.sample(torch.Generator().manual_seed(0))
-# >>> known = description(space, genotype, sizes, (3, 8, 8), ("cat", "dog"))
-# >>> known.network()(torch.zeros(1, 3, 8, 8)).shape
-# torch.Size([1, 2])
-# >>> Description.from_json(known.to_json(), Path("a file")) == known
-# True
+# The description of a trained network, from which it is built again.
 
 _FORMAT = 2
 _AUXILIARY = "auxiliary."
-_MOST = {"cells": 1000}  # far above any published network, as is the next
+_MOST = {"cells": 1000}  # limits for numbers in files
 _MOST_OF_OTHERS = 10_000
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a file says of its network.
+    """The description of a network in its file.
 
     Args:
-        space: the name of the space.
-        settings: what the space is made with, where that is not its own.
+        space: name of the space.
+        settings: arguments of the space that differ from its defaults.
         genotype: the architecture.
-        sizes: what `space.network` takes besides channels of images and number of classes.
-        image: (channels, height, width) that it was trained with.
+        sizes: arguments of `space.network` besides `in_channels` and `num_classes`.
+        image: (channels, height, width) of the training images.
         classes: names of the outputs.
-        mean: of the images' channels, as a fraction of the largest value; images come to the network without.
-        std: which they are divided by.
-        task: what the outputs mean.
+        mean: mean of the images' channels, with values from 0 to 1.
+        std: standard deviation of the images' channels.
+        task: name of the task.
         dense: whether there is an output for each pixel.
-        own: what `make_space` is told of a user's own; no part of the file, which imports nothing.
+        own: arguments of `make_space` for custom classes, which are not stored in the file.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"channels": 4, "cells": 1}
+    >>> genotype = space.sample(torch.Generator().manual_seed(0))
+    >>> known = description(space, genotype, sizes, (3, 8, 8), ("cat", "dog"))
+    >>> known.network()(torch.zeros(1, 3, 8, 8)).shape
+    torch.Size([1, 2])
+    >>> Description.from_json(known.to_json(), Path("a file")) == known
+    True
     """
 
     space: str
@@ -72,11 +70,11 @@ class Description:
     own: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def make_space(self) -> SearchSpace:
-        """The space with its settings."""
+        """Return the space with its settings."""
         return make_space(self.space, self.settings, **self.own)
 
     def network(self, **sizes: Any) -> Network:
-        """A network as described, with weights of its own; `sizes` differ from those here."""
+        """Build the network with new weights; `sizes` replace those of the description."""
         size = {"in_channels": self.image[0], "num_classes": len(self.classes), **self.sizes, **sizes}
         try:
             network = self.make_space().network(self.genotype, **size)
@@ -94,27 +92,27 @@ class Description:
         return network
 
     def state(self, **sizes: Any) -> dict[str, Tensor]:
-        """The names and shapes of the network's weights, on the meta device where it can be built there."""
+        """Return the network's state by name, on the meta device if the network can be built there."""
         try:
             with torch.device("meta"):
                 return weights_of(self.network(**sizes))
-        except Exception:  # others' networks may be built of values, too
+        except Exception:  # custom networks may need values
             if not isinstance(self.make_space(), FixedNetwork):
                 raise
         with torch.random.fork_rng(devices=[]):
             return weights_of(self.network(**sizes))
 
     def of_classes(self) -> set[str]:
-        """The names of the weights whose shapes depend on the number of classes."""
+        """Return the names of the weights whose shapes depend on the number of classes."""
         own, other = (self.state(num_classes=len(self.classes) + more) for more in (0, 1))
         return {name for name in own if own[name].shape != other[name].shape}
 
     def check(self, network: nn.Module) -> None:
-        """Raise unless the network is as described, so that a file of it can be read again."""
+        """Raise unless the network matches the description, so that its file can be loaded."""
         check_same(self.state(), weights_of(network))
 
     def to_json(self) -> str:
-        """The inverse of `from_json`."""
+        """Return the description as JSON."""
         space = {"name": self.space, "settings": dict(self.settings)}
         task = {"task": {"name": self.task, "dense": self.dense}} if self.task != "multi_class" else {}
         rest: dict[str, Any] = {
@@ -125,7 +123,7 @@ class Description:
 
     @classmethod
     def from_json(cls, text: str, where: Path, **own: Any) -> Description:
-        """What the text in a file's header says."""
+        """Parse the JSON of a file's header."""
         data = parse_json(text, where=where)
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise InputError(f"expected a description of format {_FORMAT}", got=data, where=where)
@@ -148,7 +146,7 @@ class Description:
 
 
 def _check_numbers(sizes: Mapping[str, Any], where: Path) -> None:
-    """Raise for what would fill the memory before anything else is found to be wrong."""
+    """Raise for numbers that would exhaust the memory."""
     for name, value in sizes.items():
         most = _MOST.get(name, _MOST_OF_OTHERS)
         if isinstance(value, (int, float)) and not value <= most:
@@ -169,7 +167,7 @@ def description(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Description:
-    """What a file of such a network says, checked; the arguments are those of `save`."""
+    """Return the checked description of a network; the arguments are those of `save`."""
     kept = {name: False if name == "auxiliary" else value for name, value in sizes.items()}
     shift, scale = (tuple(given or [default] * image[0]) for given, default in ((mean, 0.0), (std, 1.0)))
     if {len(shift), len(scale)} != {image[0]}:
@@ -187,13 +185,13 @@ def description(
 
 
 def weights_of(network: nn.Module) -> dict[str, Tensor]:
-    """What is stored of a network."""
+    """Return the stored state of a network: all but its auxiliary head."""
     left_out = _AUXILIARY if isinstance(network, DerivedNetwork) else ()
     return {k: v for k, v in network.state_dict().items() if not k.startswith(left_out)}
 
 
 def materialize(network: nn.Module, image: tuple[int, int, int]) -> None:
-    """Give lazy layers their shapes, which the first images decide."""
+    """Initialize lazy layers by a forward pass."""
     if any(is_lazy(parameter) for parameter in network.parameters()):
         device = next(network.parameters()).device
         training = network.training
@@ -203,7 +201,7 @@ def materialize(network: nn.Module, image: tuple[int, int, int]) -> None:
 
 
 def check_same(expected: Mapping[str, Tensor], stored: Mapping[str, Tensor], where: object = None) -> None:
-    """Raise for the first name that not both have, or not of the same shape."""
+    """Raise for the first tensor that is missing or has another shape."""
     shapes = [{name: tuple(value.shape) for name, value in state.items()} for state in (expected, stored)]
     for name in [*expected, *stored]:
         shape, got = (known.get(name, "nothing") for known in shapes)
@@ -211,23 +209,7 @@ def check_same(expected: Mapping[str, Tensor], stored: Mapping[str, Tensor], whe
             raise InputError(f"expected the same network: {shape} for {name}", got=got, where=where)
 
 
-# A trained network as one file: its weights as safetensors, and in the header all that rebuilds it.
-#
-# Needs neither Hydra nor Lightning. The auxiliary head, which serves training only, stays out of the file.
-#
-# >>> from tempfile import TemporaryDirectory
-# >>> from nas_lightning.spaces import NasBench201
-# >>> space, sizes = NasBench201(), {"channels": 4, "cells": 1}
-# >>> genotype = space.sample(torch.Generator().manual_seed(0))
-# >>> network = space.network(genotype, in_channels=3, num_classes=2, **sizes).eval()
-# >>> with TemporaryDirectory() as folder:
-# ...     path = save(
-# ...        network, Path(folder) / FILE_NAME, space, genotype, sizes, image=(3, 8, 8), classes=("a", "b")
-# ...     )
-# ...     again, known = load(path), describe(path)
-# >>> x = torch.randn(1, 3, 8, 8)
-# >>> torch.equal(again(x), network(x)), known.classes
-# (True, ('cat', 'dog'))
+# Writing and reading files. The auxiliary head, which serves training only, is not stored.
 
 FILE_NAME = "model.safetensors"
 Runtime = Literal["torch", "onnx"]
@@ -247,9 +229,34 @@ def save(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Path:
-    """Write a network that `space.network(genotype, …, **sizes)` has built; raises where it does not fit.
+    """Write a network built by `space.network(genotype, …, **sizes)`.
 
-    `mean` and `std` are what images were normalized with, None: they were not.
+    Args:
+        network: the trained network.
+        path: the file.
+        space: its search space.
+        genotype: its architecture.
+        sizes: the arguments it was built with besides `in_channels` and `num_classes`.
+        image: (channels, height, width) of the training images.
+        classes: names of the outputs.
+        mean: mean that images were normalized with. Default: 0.
+        std: standard deviation that images were normalized with. Default: 1.
+
+    Raises:
+        InputError: If the network does not match the description.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space, sizes = NasBench201(), {"channels": 4, "cells": 1}
+    >>> genotype = space.sample(torch.Generator().manual_seed(0))
+    >>> network = space.network(genotype, in_channels=3, num_classes=2, **sizes).eval()
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / FILE_NAME
+    ...     _ = save(network, path, space, genotype, sizes, image=(3, 8, 8), classes=("cat", "dog"))
+    ...     again, known = load(path), describe(path)
+    >>> x = torch.randn(1, 3, 8, 8)
+    >>> torch.equal(again(x), network(x)), known.classes
+    (True, ('cat', 'dog'))
     """
     about = description(space, genotype, sizes, image, classes, mean, std)
     about.check(network)
@@ -257,21 +264,21 @@ def save(
 
 
 def write(network: nn.Module, path: str | Path, about: Description) -> Path:
-    """Write the weights of a network with what is known of it, complete or not at all."""
+    """Write the weights of a network and its description, atomically."""
     path = Path(path)
     weights = {name: value.detach().cpu().clone().contiguous() for name, value in weights_of(network).items()}
     with replacing(path) as partial:
-        save_file(weights, partial, {_KEY: about.to_json()})  # two keys would come in random order
+        save_file(weights, partial, {_KEY: about.to_json()})  # one key, since the order of several is random
     return path
 
 
 def describe(path: str | Path, **own: Any) -> Description:
-    """What is known of the network in a run's folder or a file; `own` as in `load`."""
+    """Return the description in a run's folder or a file; `own` as in `load`."""
     return _read(path, weights=False, **own)[0]
 
 
 def check_file(path: str | Path, **own: Any) -> None:
-    """Raise unless the weights in a file are of the network that it describes, before one is built."""
+    """Raise unless the weights in a file match its description."""
     _check_weights(*_read(path, weights=True, **own), path)
 
 
@@ -283,15 +290,18 @@ def load(
     optimize: bool = False,
     **own: Any,
 ) -> nn.Module:
-    """The network of a training run's folder or of a file, ready to be used: in eval mode, on the CPU.
+    """Load the network of a training run or a file, in eval mode, on the CPU.
 
-    It maps (b, c, h, w) to logits (b, classes) and takes images normalized with the `mean` and `std` of
-    `describe(path)`; `with_normalization` puts that before it, for images with values from 0 to 1.
-    A file imports nothing: a space of your own is `space=<its class>` or known by the `folders=[…]` of your
-    configuration, operations of your own are `operations=["my_ops.GhostConv"]`, a network of your own is
-    `modules=[MyNet]`, or its dotted name in the list.
-    With `runtime="onnx"` ONNX Runtime computes it, several times as fast on a CPU and to predict only; with
-    `optimize=True` torch does, its norms folded and its weights frozen.
+    It maps (b, c, h, w) to logits (b, classes). Files import nothing, so custom classes must be passed.
+
+    Args:
+        path: the folder of a run, or a file.
+        with_normalization: take images with values from 0 to 1, and normalize them first. Default: take
+            images normalized with the `mean` and `std` of `describe(path)`.
+        runtime: `onnx`: compute with ONNX Runtime, several times as fast on a CPU, for prediction only.
+        optimize: fold norms and freeze the weights (torch only).
+        **own: custom classes: `space=<a class>` or `folders=[…]` of your configuration,
+            `operations=["my_ops.GhostConv"]`, `modules=[MyNet]` (or dotted names).
     """
     if runtime not in get_args(Runtime):
         raise InputError(f"expected a runtime ({near_match(runtime, get_args(Runtime))})", got=runtime)
@@ -299,7 +309,7 @@ def load(
         raise InputError("expected runtime='torch', which optimize is for", got=runtime, where="runtime")
     about, weights = _read(path, weights=True, **own)
     _check_weights(about, weights, path)
-    with torch.random.fork_rng(devices=[]):  # its first weights are drawn for nothing
+    with torch.random.fork_rng(devices=[]):  # its initial weights are replaced
         network = about.network()
     if isinstance(network, DerivedNetwork):
         network.load_state_dict(weights, assign=True)
@@ -322,9 +332,12 @@ def load(
 
 
 def take_weights_over(network: nn.Module, path: str | Path, classes: Sequence[str], **own: Any) -> bool:
-    """Take the weights over from a trained network; those of the classifier only where the classes are its.
+    """Copy the weights of a trained network; those of the classifier only if the classes are the same.
 
-    Returns whether the classifier was taken over. An auxiliary head is always a new one. `own` as in `load`.
+    An auxiliary head keeps its new weights. `own` as in `load`.
+
+    Returns:
+        Whether the classifier was copied.
     """
     about, weights = _read(path, weights=True, **own)
     whole = about.classes == tuple(classes)
@@ -340,8 +353,8 @@ class Normalize(nn.Module):
     """(x − mean) / std, channel by channel.
 
     Args:
-        mean: a number a channel.
-        std: a number a channel.
+        mean: one number per channel.
+        std: one number per channel.
 
     >>> Normalize(mean=(0.5,), std=(0.25,))(torch.ones(1, 1, 1, 1))
     tensor([[[[2.]]]])
@@ -360,7 +373,7 @@ class Normalize(nn.Module):
 
 
 def _check_weights(about: Description, weights: Mapping[str, Tensor], path: str | Path) -> None:
-    """Raise unless they are of the network that is described, which may be larger than the memory."""
+    """Raise unless the weights match the description, without building the network."""
     cells = about.sizes.get("cells", 0)
     if isinstance(cells, int) and cells > len(weights):
         raise InputError(
@@ -370,7 +383,7 @@ def _check_weights(about: Description, weights: Mapping[str, Tensor], path: str 
 
 
 def file_of(path: str | Path) -> Path:
-    """The file of a run's folder, or the file itself."""
+    """Return the file of a run's folder, or the file itself."""
     path = Path(path)
     return path / FILE_NAME if path.is_dir() else path
 
@@ -383,7 +396,7 @@ def _read(path: str | Path, *, weights: bool, **own: Any) -> tuple[Description, 
         with safe_open(file, framework="pt") as opened:
             text = (opened.metadata() or {}).get(_KEY)
             names = opened.keys() if weights else []
-            # copied, for the file may be replaced while the network lives
+            # copied, since the file may be replaced while the network is in use
             found = {name: opened.get_tensor(name).clone() for name in names}
     except (SafetensorError, OSError) as error:
         raise InputError(_EXPECTED, got=f"a damaged file or another kind ({error})", where=file) from None

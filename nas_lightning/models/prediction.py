@@ -1,4 +1,4 @@
-"""Predictions of a folder of images, and how right they are."""
+"""Predictions for a folder of images, and their accuracy."""
 
 from __future__ import annotations
 
@@ -31,26 +31,16 @@ from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.utils.text import printable
 from nas_lightning.validation import PositiveInt, checked
 
-# Images to predict: a folder of any depth, a tar file, or one file; a folder may be named like a class.
-#
-# >>> from tempfile import TemporaryDirectory
-# >>> from PIL import Image
-# >>> with TemporaryDirectory() as root:
-# ...     for name in ("cats/1.png", "unsorted/2.png", "3.png"):
-# ...         Path(root, name).parent.mkdir(exist_ok=True)
-# ...         Image.new("RGB", (20, 16)).save(Path(root, name))
-# ...     pictures = list_pictures(root)
-# >>> [(picture.name, picture.folder) for picture in pictures]
-# [('3.png', ''), ('cats/1.png', 'cats'), ('unsorted/2.png', 'unsorted')]
+# Images to predict: a folder of any depth, a tar file, or one file. Folders named like classes are labels.
 
 
 class Picture(NamedTuple):
-    """An image and what its place says.
+    """An image and the folder that may name its class.
 
     Args:
-        file: where its bytes are.
-        name: its path below the folder.
-        folder: the name of the folder that it is in; empty for the topmost.
+        file: the file, or the member of a tar file.
+        name: the path relative to the source.
+        folder: name of the containing folder; empty for the source itself.
     """
 
     file: ImageFile
@@ -59,7 +49,17 @@ class Picture(NamedTuple):
 
 
 def list_pictures(source: str | Path) -> list[Picture]:
-    """All images of a folder or a tar file in natural order, or the one that a file is."""
+    """Return the images of a folder or a tar file in natural order, or a single image file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as root:
+    ...     for name in ("cats/1.png", "unsorted/2.png", "3.png"):
+    ...         Path(root, name).parent.mkdir(exist_ok=True)
+    ...         Image.new("RGB", (20, 16)).save(Path(root, name))
+    ...     pictures = list_pictures(root)
+    >>> [(picture.name, picture.folder) for picture in pictures]
+    [('3.png', ''), ('cats/1.png', 'cats'), ('unsorted/2.png', 'unsorted')]
+    """
     source = Path(source)
     if source.is_dir():
         found = [
@@ -85,7 +85,7 @@ def list_pictures(source: str | Path) -> list[Picture]:
 
 
 def read_pixels(file: ImageFile, image: tuple[int, int, int], most_pixels: int = MOST_PIXELS) -> Tensor:
-    """The picture as a network of such images takes it, values from 0 to 1: (c, h, w); or an `InputError`."""
+    """Decode, crop, and resize an image to (c, h, w) with values from 0 to 1."""
     channels, height, width = image
     if channels not in (1, 3):
         raise InputError("expected a network for images in gray or in color", got=f"{channels} channels")
@@ -96,28 +96,28 @@ def read_pixels(file: ImageFile, image: tuple[int, int, int], most_pixels: int =
 
 
 def true_classes(pictures: list[Picture], classes: tuple[str, ...]) -> Tensor:
-    """The places of their folders' names in the classes, −1 where no class has it: (n,)."""
+    """Return the class indices of the pictures' folders, −1 if the folder is no class: (n,)."""
     places = {name: place for place, name in enumerate(classes)}
     return torch.tensor([places.get(picture.folder, -1) for picture in pictures])
 
 
-# A trained network, or an ensemble of them, that takes images as they lie in files.
+# Prediction by a trained network or an ensemble.
 
 _OF_SPEED = ("runtime", "optimize")
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What was predicted for images, one a row.
+    """Predictions for images, one per row.
 
     Args:
-        names: of the images: n of them.
-        classes: names of the outputs: k of them.
-        outputs: probabilities of the classes, or values; NaN where an image could not be read: (n, k).
-        truth: the place of its class; −1 where that is not known: (n,).
-        task: what the outputs are for.
-        errors: why an image could not be read, by its row.
-        disagreement: for an ensemble, the share of pairs of members that say different classes: (n,).
+        names: names of the n images.
+        classes: names of the k outputs.
+        outputs: class probabilities or values, (n, k); NaN if an image could not be read.
+        truth: index of the true class, −1 if unknown, (n,).
+        task: name of the task.
+        errors: why an image could not be read, by row.
+        disagreement: share of pairs of members that predict different classes, (n,); None for one network.
 
     >>> outputs = torch.tensor([[0.75, 0.25], [0.5, 0.5]])
     >>> found = Predictions(("1.png", "2.png"), ("cat", "dog"), outputs, torch.tensor([0, -1]))
@@ -135,32 +135,32 @@ class Predictions:
 
     @property
     def of_one_class(self) -> bool:
-        """Whether an image has one class, of which the outputs are the probabilities."""
+        """Whether the outputs are probabilities of exclusive classes."""
         return link_of(self.task) is SOFTMAX
 
     @property
     def sound(self) -> Tensor:
-        """Which images were read: (n,)."""
+        """Which images were read, (n,)."""
         return self.outputs.isfinite().all(dim=1)
 
     @property
     def judged(self) -> Tensor:
-        """Which images were read and have a class that is known: (n,)."""
+        """Which images were read and have a known class, (n,)."""
         return self.sound & (self.truth >= 0) & self.of_one_class
 
     @property
     def predicted(self) -> Tensor:
-        """The place of the most probable class; −1 where an image could not be read: (n,)."""
+        """Index of the most probable class, −1 if the image could not be read, (n,)."""
         return self.outputs.argmax(dim=1).where(self.sound, -1)
 
     @property
     def confidence(self) -> Tensor:
-        """The largest output: (n,)."""
+        """The largest output, (n,)."""
         return self.outputs.amax(dim=1)
 
     @property
     def labels(self) -> list[str]:
-        """The most probable class of each image, or all labels that are as probable as not; empty without."""
+        """The most probable class of each image, or all labels with a probability of 1/2 or more."""
         if self.of_one_class:
             return [self.classes[place] if place >= 0 else "" for place in self.predicted.tolist()]
         likely = (self.outputs >= 0.5) & (link_of(self.task) is SIGMOID)
@@ -169,12 +169,12 @@ class Predictions:
 
 
 class Predictor:
-    """The network of a training's folder, or the members of an ensemble's, ready for images from files.
+    """Predicts images from files with a trained network or an ensemble.
 
     Args:
-        run: the folder of a training or of an ensemble, or a model's file.
-        device: where the network computes.
-        **loading: see `nas_lightning.load`, such as `runtime="onnx"`.
+        run: the folder of a training or of an ensemble, or a model file.
+        device: the device of the network.
+        **loading: arguments of `nas_lightning.load`, such as `runtime="onnx"`.
 
     >>> from tempfile import TemporaryDirectory
     >>> from nas_lightning import save
@@ -205,7 +205,7 @@ class Predictor:
 
     @checked
     def predict(self, pictures: Sequence[Picture], batch: PositiveInt = 64) -> Predictions:
-        """The outputs for all pictures; one that cannot be read is a row that says why."""
+        """Predict all pictures; unreadable ones become rows with their error."""
         if self.about.dense:
             raise InputError("expected a network that predicts images, not their pixels", got=self.about.task)
         classes = self.about.classes
@@ -223,16 +223,13 @@ class Predictor:
         return replace(found, disagreement=disagreement) if several else found
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """What the network or its members together say of values from 0 to 1: (b, c, h, w) → (b, classes).
-
-        Of a network of segmentation it is (b, classes, h, w).
-        """
+        """Predict images with values from 0 to 1: (b, c, h, w) → (b, classes), or (b, classes, h, w)."""
         return self._members(pixels).mean(dim=0)
 
     def batches(
         self, pictures: Sequence[Picture], batch: int, errors: dict[int, str]
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """The rows of pictures that can be read and their pixels; `errors` gets the others."""
+        """Yield rows and pixels of readable pictures; write the errors of the others to `errors`."""
         rows: list[int] = []
         pixels: list[Tensor] = []
         for row, picture in enumerate(follow(pictures, "images")):
@@ -249,14 +246,14 @@ class Predictor:
 
     @torch.no_grad()
     def _members(self, pixels: Tensor) -> Tensor:
-        """What each member says: (members, b, classes)."""
+        """Return the members' predictions, (members, b, classes)."""
         return self.ensemble.member_probabilities(pixels.to(self.device)).cpu()
 
 
 def _disagreement(members: Tensor) -> Tensor:
-    """The share of pairs of members that predict different classes: (members, b, classes) → (b,).
+    """Return the share of pairs of members that predict different classes: (members, b, classes) → (b,).
 
-    Of n members of which n_c predict class c it is 1 − Σ_c n_c (n_c − 1) / (n (n − 1)).
+    With n members, n_c of which predict class c: 1 − Σ_c n_c (n_c − 1) / (n (n − 1)).
 
     >>> _disagreement(torch.eye(3)[torch.tensor([[0, 1], [0, 1], [2, 1]])])
     tensor([0.6667, 0.0000])
@@ -269,16 +266,14 @@ def _disagreement(members: Tensor) -> Tensor:
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        torch.empty(0, device=device).cpu()  # which that of no memory, meta, cannot
+        torch.empty(0, device=device).cpu()  # fails on the meta device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"expected a device of this machine: {reason}", got=name, where="device") from None
     return device
 
 
-# How right predictions are, class by class.
-#
-# With N_ab the number of images of class a that were taken for class b (the confusion matrix):
+# Scores by class. With N_ab the number of images of class a predicted as class b (the confusion matrix):
 #
 #     precision_c = N_cc / Σ_a N_ac,   recall_c = N_cc / Σ_b N_cb,   F1_c = 2 N_cc / (Σ_a N_ac + Σ_b N_cb)
 
@@ -287,13 +282,13 @@ _MEASURES = ("precision", "recall", "F1")
 
 
 class ClassScores(NamedTuple):
-    """Precision, recall, F1 and the number of images of each class: (k,) each; 0 where there is no image.
+    """Precision, recall, F1, and number of images of each class, (k,) each; 0 for a class without images.
 
     Args:
-        precision: the share of images that are of the class, of those taken for it.
-        recall: the share of images that were taken for the class, of those of it.
+        precision: share of images of the class among those predicted as it.
+        recall: share of images predicted as the class among those of it.
         f1: the harmonic mean of both.
-        support: the images of the class.
+        support: number of images of the class.
 
     >>> ClassScores.of(torch.tensor([[3, 1], [0, 4]])).recall
     tensor([0.7500, 1.0000])
@@ -306,7 +301,7 @@ class ClassScores(NamedTuple):
 
     @classmethod
     def of(cls, confusion: Tensor) -> ClassScores:
-        """Of a confusion matrix, (true, predicted): (k, k)."""
+        """Compute the scores from a confusion matrix (true, predicted), (k, k)."""
         right, support, taken = confusion.diagonal(), confusion.sum(dim=1), confusion.sum(dim=0)
         return cls(
             right / taken.clamp(min=1), right / support.clamp(min=1),
@@ -315,20 +310,20 @@ class ClassScores(NamedTuple):
 
 
 def confusion_matrix(predictions: Predictions) -> Tensor:
-    """How many images of each class were taken for each: (true, predicted), (k, k)."""
+    """Return the number of images by (true, predicted) class, (k, k)."""
     judged, size = predictions.judged, len(predictions.classes)
     places = predictions.truth[judged] * size + predictions.predicted[judged]
     return torch.bincount(places, minlength=size**2).view(size, size)
 
 
 def calibration_of(predictions: Predictions) -> float:
-    """The expected calibration error over the images whose class is known."""
+    """Return the expected calibration error over images of known class."""
     judged = predictions.judged
     return float(calibration_error(predictions.outputs[judged][None], predictions.truth[judged]))
 
 
 def reliability(predictions: Predictions) -> list[tuple[float, float, int]]:
-    """(mean confidence, accuracy, images) of each bin of confidence that has images."""
+    """Return (mean confidence, accuracy, images) of each non-empty bin of confidence."""
     judged = predictions.judged
     confidence = predictions.confidence[judged]
     right = (predictions.predicted == predictions.truth)[judged].double()
@@ -338,14 +333,14 @@ def reliability(predictions: Predictions) -> list[tuple[float, float, int]]:
 
 
 def mistakes(predictions: Predictions, most: int) -> list[int]:
-    """The rows of wrong predictions, the most confident first."""
+    """Return the rows of wrong predictions, the most confident first."""
     wrong = predictions.judged & (predictions.predicted != predictions.truth)
     confidence = predictions.confidence.where(wrong, -torch.inf)
     return confidence.sort(descending=True, stable=True).indices[: min(most, int(wrong.sum()))].tolist()
 
 
 def confused_pairs(confusion: Tensor, most: int = MOST_PAIRS) -> list[tuple[int, int]]:
-    """(true, predicted) of the most frequent confusions, the most frequent first."""
+    """Return (true, predicted) of the most frequent confusions."""
     wrong = confusion - confusion.diagonal().diag()
     order = wrong.flatten().sort(descending=True, stable=True).indices[:most].tolist()
     pairs = [divmod(place, len(confusion)) for place in order]
@@ -353,7 +348,7 @@ def confused_pairs(confusion: Tensor, most: int = MOST_PAIRS) -> list[tuple[int,
 
 
 def class_tables(predictions: Predictions) -> list[Table]:
-    """Per class, the confusion matrix, and the pairs that are confused most."""
+    """Return tables of class scores, of the most confused pairs, and the confusion matrix."""
     confusion, classes = confusion_matrix(predictions), predictions.classes
     scores, images = ClassScores.of(confusion), int(confusion.sum())
     rows: list[list[Entry]] = [
@@ -368,35 +363,33 @@ def class_tables(predictions: Predictions) -> list[Table]:
     ]
     return [
         Table("classes", f"{images:,} images by their class", ["class", *_MEASURES, "images"], rows),
-        Table("confused", "What is confused most", ["class", "taken for", "images", "of the class"], pairs),
+        Table("confused", "Most frequent confusions", ["class", "predicted as", "images", "share"], pairs),
         Table(
-            "confusion", "Images of a class (row) that were taken for another (column)", ["class", *classes],
+            "confusion", "Images by true class (row) and predicted class (column)", ["class", *classes],
             [[name, *row] for name, row in zip(classes, confusion.tolist(), strict=True)], long=True,
         ),
     ]  # fmt: skip
 
 
-# Masks that a network of segmentation predicts, and how far they agree with true ones.
-#
-# With I_c the number of pixels that are of class c in both masks and U_c of those that are in one of them,
-# over all images that have a true mask:
+# Masks of a segmentation network. With I_c the number of pixels of class c in both the predicted and the true
+# mask, and U_c in at least one of them, over all images with a true mask:
 #
 #     IoU_c = I_c / U_c
 
-FOLDER = "masks"
-_MODES = ("1", "L", "P", "I", "I;16")  # of images whose values are labels
+MASKS = "masks"
+_MODES = ("1", "L", "P", "I", "I;16")  # images whose values are labels
 
 
 @dataclass(frozen=True)
 class Masks:
-    """What was predicted for the pixels of images, one an entry.
+    """Predicted masks of images.
 
     Args:
-        names: of the images: n of them.
-        classes: names of the labels: k of them.
-        masks: the label of each pixel, (h, w), by the image's row; none where it could not be read.
-        counts: the pixels of each class in both masks, and in one of them, by the image's row: (2, k).
-        errors: why an image or its true mask could not be read, by its row.
+        names: names of the images.
+        classes: names of the k labels.
+        masks: label of each pixel, (h, w), by row of readable images.
+        counts: pixels of each class in both masks and in at least one, (2, k), by row.
+        errors: why an image or its true mask could not be read, by row.
 
     >>> mask = torch.tensor([[0, 1], [1, 1]])
     >>> found = Masks(("a.png",), ("sky", "sea"), {0: mask}, {0: overlap(mask, mask.fill_diagonal_(1), 2)})
@@ -412,23 +405,23 @@ class Masks:
 
     @property
     def iou(self) -> Tensor:
-        """Of each class over all images; NaN where none has a pixel of it: (k,)."""
+        """IoU of each class over all images, (k,); NaN for a class without pixels."""
         both, either = self.pixels
         return both / either
 
     @property
     def pixels(self) -> Tensor:
-        """Of each class in both masks and in one of them, over all images: (2, k)."""
+        """Pixels of each class in both masks and in at least one, over all images, (2, k)."""
         none = torch.zeros(2, len(self.classes), dtype=torch.int64)
         return torch.stack([none, *self.counts.values()]).sum(dim=0)
 
     def iou_of(self, row: int) -> float | None:
-        """The mean over the classes that an image or its prediction has; None without a true mask."""
+        """Return the mean IoU over the classes in either mask, None without a true mask."""
         return float((self.counts[row][0] / self.counts[row][1]).nanmean()) if row in self.counts else None
 
 
 def overlap(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
-    """The pixels of each class in both masks and in one of them; those of no class count nowhere: (2, k).
+    """Count the pixels of each class in both masks and in at least one, without unlabeled ones: (2, k).
 
     >>> overlap(torch.tensor([[0, 1, 1]]), torch.tensor([[0, 0, 255]]), 2)
     tensor([[1, 0],
@@ -443,13 +436,13 @@ def overlap(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
 def predict_masks(
     predictor: Predictor, pictures: Sequence[Picture], truth: Path | None, batch: int = 64
 ) -> Masks:
-    """The masks of all pictures, of the size that the network takes.
+    """Predict the masks of all pictures, in the network's image size.
 
     Args:
-        predictor: of a network of segmentation.
-        pictures: to predict.
-        truth: a folder with true masks under the same names, whatever their endings; None: nothing is judged.
-        batch: images at a time.
+        predictor: predictor of a segmentation network.
+        pictures: the images.
+        truth: a folder with true masks of the same names without endings. Default: no comparison.
+        batch: batch size.
     """
     classes = predictor.about.classes
     errors: dict[int, str] = {}
@@ -470,24 +463,24 @@ def predict_masks(
 
 
 def read_mask(file: Path, height: int, width: int) -> Tensor:
-    """A mask whose values are labels, cut and resized as its image is: (h, w)."""
+    """Read a mask whose values are labels, cropped and resized like its image: (h, w)."""
     try:
         with Image.open(file) as image:
             if image.mode not in _MODES:
                 expected = "expected a mask of one channel, whose values are labels"
                 raise InputError(expected, got=f"an image of mode {image.mode}", where=file)
-            picture = Image.fromarray(np.array(image).astype(np.int32))  # in a palette, the places in it
+            picture = Image.fromarray(np.array(image).astype(np.int32))  # of a palette, the indices
             fitted = ImageOps.fit(picture, (width, height), method=Image.Resampling.NEAREST)
     except InputError:
         raise
-    except Exception as error:  # decoders raise whatever the broken bytes lead them to
+    except Exception as error:  # decoders raise all kinds of errors
         raise InputError(f"expected a mask that can be read: {error}", where=file) from None
     return torch.from_numpy(np.array(fitted).astype(np.int64))
 
 
 def colored(mask: Tensor) -> Image.Image:
-    """A picture whose values are the labels, each in a color of its own as far as there are such."""
-    from nas_lightning.plots.style import SERIES  # and with it matplotlib
+    """Return an image whose values are the labels, with a palette of colors."""
+    from nas_lightning.plots.style import SERIES
 
     picture = Image.fromarray(mask.to(torch.uint8).numpy())
     colors = [*bytes.fromhex("".join(color.light[1:] for color in SERIES))]
@@ -496,13 +489,13 @@ def colored(mask: Tensor) -> Image.Image:
 
 
 def write_mask(path: Path, mask: Tensor) -> None:
-    """The picture as a PNG."""
+    """Write the mask as a PNG."""
     with replacing(path) as partial:
         colored(mask).save(partial, format="PNG")
 
 
 def findings_of_masks(found: Masks) -> Findings:
-    """IoU class by class; nothing where no true mask is known."""
+    """Return the IoU by class, empty without true masks."""
     if not found.counts:
         return Findings([])
     rows: list[list[Entry]] = [
@@ -513,13 +506,13 @@ def findings_of_masks(found: Masks) -> Findings:
     ]
     mean = float(found.iou.nanmean())
     rows.append(["mean of the classes", mean, None, None])
-    columns = ["class", "IoU", "pixels in both", "in one of them"]
+    columns = ["class", "IoU", "pixels in both", "in at least one"]
     title = f"{len(found.counts):,} masks against true ones"
     return Findings([Table("classes", title, columns, rows)], {}, {"iou": mean})
 
 
 def table_of_masks(found: Masks) -> Table:
-    """A row an image: its mask's file, its IoU, the share of each class, or why it could not be read."""
+    """Return a row per image: the mask's file, IoU, shares of the classes, or the error."""
     rows: list[list[Entry]] = []
     for row, name in enumerate(found.names):
         mask = found.masks.get(row)
@@ -535,29 +528,29 @@ def table_of_masks(found: Masks) -> Table:
 
 
 def mask_name(row: int, name: str) -> str:
-    """Where an image's mask goes, from the folder of the predictions on, whatever its name leads to.
+    """Return the path of an image's mask relative to the folder of predictions.
 
     >>> mask_name(3, "../a/b.jpg")
     'masks/00003_.._a_b.jpg.png'
     """
-    return f"{FOLDER}/{row:05}_{re.sub(r'[^a-zA-Z0-9._-]', '_', name)[-80:]}.png"
+    return f"{MASKS}/{row:05}_{re.sub(r'[^a-zA-Z0-9._-]', '_', name)[-80:]}.png"
 
 
 def _by_stem(folder: Path) -> dict[str, Path]:
-    """The files of a folder by their paths below it, without their endings."""
+    """Return the files of a folder by relative path without ending."""
     if not folder.is_dir():
         raise InputError("expected a folder of true masks", got="none", where=folder)
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(path.relative_to(folder).with_suffix("")): path for path in files}
 
 
-# Pictures of how right predictions are: the confusion matrix, and the reliability diagram.
+# Figures: the confusion matrix and the reliability diagram.
 
-_MOST_NUMBERS = 12  # classes up to which a square has its number written in it
+_MOST_NUMBERS = 12  # classes up to which squares show their numbers
 
 
 def draw_confusion(confusion: Tensor, classes: Sequence[str]) -> Figure:
-    """The share of each class (row) that was taken for each (column), with the numbers of images."""
+    """Draw the share of each class (row) predicted as each class (column)."""
     shares = confusion / confusion.sum(dim=1, keepdim=True).clamp(min=1)
     side = min(8.0, 2.2 + 0.32 * len(classes))
     figure = Figure(figsize=(side, side), layout="constrained")
@@ -587,7 +580,7 @@ def _write_numbers(axes: Axes, confusion: Tensor, shares: Tensor) -> None:
 
 
 def draw_reliability(bins: Sequence[tuple[float, float, int]], error: float) -> Figure:
-    """Accuracy against confidence, bin by bin; a calibrated network is on the diagonal."""
+    """Draw accuracy against confidence by bin; a calibrated network is on the diagonal."""
     figure = Figure(figsize=(4.2, 3.6), layout="constrained")
     axes = figure.subplots()
     tidy(axes)
@@ -603,19 +596,17 @@ def draw_reliability(bins: Sequence[tuple[float, float, int]], error: float) -> 
     return figure
 
 
-# What is written of predictions: a row an image, and tables and figures of how right they are.
+# Files of predictions: a row per image, tables, and figures.
 
-FOLDER_FINDINGS, CSV, PAGE = "predictions", "predictions.csv", "predictions.html"
-TEST = f"{FOLDER_FINDINGS}/test"  # what a training says of its test images, below its folder
+PREDICTIONS, CSV, PAGE = "predictions", "predictions.csv", "predictions.html"
+TEST = f"{PREDICTIONS}/test"  # of a training's test images, in its folder
 
 
 def findings_of(predictions: Predictions) -> Findings:
-    """How right the predictions are; nothing where no class is known."""
+    """Return scores, figures, and calibration, empty if no true class is known."""
     judged = predictions.judged
     if not judged.any():
         return Findings([])
-    pass  # MOVED
-
     error, confusion = calibration_of(predictions), confusion_matrix(predictions)
     right = (predictions.predicted == predictions.truth)[judged].double()
     drawn = {
@@ -627,9 +618,9 @@ def findings_of(predictions: Predictions) -> Findings:
 
 
 def table_of(predictions: Predictions) -> Table:
-    """A row an image: what it was taken for, how surely, every output, or why it could not be read.
+    """Return a row per image: prediction, confidence, all outputs, or the error.
 
-    Numbers, as those of a regression, are taken for nothing.
+    Outputs that are values, as in regression, have no prediction and confidence.
     """
     of_classes, several = predictions.of_one_class, predictions.disagreement is not None
     named = link_of(predictions.task) is not IDENTITY

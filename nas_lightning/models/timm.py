@@ -25,23 +25,22 @@ from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench101, NasBench201
 from nas_lightning.spaces.network import Backbone, Network, channels_last, list_last
 from nas_lightning.utils.files import read_text
 
-# A derived network with the methods that timm asks of its models.
+# Derived networks with the methods of timm's models.
 
-_SIDE = 256  # of the image that shows where the resolution falls
+_SIDE = 256  # of the image by which stages are found
 
 
 class NasModel(nn.Module):
-    """A derived network with timm's methods; its weights have the names that they have in `Network`.
+    """A derived network with timm's methods; names of weights are those of `Network`.
 
     Args:
-        build: (in_channels, num_classes) → the network.
-        feature_info: where the resolution falls, as `stages` finds it.
-        num_classes: 0: no classifier.
+        build: maps in_channels and num_classes to the network.
+        feature_info: the result of `stages`.
+        num_classes: number of classes; 0: no classifier.
         in_chans: channels of the images.
         global_pool: timm's name of the pooling; empty: none.
         drop_rate: dropout before the classifier.
-        drop_path_rate: at which operations are dropped, the same everywhere.
-
+        drop_path_rate: rate of drop path.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class NasModel(nn.Module):
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new classifier; without `global_pool` the pooling stays."""
+        """Replace the classifier, and the pooling if `global_pool` is given."""
         self.pool_type = self.pool_type if global_pool is None else global_pool
         self.num_classes = num_classes
         self.global_pool, self.head = create_classifier(self.num_features, num_classes, self.pool_type)
@@ -92,7 +91,7 @@ class NasModel(nn.Module):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """The last features of each resolution; with `norm` the very last as `forward_features` has them."""
+        """Return the last features of each resolution; `norm` applies the final norm to the last ones."""
         if output_fmt != "NCHW":
             raise InputError("expected the format NCHW", got=output_fmt)
         cells = [info["cell"] for info in _take(self.feature_info, indices)]
@@ -109,9 +108,9 @@ class NasModel(nn.Module):
         return (features if stop_early else self.backbone.final(features)), intermediates
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Which parameters have a learning rate in common where it falls with depth: each cell's."""
+        """Group the parameters of each cell, for layer-wise learning rates."""
         cells = r"^backbone\.stages\.(\d+)" if coarse else r"^backbone\.stages\.(\d+)\.(\d+)"
-        with_the_one_before = (99999,)  # timm's sign
+        with_the_one_before = (99999,)  # timm's constant
         blocks = [
             (r"^backbone\.cells\.(\d+)", None),
             (cells, None),
@@ -139,7 +138,7 @@ def _take(infos: Sequence[dict[str, Any]], indices: int | Sequence[int] | None) 
 
 
 def stages(backbone: Backbone) -> list[dict[str, Any]]:
-    """The last cell of each resolution, as timm's `feature_info`, of a backbone on the meta device."""
+    """Return the last cell of each resolution as timm's `feature_info`, for a backbone on the meta device."""
     made: list[tuple[Any, str]] = []
 
     def watch(module: nn.Module, name: str) -> None:
@@ -160,25 +159,16 @@ def stages(backbone: Backbone) -> list[dict[str, Any]]:
     return list(stage_of.values())
 
 
-# Derived networks as models of timm: importing this module registers `nas_darts`, `nas_nasbench201`, ….
-#
-# >>> import timm
-# >>> model = timm.create_model("nas_darts", genotype="darts_v2", channels=4, cells=3, num_classes=5)
-# >>> model(torch.zeros(2, 3, 32, 32)).shape
-# torch.Size([2, 5])
-# >>> stages = timm.create_model("nas_darts", genotype="darts_v2", channels=4, cells=3, features_only=True)
-# >>> [(x.shape[1], x.shape[2]) for x in stages(torch.zeros(2, 3, 32, 32))]
-# [(16, 32), (32, 16), (64, 8)]
-#
-# `genotype` is a published architecture's name, a genotype in its space's notation, or the path of a run or a
-# file. Of a trained run it brings sizes and normalization along, and with `pretrained=True` the weights.
+# Models: importing this module registers `nas_darts`, `nas_nasbench201`, …. `genotype` is the name of a
+# published architecture, a genotype in its space's notation, or the path of a run or a file. A trained run
+# also defines sizes and normalization, and with `pretrained=True` the weights.
 
 _OWN = {"genotype", "in_channels", "num_classes", "auxiliary", "dropout", "norm"}
-"""Arguments of a space's `network` that timm has others for, or that are for training with us."""
+"""Arguments of `SearchSpace.network` that timm names differently, or that are for our training."""
 
 
 def _cfg(**fields: Any) -> dict[str, Any]:
-    """timm's defaults of a network for images of CIFAR's size."""
+    """Return timm's defaults for networks of images of CIFAR's size."""
     small = {"input_size": (3, 32, 32), "crop_pct": 1.0, "num_classes": 10}
     return {**small, "first_conv": "backbone.stem.0", "classifier": "head", **fields}
 
@@ -194,25 +184,34 @@ _IMAGENET = {"input_size": (3, 224, 224), "crop_pct": 0.875, "num_classes": 1000
 
 @register_model
 def nas_darts(pretrained: bool = False, **options: Any) -> nn.Module:
-    """A network of DARTS' cells; its stem `imagenet` is for large images."""
+    """Return a network of DARTS cells; use `stem="imagenet"` for large images.
+
+    >>> import timm
+    >>> model = timm.create_model("nas_darts", genotype="darts_v2", channels=4, cells=3, num_classes=5)
+    >>> model(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 5])
+    >>> stages = timm.create_model("nas_darts", genotype="darts_v2", channels=4, cells=3, features_only=True)
+    >>> [(x.shape[1], x.shape[2]) for x in stages(torch.zeros(2, 3, 32, 32))]
+    [(16, 32), (32, 16), (64, 8)]
+    """
     return _create("nas_darts", DartsSpace(), pretrained, **options)
 
 
 @register_model
 def nas_darts_nasi(pretrained: bool = False, **options: Any) -> nn.Module:
-    """A network of DARTS' cells as NASI searches them."""
+    """Return a network of DARTS cells in NASI's variant."""
     return _create("nas_darts_nasi", DartsNasi(), pretrained, **options)
 
 
 @register_model
 def nas_nasbench101(pretrained: bool = False, **options: Any) -> nn.Module:
-    """A network of NAS-Bench-101."""
+    """Return a network of NAS-Bench-101."""
     return _create("nas_nasbench101", NasBench101(), pretrained, **options)
 
 
 @register_model
 def nas_nasbench201(pretrained: bool = False, **options: Any) -> nn.Module:
-    """A network of NAS-Bench-201."""
+    """Return a network of NAS-Bench-201."""
     return _create("nas_nasbench201", NasBench201(), pretrained, **options)
 
 
@@ -253,7 +252,7 @@ def _create(
 def _find(
     genotype: str | Path | Genotype, space: SearchSpace
 ) -> tuple[Genotype, dict[str, Any], dict[str, Any]]:
-    """The architecture, and of a trained network its sizes and timm's description of its weights."""
+    """Return the architecture, and for a trained network its sizes and timm's `pretrained_cfg`."""
     if isinstance(genotype, Genotype):
         return genotype, {}, {}
     text = str(genotype)
@@ -278,14 +277,14 @@ def _find(
     return space.parse(text), {}, {}
 
 
-# timm's own scripts with derived networks among its models.
+# timm's scripts with these models:
 #
-# python -m nas_lightning.models.timm train.py --model nas_darts --model-kwargs genotype=darts_v2 …
-# torchrun --nproc-per-node 8 -m nas_lightning.models.timm train.py …
+#     python -m nas_lightning.models.timm train.py --model nas_darts --model-kwargs genotype=darts_v2 …
+#     torchrun --nproc-per-node 8 -m nas_lightning.models.timm train.py …
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Register the models, then run the script as `python SCRIPT …` does."""
+    """Run a script as `python SCRIPT …` does, with the models registered."""
     script, *options = [*(sys.argv[1:] if arguments is None else arguments)] or [""]
     if not Path(script).is_file():
         said = "error: expected a script of timm's, such as its train.py, and what it takes"

@@ -1,4 +1,4 @@
-"""Parameters and multiply-adds of a network, counted without running it where its shapes suffice."""
+"""Parameters and multiply-adds of a network, counted on the meta device if possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nas_lightning.spaces.fixed import check_callable
 
 
 class Cost(NamedTuple):
-    """What a network weighs, for one image.
+    """Parameters and multiply-adds of a network, for one image.
 
     Args:
         params: trainable parameters.
@@ -31,7 +31,7 @@ class Cost(NamedTuple):
 
 
 def count_parameters(network: nn.Module) -> int:
-    """The parameters to train.
+    """Count the trainable parameters.
 
     >>> count_parameters(nn.Linear(3, 2))
     8
@@ -40,7 +40,7 @@ def count_parameters(network: nn.Module) -> int:
 
 
 def cost(network: nn.Module, image: tuple[int, int, int]) -> Cost:
-    """Trainable parameters, and multiply-adds of the forward pass of any module on one image of (c, h, w).
+    """Count the trainable parameters, and the multiply-adds of a forward pass on one image (c, h, w).
 
     >>> cost(nn.Conv2d(3, 8, 1, bias=False), (3, 4, 4))
     Cost(params=24, macs=384)
@@ -48,14 +48,14 @@ def cost(network: nn.Module, image: tuple[int, int, int]) -> Cost:
     check_callable(network)
     try:
         macs = count_macs(copy.deepcopy(network).to("meta"), torch.empty(1, *image, device="meta"))
-    except Exception:  # a network that decides by values, which shapes alone do not have
+    except Exception:  # a network that needs values
         with torch.random.fork_rng(devices=[]):
             macs = count_macs(copy.deepcopy(network).cpu(), torch.zeros(1, *image))
     return Cost(count_parameters(network), macs)
 
 
 def count_macs(network: nn.Module, x: torch.Tensor) -> int:
-    """The multiply-adds of x (b, c, h, w), for which the network is left in evaluation mode."""
+    """Count the multiply-adds of a forward pass of x (b, c, h, w); leaves the network in evaluation mode."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         network.eval()(x)
     return counter.get_total_flops() // 2

@@ -20,20 +20,20 @@ from nas_lightning.runs.folder import RunFolder
 from nas_lightning.utils.files import write_whole
 from nas_lightning.utils.tables import Table
 
-# Fronts of points by several objectives, all of which are minimized (Deb et al. 2002, NSGA-II).
+# Fronts of points; all objectives are minimized (Deb et al. 2002, NSGA-II).
 #
 #     a dominates b  ⇔  a_k ≤ b_k for all k, and a_k < b_k for one
-#     rank 0: what nothing dominates;  rank r: what nothing dominates but points of lower rank
+#     rank 0: dominated by no point;  rank r: dominated only by points of lower rank
 #     crowding(a) = Σ_k (next_k − previous_k) / (max_k − min_k)        among its rank, ordered by objective k
 #
-# Points that are equal dominate each other not, and share a rank.
+# Equal points do not dominate each other and share a rank.
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 
 def front_ranks(values: Array) -> Rows:
-    """The rank of each of (points, objectives): (points,).
+    """Return the rank of each point: (points, objectives) → (points,).
 
     >>> front_ranks(np.array([[1.0, 2.0], [2.0, 1.0], [2.0, 2.0], [3.0, 3.0]]))
     array([0, 0, 1, 2])
@@ -45,7 +45,7 @@ def front_ranks(values: Array) -> Rows:
 
 
 def fronts_of(values: Array) -> Iterator[Rows]:
-    """The rows of each rank, from 0 on.
+    """Yield the rows of each rank, from 0 on.
 
     >>> [rows.tolist() for rows in fronts_of(np.array([[2.0, 2.0], [1.0, 1.0], [0.0, 3.0]]))]
     [[2, 1], [0]]
@@ -58,9 +58,9 @@ def fronts_of(values: Array) -> Iterator[Rows]:
 
 
 def front_of(values: Array) -> Rows:
-    """The points that no other dominates, by the first objective and then the next: their rows.
+    """Return the rows of the non-dominated points, in lexicographic order of the objectives.
 
-    In that order no point is dominated by a later one, so each that is left is of the front.
+    In that order no point is dominated by a later one, so each remaining point is on the front.
 
     >>> front_of(np.array([[3.0, 3.0], [2.0, 1.0], [1.0, 2.0]]))
     array([2, 1])
@@ -75,7 +75,7 @@ def front_of(values: Array) -> Rows:
 
 
 def crowding(values: Array) -> Array:
-    """The distance of each point of one rank to its neighbors, ∞ at the ends: (points,).
+    """Return the crowding distance of points of one rank, ∞ at the ends: (points,).
 
     >>> crowding(np.array([[0.0, 4.0], [1.0, 3.0], [4.0, 0.0]]))
     array([inf,  2., inf])
@@ -92,7 +92,7 @@ def crowding(values: Array) -> Array:
 
 
 def crowded_order(values: Array) -> Rows:
-    """All points, by rank and then by crowding, the least crowded first: their rows."""
+    """Return all rows by rank and then by crowding, the least crowded first."""
     ranks = front_ranks(values)
     distance = np.empty(len(values))
     for rank in np.unique(ranks):
@@ -101,10 +101,9 @@ def crowded_order(values: Array) -> Rows:
 
 
 def knee_of(values: Array) -> int:
-    """The point of a front that is deepest below the plane through the ends of all objectives: its row.
+    """Return the row of the knee: the point farthest below the plane through the ends of all objectives.
 
-    With each objective scaled to [0, 1] that plane is Σ_k v_k = 1 (Das 1999), so the point is the one with
-    the least sum.
+    With each objective scaled to [0, 1] the plane is Σ_k v_k = 1 (Das 1999), so the knee has the least sum.
 
     >>> knee_of(np.array([[0.0, 10.0], [1.0, 2.0], [9.0, 0.0]]))
     1
@@ -114,22 +113,22 @@ def knee_of(values: Array) -> int:
     return int(scaled.sum(axis=1).argmin())
 
 
-# The volume that points dominate below a reference, all objectives minimized (Zitzler & Thiele 1999).
+# The hypervolume that points dominate below a reference (Zitzler & Thiele 1999).
 #
 #     HV(A) = volume of ∪_{a ∈ A} [a, r]
 #
-# It is summed up over slices between the points' values of the last objective (Zitzler 2001): within a slice
-# the points below it are a front of one objective less.
+# It is the sum over slices between the points' values of the last objective (Zitzler 2001); within a slice
+# the points below it form a front with one objective less.
 
 
 def hypervolume(values: Array, reference: Array) -> float:
-    """HV of (points, objectives) below a reference of (objectives,); what is not below it adds nothing.
+    """Return HV of (points, objectives) below a reference (objectives,).
 
     >>> hypervolume(np.array([[1.0, 2.0], [2.0, 1.0], [5.0, 0.0]]), np.array([3.0, 3.0]))
     3.0
     """
     if values.shape[1:] != reference.shape:
-        raise InputError("expected a reference with a number an objective", got=list(reference.shape))
+        raise InputError("expected a reference with one number per objective", got=list(reference.shape))
     return _volume(values[(values < reference).all(axis=1)], reference)
 
 
@@ -150,31 +149,31 @@ def _volume(values: Array, reference: Array) -> float:
 
 
 def _area(values: Array, reference: Array) -> float:
-    """The same of two objectives: steps of a staircase."""
+    """Return the hypervolume of two objectives: the area under a staircase."""
     front = values[front_of(values)]
     ceilings = np.append(reference[1], front[:-1, 1])
     return float(((reference[0] - front[:, 0]) * (ceilings - front[:, 1])).sum())
 
 
-# Several objectives by their names, and the front of what was looked at.
+# Objectives by name, and the front of the evaluated architectures.
 #
-# params, macs, latency_ms, memory_mb      costs of the network that is trained; less is better
-# ranking                                  the sum of log-ranks by a set of metrics; more is better
-# accuracy                                 what a short training or a table says; more is better
-# any other                                a training-free metric, in its own direction
+# params, macs, latency_ms, memory_mb      costs of the trained network; minimized
+# ranking                                  the sum of log-ranks by several metrics; maximized
+# accuracy                                 of a short training or a table; maximized
+# any other name                           a training-free metric, in its own direction
 
 RANKING, ACCURACY = "ranking", "accuracy"
 NAMES = (*OF_NETWORKS, RANKING, ACCURACY)
-"""Those that are no metrics."""
+"""Objectives that are not metrics."""
 
 
 class Candidate(NamedTuple):
-    """What is known of an architecture.
+    """The known values of an architecture.
 
     Args:
-        costs: of its network.
-        scores: its metrics.
-        accuracy: in percent; None where none is asked for.
+        costs: costs of its network, by name.
+        scores: values of its metrics, by name.
+        accuracy: in percent, None if it is no objective.
 
     >>> Candidate({"params": 100.0}).scores
     {}
@@ -187,13 +186,13 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Objectives:
-    """What counts, two or more by name.
+    """Two or more objectives.
 
     Args:
-        names: in the order of columns.
-        costs: genotype → what its network costs, by name.
+        names: names in the order of columns.
+        costs: maps a genotype to the costs of its network, by name.
         metrics: the objectives that are metrics.
-        reference: the worst values that count for the hypervolume; None: the worst that were looked at.
+        reference: reference point of the hypervolume. Default: the worst evaluated values.
 
     >>> objectives = Objectives(("params", "macs"), lambda genotype: {"params": 1.0, "macs": 2.0})
     >>> pool = [Candidate({"params": p, "macs": m}) for p, m in ((1.0, 4.0), (2.0, 1.0), (3.0, 5.0))]
@@ -222,16 +221,16 @@ class Objectives:
             return
         sound = all(isinstance(value, int | float) and math.isfinite(value) for value in self.reference)
         if len(self.reference) != len(self.names) or not sound:
-            expected = f"expected {len(self.names)} numbers, one an objective"
+            expected = f"expected {len(self.names)} numbers, one per objective"
             raise InputError(expected, got=[*self.reference], where="reference")
 
     @property
     def of_costs(self) -> tuple[str, ...]:
-        """The costs among them."""
+        """The objectives that are costs."""
         return tuple(name for name in self.names if name in OF_NETWORKS)
 
     def columns(self, pool: Sequence[Candidate], ranked: Mapping[str, Metric] = {}) -> dict[str, list[float]]:
-        """The value of each objective of each candidate; `ranked` are the metrics of the ranking."""
+        """Return the candidates' values by objective; `ranked` are the metrics of the ranking."""
         return {name: self._column(name, pool, ranked) for name in self.names}
 
     def _column(self, name: str, pool: Sequence[Candidate], ranked: Mapping[str, Metric]) -> list[float]:
@@ -244,7 +243,7 @@ class Objectives:
         return [one.scores[name] for one in pool]
 
     def minimized(self, columns: Mapping[str, Sequence[float]]) -> Array:
-        """(candidates, objectives), less is better."""
+        """Return (candidates, objectives), smaller is better."""
         return np.array([self._sign(name) * np.array(columns[name]) for name in self.names]).T
 
     def _sign(self, name: str) -> float:
@@ -252,13 +251,13 @@ class Objectives:
         return -1.0 if larger and name not in OF_NETWORKS else 1.0
 
     def front(self, pool: Sequence[Candidate], ranked: Mapping[str, Metric] = {}) -> Rows:
-        """The rows that none dominates; those with an infinite value, such as dead networks, are none."""
+        """Return the non-dominated rows, without those with an infinite value, such as dead networks."""
         values = self.minimized(self.columns(pool, ranked))
         sound = np.flatnonzero(np.isfinite(values).all(axis=1))
         return sound[front_of(values[sound])]
 
     def order(self, pool: Sequence[Candidate], ranked: Mapping[str, Metric] = {}) -> Rows:
-        """All rows by rank and crowding, the best first and infinite values last (NSGA-II)."""
+        """Return all rows by rank and crowding (NSGA-II), those with infinite values last."""
         values = self.minimized(self.columns(pool, ranked))
         sound = np.isfinite(values).all(axis=1)
         best = np.flatnonzero(sound)
@@ -267,11 +266,11 @@ class Objectives:
     def summary(
         self, genotypes: Sequence[Genotype], pool: Sequence[Candidate], ranked: Mapping[str, Metric] = {}
     ) -> Front:
-        """The front of a pool, as a result of a search."""
+        """Return the front of a pool as a result of a search."""
         columns = self.columns(pool, ranked)
         values = self.minimized(columns)
         rows = self.front(pool, ranked)
-        rows = rows[np.sort(np.unique(values[rows], axis=0, return_index=True)[1])]  # one of equals
+        rows = rows[np.sort(np.unique(values[rows], axis=0, return_index=True)[1])]  # one of equal points
         if not len(rows):
             got = f"none of {len(pool)}"
             raise InputError("expected an architecture with finite objectives", got=got, where="objectives")
@@ -292,14 +291,14 @@ def _pick(columns: Mapping[str, Sequence[float]], rows: Rows) -> dict[str, list[
 
 
 class Front(NamedTuple):
-    """The architectures that nothing looked at is better than, in all objectives together.
+    """The non-dominated architectures.
 
     Args:
         genotypes: in the order of the first objective, the best first.
         columns: their objectives, by name.
-        knee: which of them is deepest below the plane through the ends.
-        hypervolume: of the objectives' units.
-        looked_at: the objectives of all that was looked at.
+        knee: index of the knee, see `knee_of`.
+        hypervolume: in the objectives' units.
+        looked_at: the objectives of all evaluated architectures.
 
     >>> columns = {"params": [1.0, 2.0], "ranking": [-3.0, -1.0]}
     >>> front = Front([], columns, knee=1, hypervolume=2.0, looked_at=columns)
@@ -316,7 +315,7 @@ class Front(NamedTuple):
     looked_at: Mapping[str, Sequence[float]]
 
     def table(self, notations: Sequence[str]) -> Table:
-        """A row a member."""
+        """Return a row per architecture."""
         rows = [
             [index, *map(_plain, values), "knee" if index == self.knee else "", notation]
             for index, (*values, notation) in enumerate(zip(*self.columns.values(), notations, strict=True))
@@ -325,23 +324,23 @@ class Front(NamedTuple):
 
 
 def _plain(value: float) -> float:
-    """Counts as whole numbers."""
+    """Return counts as integers."""
     return int(value) if value.is_integer() else value
 
 
-# A front as files of a run: `front.csv`, all that was looked at, and a figure.
+# A run's files of a front: `front.csv`, all evaluated candidates, and a figure.
 
 
 def write_front(run: RunFolder, front: Front, notations: Sequence[str]) -> None:
-    """Write what a search for a front has come to.
+    """Write the front, all evaluated candidates, and a figure.
 
     Args:
-        run: the folder.
-        front: what was found.
-        notations: of its architectures.
+        run: the run's folder.
+        front: the front.
+        notations: notations of its architectures.
     """
-    from nas_lightning.plots.curves import draw_front
-    from nas_lightning.plots.style import save
+    from nas_lightning.plots.charts import draw_front
+    from nas_lightning.plots.files import save
 
     rows = list(zip(*front.looked_at.values(), strict=True))
     write_whole(run.front, front.table(notations).csv())

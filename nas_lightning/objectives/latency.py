@@ -26,24 +26,24 @@ from nas_lightning.utils.files import write_whole
 from nas_lightning.utils.progress import follow
 from nas_lightning.validation import PositiveFloat
 
-# Bayesian linear regression (Bishop 2006, section 3.3): what a few measurements say of all the others.
+# Bayesian linear regression (Bishop 2006, section 3.3).
 #
 #     z = φᵀw + ε,   w ~ N(0, I),   ε ~ N(0, σ²)
-#     S = (I + ΦᵀΦ/σ²)⁻¹,   m = S Φᵀz/σ²            the belief after measurements z of rows Φ
-#     z* ~ N(φ*ᵀm, φ*ᵀS φ* + σ²)                    and what it says of another row
+#     S = (I + ΦᵀΦ/σ²)⁻¹,   m = S Φᵀz/σ²            posterior after measurements z of rows Φ
+#     z* ~ N(φ*ᵀm, φ*ᵀS φ* + σ²)                    prediction for another row
 #
-# Scaling a column of features scales its weight's prior. Which rows to measure does not depend on what is
-# measured, so `best_rows` chooses them beforehand.
+# Scaling a column of features scales its weight's prior. The best rows to measure do not depend on the
+# measured values, so `best_rows` chooses them in advance.
 
 Array = NDArray[np.float64]
 
 
 class Belief(NamedTuple):
-    """What is known of the weights.
+    """The distribution of the weights.
 
     Args:
-        mean: m, of (features,).
-        covariance: S, of (features, features).
+        mean: m, (features,).
+        covariance: S, (features, features).
         noise: σ.
 
     >>> prior = Belief.before(features=1, noise=1.0)
@@ -58,28 +58,28 @@ class Belief(NamedTuple):
 
     @classmethod
     def before(cls, features: int, noise: float) -> Belief:
-        """The prior."""
+        """Return the prior."""
         return cls(np.zeros(features), np.eye(features), noise)
 
     def condition(self, rows: Array, z: Array) -> Belief:
-        """The belief after measurements z (n,) of rows (n, features)."""
+        """Return the posterior after measurements z (n,) of rows (n, features)."""
         gain, spread = self._gain(rows)
         mean = self.mean + gain @ (z - rows @ self.mean)
         return Belief(mean, self.covariance - gain @ spread @ gain.T, self.noise)
 
     def _gain(self, rows: Array) -> tuple[Array, Array]:
-        """Kalman's form of S, whose matrix to invert is as large as there are measurements."""
+        """Return Kalman's gain, which inverts a matrix of the size of the measurements."""
         spread = rows @ self.covariance @ rows.T + self.noise**2 * np.eye(len(rows))
         return np.asarray(np.linalg.solve(spread, rows @ self.covariance).T, dtype=np.float64), spread
 
     def predict(self, rows: Array) -> tuple[Array, Array]:
-        """The mean and the standard deviation of what would be measured: (n,), (n,)."""
+        """Return mean and standard deviation of measurements of the rows: (n,), (n,)."""
         variance = np.einsum("nf,fg,ng->n", rows, self.covariance, rows) + self.noise**2
         return rows @ self.mean, np.sqrt(variance)
 
 
 def left_out(prior: Belief, rows: Array, z: Array) -> Array:
-    """Each measurement's error in standard deviations, as the others predict it: (n,)."""
+    """Return leave-one-out errors of the measurements in standard deviations: (n,)."""
     errors = np.empty(len(z))
     for i in range(len(z)):
         others = np.arange(len(z)) != i
@@ -89,7 +89,7 @@ def left_out(prior: Belief, rows: Array, z: Array) -> Array:
 
 
 def best_rows(rows: Array, count: int, noise: float) -> list[int]:
-    """The rows whose measurements leave the least variance over all, one after another (I-optimality).
+    """Choose rows greedily whose measurements minimize the total variance (I-optimality).
 
     A measurement of φ changes S to S − Sφφᵀ S/(φᵀSφ + σ²); so the variance, summed over rows Φ, falls by
     φᵀS ΦᵀΦ Sφ/(φᵀSφ + σ²).
@@ -106,19 +106,17 @@ def best_rows(rows: Array, count: int, noise: float) -> list[int]:
         fall /= np.einsum("nf,nf->n", reached, rows) + noise**2
         fall[chosen] = -1.0
         chosen.append(int(fall.argmax()))
-        belief = belief.condition(rows[chosen[-1:]], np.zeros(1))  # of what value, changes no variance
+        belief = belief.condition(rows[chosen[-1:]], np.zeros(1))  # the value does not change the variance
     return chosen
 
 
-# How long calls take, measured so that a busy machine does little harm.
-#
-# All are called in turn, round after round, each round in another order, so that what slows the machine for a
-# while slows all of them alike; what is taken is the median over rounds. Its error is the deviation of
-# medians of rounds that are drawn again (the bootstrap, Efron 1979).
+# Timing on busy machines. All calls take turns, round after round, each round in another order, so that
+# load affects all of them alike. The result is the median over rounds, its error that of the bootstrap
+# (Efron 1979).
 
 Clock = Literal["wall", "processor"]
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
-"""What passes, or what this process computes, which is the latency of one thread that nothing interrupts."""
+"""Wall-clock time, or processor time, the latency of one thread without interruptions."""
 RESAMPLES = 200
 
 
@@ -131,15 +129,15 @@ def time_in_turn(
     clock: Clock = "wall",
     seed: int = 0,
 ) -> Array:
-    """Milliseconds of each call in each round: (calls, rounds).
+    """Return the milliseconds of each call in each round: (calls, rounds).
 
     Args:
-        calls: what is measured.
-        rounds: that all are called in.
-        warmup: calls before the first.
-        least_ms: that the calls of a round take together; short ones are called again and again.
-        clock: what time is read from.
-        seed: of the orders.
+        calls: functions to measure.
+        rounds: number of rounds.
+        warmup: calls before the first round.
+        least_ms: repeat short calls within a round until they take this long together.
+        clock: `wall` or `processor`.
+        seed: seed of the orders.
 
     >>> time_in_turn([lambda: sum(range(100)), lambda: sum(range(20_000))], rounds=3).shape
     (2, 3)
@@ -166,7 +164,7 @@ def _count_calls(call: Callable[[], object], warmup: int, least_ms: float) -> in
 
 
 def medians(times: Array, seed: int = 0) -> tuple[Array, Array]:
-    """The median over rounds and its error, of (calls, rounds): (calls,), (calls,).
+    """Return median and error over rounds: (calls, rounds) → (calls,), (calls,).
 
     >>> ms, error = medians(np.array([[1.0, 1.0, 9.0], [2.0, 2.0, 2.0]]))
     >>> ms, bool(error[0] > 0 == error[1])
@@ -178,24 +176,23 @@ def medians(times: Array, seed: int = 0) -> tuple[Array, Array]:
     return np.median(times, axis=1), again.std(axis=1)
 
 
-# What a latency is predicted from: how often a network has each operation, and known devices' latencies.
+# Features for predicting latencies: counts of operations, and latencies of known devices.
 #
-# Known devices are columns X of standardized logarithms of latencies. A new device is thought of as a draw
-# from
-# them: with X = U Σ Vᵀ its column is U Σ w/√devices with w ~ N(0, I), since the entries of √devices·V have
-# mean square 1. Counts of operations, with weights ~ N(0, β²), say what is the new device's own.
+# Known devices are columns X of standardized logarithms of latencies. A new device is modeled as a draw
+# from them: with X = U Σ Vᵀ its column is U Σ w/√devices with w ~ N(0, I), since the entries of √devices·V
+# have mean square 1. Counts of operations, with weights ~ N(0, β²), model the deviation of the new device.
 
-SAMPLE = 256  # architectures of a space that say how counts vary
-LEVEL = 10.0  # the prior's deviation of the mean, in deviations of the measurements: next to nothing is known
+SAMPLE = 256  # architectures of a space from which the variance of counts is estimated
+LEVEL = 10.0  # the prior's deviation of the mean, in deviations of the measurements: nearly uninformative
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What is thought of a device before it is measured, in deviations of its measurements.
+    """The prior of a device, in deviations of its measurements.
 
     Args:
-        noise: σ, what neither counts nor other devices explain.
-        own_variance: of the counts' part, beside the known devices' part of 1; alone it has 1 itself.
+        noise: σ, the part that neither counts nor other devices explain.
+        own_variance: variance of the counts' part relative to the known devices'; without those it is 1.
 
     >>> Prior().noise
     0.3
@@ -206,10 +203,10 @@ class Prior:
 
 
 class KnownDevices:
-    """Devices whose latencies of all architectures are there.
+    """Devices with known latencies of all architectures.
 
     Args:
-        latency: device → architecture, in its space's notation → milliseconds.
+        latency: device → notation of the architecture → milliseconds.
 
     >>> KnownDevices({"phone": {"a": 1.0, "b": 2.0, "c": 4.0}}).rows(["a", "c"]).round(2)
     array([[-1.22],
@@ -225,21 +222,21 @@ class KnownDevices:
         self.factors: Array = u * sigma / np.sqrt(len(columns))  # (architectures, devices)
 
     def rows(self, names: Sequence[str]) -> Array:
-        """U Σ/√devices of some architectures: (architectures, devices)."""
+        """Return U Σ/√devices of some architectures: (architectures, devices)."""
         for name in names:
             if name not in self.index:
-                raise InputError("expected an architecture that the known devices' table has", got=name)
+                raise InputError("expected an architecture in the table of known devices", got=name)
         return self.factors[[self.index[name] for name in names]]
 
 
 @dataclass(frozen=True)
 class Features:
-    """Architectures of a space as rows φ, whose weights are standard normal beforehand.
+    """Maps architectures to features φ whose weights are standard normal a priori.
 
     Args:
-        space: that they are of.
-        known: devices that the new one may resemble.
-        prior: how much the counts weigh beside them.
+        space: the space of the architectures.
+        known: known devices that the new one may resemble.
+        prior: the prior.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space = NasBench201()
@@ -260,7 +257,7 @@ class Features:
         object.__setattr__(self, "_counted", (names, counts.mean(axis=0), scale))
 
     def rows(self, genotypes: Sequence[Genotype]) -> Array:
-        """(architectures, features): the mean's, the counts', the known devices'."""
+        """Return (architectures, features): of the mean, the counts, and the known devices."""
         names, center, scale = self._counted  # type: ignore[attr-defined]
         own = [np.full((len(genotypes), 1), LEVEL), scale * (_matrix(genotypes, names) - center)]
         if self.known is not None:
@@ -269,7 +266,7 @@ class Features:
 
 
 def count_operations(genotype: Genotype) -> Counter[tuple[str, str]]:
-    """How often each cell has each operation.
+    """Count the operations of each cell.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> cell = "|skip_connect~0|+|none~0|none~1|+|nor_conv_3x3~0|nor_conv_3x3~1|none~2|"
@@ -284,18 +281,15 @@ def _matrix(genotypes: Sequence[Genotype], names: Sequence[tuple[str, str]]) -> 
     return np.array([[counts[name] for name in names] for counts in counted], dtype=np.float64)
 
 
-# A device's latencies, predicted from a few that were measured.
+# A device's latencies, predicted from a few measured ones.
 #
 #     log t(a) = m + s z(a),   z(a) = φ(a)ᵀw + ε
 #
-# with m and s the mean and deviation of the measured logarithms, so that errors are shares of a latency, and
-# the regression of `gaussian`. HELP (Lee et al. 2021, arXiv:2106.08630) asks the same question, with a
-# network that meta-learning trains.
+# with m and s the mean and deviation of the measured logarithms, so that errors are relative, and the
+# regression above. HELP (Lee et al. 2021, arXiv:2106.08630) solves the same problem by meta-learning.
 
-LEAST = 3  # measurements that a mean, a deviation and anything else can be told from
-DEGREES = (
-    4.0  # measurements' worth of trust in the prior's errors, beside those of the measurements themselves
-)
+LEAST = 3  # measurements that the model needs
+DEGREES = 4.0  # weight of the prior's errors, in measurements
 
 
 class Latency(NamedTuple):
@@ -314,11 +308,11 @@ class Latency(NamedTuple):
 
 
 class LatencyModel:
-    """The latencies of a space's networks on one device.
+    """Predicts the latencies of a space's networks on one device.
 
     Args:
-        features: what they are predicted from.
-        measured: milliseconds, of at least three networks.
+        features: maps architectures to features.
+        measured: milliseconds of at least three networks.
 
     >>> import torch
     >>> from nas_lightning.spaces import NasBench201
@@ -337,17 +331,17 @@ class LatencyModel:
         self.regression = Regression(features.rows([*measured]), ms, features.prior.noise)
 
     def predict(self, genotypes: Sequence[Genotype]) -> list[Latency]:
-        """Each network's latency."""
+        """Predict the latency of each network."""
         ms, errors = self.regression.predict(self.features.rows(genotypes))
         return [Latency(float(t), float(e)) for t, e in zip(ms, errors, strict=True)]
 
 
 class Regression:
-    """The regression of logarithms, between rows of features and milliseconds.
+    """Regression of the logarithms of latencies.
 
     Args:
-        rows: features of what was measured, (measured, features).
-        ms: what was measured.
+        rows: features of the measured networks, (measured, features).
+        ms: measured milliseconds.
         noise: σ.
 
     >>> regression = Regression(np.array([[-1.0], [0.0], [1.0]]), np.exp([1.0, 2.0, 3.0]), noise=0.1)
@@ -366,40 +360,39 @@ class Regression:
         self.widening = float(np.sqrt((DEGREES + squares) / (DEGREES + len(z))))
 
     def predict(self, rows: Array) -> tuple[Array, Array]:
-        """Milliseconds and their standard deviations: (n,), (n,)."""
+        """Return milliseconds and their standard deviations: (n,), (n,)."""
         mean, deviation = self.belief.predict(rows)
         ms = np.exp(self.mean + self.scale * mean)
         return ms, ms * self.scale * self.widening * deviation
 
 
 def indices_to_measure(features: Features, rows: Array, count: int) -> list[int]:
-    """Of distinct networks in random order, those whose latencies say most of all the others'.
+    """Choose the networks to measure, from distinct networks in random order.
 
-    Where devices are known, these are the ones that leave the least variance, which does not depend on what
-    is measured. Where none is, they are the first: such a design would take the ends of what it believes in,
-    cells of one operation only, and counts explain ordinary cells better than those.
+    With known devices these are the ones that minimize the variance. Without, they are the first ones: the
+    optimal design would choose cells of a single operation, which counts explain worse than ordinary cells.
     """
     if not LEAST <= count <= len(rows):
         raise InputError(f"expected {LEAST} to {len(rows)} networks", got=count)
     return list(range(count)) if features.known is None else best_rows(rows, count, features.prior.noise)
 
 
-# A table of latencies: a column `arch` or `genotype`, and one of milliseconds for every device.
+# Tables of latencies: a column `arch` or `genotype`, and a column of milliseconds for each device.
 #
-# arch,raspi4,pixel3
-# |skip_connect~0|+|…,12.9,5.1
+#     arch,raspi4,pixel3
+#     |skip_connect~0|+|…,12.9,5.1
 
-MOST_MS = 10**9  # eleven days for an image; sums over a table stay far from the largest float
+MOST_MS = 10**9
 _NAMES = ("arch", "genotype")
 
 
 class LatencyTable:
-    """What devices took for architectures of a space; all of it is read and checked at once.
+    """Latencies of a space's architectures on several devices, read and checked at once.
 
     Args:
-        path: the file, `.csv` or `.parquet`.
-        space: that the architectures are of.
-        gaps: whether devices may lack architectures; nothing or a number below 0 stands there then.
+        path: a `.csv` or `.parquet` file.
+        space: the space of the architectures.
+        gaps: allow missing values, which are empty or negative.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> LatencyTable("phone.txt", NasBench201())
@@ -423,7 +416,7 @@ class LatencyTable:
         }
 
     def choose(self, devices: Sequence[str]) -> dict[str, dict[str, float]]:
-        """The columns of some devices: device → architecture → milliseconds."""
+        """Return the columns of some devices: device → architecture → milliseconds."""
         for device in devices:
             if device not in self.devices:
                 expected = f"expected a device of the table ({near_match(device, [*self.devices])})"
@@ -464,21 +457,20 @@ def _milliseconds(values: Mapping[str, str | float], device: str, path: Path, ga
     return numbers
 
 
-# A device: latencies that were measured there, and what they say of a space's other networks.
+# Devices: measured latencies, and predictions for other networks of the space.
 
-_OF_TRAINING = ("auxiliary", "dropout")  # which no inference has
+_OF_TRAINING = ("auxiliary", "dropout")  # sizes without effect on inference
 MOST = 300
-"""Networks that others are foretold from and limits begin with: more would add little, and take long."""
+"""Measured networks that are used: more would add little."""
 
 
 class Device:
-    """genotype → milliseconds: as measured; else as foretold, with a standard deviation on top.
+    """Maps a genotype to measured milliseconds, or to the prediction plus one standard deviation.
 
     Args:
-        name: a table of latencies; `table.csv:phone` is its column `phone`, which one of a single column
-            does not need.
-        space: of the networks.
-        network: what the settings of the file have to agree with, where it names any.
+        name: a table of latencies, or `table.csv:phone` for its column `phone`.
+        space: the space of the networks.
+        network: settings that must agree with those in the file.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> Device("phone.csv", NasBench201())
@@ -517,13 +509,13 @@ class Device:
         return latency.ms + latency.error
 
     def fastest(self, limit: float) -> list[Genotype]:
-        """What was measured within so many milliseconds, at most `MOST`, the fastest first."""
+        """Return at most `MOST` measured networks within the limit in milliseconds, the fastest first."""
         within = [name for name, ms in self.measured.items() if ms <= limit]
         return [self.space.parse(name) for name in sorted(within, key=self.measured.__getitem__)[:MOST]]
 
 
 def _path_and_column(name: str) -> tuple[str, str | None]:
-    """The file, and the column behind its ending where one is named; folders may have colons, too.
+    """Split a file from the column after it; folders may contain colons.
 
     >>> _path_and_column("tables/12:30/phones.csv:pixel:3"), _path_and_column("phone.csv")
     (('tables/12:30/phones.csv', 'pixel:3'), ('phone.csv', None))
@@ -533,7 +525,7 @@ def _path_and_column(name: str) -> tuple[str, str | None]:
 
 
 def _check_settings(path: Path, network: dict[str, str]) -> None:
-    """Raise for a file that was measured with networks of other sizes."""
+    """Raise if the file was measured with networks of other sizes."""
     settings = read_settings(path)
     for name, value in network.items():
         if settings.get(name, value) != value:
@@ -542,14 +534,14 @@ def _check_settings(path: Path, network: dict[str, str]) -> None:
 
 
 def device_settings(space: SearchSpace, data: SearchData, sizes: Mapping[str, Any]) -> dict[str, str]:
-    """What a latency depends on besides genotype and machine: the network's sizes, the images and classes."""
+    """Return the settings that a latency depends on besides genotype and machine."""
     shape = {"image": "x".join(map(str, data.image)), "classes": data.num_classes}
     of_network = {f"network.{name}": value for name, value in sizes.items() if name not in _OF_TRAINING}
     return {name: str(value) for name, value in {"space": space.name, **shape, **of_network}.items()}
 
 
 def write_device(path: Path, name: str, measured: Mapping[str, float], settings: Mapping[str, str]) -> Path:
-    """The file of a device: settings above, then a row for each architecture."""
+    """Write the file of a device: a header of settings, then a row per architecture."""
     text = StringIO()
     text.writelines(f"{SETTING} {setting}: {value}\n" for setting, value in settings.items())
     writer = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""What the network that a search ends with may cost, and the measurement of those costs."""
+"""Limits of a search: costs of the network that it finds, and time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ OF_NETWORKS = ("params", "macs", "latency_ms", "memory_mb")
 @checked
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a search; those of costs are about the network that is trained afterwards.
+    """Limits of a search. Costs are those of the network that is trained afterwards.
 
     Args:
-        params: trainable parameters, with an auxiliary head where training has one.
+        params: trainable parameters, with the auxiliary head if it is trained with one.
         macs: multiply-adds for one image.
-        latency_ms: milliseconds on `device`; a prediction counts with its standard deviation on top.
-        memory_mb: of a forward pass of one image: weights and the most that is alive at once, in 10⁶ bytes.
+        latency_ms: milliseconds on `device`; to a prediction its standard deviation is added.
+        memory_mb: peak of a forward pass of one image, weights included, in 10⁶ bytes.
         device: a table of measured latencies; `table.csv:phone` is its column `phone`.
-        minutes: that the search takes.
+        minutes: time limit of the search.
 
     >>> Limits(params=1e6, macs=5e7).of_networks
     {'params': 1000000.0, 'macs': 50000000.0}
@@ -52,19 +52,19 @@ class Limits:
 
     @property
     def of_networks(self) -> dict[str, float]:
-        """Those of costs, by name."""
+        """The limits of costs, by name."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: named[name] for name in OF_NETWORKS if named[name] is not None}
 
 
 class NetworkCosts:
-    """genotype → what its network costs; nothing of it is computed where shapes suffice.
+    """Maps a genotype to the costs of its network, computed on the meta device if possible.
 
     Args:
-        network: genotype → network.
+        network: maps a genotype to its network.
         image: (c, h, w).
-        names: of the costs.
-        latency: genotype → milliseconds.
+        names: names of the costs.
+        latency: maps a genotype to milliseconds.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
@@ -92,7 +92,7 @@ class NetworkCosts:
     def _count(self, genotype: Genotype, names: list[str]) -> dict[str, float]:
         try:
             return self._count_on("meta", genotype, names)
-        except Exception:  # a network that decides by values, which shapes alone do not have
+        except Exception:  # a network that needs values
             return self._count_on("cpu", genotype, names)
 
     def _count_on(self, device: str, genotype: Genotype, names: list[str]) -> dict[str, float]:

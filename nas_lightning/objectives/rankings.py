@@ -13,24 +13,24 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics import Expressivity, Meco, Metric, Params, Swap, Synflow, Trainability, Zen
 from nas_lightning.spaces.base import SearchSpace
 
-# Architectures ranked by several training-free metrics at once, without a parameter.
+# Rankings by several training-free metrics.
 #
 # AZ-NAS (Lee & Ham 2024, arXiv:2403.19232) adds the logarithms of an architecture's relative ranks,
 #
 #     s(A) = Σ_m log(rank_m(A) / n),   rank 1 … n, n for the best,
 #
-# so that units do not matter, and being among the worst in one respect costs more than being best in another
-# earns. It combines one metric for each thing that an architecture must do. Here these are
+# so that units do not matter, and a very bad rank costs more than a very good one earns. Each metric stands
+# for another property:
 #
-#     params         there is something to learn with
-#     meco           a layer's channels see different things
-#     expressivity   the blocks' features use all directions that they have
-#     trainability   gradients pass the blocks at their length
-#     zen            the network follows its input
-#     swap           its units tell samples apart
+#     params         capacity
+#     meco           diversity of a layer's channels
+#     expressivity   features of the blocks use all their dimensions
+#     trainability   blocks preserve the norm of gradients
+#     zen            sensitivity to the input
+#     swap           units distinguish samples
 #
-# None of them needs a label, and none is safe alone: each is worse than counting parameters in some space.
-# How the set was chosen is in `docs/training_free.md`; `analyze.py study=ranking` repeats the choice.
+# None of them needs labels, and each alone is worse than counting parameters in some space. The choice is
+# described in `docs/training_free.md` and repeated by `analyze.py study=ranking`.
 
 COMBINED: Mapping[str, Metric] = {
     "params": Params(),
@@ -40,27 +40,25 @@ COMBINED: Mapping[str, Metric] = {
     "zen": Zen(),
     "swap": Swap(),
 }
-"""What cells are ranked by unless another metric is named."""
+"""The default ranking of cells."""
 
 AT_THE_TOP: Mapping[str, Metric] = {name: COMBINED[name] for name in ("params", "meco", "zen", "swap")}
-"""What searches go by that evaluate the best of a ranking: worse overall, better among the first dozens."""
+"""For searches that evaluate the top of a ranking: worse overall, better among the first dozens."""
 
 TO_WEIGH: Mapping[str, Metric] = {"zen": COMBINED["zen"], "synflow": Synflow()}
-"""What RoBoT weighs: zen is sound everywhere, synflow the best judge in one space and the worst in another.
-
-With a dozen evaluations, weights of two metrics can be learned, those of five cannot.
-"""
+"""For RoBoT, which learns weights from a dozen evaluations, enough for two metrics: zen is good everywhere,
+synflow the best metric in one space and the worst in another."""
 
 COUNTED: Mapping[str, Metric] = {"params": COMBINED["params"]}
-"""Nothing but size, where depth is a choice: there the others reward depth, whatever it is worth."""
+"""For spaces with a choice of depth, which the other metrics reward too much."""
 
 NAMED = {"default": COMBINED, "top": AT_THE_TOP, "to_weigh": TO_WEIGH, "params": COUNTED}
 MetricsChoice = Mapping[str, Metric] | Literal["default", "top", "to_weigh", "params"]
-"""Metrics by the names of their columns, or a word for a set of them."""
+"""Metrics by column name, or the name of a set."""
 
 
 def named_metrics(choice: MetricsChoice) -> Mapping[str, Metric]:
-    """The metrics that a word stands for, or those that are given.
+    """Return the metrics of a named set, or the given ones.
 
     >>> list(named_metrics("top"))
     ['params', 'meco', 'zen', 'swap']
@@ -76,7 +74,7 @@ def named_metrics(choice: MetricsChoice) -> Mapping[str, Metric]:
 def metrics_of(
     space: SearchSpace, choice: MetricsChoice | None, otherwise: MetricsChoice
 ) -> Mapping[str, Metric]:
-    """What is chosen, or what the space's networks are ranked by, or else what a search has of its own.
+    """Return the chosen metrics, else those of the space, else those of the search.
 
     >>> from nas_lightning.spaces import NasBench201, ResNet
     >>> list(metrics_of(ResNet(), None, "top")), list(metrics_of(NasBench201(), None, "top"))
@@ -91,11 +89,10 @@ def log_ranks(
     metrics: Mapping[str, Metric] = COMBINED,
     weights: Mapping[str, float] | None = None,
 ) -> list[float]:
-    """s(A) of each architecture of the pool: ≤ 0, larger is better; equal values share their mean rank.
+    """Return s(A) ≤ 0 of each architecture of the pool; equal values share their mean rank.
 
     An architecture with the worst value of any metric (a degenerate network, a singular kernel) gets −∞ and
-    takes no rank from others. With a single metric the order is that of its values. Weights make it
-    Σ_m w_m log(rank_m(A) / n).
+    is not ranked. With weights it is Σ_m w_m log(rank_m(A) / n).
 
     >>> from nas_lightning.metrics import Flops, NTKCondition
     >>> metrics = {"flops": Flops(), "kappa": NTKCondition()}
@@ -118,14 +115,14 @@ def log_ranks(
     return scores
 
 
-# HNAS' objective: a training-free metric and the kernel's condition number in one number (thesis, eq. 7.7).
+# HNAS' objective, of a training-free metric and the kernel's condition number (thesis, equation 7.7).
 #
 #     κ(A)/M(A) + μ F(M²(A) − ν),    F(x) = |x|^power
 #
-# is minimized over architectures A; M is any metric for which larger is better, and positive. It is the bound
-# of corollary 7.2 on the generalization error: the first term falls as M grows, the second punishes what is
-# away from √ν, where training and generalization are in balance. The thesis has F(x) = |x|^{2t}, so `power`
-# = 2 for t = 1; the authors' code has |x|.
+# is minimized over architectures A; M is any metric for which larger is better, and positive. It is the
+# bound of corollary 7.2 on the generalization error: the first term falls as M grows, the second penalizes
+# the distance of M from √ν, where training and generalization are in balance. The thesis has F(x) =
+# |x|^{2t}, so `power` = 2 for t = 1; the authors' code has |x|.
 
 EXPONENTS = (-1.0, 4.0)
 """c of μ = 10^c, in the unit in which both terms have the same median. For the kernel's trace, whose square
@@ -135,10 +132,9 @@ is a thousand times κ/M, it is about what the public code (shuyao95/HNAS) has w
 def trade_off(
     kappa: Tensor, metric: Tensor, mu: Tensor | float, nu: Tensor | float, power: float = 2.0
 ) -> Tensor:
-    """κ/M + μ |M² − ν|^power, smaller is better; +∞ where M is not a positive number or κ is infinite.
+    """Return κ/M + μ |M² − ν|^power; +∞ where M is not positive and finite or κ is infinite.
 
-    All arguments broadcast, so a grid of (μ, ν) is one call: κ and M of shape (n,), μ and ν of shape (g, 1).
-    With κ = 1 the condition number is left out, with μ = 0 the trade-off.
+    All arguments broadcast: κ and M of shape (n,) with μ and ν of shape (g, 1) evaluate a grid.
 
     >>> kappa, metric = torch.tensor([10.0, 12.0, torch.inf]), torch.tensor([2.0, 4.0, -torch.inf])
     >>> trade_off(kappa, metric, mu=0.5, nu=5.0)

@@ -1,4 +1,4 @@
-"""Short trainings as evaluations, and the time that they take."""
+"""The accuracy of an architecture from a short training or a table, and its cost."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from nas_lightning.utils.progress import OutOfTimeError, never
 from nas_lightning.utils.randomness import seed_of_name
 from nas_lightning.validation import PositiveFloat, PositiveInt, Seed, checked
 
-# What a candidate architecture is worth: by a short training run, or by a table where one exists.
+# Accuracies from a short training or a table.
 
 Evaluator = Literal["none", "training", "table"]
 
 
 class AccuracyObjective(Protocol):
-    """An accuracy in percent; its name says where it comes from."""
+    """An accuracy in percent; its name states its source."""
 
     @property
     def name(self) -> str: ...
@@ -42,24 +42,24 @@ class AccuracyObjective(Protocol):
     def __call__(self, genotype: Genotype) -> float: ...
 
     def seconds(self, genotype: Genotype) -> float | None:
-        """What an evaluation takes where it is known, and None where the clock says it."""
+        """Return the known cost of an evaluation, None if it is measured."""
 
 
 class ShortTraining:
-    """Validation accuracy, in percent, of the derived network after a few epochs on the weights' side.
+    """Validation accuracy in percent of the derived network after a few epochs on the search's training part.
 
-    The recipe is that of HNAS' public code: SGD with momentum 0.9 and weight decay 3e-4, a cosine from `lr`
-    to 5 % of it, gradients clipped at 5, no augmentation. Everything that is drawn follows from the seed and
-    the architecture's notation, so an architecture has the same accuracy in whatever search it is met.
+    The recipe of HNAS' public code: SGD with momentum 0.9 and weight decay 3e-4, a cosine from `lr` to 5 % of
+    it, gradients clipped at 5, no augmentation. All random numbers depend only on the seed and the
+    architecture's notation, so the accuracy is the same in every search.
 
     Args:
-        space: whose notation names the architectures.
-        network: genotype → derived network; an auxiliary head takes no part.
-        data: the images of both sides; a step has as many as those of all processes together.
-        epochs: passes over the weights' side.
-        lr: learning rate of the first.
-        seed: of weights and order.
-        out_of_time: asked before each step, and a training is given up where it says so.
+        space: the space of the architectures.
+        network: maps a genotype to the derived network; an auxiliary head is not trained.
+        data: the images; a step has the batch of all processes together.
+        epochs: number of epochs.
+        lr: initial learning rate.
+        seed: seed of weights and order.
+        out_of_time: called before each step; the training is abandoned if it returns True.
     """
 
     @checked
@@ -80,7 +80,7 @@ class ShortTraining:
         self.world: int | None = None
 
     def to_send(self, network: NetworkFactory) -> ShortTraining:
-        """The same for another process: the data without their trainer, steps as large as here, no clock."""
+        """Return a copy for another process: data without a trainer, the same batch size, no time limit."""
         sent = copy.copy(self)
         sent.network, sent.data, sent.world = network, self.data.to_send(), rank_and_world()[1]
         sent.out_of_time = never
@@ -105,7 +105,7 @@ class ShortTraining:
             return score_outputs(task, outputs_of(network, self._valid()))
 
     def seconds(self, genotype: Genotype) -> None:
-        """The clock says it."""
+        """Return None: the time is measured."""
 
     def _train(self, epoch: int) -> Iterator[Batch]:
         world = rank_and_world()[1] if self.world is None else self.world
@@ -121,7 +121,7 @@ class ShortTraining:
 def train_pass(
     network: nn.Module, batches: Iterable[Batch], optimizer: Optimizer, task: Task, clip: float | None = None
 ) -> list[Tensor]:
-    """A step a batch; the losses before each. `clip` is the largest norm of the gradient."""
+    """Take one step per batch and return the losses; `clip` is the maximum norm of the gradient."""
     losses = []
     for x, y in place_batches(network, batches):
         loss = task.loss(network(x), y)
@@ -136,13 +136,13 @@ def train_pass(
 
 @torch.no_grad()
 def outputs_of(network: nn.Module, batches: Iterable[Batch]) -> list[Batch]:
-    """What the network makes of each batch in evaluation mode, with its targets."""
+    """Return outputs and targets of each batch, in evaluation mode."""
     network.eval()
     return [(network(x), y) for x, y in place_batches(network, batches)]
 
 
 def score_outputs(task: Task, outputs: Sequence[Batch]) -> float:
-    """The task's score in percent; where outputs are not finite, wrong classes or −∞."""
+    """Return the task's score in percent; outputs that are not finite count as wrong, or give −∞."""
     if not isinstance(task, MultiClass):
         z, y = (torch.cat(parts) for parts in zip(*outputs, strict=True))
         return 100 * task.judge(z, y) if bool(z.isfinite().all()) else -math.inf
@@ -153,7 +153,7 @@ def score_outputs(task: Task, outputs: Sequence[Batch]) -> float:
 def build_objective(
     evaluation: Evaluator, training: ShortTraining, benchmark: TabularBenchmark | None
 ) -> AccuracyObjective | None:
-    """What the option stands for; raises where the search has not what it needs."""
+    """Return the objective of the option `strategy.evaluation`."""
     if evaluation not in get_args(Evaluator):
         raise InputError(
             f"expected an evaluation ({near_match(evaluation, get_args(Evaluator))})",
@@ -171,11 +171,11 @@ def build_objective(
     return PartialTable(table_accuracy(benchmark))
 
 
-# What an evaluation costs: the seconds that a table knows of a training, or those that it took here.
+# The cost of an evaluation: seconds from a table, or measured.
 
 
 def evaluate_timed(objective: AccuracyObjective, genotype: Genotype) -> tuple[float, float] | None:
-    """The value of an architecture, and the seconds of its evaluation; None where time was over before."""
+    """Return value and seconds of an evaluation, None if the time limit ended it."""
     start = monotonic()
     try:
         value = objective(genotype)
@@ -186,7 +186,7 @@ def evaluate_timed(objective: AccuracyObjective, genotype: Genotype) -> tuple[fl
 
 
 def check_timed(objective: AccuracyObjective | None, genotype: Genotype) -> None:
-    """Raise unless evaluations have seconds that a limit could hold for."""
+    """Raise unless evaluations have a cost in seconds."""
     where = "strategy.seconds"
     if objective is None:
         raise InputError("expected an evaluation, whose seconds have a limit", got="none", where=where)

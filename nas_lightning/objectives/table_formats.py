@@ -23,19 +23,19 @@ from nas_lightning.spaces.nasbench101 import module_hash, read_module
 from nas_lightning.utils.files import check_file, replacing
 from nas_lightning.utils.progress import follow
 
-# Tables on disk, CSV and Parquet, and the command that turns official files into them.
+# Tables on disk: CSV and Parquet.
 
 Columns = Mapping[str, Sequence[Any]]
 SECONDS = "seconds"
-"""The column of what an evaluation takes."""
+"""The column of the cost of an evaluation."""
 
 
 SETTING = "#"
-"""What the lines above a CSV file's columns begin with: `# name: value`."""
+"""Begin of the lines `# name: value` above the columns of a CSV file."""
 
 
 def read_settings(path: Path) -> dict[str, str]:
-    """The settings above a CSV file's columns; none where there are no such lines."""
+    """Return the settings above the columns of a CSV file."""
     check_file(path)
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         lines = [line.lstrip(SETTING) for line in takewhile(lambda line: line.startswith(SETTING), file)]
@@ -49,7 +49,7 @@ def read_settings(path: Path) -> dict[str, str]:
 def read_csv(path: Path) -> Columns:
     check_file(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets begin it with a mark
+        with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
             lines = dropwhile(lambda line: line.startswith(SETTING), file)
             header, *rows = [row for row in csv.reader(lines) if row] or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -78,7 +78,7 @@ READERS: Mapping[str, Callable[[Path], Columns]] = {".csv": read_csv, ".parquet"
 
 
 def write_parquet(columns: Columns, path: Path) -> None:
-    """The file, complete or not there."""
+    """Write the file atomically."""
     arrow, parquet = _pyarrow(path)
     with replacing(path) as partial:
         parquet.write_table(arrow.table(dict(columns)), partial, compression="zstd")
@@ -94,14 +94,14 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
 
 
 def require_columns(columns: Columns, names: Sequence[str], path: Path) -> None:
-    """Raise unless all those columns are there."""
+    """Raise unless all columns are present."""
     for name in names:
         if name not in columns:
             raise InputError(f"expected a column {name!r}", got=", ".join(map(str, columns)), where=path)
 
 
 def is_number(entry: Any) -> bool:
-    """Whether it reads as a finite number."""
+    """Return whether the entry is a finite number."""
     try:
         return math.isfinite(float(entry))
     except (TypeError, ValueError):
@@ -109,7 +109,7 @@ def is_number(entry: Any) -> bool:
 
 
 def parse_numbers(columns: Columns, name: str, path: Path) -> list[float]:
-    """A column as numbers; raises for the first entry that is none."""
+    """Return a column as numbers; raise for the first other entry."""
     require_columns(columns, (name,), path)
     for number, entry in enumerate(columns[name], 1):
         if not is_number(entry):
@@ -118,7 +118,7 @@ def parse_numbers(columns: Columns, name: str, path: Path) -> list[float]:
 
 
 def parse_percentages(values: Sequence[Any], name: str, path: Path) -> list[float]:
-    """The values as numbers; raises for the first that is no percentage."""
+    """Return the values as numbers; raise for the first that is not a percentage."""
     accuracies = []
     for number, value in enumerate(values, 1):
         try:
@@ -132,13 +132,14 @@ def parse_percentages(values: Sequence[Any], name: str, path: Path) -> list[floa
     return accuracies
 
 
-# CRC-32C (Castagnoli, RFC 3720 appendix B.4), of many byte strings at once.
+# CRC-32C (Castagnoli, RFC 3720 appendix B.4) of many byte strings at once: the TFRecord files of NAS-
+# Bench-101 have hundreds of thousands of records.
 
 _POLYNOMIAL = 0x82F63B78  # its bits reversed, as the bytes are read
 
 
 def _table() -> NDArray[np.uint32]:
-    """What a byte does to the remainder."""
+    """Return the remainder of each byte."""
     values = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         values = np.where(
@@ -152,7 +153,7 @@ _LIST = _TABLE.tolist()
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum of a short string.
+    """Return the checksum of a short string.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
@@ -164,13 +165,13 @@ def crc32c(data: bytes) -> int:
 
 
 def crc32c_of_each(strings: Sequence[bytes]) -> list[int]:
-    """The checksums of all strings, which advance together, a byte at a time.
+    """Return the checksums of all strings, computed together byte by byte.
 
     >>> crc32c_of_each([b"123456789", b""]) == [crc32c(b"123456789"), 0]
     True
     """
     lengths = np.array([len(string) for string in strings])
-    order = np.argsort(-lengths, kind="stable")  # so that those still unfinished stand in front
+    order = np.argsort(-lengths, kind="stable")  # unfinished strings first
     longest = int(lengths.max(initial=0))
     text = np.zeros((longest, len(strings)), dtype=np.uint8)  # (position, string)
     for place, index in enumerate(order):
@@ -185,7 +186,7 @@ def crc32c_of_each(strings: Sequence[bytes]) -> list[int]:
     return found.tolist()
 
 
-# Files of records in TensorFlow's format, and messages in that of Protocol Buffers, without either package.
+# TFRecord files and Protocol Buffer messages, read without those packages.
 #
 # A record is its length (8 bytes), the length's checksum (4), the data, and the data's checksum (4), all
 # little
@@ -198,12 +199,12 @@ _LONGEST = 1 << 16  # bytes; the official ones have some 500
 
 
 def mask_checksum(crc: int) -> int:
-    """The form in which the files store a checksum."""
+    """Return the form in which the files store a checksum."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """The records' data in turn; raises at the first that is cut off or damaged, with its number."""
+    """Yield the records' data; raise with the number of the first damaged record."""
     with path.open("rb") as file:
         framed = _read_frames(file, path)
         first, failure = 1, None
@@ -226,7 +227,7 @@ def read_records(path: Path) -> Iterator[bytes]:
 
 
 def _read_frames(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
-    """Data and stored checksum of each record."""
+    """Yield data and stored checksum of each record."""
     number = 0
     while header := file.read(_HEADER.size):
         number += 1
@@ -246,7 +247,7 @@ def _at(path: Path, number: int) -> str:
 
 
 def read_fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """Number and value of each field: varints as int, 8 and 4 bytes as float, the rest as bytes.
+    """Yield number and value of each field: varints as int, 8 and 4 bytes as float, the rest as bytes.
 
     >>> list(read_fields(bytes([0x10, 0x96, 0x01])))
     [(2, 150)]
@@ -269,7 +270,7 @@ def read_fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """The number that starts at a position, and where it ends."""
+    """Return the number at a position, and the position after it."""
     value = 0
     for index, byte in enumerate(message[position : position + 10]):
         value |= (byte & 0x7F) << (7 * index)
@@ -278,12 +279,11 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
     raise InputError("expected a protocol buffer's message: damaged")
 
 
-# The official files of NAS-Bench-201 (arXiv:2001.00326) and NATS-Bench (arXiv:2009.00437), read once.
+# The official files of NAS-Bench-201 (arXiv:2001.00326) and NATS-Bench (arXiv:2009.00437).
 #
-# They hold every epoch of every training run, need tens of gigabytes of memory or minutes of loading, and can
-# only be read by the packages that they were published with. What is wanted of them fits in a table of a
-# megabyte. Both are pickles, which can run code when they are read: they are, where it is said that their
-# origin is trusted.
+# They hold every epoch of every training, need tens of gigabytes of memory or minutes of loading, and can
+# only be read by their packages. Both are pickles, which can run code, so they are read only if the user
+# trusts them.
 
 ARCH = "arch"
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
@@ -294,7 +294,7 @@ _VALID_NAMES = {**_OFFICIAL_NAMES, "cifar10": "cifar10-valid"}  # trained on one
 
 
 def read_official201(path: Path, *, trust: bool = False) -> Columns:
-    """The columns of an official file, through the package that it came with; `trust` allows that."""
+    """Return the columns of an official file, read by its package; `trust` must be True."""
     nats = path.is_dir() or path.name.endswith(".pickle.pbz2")
     if not nats and path.suffix != ".pth":
         raise InputError(
@@ -312,7 +312,7 @@ def read_official201(path: Path, *, trust: bool = False) -> Columns:
     try:
         api = _nats_bench(package, path) if nats else _nasbench201(package, path)
         return columns_of_api(api, forget=path.is_dir())
-    except Exception as error:  # a pickle raises whatever its bytes lead to
+    except Exception as error:  # pickles raise all kinds of errors
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"expected an official file: {reason[:200]}", where=path) from None
 
@@ -336,7 +336,7 @@ def _nasbench201(package: Any, path: Path) -> Any:
 
 @contextmanager
 def _allow_pickles() -> Iterator[None]:
-    """The package calls `torch.load` as it was before that refused objects other than tensors."""
+    """Let the package's calls of `torch.load` read pickled objects."""
     name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -350,9 +350,11 @@ def _allow_pickles() -> Iterator[None]:
 
 
 def columns_of_api(api: Any, *, forget: bool = False) -> Columns:
-    """Means over the training runs of each architecture; a column that is not complete is left out.
+    """Return means over the training runs of each architecture; incomplete columns are left out.
 
-    With `forget`, an architecture that the package has read from a folder of its own leaves the memory again.
+    Args:
+        api: the interface of the package.
+        forget: free the memory of each architecture after reading it.
     """
     values_of: dict[str, list[Any]] = {ARCH: list(api.meta_archs)}
     for index in follow(range(len(api.meta_archs)), "architectures"):
@@ -393,14 +395,14 @@ _END = 2  # of the evaluations: the start, half way, the end
 
 
 class Run(NamedTuple):
-    """What a record says of the end of a run; accuracies are shares of 1.
+    """The end of a training run; accuracies are from 0 to 1.
 
     Args:
-        hash: of the module.
-        epochs: of the run.
+        hash: hash of the module.
+        epochs: epochs of the run.
         module: matrix and operations, as text.
-        parameters: of the network.
-        seconds: of the training.
+        parameters: parameters of the network.
+        seconds: duration of the training.
         valid: validation accuracy at the end.
         test: test accuracy at the end.
     """
@@ -415,7 +417,7 @@ class Run(NamedTuple):
 
 
 def parse_record(data: bytes) -> Run:
-    """A record's data as a run."""
+    """Parse a record."""
     try:
         name, epochs, digits, ops, message = json.loads(data)
         metrics = b64decode(message, validate=True)
@@ -438,7 +440,7 @@ def parse_record(data: bytes) -> Run:
 
 
 def _number(evaluation: Mapping[int, int | float | bytes], number: int) -> float:
-    value = evaluation.get(number, 0.0)  # a field that is zero may be left out
+    value = evaluation.get(number, 0.0)  # fields that are zero may be omitted
     if not isinstance(value, float):
         raise InputError(f"expected field {number} of an evaluation as a number", got=value)
     return value
@@ -466,7 +468,7 @@ class _Sums:
 
 
 def read_official101(path: Path, *, partial: bool = False) -> Columns:
-    """Means over the runs of each module, in percent; with `partial`, of however many runs and modules."""
+    """Return means over the runs of each module in percent; `partial` accepts missing runs and modules."""
     modules: dict[str, tuple[str, int]] = {}
     sums: dict[int, dict[str, _Sums]] = {}
     for number, data in enumerate(follow(_records(path), "records"), 1):

@@ -1,4 +1,4 @@
-"""Tabular benchmarks: NAS-Bench-101, NAS-Bench-201, latencies, and any CSV of genotypes."""
+"""Tabular benchmarks: NAS-Bench-101, NAS-Bench-201, and any table of genotypes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from nas_lightning.spaces.nasbench101 import NasBench101
 from nas_lightning.spaces.nasbench201 import EDGES, OPS, NasBench201
 from nas_lightning.validation import checked
 
-# What every tabular benchmark answers: genotype → accuracy when trained, validation apart from test.
+# The contract of tabular benchmarks: accuracies of trained networks, validation and test apart.
 
 AccuracyTable = Mapping[str, Mapping[str, float]]
 """column → name of an architecture → accuracy"""
@@ -52,57 +52,57 @@ class UnknownArchitectureError(InputError):
 
 @dataclass(frozen=True)
 class TableEntry:
-    """What one architecture reaches, in percent, by data set; None: not in this table.
+    """Accuracies of an architecture in percent, by data set; None if the table lacks them.
 
     Args:
-        test: accuracy on the test images, after all epochs.
+        test: test accuracy after all epochs.
         valid: validation accuracy after all epochs.
         valid_12: validation accuracy after 12 epochs.
     """
 
     test: Mapping[str, float]
     valid: Mapping[str, float] | None
-    valid_12: Mapping[str, float] | None  # after 12 epochs instead of all
+    valid_12: Mapping[str, float] | None
 
 
 class TabularBenchmark(ABC):
     """Accuracies of trained networks, in percent, by the name of an architecture.
 
-    Searches may ask for `valid_accuracy`, which never reads a test column. Whatever else reads accuracies
-    while it searches is an oracle; see `nas_lightning.objectives.tables`.
+    Searches may use `valid_accuracy`, which never reads a test column; a search that reads test accuracies is
+    an oracle (`OracleAccuracy`).
     """
 
     title: ClassVar[str]
     datasets: ClassVar[tuple[str, ...]]
     epochs: ClassVar[int]
-    """Of the whole training."""
+    """Epochs of the whole training."""
     lengths: ClassVar[tuple[int, ...]]
-    """The numbers of epochs after which there can be validation accuracies."""
+    """Numbers of epochs after which there may be validation accuracies."""
     spaces: ClassVar[tuple[str, ...]]
-    """The names of the spaces whose architectures the table knows."""
+    """Names of the spaces of the table's architectures."""
     ops: ClassVar[tuple[str, ...]]
-    """The operations of those architectures."""
+    """Operations of these architectures."""
     table: AccuracyTable
-    """A column of test accuracies for each data set, and `<data set>-valid` and `…-valid-<epochs>`."""
+    """Test accuracies `<data set>`, and validation accuracies `<data set>-valid` and `…-valid-<epochs>`."""
     dataset: str
-    """What `describe` and defaults refer to."""
+    """The data set of `describe` and of defaults."""
     seconds: Mapping[str, float] | None = None
-    """What an evaluation takes, by the name of an architecture; None: not known."""
+    """Cost of an evaluation, by name of an architecture; None if unknown."""
     space: SearchSpace
-    """That writes its architectures."""
+    """The space that names the architectures."""
     entries: str = "an architecture of the table"
-    """What can be asked for, where something else was."""
+    """What a query must be for, in error messages."""
 
     @abstractmethod
     def key(self, genotype: Genotype) -> str:
-        """The name of an architecture in the table."""
+        """Return the name of an architecture in the table."""
 
     @abstractmethod
     def architecture(self, key: str) -> Genotype:
-        """The architecture of that name."""
+        """Return the architecture of that name."""
 
     def sample(self, space: SearchSpace, count: int, seed: int) -> list[Genotype]:
-        """So many architectures of the space, each another; more of the same seed begin with the same."""
+        """Sample distinct architectures; a larger sample of the same seed begins with the smaller one."""
         return draw_distinct(space, count, torch.Generator().manual_seed(seed))
 
     def query(self, genotype: Genotype) -> TableEntry:
@@ -116,11 +116,11 @@ class TabularBenchmark(ABC):
     def valid_accuracy(
         self, genotype: Genotype, dataset: str | None = None, *, epochs: int | None = None
     ) -> float:
-        """Validation accuracy in percent after so many epochs, by default all, from its own column."""
+        """Return the validation accuracy in percent after so many epochs (default: all)."""
         return self.column(self.validation_column(dataset, epochs), genotype)
 
     def validation_column(self, dataset: str | None = None, epochs: int | None = None) -> str:
-        """The name of a validation column; raises where the table has none."""
+        """Return the name of a validation column; raise if the table lacks it."""
         epochs = self.epochs if epochs is None else epochs
         if epochs not in self.lengths:
             *others, last = map(str, self.lengths)
@@ -135,11 +135,11 @@ class TabularBenchmark(ABC):
         return name
 
     def knows(self, genotype: Genotype) -> bool:
-        """Whether the table has the architecture."""
+        """Return whether the table has the architecture."""
         return self.key(genotype) in self.table[self.dataset]
 
     def column(self, name: str, genotype: Genotype) -> float:
-        """The value of a column for a genotype; raises for one that the column lacks."""
+        """Return the value of a column for a genotype; raise if the column lacks it."""
         return self._look_up(self.table[name], genotype)
 
     def _look_up(self, values: Mapping[str, float], genotype: Genotype) -> float:
@@ -150,25 +150,22 @@ class TabularBenchmark(ABC):
         return values[key]
 
     def seconds_of(self, genotype: Genotype) -> float | None:
-        """What an evaluation takes, where the table has it."""
+        """Return the cost of an evaluation, None if unknown."""
         return None if self.seconds is None else self._look_up(self.seconds, genotype)
 
     def rank(self, genotype: Genotype, dataset: str | None = None) -> int:
-        """1 for the best test accuracy; architectures that are equal share the better rank."""
+        """Return the rank by test accuracy from 1 on; equal architectures share the better rank."""
         name = self._dataset(dataset)
         accuracy = self.column(name, genotype)
         return 1 + sum(other > accuracy for other in self.table[name].values())
 
     def best(self, dataset: str | None = None) -> Genotype:
-        """The architecture with the best test accuracy."""
+        """Return the architecture with the best test accuracy."""
         column = self.table[self._dataset(dataset)]
         return self.architecture(max(column, key=lambda key: column[key]))
 
     def describe(self, genotype: Genotype) -> dict[str, float]:
-        """What a finished search is told of its result: test accuracy (as a share of 1) and rank.
-
-        Nothing of an architecture that the table lacks.
-        """
+        """Return test accuracy (from 0 to 1) and rank for the summary of a search; empty if unknown."""
         if not self.knows(genotype):
             return {}
         return {
@@ -177,10 +174,10 @@ class TabularBenchmark(ABC):
         }
 
     def check_space(self, space: SearchSpace) -> None:
-        """Raise unless the table knows the architectures of the space."""
+        """Raise unless the table has the architectures of the space."""
         if space.name not in self.spaces:
             expected = " or ".join(f"space={name}" for name in self.spaces)
-            raise InputError(f"expected {expected}, which the benchmark is of", got=space.name)
+            raise InputError(f"expected {expected}, the benchmark's", got=space.name)
         for op in space.settings.get("ops", ()):
             if op not in self.ops:
                 raise InputError(f"expected operations of {self.title} ({near_match(op, self.ops)})", got=op)
@@ -201,9 +198,9 @@ class TabularBenchmark(ABC):
             )
 
 
-# The table of NAS-Bench-201 on disk: CSV, Parquet, or the official files.
+# Files of NAS-Bench-201: CSV, Parquet, or the official files.
 #
-# One row an architecture, in percent: `arch`, the test accuracies after 200 epochs `cifar10`, `cifar100` and
+# One row per architecture, in percent: `arch`, the test accuracies after 200 epochs `cifar10`, `cifar100` and
 # `imagenet16-120`, and, where the source has them, validation accuracies after 200 epochs (`cifar10-valid`,
 # …) and after 12 (`cifar10-valid-12`, …).
 
@@ -211,9 +208,11 @@ ARCHITECTURES = len(OPS) ** len(EDGES)
 
 
 def read_nasbench201(path: str | Path, *, trust: bool = False) -> AccuracyTable:
-    """The table in a file or, for NATS-Bench, a folder; raises for the first row that is wrong.
+    """Read and check a file of NAS-Bench-201, or a folder of NATS-Bench.
 
-    `trust` allows official files, which can run code.
+    Args:
+        path: the file or folder.
+        trust: read official files, which can run code.
     """
     path = Path(path)
     if not path.exists():
@@ -223,13 +222,13 @@ def read_nasbench201(path: str | Path, *, trust: bool = False) -> AccuracyTable:
 
 
 def columns_of(table: AccuracyTable) -> Columns:
-    """The table as its file has it."""
+    """Return the table as columns of a file."""
     archs = list(table[DATASETS[0]])
     return {ARCH: archs, **{name: [values[arch] for arch in archs] for name, values in table.items()}}
 
 
 def read_validation(path: str | Path) -> tuple[AccuracyTable, dict[str, float] | None]:
-    """The columns `<data set>_valid` as those after 12 epochs, and the seconds where the file has them."""
+    """Read `<data set>_valid`, accuracies after 12 epochs, and the optional column of seconds."""
     path = Path(path)
     if path.suffix not in READERS or not path.is_file():
         expected = "expected a CSV or Parquet file of validation accuracies"
@@ -285,12 +284,12 @@ def _check_architectures(archs: Sequence[Any], path: Path) -> list[str]:
 
 
 def all_notations() -> set[str]:
-    """The 15,625 architecture strings."""
+    """Return the 15,625 architecture strings."""
     pattern = "|{}~0|+|{}~0|{}~1|+|{}~0|{}~1|{}~2|"
     return {pattern.format(*ops) for ops in product(OPS, repeat=len(EDGES))}
 
 
-# A table of one's own: a CSV or Parquet file of architectures of any space and what they came to.
+# Custom tables: a CSV or Parquet file with architectures of any space.
 #
 #     genotype,cifar10_valid          arch,cifar10,seconds          matrix,ops,cifar10_valid
 #     "Genotype(normal=[…",92.9       |none~0|+|…,91.2,180          "[[0,1…","[""input"",…",93.8
@@ -306,12 +305,12 @@ _MODULE = ("matrix", "ops")
 
 
 class GenotypeTable(TabularBenchmark):
-    r"""What is known of some architectures of a space; all of it is read and checked at once.
+    r"""A table of architectures of any space, read and checked at once.
 
     Args:
-        path: the file, `.csv` or `.parquet`.
-        space: that the architectures are of.
-        value: the column that a search maximizes and that results are compared in; None: the first.
+        path: a `.csv` or `.parquet` file.
+        space: the space of the architectures.
+        value: the column that a search maximizes and results are compared by. Default: the first.
 
     >>> from tempfile import TemporaryDirectory
     >>> from nas_lightning.spaces import Mlp
@@ -325,7 +324,7 @@ class GenotypeTable(TabularBenchmark):
     """
 
     title = "the table"
-    epochs, lengths = 1, (1,)  # it says nothing of them
+    epochs, lengths = 1, (1,)  # unknown
 
     def __init__(self, path: str | Path, space: SearchSpace, value: str | None = None) -> None:
         path = Path(path)
@@ -351,7 +350,7 @@ class GenotypeTable(TabularBenchmark):
         return self.space.parse(key)
 
     def sample(self, space: SearchSpace, count: int, seed: int) -> list[Genotype]:
-        """Of the table's own, shuffled."""
+        """Sample architectures of the table."""
         names = list(self.table[self.dataset])
         if count > len(names):
             raise InputError(
@@ -373,7 +372,7 @@ class GenotypeTable(TabularBenchmark):
         return name
 
     def describe(self, genotype: Genotype) -> dict[str, float]:
-        """The value and its rank; nothing of an architecture that the table has not."""
+        """Return the value and its rank; empty if the table lacks the architecture."""
         if not self.knows(genotype):
             return {}
         return {
@@ -392,7 +391,7 @@ def _read(path: Path) -> Columns:
 
 
 def _names_of(columns: Columns, space: SearchSpace, path: Path) -> list[str]:
-    """Each row's architecture as the space writes it."""
+    """Return each row's architecture in the space's notation."""
     names = []
     for number, text in enumerate(_notations(columns, path), 1):
         try:
@@ -416,7 +415,7 @@ def _notations(columns: Columns, path: Path) -> Sequence[str | Mapping[str, Any]
 
 
 def _values(columns: Columns, path: Path) -> list[str]:
-    """The columns that are values: that have a number."""
+    """Return the columns that contain numbers."""
     others = [name for name in columns if name not in (*_NAMES, *_MODULE, SECONDS)]
     found = [name for name in others if any(map(is_number, columns[name]))]
     if not found:
@@ -431,9 +430,8 @@ def _means(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
     return {name: fmean(values) for name, values in found.items()}
 
 
-# NAS-Bench-101 (Ying et al. 2019, arXiv:1902.09635) as a table: genotype → accuracy of the trained network.
-#
-# The official file is turned into a small table once, without TensorFlow:
+# NAS-Bench-101 (Ying et al. 2019, arXiv:1902.09635). The official file is converted into a small table once,
+# without TensorFlow:
 #
 #     python -m nas_lightning.objectives.convert nasbench_only108.tfrecord TARGET.parquet
 
@@ -441,10 +439,10 @@ COMMAND = "python -m nas_lightning.objectives.convert"
 
 
 class TabularNasBench101(TabularBenchmark):
-    r"""CIFAR-10 accuracies after 108 epochs, means over three runs; after 4, 12 and 36 from the full file.
+    r"""CIFAR-10 accuracies after 108 epochs, means over three runs; after 4, 12, and 36 from the full file.
 
     Args:
-        path: a table `.parquet` or `.csv` that `convert` made.
+        path: a `.parquet` or `.csv` table from `python -m nas_lightning.objectives.convert`.
 
     >>> from tempfile import TemporaryDirectory
     >>> module = {"matrix": [[0, 1, 0], [0, 0, 1], [0, 0, 0]], "ops": ["input", NASBENCH101_OPS[0], "output"]}
@@ -499,9 +497,8 @@ def _read_nasbench101(path: Path) -> Columns:
     return READERS[path.suffix](path)
 
 
-# NAS-Bench-201 (Dong & Yang 2020, arXiv:2001.00326) as a table: genotype → accuracy of the trained network.
-#
-# The official files are turned into a small table once:
+# NAS-Bench-201 (Dong & Yang 2020, arXiv:2001.00326). The official files are converted into a small table
+# once:
 #
 #     python -m nas_lightning.objectives.convert SOURCE TARGET.parquet
 
@@ -510,11 +507,11 @@ class TabularNasBench201(TabularBenchmark):
     r"""The accuracies of all 15,625 architectures, after 200 epochs or after 12.
 
     Args:
-        path: a table `.csv` or `.parquet`, or an official file or folder of NAS-Bench-201 or NATS-Bench.
-        dataset: cifar10, cifar100 or imagenet16-120; what `describe` and defaults refer to.
+        path: a `.csv` or `.parquet` table, or an official file or folder of NAS-Bench-201 or NATS-Bench.
+        dataset: `cifar10`, `cifar100`, or `imagenet16-120`: the default of queries.
         validation: a file `arch, <dataset>_valid, seconds` of validation accuracies after 12 epochs and their
-            cost, where the table has none.
-        trust: read official files, too, which are pickles and can run code: those of their authors.
+            cost, for tables without them.
+        trust: also read official files, which are pickles and can run code.
 
     >>> from tempfile import TemporaryDirectory
     >>> from nas_lightning.objectives.tables import all_notations
@@ -555,27 +552,24 @@ class TabularNasBench201(TabularBenchmark):
         return self.space.parse(key)
 
 
-# What a search maximizes where a table answers instead of a training run.
-#
-# A search may look at validation accuracies. One that looks at test accuracies is an oracle: it shows what a
-# perfect judge would find and is no result of a search, so its objective says so in its name, which is what
-# metrics and reports show.
+# Objectives of searches that query a table. Searches may use validation accuracies. One that uses test
+# accuracies is an oracle, an upper bound and not a result, and its name says so in metrics and reports.
 
 
 @dataclass(frozen=True)
 class ValidationAccuracy:
-    """The validation accuracy after all epochs or fewer, in percent; reads no test accuracy.
+    """The validation accuracy in percent after some epochs.
 
     Args:
         benchmark: the table.
-        epochs: after how many; None: all.
+        epochs: number of epochs. Default: all.
     """
 
     benchmark: TabularBenchmark
     epochs: int | None = None
 
     def __post_init__(self) -> None:
-        self.benchmark.validation_column(epochs=self.epochs)  # raises where there is none
+        self.benchmark.validation_column(epochs=self.epochs)  # raises if there is none
 
     @property
     def name(self) -> str:
@@ -586,17 +580,17 @@ class ValidationAccuracy:
         return self.benchmark.valid_accuracy(genotype, epochs=self.epochs)
 
     def seconds(self, genotype: Genotype) -> float | None:
-        """Of the training, where the table knows them."""
+        """Return the cost of the training, None if unknown."""
         return self.benchmark.seconds_of(genotype)
 
 
 @dataclass(frozen=True)
 class OracleAccuracy:
-    """The final test accuracy, in percent, which no search could know.
+    """The final test accuracy in percent, an upper bound for searches.
 
     Args:
         benchmark: the table.
-        name: under which searches show it.
+        name: name of the objective.
     """
 
     benchmark: TabularBenchmark
@@ -606,15 +600,15 @@ class OracleAccuracy:
         return self.benchmark.column(self.benchmark.dataset, genotype)
 
     def seconds(self, genotype: Genotype) -> float | None:
-        """Of the training, where the table knows them."""
+        """Return the cost of the training, None if unknown."""
         return self.benchmark.seconds_of(genotype)
 
 
 class PartialTable:
-    """An objective of a table that lacks some architectures: they are worth what a diverged training is, 0.
+    """An objective for incomplete tables: missing architectures have accuracy 0, like a diverged training.
 
     Args:
-        objective: what the table says of the others.
+        objective: the objective for the others.
     """
 
     def __init__(self, objective: ValidationAccuracy | OracleAccuracy) -> None:
@@ -626,12 +620,12 @@ class PartialTable:
             return self.objective(genotype)
         except UnknownArchitectureError as error:
             if not self._has_said:
-                rank_zero_warn(f"{error}: it counts as 0 %, as whatever else the table lacks")
+                rank_zero_warn(f"{error}: missing architectures count as 0 %")
             self._has_said = True
             return 0.0
 
     def seconds(self, genotype: Genotype) -> float | None:
-        """Of the training, where the table knows them; 0 of what it lacks."""
+        """Return the cost of the training, None if unknown, 0 for missing architectures."""
         try:
             return self.objective.seconds(genotype)
         except UnknownArchitectureError:
@@ -639,9 +633,8 @@ class PartialTable:
 
 
 def table_accuracy(benchmark: TabularBenchmark) -> ValidationAccuracy | OracleAccuracy:
-    """What a search reads of the table: 12 epochs' validation accuracy, else all epochs'.
-
-    A table that has test accuracies only makes the search an oracle, by whose name its numbers are shown.
+    """Return the objective of a search: validation accuracy after 12 epochs, else after all, else the
+    oracle.
     """
     known = benchmark.query(benchmark.best())
     for epochs, column in ((12, known.valid_12), (benchmark.epochs, known.valid)):

@@ -1,7 +1,17 @@
-"""Figures: pure functions from values to matplotlib figures."""
+"""Pictures: pure functions from values to pictures, which save themselves as SVG and PNG."""
 
-from nas_lightning.plots.cells import draw_cell, draw_genotype
-from nas_lightning.plots.curves import draw_curves, draw_weights
-from nas_lightning.plots.style import save
+from nas_lightning.plots.cells import draw_cell, draw_genotype, draw_topologies
+from nas_lightning.plots.charts import draw_curves, draw_front, draw_weights
+from nas_lightning.plots.files import save
+from nas_lightning.plots.picture import Picture
 
-__all__ = ["draw_cell", "draw_curves", "draw_genotype", "draw_weights", "save"]
+__all__ = [
+    "Picture",
+    "draw_cell",
+    "draw_curves",
+    "draw_front",
+    "draw_genotype",
+    "draw_topologies",
+    "draw_weights",
+    "save",
+]

@@ -1,23 +1,208 @@
-"""Pictures of cells: layout and drawing."""
+"""Pictures of cells: nodes from left to right, operations as labels on the edges, colored by kind."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations, pairwise
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
-from matplotlib.path import Path
-from matplotlib.textpath import TextToPath
-
-from nas_lightning.genotype import Cell, Genotype
-from nas_lightning.plots.style import GRAY, INK, Kind, kind, node_name, op_label
+from nas_lightning.genotype import Cell, Edge, Genotype
+from nas_lightning.plots.picture import (
+    Box,
+    Group,
+    LegendEntry,
+    Line,
+    Mark,
+    Picture,
+    Point,
+    Text,
+    draw_legend,
+    placed,
+    text_width,
+)
+from nas_lightning.plots.style import Kind, kind, node_label, op_label
 from nas_lightning.spaces.operations import NONE
+
+INPUT_BOX = (56.0, 37.0)
+INNER_BOX = (37.0, 37.0)
+OUTPUT_BOX = (67.0, 50.0)
+BORDER = 11.0
+_TITLES = {"cell": "Cell", "reduce": "Reduction cell"}
+
+
+def draw_cell(
+    cell: Cell,
+    title: str = "",
+    rows: Mapping[tuple[int, int], str] | None = None,
+    marked: Collection[Edge] = (),
+    labeled: bool = True,
+) -> Picture:
+    """Draw a cell as a graph from left to right.
+
+    Inputs are labeled as outputs of earlier cells, inner nodes are numbered from 0. Edges with the operation
+    `none` are dotted and have no label.
+
+    Args:
+        cell: to draw.
+        title: of the picture, part of its description.
+        rows: {(source, target): row}, names of the rows of edges in the charts of a page.
+        marked: edges to emphasize.
+        labeled: whether edges show their operations.
+    """
+    layout = lay_out(cell, labeled)
+    marks: list[Mark] = []
+    for edge, route in zip(cell.edges, layout.routes, strict=False):
+        name = {"data-edge": f"{edge.source} {edge.target} {edge.op}"}
+        row = (rows or {}).get((edge.source, edge.target), "")
+        classes = {"class": "edge marked" if edge in marked else "edge", **name, "data-row": row}
+        drawn = _edge(route, edge.op, bold=edge in marked)
+        marks.append(Group(drawn, edge_text(edge, cell.inputs), attributes=classes))
+    for route in layout.routes[len(cell.edges) :]:
+        marks.append(Group(_edge(route, None), "to the output"))
+    marks += [mark for node, center in layout.nodes.items() for mark in _node(cell, node, center)]
+    inner = Group(marks, offset=(BORDER, BORDER))
+    label = f"{title}: {cell_text(cell)}".removeprefix(": ")
+    width, height = layout.width + 2 * BORDER, layout.height + 2 * BORDER
+    return Picture(width, height, [inner], label, "cell", {"role": "group"})
+
+
+def draw_genotype(genotype: Genotype) -> Picture:
+    """Draw all cells of a genotype, one below the other, with one legend."""
+    titles = {name: cell_title(name) for name, _ in genotype}
+    cells = [_titled(titles[name], draw_cell(cell, titles[name])) for name, cell in genotype]
+    width = max(cell.width for cell in cells)
+    parts = [*cells, draw_legend(legend_entries(kinds_in([genotype])), width)]
+    return placed({(row, 0): part for row, part in enumerate(parts)})
+
+
+def draw_topologies(cells: Mapping[str, Cell]) -> Picture:
+    """Draw the connections of several cells without operations, two in a row; names are titles."""
+    drawn = [_titled(name, draw_cell(cell, name, labeled=False)) for name, cell in cells.items()]
+    grid = {divmod(number, 2): picture for number, picture in enumerate(drawn)}
+    ops = dict.fromkeys(op for cell in cells.values() for op in sorted({edge.op for edge in cell.edges}))
+    kinds = list(dict.fromkeys(map(kind, ops)))
+    legend = draw_legend(legend_entries(kinds), max(picture.width for picture in drawn))
+    return placed({**grid, (len(drawn), 0): legend})
+
+
+def _titled(title: str, picture: Picture) -> Picture:
+    height = 22.0
+    heading = Text((0, height / 2), title, 14, align="start", bold=True)
+    width = max(picture.width, text_width(title, 14) * 1.1)
+    marks: list[Mark] = [heading, Group(picture.marks, offset=(0, height))]
+    return Picture(width, picture.height + height, marks, picture.label)
+
+
+def legend_entries(kinds: Sequence[Kind]) -> list[LegendEntry]:
+    """Return the meaning of the colors of operations.
+
+    >>> legend_entries([kind("skip_connect")])
+    [('skip connection', 'kind-skip', ())]
+    """
+    return [(family.name, f"kind-{family.key}", (2, 4) if family.key == NONE else ()) for family in kinds]
+
+
+def cell_title(name: str) -> str:
+    """Return the title of a cell by its name.
+
+    >>> cell_title("normal"), cell_title("reduce")
+    ('Normal cell', 'Reduction cell')
+    """
+    return _TITLES.get(name, f"{name.capitalize()} cell")
+
+
+def edge_text(edge: Edge, inputs: int) -> str:
+    """Describe an edge.
+
+    >>> edge_text(Edge("sep_conv_3x3", 0, 2), 2)
+    'sep conv 3×3 from c k−2 to 0'
+    """
+    return f"{op_label(edge.op)} from {node_label(edge.source, inputs)} to {node_label(edge.target, inputs)}"
+
+
+def cell_text(cell: Cell) -> str:
+    """Describe a cell: the inputs of each node, and the output.
+
+    >>> cell_text(Cell([("skip_connect", 0, 2), ("max_pool_3x3", 1, 2)], 2, [2]))
+    'the output takes skip of c k−2 and max pool 3×3 of c k−1.'
+    """
+    parts = []
+    for node in sorted({edge.target for edge in cell.edges}):
+        taken = " and ".join(
+            f"{op_label(e.op)} of {node_label(e.source, cell.inputs)}" for e in cell.into(node)
+        )
+        name = "the output" if cell.output == (node,) else f"node {node_label(node, cell.inputs)}"
+        parts.append(f"{name} takes {taken}")
+    if len(cell.output) > 1:
+        gathered = ", ".join(node_label(node, cell.inputs) for node in cell.output)
+        parts.append(f"the output concatenates {gathered}")
+    return "; ".join(parts) + "."
+
+
+def kinds_in(genotypes: Sequence[Genotype]) -> list[Kind]:
+    """Return the families of operations in genotypes, for a legend."""
+    return list(dict.fromkeys(kind(op) for genotype in genotypes for op in sorted(genotype.ops)))
+
+
+def _edge(route: Route, op: str | None, bold: bool = False) -> list[Mark]:
+    """Draw an edge; without an operation it leads to the output."""
+    color = "soft" if op is None else f"kind-{kind(op).key}"
+    if op == NONE:
+        return [Line(route.points, color, 1.6, (1.6, 3.6), curved=True)]
+    x, y = route.points[-1]
+    marks: list[Mark] = [
+        Line(route.points, color, 1.4 if op is None else 4.2 if bold else 2.2, curved=True),
+        Line([(x, y), (x - 7, y - 3.5), (x - 7, y + 3.5)], color, filled=True),
+    ]
+    if route.label is not None and op is not None:
+        marks.append(Box(route.label, (label_width(op), LABEL_HEIGHT), 6, "card", color))
+        marks.append(Text(route.label, op_label(op)))
+    return marks
+
+
+def _node(cell: Cell, node: int, center: Point) -> list[Mark]:
+    x, y = center
+    if node == exit_node(cell):
+        box = Box(center, OUTPUT_BOX, 8, "node", "ink")
+        if len(cell.output) == 1:
+            return [box, Text(center, "c", 14, index="k")]
+        return [box, Text((x, y - 9), "c", 14, index="k"), Text((x, y + 12), "concat", 11)]
+    if node < cell.inputs:
+        name, _, index = node_label(node, cell.inputs).partition(" ")
+        return [Box(center, INPUT_BOX, 8, "node", "ink"), Text(center, name, 14, index=index)]
+    disc = Box(center, INNER_BOX, INNER_BOX[0] / 2, "card", "ink")
+    return [disc, Text(center, node_label(node, cell.inputs), bold=True)]
+
+
+# Layout of a cell
+
+
+@lru_cache(maxsize=256)
+def lay_out(cell: Cell, labeled: bool = True) -> Layout:
+    """Lay out the edges of a cell with room for their labels, then those from its output nodes.
+
+    The cache makes the pages of a running search cheap: each page lays out the cells of new epochs only, some
+    40 ms each in `darts`.
+    """
+    boxes: dict[int, Point] = dict.fromkeys(range(cell.inputs), INPUT_BOX)
+    boxes.update({edge.target: INNER_BOX for edge in cell.edges})
+    wires = [Wire(e.source, e.target, label_width(e.op) if labeled else 0.0) for e in cell.edges]
+    boxes[exit_node(cell)] = OUTPUT_BOX
+    wires += [Wire(node, exit_node(cell), 0.0) for node in cell.output if node != exit_node(cell)]
+    return arrange(boxes, wires)
+
+
+def exit_node(cell: Cell) -> int:
+    """Return the node of the output: the only output node, or a further one that concatenates several."""
+    return cell.output[0] if len(cell.output) == 1 else cell.nodes
+
+
+def label_width(op: str) -> float:
+    """Return the width of the label of an operation in pixels."""
+    return 0.0 if op == NONE else text_width(op_label(op)) + 17
+
 
 # The order of nodes and edges within the columns of a layered drawing, with few crossings.
 #
@@ -28,17 +213,17 @@ SWEEPS = 24
 
 @dataclass
 class Item:
-    """A place in a column: a node, or where a wire passes.
+    """A slot of a column: a node, or a wire that passes.
 
     Args:
-        height: of what stands there.
-        node: its number; None: a wire passes.
-        wire: its index; None: a node stands there.
-        labeled: whether the wire's label is here.
-        before: the places in the column to the left that are joined to this one.
-        after: those to the right.
-        rank: its place in the order of the column.
-        y: its height in the picture.
+        height: of the node or the wire with its label.
+        node: its number; None: a wire.
+        wire: its index; None: a node.
+        labeled: whether the label of the wire is here.
+        before: the connected slots in the column to the left.
+        after: the connected slots in the column to the right.
+        rank: its position in the column.
+        y: from above.
     """
 
     height: float
@@ -53,12 +238,12 @@ class Item:
 
 @dataclass
 class Column:
-    """Places above each other.
+    """Slots above each other.
 
     Args:
-        items: in their order.
+        items: from above.
         width: of the widest.
-        x: of the center, in the picture.
+        x: of the center, from the left.
     """
 
     items: list[Item]
@@ -67,7 +252,7 @@ class Column:
 
 
 def reduce_crossings(columns: Sequence[Column]) -> None:
-    """Order every column: barycenters of the neighbors, then swaps for as long as they remove crossings."""
+    """Order every column: by barycenters of the neighbors, then by swaps while they remove crossings."""
     for column in columns:
         _rank(column)
     best = (_all_crossings(columns), [list(column.items) for column in columns])
@@ -110,7 +295,7 @@ def _swap(columns: Sequence[Column]) -> None:
 
 
 def _crossings_of(above: Item, below: Item) -> int:
-    """Crossings between the edges of two neighbors, when one is above the other."""
+    """Count the crossings between the edges of two neighbors in this order."""
     return sum(
         a.rank > b.rank
         for side_a, side_b in ((above.before, below.before), (above.after, below.after))
@@ -127,17 +312,16 @@ def _all_crossings(columns: Sequence[Column]) -> int:
     return total
 
 
-# Where the nodes, labels and edges of a cell go: layers from left to right, in inches, y upwards.
+# Layout: layers from left to right, in pixels.
 #
-# A node's layer is the longest path that leads to it. Between two layers stands a column of labels. An edge
-# holds a slot in every column it crosses and its label is one of them; slots of a column never overlap, so
-# neither do labels, and no edge passes through a node or another edge's label. The order within columns has
-# few crossings (`ordering`); heights then make edges straight, by isotonic regression under the order.
+# The layer of a node is the longest path to it. Between two layers is a column of labels. An edge has a slot
+# in every column that it crosses, and its label is in one of them; slots of a column never overlap, so labels
+# do not either, and no edge passes through a node or the label of another edge. After the order within
+# columns is fixed, isotonic regression under that order makes edges straight.
 
-Point = tuple[float, float]
-
-LABEL_HEIGHT = 0.21
-MARGIN = 0.09
+LABEL_HEIGHT = 23.0
+WIRE_HEIGHT = 6.0
+MARGIN = 10.0
 RELAXATIONS = 80
 
 
@@ -146,9 +330,9 @@ class Wire:
     """An edge to route.
 
     Args:
-        source: the node that it leaves.
-        target: the node that it enters.
-        label_width: of the box on it; 0: it has no label.
+        source: its first node.
+        target: its last node.
+        label_width: of the box on the edge; 0: no label.
     """
 
     source: int
@@ -158,11 +342,11 @@ class Wire:
 
 @dataclass(frozen=True)
 class Route:
-    """Where an edge runs.
+    """The route of an edge.
 
     Args:
-        points: that it passes; it is level at each of them.
-        label: the center of its label; None: it has none.
+        points: on the edge, which is level at each of them.
+        label: the center of its label, if any.
     """
 
     points: tuple[Point, ...]
@@ -171,15 +355,15 @@ class Route:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where all nodes and edges go.
+    """Positions of all nodes and edges.
 
     Args:
         width: of the picture.
         height: of the picture.
         nodes: their centers.
-        routes: of the wires, in the order in which they were given.
+        routes: of the wires, in the given order.
 
-    >>> layout = arrange({0: (0.5, 0.3), 1: (0.5, 0.3)}, [Wire(0, 1, 0.4)])
+    >>> layout = arrange({0: (50, 30), 1: (50, 30)}, [Wire(0, 1, 40)])
     >>> layout.nodes[0][0] < layout.routes[0].label[0] < layout.nodes[1][0]
     True
     """
@@ -200,8 +384,8 @@ def arrange(boxes: Mapping[int, Point], wires: Sequence[Wire]) -> Layout:
     everything = [item for column in columns for item in column.items]
     low = min(item.y - item.height / 2 for item in everything)
     high = max(item.y + item.height / 2 for item in everything)
-    for item in everything:  # y grew downwards, with the order; now upwards from 0
-        item.y = high - item.y
+    for item in everything:
+        item.y -= low
     at = {id(item): column for column in columns for item in column.items}
     nodes = {item.node: (at[id(item)].x, item.y) for item in everything if item.node is not None}
     routes = tuple(_route(chain, at, boxes) for chain in chains)
@@ -218,7 +402,7 @@ def _layers(boxes: Mapping[int, Point], wires: Sequence[Wire]) -> dict[int, int]
 def _columns(
     boxes: Mapping[int, Point], wires: Sequence[Wire], layers: Mapping[int, int]
 ) -> tuple[list[Column], list[list[Item]]]:
-    """Columns 2l hold the nodes of layer l, columns 2l + 1 labels; those without a label are left out."""
+    """Put the nodes of layer l into column 2l and labels into columns 2l + 1; omit columns without labels."""
     columns = {2 * layer: Column([], 0.0) for layer in layers.values()}
     items = {}
     for node, (width, height) in sorted(boxes.items()):
@@ -237,7 +421,7 @@ def _columns(
         for key in sorted(columns):
             if 2 * layers[wire.source] < key < 2 * layers[wire.target]:
                 labeled = label_at.get(index) == key
-                chain.append(Item(LABEL_HEIGHT if labeled else 0.06, wire=index, labeled=labeled))
+                chain.append(Item(LABEL_HEIGHT if labeled else WIRE_HEIGHT, wire=index, labeled=labeled))
                 columns[key].items.append(chain[-1])
         chain.append(items[wire.target])
         for left, right in pairwise(chain):
@@ -248,7 +432,7 @@ def _columns(
 
 
 def _label_columns(wires: Sequence[Wire], layers: Mapping[int, int]) -> dict[int, int]:
-    """The column of each label: where fewest are, short edges first as they have no choice."""
+    """Choose the column of each label: the one with the fewest, short edges first as they have no choice."""
     chosen: dict[int, int] = {}
     span = {i: layers[wire.target] - layers[wire.source] for i, wire in enumerate(wires) if wire.label_width}
     for index in sorted(span, key=lambda i: (span[i], i)):
@@ -277,7 +461,7 @@ def _heights(columns: Sequence[Column]) -> None:
 
 
 def _pull(a: Item, b: Item) -> float:
-    """How much a piece of an edge wants to be level: long edges more (Gansner et al. 1993, section 4)."""
+    """Return the weight of a straight piece of an edge: long edges more (Gansner et al. 1993, section 4)."""
     return (1.0, 2.0, 6.0)[(a.node is None) + (b.node is None)]
 
 
@@ -290,7 +474,7 @@ def _offsets(items: Sequence[Item]) -> list[float]:
 
 
 def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The non-decreasing sequence nearest to `values` in weighted least squares, by pooling violators.
+    """Return the non-decreasing sequence nearest to `values` in weighted least squares, by pooling violators.
 
     >>> isotonic([1.0, 3.0, 2.0, 4.0], [1.0, 1.0, 1.0, 1.0])
     [1.0, 2.5, 2.5, 4.0]
@@ -307,12 +491,12 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 
 def _widths(columns: Sequence[Column]) -> float:
-    """Set the columns' centers; the gap between two grows with the steepest edge that crosses it."""
+    """Set the centers of the columns; the gap between two grows with the steepest edge that crosses it."""
     x = 0.0
     for index, column in enumerate(columns):
         if index:
             steps = [abs(a.y - b.y) for a in columns[index - 1].items for b in a.after]
-            x += min(0.26 + 0.16 * max(steps), 0.6)
+            x += min(28 + 0.16 * max(steps), 65)
         column.x = x + column.width / 2
         x += column.width
     return x
@@ -339,236 +523,12 @@ def _port(
     boxes: Mapping[int, Point],
     side: int,
 ) -> Point:
-    """Where an edge touches a node: the edges of a side share three fifths of its height, in their order."""
+    """Return where an edge meets a node: the edges of a side share three fifths of its height, in order."""
     assert node.node is not None
     width, height = boxes[node.node]
-    by_height = sorted(neighbors, key=lambda item: -item.y)
+    by_height = sorted(neighbors, key=lambda item: item.y)
     place = next(i for i, item in enumerate(by_height) if item is toward)
-    step = min(0.6 * height / max(len(by_height) - 1, 1), 0.1)
-    rise = step * ((len(by_height) - 1) / 2 - place)
+    step = min(0.6 * height / max(len(by_height) - 1, 1), 11)
+    rise = step * (place - (len(by_height) - 1) / 2)
     reach = width / 2 if width > height else math.sqrt(width**2 / 4 - rise**2)  # a box or a disc
     return at[id(node)].x + side * reach, node.y + rise
-
-
-# Where a cell's nodes and edges go in a picture, and how large its boxes are, in inches.
-
-FONT_SIZE = 8.0
-INPUT_BOX = (0.52, 0.34)
-INNER_BOX = (0.34, 0.34)
-OUTPUT_BOX = (0.62, 0.46)
-_TITLES = {"cell": "Cell", "reduce": "Reduction cell"}
-
-
-def cell_title(name: str) -> str:
-    """What stands above a cell of that name.
-
-    >>> cell_title("normal"), cell_title("reduce")
-    ('Normal cell', 'Reduction cell')
-    """
-    return _TITLES.get(name, f"{name.capitalize()} cell")
-
-
-def text_width(text: str) -> float:
-    """The width of a text in inches."""
-    font = FontProperties(size=FONT_SIZE)
-    return TextToPath().get_text_width_height_descent(text, font, ismath=False)[0] / 72
-
-
-def lay_out(cell: Cell, *, labeled: bool = True) -> Layout:
-    """The cell's own edges in their order, with room for their labels, then those that gather its outputs."""
-    boxes: dict[int, Point] = dict.fromkeys(range(cell.inputs), INPUT_BOX)
-    boxes.update({edge.target: INNER_BOX for edge in cell.edges})
-    wires = [Wire(e.source, e.target, label_width(e.op) if labeled else 0.0) for e in cell.edges]
-    boxes[exit_node(cell)] = OUTPUT_BOX
-    wires += [Wire(node, exit_node(cell), 0.0) for node in cell.output if node != exit_node(cell)]
-    return arrange(boxes, wires)
-
-
-def exit_node(cell: Cell) -> int:
-    """The node that stands for the cell's output: its only output node, or one more that concatenates."""
-    return cell.output[0] if len(cell.output) == 1 else cell.nodes
-
-
-def label_width(op: str) -> float:
-    return 0.0 if op == NONE else text_width(op_label(op)) + 0.16
-
-
-# Pictures of cells: nodes from left to right, operations as labels on the edges, colored by kind.
-
-BORDER = 0.18
-TITLE = 0.26
-LEGEND = 0.36
-
-
-def draw_cell(cell: Cell, title: str = "") -> Figure:
-    """A cell as a graph from left to right.
-
-    Inputs are labeled as outputs of the cells before, inner nodes are numbered from 0. Edges that carry
-    `none` are dotted and have no label.
-    """
-    return _figure([(title, cell)])
-
-
-def draw_genotype(genotype: Genotype) -> Figure:
-    """All cells of a genotype, one below the other, with one legend."""
-    return _figure([(cell_title(name), cell) for name, cell in genotype])
-
-
-def _figure(cells: Sequence[tuple[str, Cell]]) -> Figure:
-    kinds = sorted({kind(edge.op) for _, cell in cells for edge in cell.edges})
-    layouts = [lay_out(cell) for _, cell in cells]
-    legend_width = sum(0.62 + text_width(family.name) for family in kinds)
-    titles = [TITLE if title else 0.0 for title, _ in cells]
-    width = max(legend_width, *(layout.width for layout in layouts)) + 2 * BORDER
-    height = sum(layout.height + 2 * BORDER for layout in layouts) + sum(titles) + LEGEND
-    figure = Figure(figsize=(width, height))
-    top = height
-    for (title, cell), layout, space in zip(cells, layouts, titles, strict=True):
-        top -= layout.height + 2 * BORDER + space
-        axes = figure.add_axes((0, top / height, 1, (layout.height + 2 * BORDER + space) / height))
-        left = (width - layout.width) / 2
-        axes.set_xlim(-left, width - left)
-        axes.set_ylim(-BORDER, layout.height + BORDER + space)
-        axes.set_axis_off()
-        draw_layout(axes, cell, layout)
-        if title:
-            place = (BORDER - left, layout.height + BORDER + space / 2)
-            axes.text(*place, title, ha="left", va="center", size=11, weight="bold", color=INK)
-    handles = [legend_line(family) for family in kinds]
-    figure.legend(
-        handles=handles,
-        loc="lower center",
-        ncols=len(handles),
-        frameon=False,
-        fontsize=FONT_SIZE,
-        labelcolor=INK,
-        columnspacing=1.6,
-        handlelength=1.8,
-    )
-    return figure
-
-
-def legend_line(family: Kind) -> Line2D:
-    """What a legend shows of a kind of operations."""
-    dotted = family == kind(NONE)
-    return Line2D(
-        [], [], color=family.color, linewidth=2.2, linestyle=":" if dotted else "-", label=family.name
-    )
-
-
-def draw_layout(axes: Axes, cell: Cell, layout: Layout) -> None:
-    """The edges of a cell, then its nodes."""
-    gathers = len(layout.routes) - len(cell.edges)
-    colors = [kind(edge.op).color for edge in cell.edges] + [GRAY] * gathers
-    ops = [edge.op for edge in cell.edges] + [""] * gathers
-    for route, color, op in zip(layout.routes, colors, ops, strict=True):
-        _draw_edge(axes, route, color, op)
-    for node, place in layout.nodes.items():
-        _draw_node(axes, cell, node, place)
-
-
-def _draw_edge(axes: Axes, route: Route, color: str, op: str) -> None:
-    width, style = (1.0, (0, (1, 2.2))) if op == NONE else (1.5 if op else 1.0, "-")
-    arrow = FancyArrowPatch(
-        path=curve(route.points),
-        arrowstyle="-|>,head_length=3.4,head_width=1.7" if op != NONE else "-",
-        color=color,
-        linewidth=width,
-        linestyle=style,
-        shrinkA=0,
-        shrinkB=0,
-        capstyle="butt",
-        joinstyle="miter",
-        zorder=1,
-    )
-    axes.add_patch(arrow)
-    if route.label is not None:
-        x, y = route.label
-        box = _box(route.label, (label_width(op), LABEL_HEIGHT), 0.06, "white", color, 1.0)
-        axes.add_patch(box)
-        axes.text(
-            x, y - 0.005, op_label(op), ha="center", va="center_baseline", size=FONT_SIZE, color=INK, zorder=4
-        )
-
-
-def curve(points: Sequence[Point]) -> Path:
-    """Through the points, level at each of them."""
-    vertices, codes = [points[0]], [Path.MOVETO]
-    for (x0, y0), (x1, y1) in pairwise(points):
-        middle = (x0 + x1) / 2
-        vertices += [(middle, y0), (middle, y1), (x1, y1)]
-        codes += [Path.CURVE4] * 3
-    return Path(vertices, codes)
-
-
-def _draw_node(axes: Axes, cell: Cell, node: int, place: Point) -> None:
-    x, y = place
-    if node == exit_node(cell):
-        axes.add_patch(_box(place, OUTPUT_BOX, 0.08, "#eceff3", INK, 1.1))
-        gathered = len(cell.output) > 1
-        axes.text(x, y + 0.08 * gathered, "$c_k$", ha="center", va="center", size=10, color=INK, zorder=4)
-        if gathered:
-            axes.text(x, y - 0.12, "concat", ha="center", va="center", size=7, color=INK, zorder=4)
-    elif node < cell.inputs:
-        axes.add_patch(_box(place, INPUT_BOX, 0.08, "#eceff3", INK, 1.1))
-        name = node_name(node, cell.inputs)
-        axes.text(x, y, name, ha="center", va="center", size=10, color=INK, zorder=4)
-    else:
-        disc = Circle(place, INNER_BOX[0] / 2, facecolor="white", edgecolor=INK, linewidth=1.1, zorder=3)
-        axes.add_patch(disc)
-        name = node_name(node, cell.inputs)
-        axes.text(x, y, name, ha="center", va="center_baseline", size=9, weight="bold", color=INK, zorder=4)
-
-
-def _box(center: Point, size: Point, rounding: float, face: str, edge: str, line: float) -> FancyBboxPatch:
-    corner = (center[0] - size[0] / 2, center[1] - size[1] / 2)
-    style = f"round,pad=0,rounding_size={rounding}"
-    return FancyBboxPatch(
-        corner, *size, boxstyle=style, facecolor=face, edgecolor=edge, linewidth=line, zorder=3
-    )
-
-
-# Pictures of several cells' connections side by side: edges colored by kind, without their operations.
-
-COLUMNS = 2
-BORDER_TOPOLOGIES, TITLE_TOPOLOGIES, LEGEND_TOPOLOGIES = 0.14, 0.26, 0.5
-
-
-def draw_topologies(cells: Mapping[str, Cell]) -> Figure:
-    """One panel a cell, two in a row, all at the same scale; its name in the mapping is its title."""
-    layouts = {name: lay_out(cell, labeled=False) for name, cell in cells.items()}
-    width = max(layout.width for layout in layouts.values()) + 2 * BORDER_TOPOLOGIES
-    height = max(layout.height for layout in layouts.values()) + 2 * BORDER_TOPOLOGIES + TITLE_TOPOLOGIES
-    columns = min(COLUMNS, len(cells))
-    rows = -(-len(cells) // columns)
-    figure = Figure(figsize=(columns * width, rows * height + LEGEND_TOPOLOGIES))
-    across, down = figure.get_size_inches()
-    for number, (name, layout) in enumerate(layouts.items()):
-        row, column = divmod(number, columns)
-        place = (column * width, down - (row + 1) * height)
-        axes = figure.add_axes((place[0] / across, place[1] / down, width / across, height / down))
-        spare = (width - layout.width) / 2, (height - TITLE_TOPOLOGIES - layout.height) / 2
-        axes.set_xlim(-spare[0], width - spare[0])
-        axes.set_ylim(-spare[1], height - spare[1])
-        axes.set_axis_off()
-        draw_layout(axes, cells[name], layout)
-        axes.text(
-            BORDER_TOPOLOGIES - spare[0],
-            height - spare[1] - TITLE_TOPOLOGIES / 2,
-            name,
-            ha="left",
-            va="center",
-            size=FONT_SIZE + 1,
-            weight="bold",
-            color=INK,
-        )
-    kinds = sorted({kind(edge.op) for cell in cells.values() for edge in cell.edges})
-    figure.legend(
-        handles=[legend_line(family) for family in kinds],
-        loc="lower center",
-        ncols=min(2, len(kinds)),
-        frameon=False,
-        fontsize=FONT_SIZE,
-        labelcolor=INK,
-    )
-    return figure

@@ -11,19 +11,11 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from nas_lightning.errors import InputError, describe_system_error, near_match
-from nas_lightning.flags import FlagParser, command, place_to_write
+from nas_lightning.flags import FlagParser, command
 from nas_lightning.genotype import FILE_NAME, read_genotypes
-from nas_lightning.plots.curves import by_panel
+from nas_lightning.plots.cells import kinds_in, legend_entries
+from nas_lightning.plots.charts import Dot, Dots, Series, by_panel, line_chart, pareto_front, scatter
 from nas_lightning.plots.style import DASHES, SERIES
-from nas_lightning.report.charts import (
-    Line,
-    Point,
-    common_edges,
-    draw_chart,
-    draw_scatter,
-    kinds_in,
-    shape_genotype,
-)
 from nas_lightning.report.page import ERROR, link_between, read_facts, render
 from nas_lightning.report.record import (
     RunRecord,
@@ -33,7 +25,7 @@ from nas_lightning.report.record import (
     read_start,
     read_summary,
 )
-from nas_lightning.report.sections import read_section
+from nas_lightning.report.sections import draw_together, read_section
 from nas_lightning.runs.facts import (
     METRICS_FILE,
     Job,
@@ -49,7 +41,7 @@ from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.record import has_record, look_up
 from nas_lightning.utils.files import hold, write_whole
 from nas_lightning.utils.tables import Entry, Table
-from nas_lightning.utils.text import duration, format_decimals, short_path
+from nas_lightning.utils.text import duration, format_decimals
 
 # The hypervolumes of searches for fronts as a table: mean ± standard deviation over seeds.
 
@@ -98,9 +90,7 @@ def compare_fronts(jobs: Sequence[Job]) -> Table:
     return Table("fronts", title, ["strategy", "settings", "runs", "hypervolume", "architectures"], rows)
 
 
-# A table over finished runs of train.py: error, size, and what search and training cost.
-#
-# python -m nas_lightning.report.comparison outputs/train/* [--format md|csv|latex]
+# A table over finished trainings: error, size, and the cost of search and training
 
 _METRIC = "test_error"
 _COSTS = ("search_seconds", "seconds")
@@ -178,7 +168,7 @@ def _origin(run: Path) -> dict[str, Any]:
     if not config:
         return {"architecture": "", "search_seconds": None}
     if not isinstance(source, str):
-        first = config.get("init")
+        first = config.get("pretrained")
         return {"architecture": str(name or (f"of {first}" if first else "several")), "search_seconds": None}
     try:
         search = read_summary(Path(source))
@@ -189,28 +179,6 @@ def _origin(run: Path) -> dict[str, Any]:
 
 def _format(table: Table, form: str) -> str:
     return {"md": table.markdown, "csv": table.csv, "latex": table.latex}[form]().rstrip()
-
-
-@command
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; prints the table, and on stderr what was left out."""
-    lines = (__doc__ or "").splitlines()
-    parser = FlagParser(prog="nas-table", description=lines[0])
-    parser.add_argument("runs", nargs="+", help="folders of trainings, of searches for a front, of sweeps")
-    parser.add_argument("--format", choices=("md", "csv", "latex"), default="md")
-    options = parser.parse_args(arguments)
-    fronts, others = read_fronts(options.runs)
-    if fronts:
-        print(_format(compare_fronts(fronts), options.format))
-    runs, left_out = read_runs(others, needed=not fronts)
-    if runs:
-        print(_format(compare(runs, plain=options.format == "csv"), options.format))
-    for line in left_out:
-        print(f"left out: {line}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()
 
 
 # Several runs on one page: what they came to, settings that differ, cells side by side, curves together.
@@ -235,7 +203,7 @@ def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
     sections = [
         read_section("Runs", "runs.html", lambda: _tabulate(records, path)),
         read_section("Runs that failed", "failures.html", lambda: _failures(records)),
-        read_section("Accuracy against cost", "costs.html", lambda: _costs(records)),
+        read_section("Accuracy against cost", "curves.html", lambda: _costs(records)),
         read_section("Settings that differ", "findings.html", lambda: _differences(records)),
         read_section("Architectures", "side_by_side.html", lambda: _architectures(records)),
         read_section("Curves", "curves.html", lambda: _curves(records)),
@@ -322,16 +290,17 @@ def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None
     }
     if not genotypes_of:
         return None
-    spaces: dict[Any, list[Any]] = {}
-    for genotype in genotypes_of.values():
-        spaces.setdefault((genotype.space, *(name for name, _ in genotype)), []).append(genotype)
-    plain = {key: common_edges(genotypes) for key, genotypes in spaces.items()}
-    shapes = {
-        name: shape_genotype(genotype, plain=plain[(genotype.space, *(cell for cell, _ in genotype))])
-        for name, genotype in genotypes_of.items()
+    spaces: dict[Any, list[str]] = {}
+    for run, genotype in genotypes_of.items():
+        spaces.setdefault((genotype.space, *(name for name, _ in genotype)), []).append(run)
+    cells = {
+        run: pictures
+        for runs in spaces.values()
+        for run, pictures in zip(runs, draw_together([genotypes_of[run] for run in runs]), strict=True)
     }
-    anchors = _anchors(records)
-    return {"shapes": shapes, "kinds": kinds_in(list(genotypes_of.values())), "anchors": anchors}
+    legend = legend_entries(kinds_in([*genotypes_of.values()]))
+    ordered = {run: cells[run] for run in genotypes_of}
+    return {"cells": ordered, "legend": legend, "anchors": _anchors(records)}
 
 
 def _check_count(records: Mapping[str, RunRecord]) -> None:
@@ -347,31 +316,33 @@ def _anchors(records: Mapping[str, RunRecord]) -> dict[str, str]:
 def _costs(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
     """Accuracy against each cost of at least two trained networks; a dot leads to its architecture."""
     anchors = _anchors(records)
-    scatters = []
+    charts = []
     for title, key in COSTS.items():
-        points = [
-            Point(name, float(record.facts[key]), 100 * record.accuracy, link=f"#{anchors[name]}")
+        dots = [
+            Dot(name, float(record.facts[key]), 100 * record.accuracy, f"#{anchors[name]}")
             for name, record in records.items()
             if record.kind != "search" and record.accuracy is not None and is_number(record.facts.get(key))
         ]
-        if len(points) > 1:
-            scatters.append(draw_scatter(f"Accuracy (%) against {title}", title, points, least_x=True))
-    return {"scatters": scatters} if scatters else None
+        if len(dots) > 1:
+            best = [dots[index] for index in pareto_front([(-dot.x, dot.y) for dot in dots])]
+            line = "best in both", [(dot.x, dot.y) for dot in best]
+            groups = [Dots("runs", dots, "series-0", 5)]
+            charts.append(scatter(f"Accuracy (%) against {title}", title, groups, line=line))
+    return {"charts": charts, "kind": ""} if charts else None
 
 
 def _curves(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
-    """A color a run; the lines of a run differ in their dashes."""
+    """Draw the curves of all runs; a run has a color, and its lines have different dashes."""
     _check_count(records)
-    panels: dict[str, list[Line]] = {}
+    panels: dict[str, list[Series]] = {}
     for number, (name, record) in enumerate(records.items()):
         for title, lines in _panels(record.run).items():
             for place, (line, values) in enumerate(lines.items()):
-                points = {epoch + 1: value for epoch, value in values.items()}
-                dashes = " ".join(map(str, DASHES[place % len(DASHES)]))
-                style = f"series-{number % len(SERIES)}"
-                panels.setdefault(title, []).append(Line(f"{name}: {line}", points, style, dashes))
-    charts = [draw_chart(title.capitalize(), lines) for title, lines in panels.items()]
-    return {"charts": charts} if charts else None
+                points = [(epoch + 1.0, value) for epoch, value in values.items()]
+                color, dashes = f"series-{number % len(SERIES)}", DASHES[place % len(DASHES)]
+                panels.setdefault(title, []).append(Series(f"{name}: {line}", points, color, dashes))
+    charts = [line_chart(title.capitalize(), lines) for title, lines in panels.items()]
+    return {"charts": charts, "kind": ""} if charts else None
 
 
 def _panels(run: Path) -> Mapping[str, Mapping[str, Mapping[int, float]]]:
@@ -425,8 +396,6 @@ class SweepTable(Callback):
     def _write_page(self, folder: Path) -> None:
         from nas_lightning.report.page import refresh_all
         from nas_lightning.runs.folder import REPORT as REPORT_FILE  # drawing is imported when all is over
-
-        pass  # MOVED
 
         ended = [path for path in job_folders(folder) if (path / SUMMARY).is_file()]
         if ended:
@@ -524,32 +493,27 @@ def _value(value: float | None, objective: bool) -> str | None:
     return format_decimals(value)
 
 
-# The page of a run, made anew from its folder; of several runs, a page that compares them.
-#
-# nas-report outputs/search/<run>
-# nas-report outputs/search/* --out comparison.html
+# The command `nas-table`
+
+_DESCRIPTION = "Print a table over finished runs: test error, size, and the cost of search and training."
 
 
 @command
-def main_rebuild(arguments: Sequence[str] | None = None) -> None:
-    """The command; prints the path of the page."""
-    lines = (__doc__ or "").splitlines()
-    parser = FlagParser(prog="nas-report", description=lines[0])
-    parser.add_argument("runs", nargs="+", type=Path, help="folders of runs, of search, training or study")
-    parser.add_argument("--out", type=place_to_write, help="the page of several runs: comparison.html")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command: print the tables, and the omitted runs to stderr."""
+    parser = FlagParser(prog="nas-table", description=_DESCRIPTION)
+    parser.add_argument("runs", nargs="+", help="folders of trainings, of searches for a front, of sweeps")
+    parser.add_argument("--format", choices=("md", "csv", "latex"), default="md")
     options = parser.parse_args(arguments)
-    if options.out and len(options.runs) == 1:
-        raise InputError("expected several runs beside --out: the page of one is in its folder", got=1)
-    from nas_lightning.report.page import write_report  # these draw: --help need not wait for them
-
-    pass  # MOVED
-
-    if len(options.runs) == 1:
-        page = write_report(options.runs[0])
-    else:
-        page = write_side_by_side(options.runs, options.out or Path("comparison.html"))
-    print(short_path(page))
+    fronts, others = read_fronts(options.runs)
+    if fronts:
+        print(_format(compare_fronts(fronts), options.format))
+    runs, left_out = read_runs(others, needed=not fronts)
+    if runs:
+        print(_format(compare(runs, plain=options.format == "csv"), options.format))
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main_rebuild()
+    main()

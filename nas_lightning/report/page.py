@@ -20,7 +20,7 @@ from markupsafe import Markup
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
 from nas_lightning.errors import InputError
-from nas_lightning.plots.style import KINDS, SERIES
+from nas_lightning.plots.style import PALETTE
 from nas_lightning.report.record import ACCURACIES, MOST_SECONDS, RunRecord, is_number
 from nas_lightning.report.sections import (
     POOL_FILE,
@@ -40,7 +40,6 @@ from nas_lightning.report.sections import (
 )
 from nas_lightning.runs.facts import TABLES
 from nas_lightning.runs.folder import DEEPEST, REPORT, SWEEP
-from nas_lightning.runs.folder import REPORT as REPORT_FILE
 from nas_lightning.runs.programs import from_anywhere
 from nas_lightning.runs.record import look_up
 from nas_lightning.runs.trackers import stored_address
@@ -75,8 +74,7 @@ def _environment() -> Environment:
     environment.globals.update(
         reload=None,
         relatives=(),
-        kinds=KINDS,
-        series=SERIES,
+        palette=PALETTE,
         style=Markup(_source(environment, "page.css")),
         script=Markup(script),
         script_hash=base64.b64encode(digest).decode(),
@@ -95,7 +93,7 @@ def _source(environment: Environment, name: str) -> str:
 FOLLOWERS = "followed_by.txt"  # the folders of runs that came from this one, a line each
 START, END = "<!-- relatives -->", "<!-- end of relatives -->"
 _MOST_FOLLOWERS, _MOST_BYTES = 50, 50_000_000
-_SETTINGS = (("genotype", "path"), ("init",), ("study", "ensemble"), ("ensemble", "runs"))
+_SETTINGS = (("genotype", "path"), ("pretrained",), ("study", "ensemble"), ("ensemble", "runs"))
 
 
 class Relative(NamedTuple):
@@ -265,13 +263,17 @@ def write_report(
         tiles=facts if reload is None else {**facts, "as of": f"{datetime.now():%H:%M:%S}"},
         relatives=read_relatives(record),
         reload=reload,
-        sections=[section for section in _sections(record, commands, findings) if section is not None],
+        sections=[
+            section
+            for section in _sections(record, commands, findings, save_figures=reload is None)
+            if section is not None
+        ],
     )
-    return write_whole(run / REPORT_FILE, page)
+    return write_whole(run / REPORT, page)
 
 
 def _sections(
-    record: RunRecord, commands: Mapping[str, str], findings: Findings | None
+    record: RunRecord, commands: Mapping[str, str], findings: Findings | None, save_figures: bool
 ) -> Iterator[Section | None]:
     """Those that this kind of run has, in their order."""
     run, is_study = record.run, record.kind == "study"
@@ -280,7 +282,9 @@ def _sections(
     if is_ensemble:
         yield results
     if not is_study:
-        yield read_section("Architecture", "architecture.html", lambda: read_architecture(record))
+        yield read_section(
+            "Architecture", "architecture.html", lambda: read_architecture(record, save_figures)
+        )
     yield read_section("Front", "findings.html", lambda: read_front(run))
     if commands:
         yield Section("What to type next", "commands.html", {"commands": commands})
@@ -294,9 +298,11 @@ def _sections(
         if (run / POOL_FILE).is_file():
             yield read_section("Pool", "pool.html", lambda: read_pool(run / POOL_FILE, record.notations))
         yield read_section("Class by class", "test_images.html", lambda: read_test_images(run))
-        yield read_section("Curves", "curves.html", lambda: read_curves(record))
+        yield read_section("Curves", "curves.html", lambda: read_curves(record, save_figures))
         if record.kind == "search":
-            yield read_section("Weights over time", "weights.html", lambda: read_weights(record))
+            yield read_section(
+                "Weights over time", "weights.html", lambda: read_weights(record, save_figures)
+            )
     yield read_section("Configuration", "configuration.html", lambda: read_configuration(run))
 
 
@@ -324,23 +330,23 @@ def read_facts(record: RunRecord, seconds: float | None = None) -> Iterator[tupl
     yield from record.versions.items()
 
 
-# The page of a run that goes on: written anew after epochs, it loads itself again in an open browser.
+# The page of a running search or training: it is rewritten after epochs, and an open browser reloads it.
 
-_SHARE = 0.1
-"""Of the time, that pages take at most."""
-_COMPUTED = 5.0
-"""Seconds of a processor for the first page, matplotlib's import among them: some 4 in `darts`."""
+_SHARE = 0.02
+"""Maximum share of the time that pages take."""
+_FIRST = 2.0
+"""Seconds of processor time that the first page takes; about 0.5 in `darts`."""
 
 
 class LivePage(pl.Callback):
-    """Writes `report.html` after epochs, and never ends a training: what goes wrong is said once.
+    """Writes `report.html` after epochs; a page that cannot be written is one warning.
 
-    Pages take a tenth of the time at most. Where a deadline ends the run, no page is begun that might take
-    more than half of what is left.
+    Pages take at most 2 % of the time. If a deadline ends the run, no page starts that might take more than
+    half of the remaining time.
 
     Args:
-        folder: the run's.
-        seconds: that lie between two pages at least, and before the first.
+        folder: of the run.
+        seconds: minimum time before the first page and between two.
 
     >>> LivePage("my_run", seconds=60).seconds
     60
@@ -350,7 +356,7 @@ class LivePage(pl.Callback):
     def __init__(self, folder: str | Path, seconds: PositiveFloat = 30.0) -> None:
         self.folder, self.seconds = Path(folder), seconds
         self._due = seconds
-        self._took: float | None = None  # the last page; None: there was none
+        self._took: float | None = None  # the last page
         self._is_broken = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -359,7 +365,7 @@ class LivePage(pl.Callback):
     @rank_zero_only
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         is_early = time.monotonic() < self._due
-        if self._is_broken or is_early or is_last_epoch(trainer):  # after which the job writes the page
+        if self._is_broken or is_early or is_last_epoch(trainer):  # the job writes the last page
             return
         if self._is_in_time(trainer):
             self._write(trainer)
@@ -368,12 +374,10 @@ class LivePage(pl.Callback):
         deadline = deadline_of(trainer)
         if deadline is None:
             return True
-        expected = deadline.stretch(_COMPUTED) if self._took is None else self._took
+        expected = deadline.stretch(_FIRST) if self._took is None else self._took
         return deadline.time_remaining() > 2 * expected
 
     def _write(self, trainer: pl.Trainer) -> None:
-        pass  # MOVED
-
         start = time.monotonic()
         try:
             write_report(self.folder, reload=max(1, round(self.seconds)))

@@ -666,7 +666,10 @@ def compare_folders(
 
 def draw(comparison: Comparison) -> Findings:
     """The tables with their figures."""
-    from nas_lightning.plots.curves import draw_critical_difference, draw_seeds  # --help need not wait for it
+    from nas_lightning.plots.comparisons import (  # --help need not wait for it
+        draw_critical_difference,
+        draw_seeds,
+    )
 
     seeds = {
         data: {arm: [*of_seeds.values()] for arm, of_seeds in arms.items()}
@@ -682,9 +685,8 @@ def draw(comparison: Comparison) -> Findings:
 
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; prints the tables, the paths of all files, and on stderr what was left out."""
-    lines = (__doc__ or "").splitlines()
-    parser = FlagParser(prog="nas-compare", description=lines[0])
+    """Run the command: print the tables and the paths of all files, and the omitted runs to stderr."""
+    parser = FlagParser(prog="nas-compare", description=__doc__)
     add = parser.add_argument
     add("folders", nargs="+", help="sweeps and runs: of searches, and of trainings of what they found")
     add("--by", default="strategy", help="what is compared: settings or groups, with commas between them")

@@ -15,6 +15,7 @@ from typing import Any
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME
+from nas_lightning.report.timeline import Timeline, read_timeline
 from nas_lightning.runs.facts import HISTORY_FILE, KINDS, Job, RunFacts, not_finite_as_nan
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.programs import IN_PYTHON, program
@@ -146,6 +147,12 @@ class RunRecord:
     def start_record(self) -> Record:
         """How it was started; empty where that is damaged or not known."""
         return read_start(self.run)
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """The history of a search; None without one. Raises an `InputError` if it is damaged."""
+        history = self.run / HISTORY_FILE
+        return read_timeline(history) if history.is_file() else None
 
     @property
     def config(self) -> Mapping[str, Any]:

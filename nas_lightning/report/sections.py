@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from nas_lightning.errors import InputError
-from nas_lightning.genotype import FILE_NAME, Genotype, read_genotypes
+from nas_lightning.genotype import FILE_NAME, Edge, Genotype, read_genotypes
 from nas_lightning.models.prediction import PAGE, TEST
-from nas_lightning.plots.curves import by_epoch, by_panel, save_curves, save_genotypes, save_weights
-from nas_lightning.plots.style import theme_svg
-from nas_lightning.report.charts import (
-    Line,
-    Point,
-    Timeline,
-    common_edges,
-    draw_chart,
-    draw_scatter,
-    draw_weight_charts,
-    kinds_in,
-    read_timeline,
-    shape_genotype,
+from nas_lightning.plots.cells import cell_text, cell_title, draw_cell, kinds_in, legend_entries
+from nas_lightning.plots.charts import (
+    Dot,
+    Dots,
+    by_epoch,
+    curve_charts,
+    front_charts,
+    pareto_front,
+    scatter,
+    weight_charts,
 )
+from nas_lightning.plots.files import save_curves, save_genotypes, save_weights, theme_svg
+from nas_lightning.plots.picture import Picture
 from nas_lightning.report.record import RunRecord
+from nas_lightning.report.timeline import Timeline
 from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, METRICS_FILE, TABLES, read_metrics
 from nas_lightning.runs.folder import CANDIDATES, FRONT, RunFolder
 from nas_lightning.runs.record import look_up, read_config_text
 from nas_lightning.utils.files import read_text
-from nas_lightning.utils.tables import format_cell
+from nas_lightning.utils.tables import format_cell, thin
 from nas_lightning.utils.text import format_number, format_share, split_score
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 POOL_FILE = "pool.csv"
 MOST_ROWS = 200  # of the table; all are in the file
+MOST_DOTS = 2000
 
 
 def read_pool(path: Path, chosen: Sequence[str]) -> Mapping[str, Any]:
@@ -57,21 +58,24 @@ def read_pool(path: Path, chosen: Sequence[str]) -> Mapping[str, Any]:
     """
     names, scores = _read(path)
     metrics = list(scores)
-    scatter = None
+    chart = None
     if len(metrics) > 1:
         x, y = (places(scores[metric]) for metric in metrics[:2])
-        points = [
-            Point(name, 100 * a, 100 * b, name in chosen) for name, a, b in zip(names, x, y, strict=True)
+        dots = [Dot(name, 100 * a, 100 * b) for name, a, b in zip(names, x, y, strict=True)]
+        groups = [
+            Dots("scored", thin([dot for dot in dots if dot.name not in chosen], MOST_DOTS), "series-0"),
+            Dots("chosen", [dot for dot in dots if dot.name in chosen], "series-1", 6),
         ]
-        note = f"{len(names)} architectures by their places; 100 is the largest score"
-        scatter = draw_scatter(
-            f"{metrics[1]} against {metrics[0]}", metrics[0], points, note=note, limits=(0, 100)
-        )
+        best = [dots[index] for index in pareto_front([(dot.x, dot.y) for dot in dots])]
+        line = "best in both", [(dot.x, dot.y) for dot in best]
+        note = f"Ranks of {len(names)} architectures; 100 is the largest score"
+        title = f"{metrics[1]} against {metrics[0]}"
+        chart = scatter(title, metrics[0], groups, line=line, note=note, limits=(-3, 103))
     order = sorted(range(len(names)), key=lambda index: names[index] not in chosen)
     rows = [[names[i], *(format_number(scores[m][i]) for m in metrics)] for i in order[:MOST_ROWS]]
     return {
         "metrics": metrics,
-        "scatter": scatter,
+        "scatter": chart,
         "rows": rows,
         "chosen": list(chosen),
         "count": len(names),
@@ -174,21 +178,17 @@ def read_front(path: Path) -> Mapping[str, Any] | None:
 
 
 def _read_sound(run: RunFolder) -> Mapping[str, Any]:
-    from nas_lightning.plots.curves import draw_front
-    from nas_lightning.plots.style import theme_svg
-
     header, rows = _read_front(run.front)
     names = [name for name in header if name not in _AROUND]
     front, looked_at = _numbers(header, rows, names), _numbers(*_read_front(run.candidates), names)
     if not front or not all(math.isfinite(value) for values in front.values() for value in values):
         raise ValueError("a number of each objective is missing")
     knee = [row[header.index("knee")] for row in rows].index("knee")
-    svg = Markup(theme_svg(draw_front(looked_at, front, knee), "front"))
     shown = [name for name in header if name != "genotype"]
     texts = [[short_number(row[header.index(name)]) for name in shown] for row in rows]
     note = f"{FRONT} has the genotypes, too."
     table = {"title": "The front", "note": note, "columns": shown, "rows": texts}
-    return {"tables": [table], "figures": [{"title": "front", "svg": svg}]}
+    return {"tables": [table], "figures": [], "charts": front_charts(looked_at, front, knee)}
 
 
 def _numbers(
@@ -210,7 +210,6 @@ def _read_front(path: Path) -> tuple[list[str], list[list[str]]]:
 # section that a kind of run cannot have is no section of its page.
 
 Values = Mapping[str, Any]
-Series = Mapping[str, Mapping[int, float]]
 
 
 @dataclass(frozen=True)
@@ -242,45 +241,55 @@ def read_section(title: str, template: str, gather: Callable[[], Values | None])
     return None if values is None else Section(title, template, values)
 
 
-def read_architecture(record: RunRecord) -> Values:
-    """The genotypes, and for a search of one genotype an epoch the way that led to it."""
+def read_architecture(record: RunRecord, figures: bool = True) -> Values:
+    """Draw the genotypes, and for a search of one genotype those of all epochs."""
     run, is_over = record.run, (record.run / FILE_NAME).is_file()
-    timeline = _timeline(run)
+    timeline = _timeline(record)
     genotypes = read_genotypes(run) if is_over else timeline.genotypes[-1:] if timeline else []
+    notations = record.notations or [str(genotype) for genotype in genotypes]
+    note = record.facts.get("note", "") if is_over else "The current state: the run has not finished."
     knee = record.facts.get("knee")
     if isinstance(knee, int) and 0 <= knee < len(genotypes):
-        return _knee(record, genotypes[knee], record.notations[knee:][:1])
+        genotypes, notations, timeline = genotypes[knee : knee + 1], notations[knee : knee + 1], None
+        note = f"The knee of the front. {note}".strip()
     if not genotypes:
         raise InputError(f"expected {FILE_NAME}, which a run writes at its end")
-    save_genotypes(genotypes, run / FIGURES)
-    notations = record.notations or [str(genotype) for genotype in genotypes]
+    if figures:
+        save_genotypes(genotypes, run / FIGURES)
     timeline = timeline if len(genotypes) == 1 else None
-    rows = timeline.rows if timeline else {}
-    common = common_edges(genotypes)
     members = [
-        {"number": number, "cells": shape_genotype(genotype, rows, common), "notation": str(notation)}
-        for number, (genotype, notation) in enumerate(zip(genotypes, notations, strict=False), 1)
+        {"number": number, "cells": cells, "notation": notation, "texts": _texts(genotype)}
+        for number, (genotype, notation, cells) in enumerate(
+            zip(genotypes, notations, draw_together(genotypes, timeline), strict=False), 1
+        )
     ]
-    note = record.facts.get("note", "") if is_over else "As it is so far: the run has not ended."
-    values: dict[str, Any] = {"members": members, "kinds": kinds_in(genotypes), "frames": [], "note": note}
+    values: dict[str, Any] = {"members": members, "drawn": [], "note": note}
     if timeline and timeline.genotypes:
-        frames, order = timeline.frames(genotypes[0])
-        values |= {"frames": frames, "numbers": timeline.numbers(order)}
-        values["kinds"] = kinds_in([*genotypes, *timeline.genotypes])
-    return values
+        values["drawn"], frames = timeline.draw(genotypes[0])
+        values["numbers"] = timeline.numbers(frames)
+        genotypes = [*genotypes, *timeline.genotypes]
+    return {**values, "legend": legend_entries(kinds_in(genotypes))}
 
 
-def _knee(record: RunRecord, genotype: Genotype, notations: Sequence[str]) -> Values:
-    """The architecture of a front that is drawn."""
-    save_genotypes([genotype], record.run / FIGURES)
-    notation = next(iter(notations), str(genotype))
-    member = {
-        "number": 1,
-        "cells": shape_genotype(genotype, {}, common_edges([genotype])),
-        "notation": notation,
-    }
-    note = " ".join(["The knee of the front; the others stand below.", record.facts.get("note", "")]).strip()
-    return {"members": [member], "kinds": kinds_in([genotype]), "frames": [], "note": note}
+def draw_together(
+    genotypes: Sequence[Genotype], timeline: Timeline | None = None
+) -> list[dict[str, Picture]]:
+    """Draw the cells of genotypes by their titles; edges that not all of them have are bold."""
+    common: dict[str, set[Edge]] = {}
+    for name, cell in (named for genotype in genotypes for named in genotype):
+        common[name] = common.get(name, {*cell.edges}) & {*cell.edges}
+    rows = timeline.rows if timeline else {}
+    return [
+        {
+            cell_title(name): draw_cell(cell, cell_title(name), rows.get(name), {*cell.edges} - common[name])
+            for name, cell in genotype
+        }
+        for genotype in genotypes
+    ]
+
+
+def _texts(genotype: Genotype) -> dict[str, str]:
+    return {cell_title(name): cell_text(cell) for name, cell in genotype}
 
 
 def read_results(record: RunRecord) -> Values:
@@ -309,35 +318,39 @@ def _best_epoch(record: RunRecord) -> dict[str, str]:
     return {"best epoch": f"{best + 1} of {max(values) + 1}, {form(values[best])}"}
 
 
-def read_curves(record: RunRecord) -> Values | None:
-    """A chart each of losses, accuracies and entropies; None for a search that trains nothing."""
+def read_curves(record: RunRecord, figures: bool = True) -> Values | None:
+    """Draw losses, accuracies, and entropies; None for a search that trains nothing."""
     run = record.run
     if (run / POOL_FILE).is_file() or "num_scored" in record.metrics or _trains_nothing(record):
         return None  # also where the pool is kept in no file
     rows = list(_metrics(run))
-    save_curves(rows, run / FIGURES)
-    charts = {
-        title: _lines(series) + (_chance(run, series) if title == "accuracy" else [])
-        for title, series in by_panel(rows).items()
-    }
-    return {"charts": [draw_chart(title.capitalize(), lines) for title, lines in charts.items()]}
+    if figures:
+        save_curves(rows, run / FIGURES)
+    classes = count_classes(run)
+    return {"charts": curve_charts(rows, 1 / classes if classes > 0 else None), "kind": ""}
 
 
-def read_weights(record: RunRecord) -> Values | None:
-    """A chart for each decision of each group; None where the strategy has no scores."""
+def read_weights(record: RunRecord, figures: bool = True) -> Values | None:
+    """Draw the weights of all groups; None if the strategy has no scores."""
     run = record.run
-    source = run / HISTORY_FILE
     if _trains_nothing(record):
         return None
-    if not source.is_file():
+    timeline = record.timeline
+    if timeline is None:
         raise InputError(f"expected {HISTORY_FILE}, which callbacks.history writes")
-    timeline = read_timeline(source)
     if not timeline.groups:
         return None
     files = [run / FIGURES / f"weights_{group}.svg" for group in timeline.groups]
-    if not all(svg.is_file() and svg.stat().st_mtime_ns >= source.stat().st_mtime_ns for svg in files):
-        save_weights(timeline.entries, run / FIGURES)  # the callback draws them at the search's end
-    return {"groups": [draw_weight_charts(timeline, name) for name in timeline.groups]}
+    written = (run / HISTORY_FILE).stat().st_mtime_ns
+    if figures and not all(svg.is_file() and svg.stat().st_mtime_ns >= written for svg in files):
+        save_weights(timeline.entries, run / FIGURES)  # unless the callback has drawn them
+    groups = {group: weight_charts(timeline.entries, group) for group in timeline.groups}
+    return {
+        "groups": [
+            {"name": name, "charts": drawn.charts, "legend": drawn.legend, "note": drawn.note}
+            for name, drawn in groups.items()
+        ]
+    }
 
 
 def read_findings(findings: Findings) -> Values:
@@ -388,10 +401,10 @@ def _trains_nothing(record: RunRecord) -> bool:
     return look_up(record.config, "trainer", "max_epochs") == 0
 
 
-def _timeline(run: Path) -> Timeline | None:
+def _timeline(record: RunRecord) -> Timeline | None:
     try:
-        return read_timeline(run / HISTORY_FILE) if (run / HISTORY_FILE).is_file() else None
-    except InputError:  # the section of the weights says it
+        return record.timeline
+    except InputError:  # shown in the section of the weights
         return None
 
 
@@ -399,19 +412,3 @@ def _metrics(run: Path) -> Iterable[Mapping[str, float]]:
     if not (run / METRICS_FILE).is_file():
         raise InputError(f"expected {METRICS_FILE}, which logger=csv writes")
     return read_metrics(run / METRICS_FILE)
-
-
-def _lines(series: Series) -> list[Line]:
-    return [
-        Line(name, {epoch + 1: value for epoch, value in values.items()}, f"series-{number % 6}")
-        for number, (name, values) in enumerate(series.items())
-    ]
-
-
-def _chance(run: Path, series: Series) -> list[Line]:
-    """The accuracy of guesses, over the epochs of a training whose classes are known: 1/k."""
-    classes = count_classes(run)
-    if classes < 1:
-        return []
-    epochs = sorted({epoch + 1 for values in series.values() for epoch in values})
-    return [Line("chance", dict.fromkeys((epochs[0], epochs[-1]), 1 / classes), "chance", "2 4")]

@@ -17,13 +17,15 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.errors import InputError
 from nas_lightning.utils.files import json_text, parse_json, read_text, replacing, write_whole
-from nas_lightning.utils.tables import Table, escape_formula
+from nas_lightning.utils.tables import Table, escape_formula, thin
 from nas_lightning.utils.text import format_error
 from nas_lightning.validation import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from nas_lightning.plots import Picture
 
 
 # The facts of a run, as `summary.json` stores them.
@@ -172,12 +174,12 @@ class Findings:
     """
 
     tables: Sequence[Table]
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Figure | Picture] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def write(self, folder: Path) -> list[Path]:
         """Write all files; return the Markdown of each table and the PNG of each figure."""
-        from nas_lightning.plots.style import save
+        from nas_lightning.plots.files import save
 
         written = []
         for table in self.tables:
@@ -207,14 +209,15 @@ def history_line(entry: Mapping[str, Any]) -> str:
     return json_text(entry) + "\n"
 
 
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a history; an incomplete last line is ignored."""
+def read_history(path: Path, most: int | None = None) -> list[dict[str, Any]]:
+    """Return the entries of a history without an incomplete last line; at most so many, evenly spaced."""
     try:
         text = read_text(path)
     except UnicodeDecodeError:
         raise InputError("expected a history in UTF-8", where=path) from None
     epochs: list[dict[str, Any]] = []
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+    lines = [*enumerate(text[: text.rfind("\n") + 1].splitlines(), 1)]
+    for number, line in lines if most is None else thin(lines, most):
         try:
             entry = parse_json(line)
             check_argument("epoch", entry["epoch"], NonNegativeInt, "epoch")

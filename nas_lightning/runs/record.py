@@ -24,8 +24,8 @@ class Record:
     """How a run was started.
 
     Args:
-        words: what was typed, with its shorthands written out.
-        config: the configuration that it composed to; references stay as they were written.
+        words: the overrides that were typed.
+        config: the composed configuration; references to other settings, such as `${run}`, stay.
         hydra: what Hydra says of itself: the script's name, choices of groups, folders of configurations.
 
     >>> Record(("seed=1",), {"seed": 1}, {"job": {"config_name": "search"}}).kind
@@ -45,7 +45,25 @@ class Record:
     def is_sweep(self) -> bool:
         """Whether it is a sweep as a whole, whose jobs have numbers and records of their own."""
         job = look_up(self.hydra, "job")
-        return look_up(self.hydra, "mode") == "MULTIRUN" and look_up(job, "num") in (None, "???")
+        return self.in_sweep and look_up(job, "num") in (None, "???")
+
+    @property
+    def in_sweep(self) -> bool:
+        """Whether it is a job of a sweep, or a sweep."""
+        return look_up(self.hydra, "mode") == "MULTIRUN"
+
+    def settings(self, *beginnings: str) -> list[str]:
+        """Return the overrides of these keys.
+
+        >>> record = Record(("strategy=darts", "++trainer.precision=16", "seed=1"), {}, {})
+        >>> record.settings("trainer."), record.without("seed=")
+        (['++trainer.precision=16'], ['strategy=darts', '++trainer.precision=16'])
+        """
+        return [word for word in self.words if word.lstrip("+").startswith(beginnings)]
+
+    def without(self, *beginnings: str) -> list[str]:
+        """Return the other overrides."""
+        return [word for word in self.words if not word.lstrip("+").startswith(beginnings)]
 
     @property
     def kind(self) -> str | None:

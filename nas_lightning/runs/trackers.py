@@ -167,7 +167,7 @@ class Publication:
         most = min(MOST_DRAWN, len(changed))
         for place in range(most):
             epoch, genotype = changed[round(place * (len(changed) - 1) / max(most - 1, 1))]
-            yield epoch, _paint(draw_genotype(genotype))
+            yield epoch, _paint(draw_genotype(genotype).figure())
 
     def genotypes(self) -> Table:
         """Return each epoch's first genotype and validation metrics; without epochs, the result."""

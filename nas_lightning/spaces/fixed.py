@@ -290,14 +290,16 @@ def check_callable(network: nn.Module) -> None:
 def check_not_lazy(network: nn.Module) -> None:
     """Raise if a lazy layer has no shape yet."""
     if any(is_lazy(parameter) for parameter in network.parameters()):
-        raise InputError("expected a network whose lazy layers have shapes: call network(x) once")
+        raise InputError(
+            "expected a network that has seen images, so that lazy layers have shapes: network(x)"
+        )
 
 
 def _refuse_weight_files(args: Mapping[str, Any], names: tuple[str, ...]) -> None:
     for key in args:
         if key.startswith(names):
             where = f"network.args.{key}"
-            raise InputError("expected network.pretrained=true or pretrained=FILE for weights", where=where)
+            raise InputError("expected network.pretrained=true or init=FILE for weights", where=where)
 
 
 def first_line(error: Exception) -> str:

@@ -56,7 +56,7 @@ def equal_weights(space: SearchSpace) -> Matrices:
     return {name: torch.full(group.shape, 1 / group.shape[1]) for name, group in space.groups.items()}
 
 
-def weights_at_the_end(strategy: SupernetStrategy) -> Matrices:
+def final_weights(strategy: SupernetStrategy) -> Matrices:
     """Return the strategy's scores (not relaxed weights, which may be a sample), or equal weights."""
     scores = strategy.scores()
     return {name: scores.get(name, equal).clone() for name, equal in equal_weights(strategy.space).items()}
@@ -110,7 +110,7 @@ class Perturbation(Derivation):
 
     def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
         """Return the selected genotype; this tunes the strategy's supernet."""
-        weights = weights_at_the_end(strategy)
+        weights = final_weights(strategy)
         tuning = data.train_batches(max(1, self.tune_batches))[: self.tune_batches]
         train = list(place_batches(strategy.supernet, tuning))
         valid = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
@@ -231,12 +231,12 @@ class Pruning(Derivation):
 
     def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
         batches = list(place_batches(strategy.supernet, data.valid_batches(self.valid_batches)))
-        return [prune(strategy.space, strategy.supernet, weights_at_the_end(strategy), batches)]
+        return [prune(strategy.space, strategy.supernet, final_weights(strategy), batches)]
 
 
 def prune(space: SearchSpace, supernet: Supernet, weights: Matrices, batches: Sequence[Batch]) -> Genotype:
     """Prune weights (edges, ops) per group until one genotype is left."""
-    weights = {name: start(w, space.groups[name]) for name, w in weights.items()}
+    weights = {name: without_zero_operation(w, space.groups[name]) for name, w in weights.items()}
     while any(bool(((w > 0).sum(dim=1) > 1).any()) for w in weights.values()):
         raises = raised_loss(supernet, weights, batches)
         weights = {name: without_least(w, raises[name]) for name, w in weights.items()}
@@ -245,7 +245,7 @@ def prune(space: SearchSpace, supernet: Supernet, weights: Matrices, batches: Se
     return space.discretize(scores)
 
 
-def start(weights: Tensor, group: Group) -> Tensor:
+def without_zero_operation(weights: Tensor, group: Group) -> Tensor:
     """Return the weights without the zero operation, equal in rows without any other weight: (edges, ops)."""
     real = without_none(weights, group)
     empty = real.sum(dim=1, keepdim=True) == 0
@@ -333,7 +333,7 @@ class Shapley(Derivation):
         self.valid_batches, self.seed = valid_batches, seed
 
     def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
-        supernet, weights, space = strategy.supernet, weights_at_the_end(strategy), strategy.space
+        supernet, weights, space = strategy.supernet, final_weights(strategy), strategy.space
         batches = list(place_batches(supernet, data.valid_batches(self.valid_batches)))
         players, generator = all_players(space), torch.Generator().manual_seed(self.seed)
 
@@ -433,7 +433,7 @@ class ZeroCost(Derivation):
         self.metric, self.untrained, self.orders, self.seed = metric, untrained, orders, seed
 
     def __call__(self, strategy: SupernetStrategy, data: SearchData) -> list[Genotype]:
-        supernet, weights = strategy.supernet, weights_at_the_end(strategy)
+        supernet, weights = strategy.supernet, final_weights(strategy)
         if self.untrained:
             supernet, weights = initialize_weights(supernet, self.seed), equal_weights(strategy.space)
         (batch,) = place_batches(supernet, data.train_batches(1))

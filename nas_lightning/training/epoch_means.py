@@ -1,4 +1,4 @@
-"""Loss and metrics of an epoch, exact for any processes, any sizes of batches, and across a restart."""
+"""Loss and metrics of an epoch, exact for any number of processes, batch sizes, and restarts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from nas_lightning.tasks import MULTI_CLASS, MultiClass, Task
 
 T = TypeVar("T")
 PADDING = -1
-"""The label of images that only fill up a batch: they count in no metric."""
+"""Label of images that only pad a batch and are not counted."""
 
 
 class EpochMeans(nn.Module):
-    """What an epoch has come to so far.
+    """Running loss and metrics of an epoch.
 
-    It is part of the module's state, so that an epoch that was interrupted goes on with what it had; with
-    several processes the first one's part is saved. Call `reset` where an epoch starts, not where it ends: a
-    checkpoint may be taken in between.
+    They are part of the module's state, so that an interrupted epoch continues with them; with several
+    processes those of the first are saved. Call `reset` at the start of an epoch, not at its end, since a
+    checkpoint may be written in between.
 
     Args:
-        num_classes: what the network tells apart.
-        top5: whether the accuracy among the five likeliest classes counts, too.
-        task: what else is measured, where it is not classes.
+        num_classes: number of classes.
+        top5: whether to compute the top-5 accuracy.
+        task: the task, whose metrics replace accuracies.
 
     >>> means, y = EpochMeans(num_classes=3), torch.tensor([0, 2])
     >>> means.update(torch.tensor(4.0), torch.eye(3)[[0, 1]], y, len(y))
@@ -56,19 +56,19 @@ class EpochMeans(nn.Module):
         return [getattr(self, own) for own in self.named]
 
     def reset(self) -> None:
-        """Forget the last epoch."""
+        """Reset to the start of an epoch."""
         for metric in [self.loss, *self._metrics()]:
             metric.reset()
 
     def update(self, total: Tensor, logits: Tensor, y: Tensor, images: int | Tensor) -> None:
-        """`total` is the sum of the losses of `images` images."""
+        """Add a batch; `total` is the sum of the losses of `images` images."""
         self.loss.update(total, images)
         said = logits if isinstance(self.task, MultiClass) else self.task.predictions(logits)
         for metric in self._metrics():
             metric.update(said, y)
 
     def log(self, module: pl.LightningModule, stage: str) -> None:
-        """Log the epoch that ends, over all processes."""
+        """Log the epoch over all processes."""
         if self.loss.images:
             values = {f"{stage}_loss": self.loss.compute()}
             values |= {
@@ -76,7 +76,9 @@ class EpochMeans(nn.Module):
                 for own, name in self.named.items()
                 if own != "top5"
             }
-            module.log_dict(values, prog_bar=True, sync_dist=True)  # they are equal, but Lightning would warn
+            module.log_dict(
+                values, prog_bar=True, sync_dist=True
+            )  # equal in all processes; without it Lightning warns
             if "top5" in self.named:
                 values[f"{stage}_accuracy_top5"] = self.top5.compute()
                 module.log(f"{stage}_accuracy_top5", values[f"{stage}_accuracy_top5"], sync_dist=True)
@@ -84,7 +86,7 @@ class EpochMeans(nn.Module):
 
 
 def name_as_others_do(metrics: Mapping[str, T]) -> dict[str, T]:
-    """Those of validation by the names that callbacks often monitor, and that trainings had in version 0.2.
+    """Return validation metrics under the names `val_…`, which callbacks often monitor.
 
     >>> name_as_others_do({"valid_loss": 0.5, "train_loss": 0.4})
     {'val_loss': 0.5}
@@ -93,7 +95,7 @@ def name_as_others_do(metrics: Mapping[str, T]) -> dict[str, T]:
 
 
 def evaluation_total(task: Task, logits: Tensor, y: Tensor) -> tuple[Tensor, int | Tensor]:
-    """The sum of the losses of the images that count, and how many those are."""
+    """Return the sum of the losses of the images that count, and their number."""
     if not isinstance(task, MultiClass):
         return task.evaluation_loss(logits, y) * len(y), len(y)
     total = F.cross_entropy(logits, y, reduction="sum", ignore_index=PADDING)
@@ -101,7 +103,7 @@ def evaluation_total(task: Task, logits: Tensor, y: Tensor) -> tuple[Tensor, int
 
 
 class MeanLoss(Metric):
-    """Σ loss / Σ images. torchmetrics' own mean either hides a diverged loss or leaves its weights out."""
+    """Σ loss / Σ images. torchmetrics' mean hides a diverged loss or ignores its weights."""
 
     total: Tensor
     images: Tensor
@@ -120,7 +122,7 @@ class MeanLoss(Metric):
 
 
 def _accuracy(num_classes: int, top_k: int) -> MulticlassAccuracy:
-    # validation would wait for the device at each step
+    # the validation of arguments would synchronize with the device
     return MulticlassAccuracy(
         num_classes, top_k=top_k, average="micro", ignore_index=PADDING, validate_args=False
     )

@@ -1,11 +1,10 @@
 """Gradients of a step, averaged over the processes that share it.
 
 A bilevel step differentiates two losses with respect to two sets of parameters, and a sampled path leaves
-most of one set unused. DistributedDataParallel expects one backward pass that reaches every parameter; asked
-to look for the unused ones it walks the graph at every step. Here each gradient is taken with
-`autograd.grad`, for the parameters that it is wanted for and no others, and averaged explicitly, in one
-message per data type. What a process does not reach must be the same on all of them, which a shared
-generator ensures.
+most of one set unused. DistributedDataParallel expects one backward pass that reaches every parameter, or
+walks the graph at every step to find unused ones. Here gradients are taken with `autograd.grad` for the
+needed parameters only, and averaged explicitly with one message per data type. All processes must reach the
+same parameters, which a shared generator ensures.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ Gradients = list[Tensor | None]
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> Gradients:
-    """∂loss/∂θ of each parameter, None for those that the loss does not reach; the mean over processes.
+    """Return ∂loss/∂θ of each parameter, averaged over processes; None if the loss does not reach it.
 
-    A sampled path may leave a loss that reaches none of them: `none` on every edge into the output.
+    A sampled path may reach none of them: `none` on every edge into the output.
     """
     if not loss.requires_grad:
         return [None] * len(parameters)
@@ -33,7 +32,7 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> Gradients:
 
 @contextmanager
 def constant(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Passes within are not differentiated for these, and keep nothing that only their gradients need."""
+    """Do not compute gradients of these parameters within the context."""
     held = [parameter for parameter in parameters if parameter.requires_grad]
     for parameter in held:
         parameter.requires_grad_(False)
@@ -45,7 +44,7 @@ def constant(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
 
 
 def average(tensors: Sequence[Tensor]) -> None:
-    """Replace each tensor by its mean over all processes; the order must be the same everywhere."""
+    """Replace each tensor by its mean over all processes; the order must be the same in all of them."""
     if (
         not distributed.is_available()
         or not distributed.is_initialized()
@@ -64,7 +63,7 @@ def average(tensors: Sequence[Tensor]) -> None:
 def accumulate(
     parameters: Sequence[nn.Parameter], grads: Iterable[Tensor | None], share: float = 1.0
 ) -> None:
-    """Add `share` of the gradients to the parameters' own; a parameter without one stays without."""
+    """Add `share` times the gradients to `.grad` of the parameters; None adds nothing."""
     for parameter, gradient in zip(parameters, grads, strict=True):
         if gradient is not None:
             scaled = gradient if share == 1.0 else gradient * share

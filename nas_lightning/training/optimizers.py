@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from timm.utils import ModelEmaV3
 
 
+# Optimizers have timm's names; timm builds those that torch does not have. Schedules are stepped once per
+# epoch with the number of the next one, `scheduler.step(self.current_epoch + 1)`: in `lr_scheduler_step` with
+# automatic optimization, and in `on_train_epoch_end` with manual optimization.
+
 log = logging.getLogger(__name__)
 Schedule = Literal["cosine", "linear"]
 
@@ -42,10 +46,10 @@ _WITH_MOMENTUM = ("sgd", "momentum")
 def parameter_groups(
     network: nn.Module, weight_decay: float, *, decay_norms: bool = True
 ) -> list[nn.Parameter] | list[dict[str, Any]]:
-    """The parameters of a network for `build_optimizer`, in groups by what decays.
+    """Return the parameters of a network in groups by weight decay, for `build_optimizer`.
 
-    The papers' recipes decay all parameters alike: one group. Without `decay_norms`, norms, biases and what
-    else has a single dimension are a group of their own that does not (arXiv:1812.01187, section 3.1).
+    The papers' recipes decay all parameters. Without `decay_norms`, parameters of one dimension (norms and
+    biases) form a group without weight decay (arXiv:1812.01187, section 3.1).
 
     >>> network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8))
     >>> groups = parameter_groups(network, 0.05, decay_norms=False)
@@ -60,7 +64,7 @@ def parameter_groups(
 
 
 def lr_of_batch(lr: float, images: int, reference: int) -> float:
-    """The rate of steps of so many images; `lr` is meant for `reference` (arXiv:1706.02677, section 2.1).
+    """Scale `lr`, which is meant for batches of `reference` images (arXiv:1706.02677, section 2.1).
 
     >>> lr_of_batch(0.1, 512, reference=256)
     0.2
@@ -70,7 +74,7 @@ def lr_of_batch(lr: float, images: int, reference: int) -> float:
 
 
 def scale_lr(trainer: pl.Trainer, lr: float, reference: int | None) -> float:
-    """The rate of the images that a step of this trainer has; None: as it is."""
+    """Scale `lr` to the batch size of this trainer; `reference=None`: do not scale."""
     if reference is None:
         return lr
     data: Any = trainer.datamodule  # type: ignore[attr-defined]  # set by `fit`
@@ -94,17 +98,15 @@ def build_optimizer(
     momentum: Share = 0.9,
     **options: Any,
 ) -> Optimizer:
-    """The optimizer that timm calls `opt`, over one group of parameters that all decay alike or over several.
+    """Return the optimizer with timm's name `opt`.
 
     Args:
-        params: the parameters, in the order in which checkpoints keep the optimizer's state, or groups.
-        opt: `momentum` (SGD with momentum), `sgd` (with Nesterov's), `adam`, `adamw`, `lamb`, …
-        lr: the learning rate.
-        weight_decay: as the optimizer understands it: added to the gradient (SGD, Adam) or decoupled (AdamW);
-            groups with one of their own keep it.
-        momentum: for optimizers that have one; the others do not look at it.
-        options: what else the optimizer takes, such as `betas` and `eps`.
-
+        params: parameters or groups, in a fixed order, since checkpoints store states by position.
+        opt: `momentum` (SGD with momentum), `sgd` (with Nesterov momentum), `adam`, `adamw`, `lamb`, …
+        lr: learning rate.
+        weight_decay: added to the gradient (SGD, Adam) or decoupled (AdamW); groups may have their own.
+        momentum: momentum of optimizers that have one.
+        options: further arguments of the optimizer, such as `betas` and `eps`.
     """
     if opt in _TORCHS:
         if opt in _WITH_MOMENTUM:
@@ -115,7 +117,7 @@ def build_optimizer(
     known = [str(name) for name in list_optimizers()]
     if opt not in known:
         raise InputError(f"expected an optimizer of timm ({near_match(opt, known)})", got=opt)
-    # a list, because timm would exempt a module's biases and norms from weight decay, which the papers do not
+    # a list, since timm would exempt a module's biases and norms from weight decay
     listed: list[Any] = list(params)
     return create_optimizer_v2(
         listed, opt=opt, lr=lr, weight_decay=weight_decay, momentum=momentum, **options
@@ -132,22 +134,27 @@ def build_scheduler(
     warmup_epochs: NonNegativeInt = 0,
     warmup_lr: NonNegativeFloat | None = None,
 ) -> Scheduler:
-    """The learning rate η(e) of epoch e = 0, …, E − 1, from the optimizer's η₀ to η_min without restarts.
+    """Return a schedule of the learning rate η(e), e = 0, …, E − 1, from the optimizer's η₀ to η_min.
 
-    With W epochs of warm-up from η_w and t = (e − W) / (E − W), the share of the way behind epoch e:
+    With W epochs of warm-up from η_w and t = (e − W) / (E − W):
 
         η(e) = η_w + (η₀ − η_w) e / W                  e < W
         η(e) = η_min + (η₀ − η_min) (1 + cos πt) / 2   cosine (arXiv:1608.03983, equation 5)
         η(e) = η_min + (η₀ − η_min) (1 − t)            linear
 
     Args:
-        optimizer: holds η₀; each of its groups keeps its own.
+        optimizer: holds η₀ of each group.
         schedule: `cosine` or `linear`.
-        epochs: E, the warm-up's included.
-        lr_min: η_min, which would be the rate of epoch E.
+        epochs: E, with the warm-up.
+        lr_min: η_min.
         warmup_epochs: W.
-        warmup_lr: η_w; None: η₀ / (W + 1) of the first group, which makes the W + 1 first rates equal steps.
+        warmup_lr: η_w. Default: η₀ / (W + 1) of the first group.
 
+    >>> optimizer = build_optimizer(nn.Linear(3, 1).parameters(), "momentum", lr=0.025)
+    >>> scheduler = build_scheduler(optimizer, "cosine", epochs=50, lr_min=0.001)
+    >>> scheduler.step(25)  # the learning rate of epoch 25
+    >>> round(optimizer.param_groups[0]["lr"], 6)
+    0.013
     """
     if warmup_epochs >= epochs:
         raise InputError(f"expected fewer warm-up epochs than the {epochs} of the run", got=warmup_epochs)
@@ -161,10 +168,10 @@ def build_scheduler(
 
 
 class Scheduler:
-    """Sets the learning rate of each epoch that it is told of; see `build_scheduler`.
+    """Sets the learning rate of an epoch; see `build_scheduler`.
 
     Args:
-        optimizer: whose groups' rates are set.
+        optimizer: the optimizer.
         schedule: `cosine` or `linear`.
         epochs: E.
         lr_min: η_min.
@@ -183,7 +190,7 @@ class Scheduler:
     ) -> None:
         self.optimizer, self.schedule = optimizer, schedule
         base = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
-        self._settings: dict[str, Any] = {  # by timm's names, which the schedules of earlier checkpoints have
+        self._settings: dict[str, Any] = {  # timm's names
             "base_values": base,
             "t_initial": epochs - warmup_epochs,
             "lr_min": lr_min,
@@ -193,11 +200,11 @@ class Scheduler:
         self._set([warmup_lr] * len(base) if warmup_epochs else base)
 
     def step(self, epoch: int) -> None:
-        """Set the rates of that epoch."""
+        """Set the learning rates of an epoch."""
         self._set([self._rate(epoch, lr) for lr in self._settings["base_values"]])
 
     def follow(self, epochs: int) -> None:
-        """End with a run of so many epochs."""
+        """Change the number of epochs."""
         warmup = self._settings["warmup_t"]
         if warmup >= epochs:
             raise InputError(f"expected fewer warm-up epochs than the {epochs} of the run", got=warmup)
@@ -216,17 +223,17 @@ class Scheduler:
             group["lr"] = rate
 
     def state_dict(self) -> dict[str, Any]:
-        """What the rates follow from."""
+        """Return the settings of the schedule."""
         return dict(self._settings)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore the settings of `state_dict`."""
         self._settings = {name: state[name] for name in self._settings}
 
 
 def build_average(network: nn.Module, decay: float) -> ModelEmaV3:
-    """A copy that follows: w̄ ← d w̄ + (1 − d) w after each step, batch-norm statistics too."""
+    """Return an averaged copy, w̄ ← d w̄ + (1 − d) w after each step, also of batch norm statistics."""
     from timm.utils import ModelEmaV3
 
-    average = ModelEmaV3(network, decay=decay).requires_grad_(False)  # or DDP would wait for its gradients
-    return average.train()  # Lightning warns of modules in eval mode; it switches all before an evaluation
+    average = ModelEmaV3(network, decay=decay).requires_grad_(False)  # otherwise DDP waits for its gradients
+    return average.train()  # Lightning warns of modules in eval mode

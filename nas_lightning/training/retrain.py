@@ -41,28 +41,28 @@ from nas_lightning.validation import (
     checked,
 )
 
-# The logits that training differentiates, and the parameters that they depend on.
+# The forward pass of training.
 
 Logits = Callable[[Any, Tensor], tuple[Tensor, Tensor | None]]
 
 
 def choose_logits(network: nn.Module) -> Logits:
-    """What of this network is differentiated: (network, x) → logits, and those of auxiliary heads."""
+    """Return the function (network, x) → logits, logits of auxiliary heads or None."""
     return derived_logits if isinstance(network, DerivedNetwork) else given_logits
 
 
 def training_logits(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The logits of the network and of its auxiliary heads, where it has such."""
+    """Return the logits of the network and of its auxiliary heads, None if it has none."""
     return choose_logits(network)(network, x)
 
 
 def derived_logits(network: DerivedNetwork, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Those of a network that a search found."""
+    """Return the logits of a derived network and of its auxiliary head."""
     return (network(x), None) if network.auxiliary is None else network.forward_auxiliary(x)
 
 
 def given_logits(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Those of somebody's own; where its output names auxiliary heads (`aux…`), theirs below each other.
+    """Return the logits of any network, and those of auxiliary heads (outputs named `aux…`) concatenated.
 
     >>> class Heads(nn.Module):
     ...     def forward(self, x: Tensor) -> dict[str, Tensor]:
@@ -83,9 +83,9 @@ def _auxiliary_heads(output: Any) -> Iterator[Tensor]:
 
 
 def check_logits(logits: Tensor, images: int, num_classes: int, task: Task, *, read: bool = False) -> None:
-    """Raise unless these are the outputs that so many classes, or numbers, of so many images ask for.
+    """Raise unless the logits have the right shape.
 
-    Where their numbers are read, too, those that a softmax has made are refused: the loss takes another.
+    With `read`, also raise for probabilities, since the loss applies a softmax.
 
     >>> check_logits(torch.zeros(2, 3), 2, 4, MULTI_CLASS)
     Traceback (most recent call last):
@@ -112,7 +112,7 @@ def training_loss(
     smoothing: float = 0.0,
     loss_of: Callable[[Tensor, Tensor, float], Tensor] = MULTI_CLASS.loss,
 ) -> Tensor:
-    """The loss of the network and, with a weight, the mean of that of its auxiliary heads.
+    """Return the loss of the network plus the weighted mean loss of its auxiliary heads.
 
     >>> logits, target = torch.zeros(2, 4), torch.tensor([0, 3])
     >>> round(training_loss(logits, logits, target, weight=0.5).item(), 4)  # 1.5 ln 4
@@ -127,7 +127,7 @@ def training_loss(
 
 
 def check_forward(network: nn.Module, image: tuple[int, int, int], num_classes: int) -> None:
-    """Raise unless the network makes logits of these classes of images of (c, h, w)."""
+    """Raise unless the network maps images (c, h, w) to logits of these classes."""
     if isinstance(network, DerivedNetwork):
         return
     training = network.training
@@ -136,7 +136,7 @@ def check_forward(network: nn.Module, image: tuple[int, int, int], num_classes: 
             logits = logits_of(network.eval()(torch.zeros(2, *image)))
     except InputError:
         raise
-    except Exception as error:  # each network has its own for images that it is not made for
+    except Exception as error:  # networks raise all kinds for images of the wrong size
         line = next(iter(str(error).strip().splitlines()), type(error).__name__)
         expected = f"expected a network for images of {image}: {type(error).__name__}: {line}"
         raise InputError(expected, where="network") from error
@@ -148,13 +148,13 @@ def check_forward(network: nn.Module, image: tuple[int, int, int], num_classes: 
 
 
 def freeze_unused(network: nn.Module, image: tuple[int, int, int]) -> None:
-    """Ask for no gradient of parameters that no logit depends on, for which several processes would wait.
+    """Disable gradients of parameters that no logit depends on, for which several processes would wait.
 
-    A cell of NAS-Bench-201 may have operations whose result is not used. What is learned stays the same.
+    A cell of NAS-Bench-201 may have operations whose result is not used.
     """
     try:
         used = _used(copy.deepcopy(network).to("meta"), image)
-    except Exception:  # a network of somebody's own decides by values, which shapes alone do not have
+    except Exception:  # a custom network that needs values
         with torch.random.fork_rng(devices=[]):
             used = _used(copy.deepcopy(network), image)
     for parameter, is_used in zip(network.parameters(), used, strict=True):
@@ -163,44 +163,44 @@ def freeze_unused(network: nn.Module, image: tuple[int, int, int]) -> None:
 
 
 def _used(shadow: nn.Module, image: tuple[int, int, int]) -> list[bool]:
-    """Whether a logit depends on each parameter."""
+    """Return whether a logit depends on each parameter."""
     device = next(iter(shadow.parameters())).device
     logits, auxiliary = training_logits(shadow.train(), torch.zeros(2, *image, device=device))
     (logits.sum() if auxiliary is None else logits.sum() + auxiliary.sum()).backward()
     return [parameter.grad is not None for parameter in shadow.parameters()]
 
 
-# Mixed images: Mixup (arXiv:1710.09412) and CutMix (arXiv:1905.04899), as timm does them.
-#
-# >>> import torch
-# >>> mix = build_mixing(0.2, 1.0, num_classes=5)
-# >>> x, target = mix(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 3]))
-# >>> x.shape, target.shape
-# (torch.Size([4, 3, 8, 8]), torch.Size([4, 5]))
+# Mixed images: Mixup (arXiv:1710.09412) and CutMix (arXiv:1905.04899) of timm.
 
 Mix = Callable[[Tensor, Tensor], list[Tensor]]
 
 
 @checked
 def build_mixing(mixup: NonNegativeFloat, cutmix: NonNegativeFloat, num_classes: int) -> Mix:
-    """(b, c, h, w) images and (b,) labels → mixed images and (b, classes) targets; b must be even."""
-    from timm.data import Mixup  # a second to import, which only recipes that mix need
+    """Return a function from images and labels to mixed images and targets (b, classes); b must be even.
+
+    >>> mix = build_mixing(0.2, 1.0, num_classes=5)
+    >>> x, target = mix(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 3]))
+    >>> x.shape, target.shape
+    (torch.Size([4, 3, 8, 8]), torch.Size([4, 5]))
+    """
+    from timm.data import Mixup
 
     mix = Mixup(mixup, cutmix, label_smoothing=0.0, num_classes=num_classes)  # the loss smooths labels
 
     def mix_batch(x: Tensor, y: Tensor) -> list[Tensor]:
         if len(x) % 2:
             raise InputError("expected an even dataset.batch_size to mix images", got=len(x))
-        return list(mix(x.clone(), y))  # timm mixes in place, and the loader may hand the batch out again
+        return list(mix(x.clone(), y))  # timm mixes in place, and a loader may reuse the batch
 
     return mix_batch
 
 
-# What a trainer and its callbacks ask of a training.
+# Compatibility with options and callbacks of Lightning's trainer.
 
 
 def choose_norm(own: float | None, trainers: float | None) -> float | None:
-    """The largest norm of gradients, which the module or its trainer says.
+    """Return the maximum norm of gradients, from the module or its trainer.
 
     >>> choose_norm(5.0, None), choose_norm(None, 1.0), choose_norm(None, None)
     (5.0, 1.0, None)
@@ -212,9 +212,9 @@ def choose_norm(own: float | None, trainers: float | None) -> float | None:
 
 
 def prepare_pruning(trainer: pl.Trainer, network: nn.Module, *, is_averaged: bool) -> None:
-    """Lay the weights out as Lightning's `ModelPruning` reads them, where it is there: channels first.
+    """Use contiguous weights, which Lightning's `ModelPruning` needs.
 
-    A running average knows parameters by their order, which pruning changes.
+    It is incompatible with a moving average, since pruning changes the order of parameters.
     """
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     if any(isinstance(callback, ModelPruning) for callback in callbacks):
@@ -223,13 +223,10 @@ def prepare_pruning(trainer: pl.Trainer, network: nn.Module, *, is_averaged: boo
         network.to(memory_format=torch.contiguous_format)
 
 
-# Numbers of eight bytes that come back from a checkpoint as they were.
-
-
 def widen(module: pl.LightningModule) -> None:
-    """Make a module as wide as its trainer's precision, before a checkpoint is loaded into it.
+    """Convert a module to float64 before a checkpoint is loaded, if that is its trainer's precision.
 
-    Lightning loads first and widens afterwards, which rounds what is restored to four bytes.
+    Lightning converts after loading, which rounds the restored values to float32.
 
     >>> module = pl.LightningModule()
     >>> widen(module)  # nothing to do without a trainer
@@ -239,49 +236,45 @@ def widen(module: pl.LightningModule) -> None:
             module.double()
 
 
-# Training a derived network from scratch, as DARTS (arXiv:1806.09055, appendix A.2.1) does.
+# Training a derived network from scratch, as in DARTS (arXiv:1806.09055, appendix A.2.1): SGD with a cosine
+# schedule, drop path (arXiv:1605.07648) with a growing rate as in NASNet (arXiv:1707.07012, appendix A.7),
+# and an auxiliary head. Label smoothing (arXiv:1512.00567, section 7), warm-up, and a linear schedule are
+# for ImageNet.
 #
-# SGD with a cosine schedule, a path dropped ever more often (arXiv:1605.07648, as in NASNet,
-# arXiv:1707.07012,
-# appendix A.7), and an auxiliary head whose loss is added with a weight. Label smoothing (arXiv:1512.00567,
-# section 7), warm-up and a linear schedule are for ImageNet. Mixup (arXiv:1710.09412), CutMix
-# (arXiv:1905.04899), a running average of the weights and other optimizers are there for recipes of today.
-#
-# Nothing here looks at test data before the end: `trainer.fit`, then `trainer.test` once, on the last epoch's
-# weights or, where a part of the training data was set aside, on those of the best validation accuracy.
+# Test data is used once, by `trainer.test` after `trainer.fit`: on the last epoch's weights, or on those of
+# the best validation accuracy if a part of the training data was held out.
 
 
 class Retrain(pl.LightningModule):
-    """Trains `network` on batches of (images, labels) and measures it.
+    """Trains and evaluates a network on batches of (images, labels).
 
-    Logged once an epoch: `train_loss` (what is minimized, auxiliary loss included), `train_accuracy`, `lr`,
-    `valid_loss`, `valid_accuracy`; at the end `test_loss`, `test_accuracy`, `test_error`. Evaluation adds
-    `…_accuracy_top5` where there are more than five classes.
+    Logs once per epoch `train_loss` (with the auxiliary loss), `train_accuracy`, `lr`, `valid_loss`, and
+    `valid_accuracy`; at the end `test_loss`, `test_accuracy`, and `test_error`. Evaluation adds
+    `…_accuracy_top5` for more than five classes.
 
     Args:
-        network: any from images to logits, alone, the first of several or named so; the loss of auxiliary
-            heads joins in: a derived network's, or what an output names `aux…`.
-        num_classes: what the network tells apart, or its outputs: its `task` says what they are for.
+        network: any module from images to logits, alone or among other outputs. Losses of auxiliary heads are
+            added: those of derived networks, and of outputs named `aux…`.
+        num_classes: number of outputs; the network's `task` states their meaning.
         opt: timm's name of the optimizer; `momentum` is SGD with momentum.
-        lr: learning rate of the first epoch, or of the one after the warm-up.
-        lr_batch: the number of images a step that `lr` is meant for; where all devices and accumulated steps
-            together have another, the rate is in proportion (arXiv:1706.02677, section 2.1). None: as it is.
-        lr_min: what it decays toward.
-        schedule: how: `cosine` or `linear`, stepped once an epoch.
-        warmup_epochs: epochs of rising learning rate before it decays.
-        warmup_lr: where they start; None: at lr / (warmup_epochs + 1).
-        momentum: of the optimizers that have one.
-        weight_decay: of all parameters.
-        decay_norms: whether norms, biases and other parameters of a single dimension decay, too.
-        clip: largest norm of the gradient of all parameters together; None: what the trainer says.
-        label_smoothing: share of the target that is spread evenly over the classes, in training.
-        mixup: α of the Beta distribution that the shares of mixed images follow; 0: no images are mixed.
-        cutmix: the same for images with a rectangle of another; with both, each batch has one of the two.
-        auxiliary_weight: weight of the auxiliary head's loss, where the network has that head.
-        drop_path: the rate that the epochs approach in equal steps from 0; networks that no search found drop
-            what they were built to drop.
-        ema_decay: evaluate a running average of the weights that forgets at this rate; None: the weights.
-        compile: `torch.compile` the training pass; slow at the start, and where paths begin to be dropped.
+        lr: learning rate of the first epoch after the warm-up.
+        lr_batch: batch size that `lr` is meant for; for other total batch sizes over devices and accumulated
+            batches the rate is scaled in proportion (arXiv:1706.02677, section 2.1). Default: no scaling.
+        lr_min: final learning rate.
+        schedule: `cosine` or `linear`, stepped once per epoch.
+        warmup_epochs: epochs of rising learning rate.
+        warmup_lr: initial learning rate of the warm-up. Default: lr / (warmup_epochs + 1).
+        momentum: momentum of optimizers that have one.
+        weight_decay: weight decay.
+        decay_norms: whether norms, biases, and other parameters of one dimension decay.
+        clip: maximum norm of the gradient. None: the trainer's `gradient_clip_val`.
+        label_smoothing: label smoothing in training.
+        mixup: α of Mixup; 0: off.
+        cutmix: α of CutMix; 0: off. With both, each batch uses one of them.
+        auxiliary_weight: weight of the auxiliary heads' loss.
+        drop_path: final rate of drop path in derived networks, which grows linearly from 0.
+        ema_decay: decay of a moving average of the weights, which is evaluated instead. Default: no average.
+        compile: `torch.compile` the training pass; slow at the start, and when drop path starts.
 
     >>> import torch
     >>> network = torch.nn.Linear(4, 3)  # or what `SearchSpace.network` returns
@@ -332,7 +325,7 @@ class Retrain(pl.LightningModule):
         self.val_scores, self.test_scores = (EpochMeans(num_classes, top5, self.task) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(b, c, h, w) → (b, classes), with the averaged weights where they are kept."""
+        """Map (b, c, h, w) to (b, classes), with averaged weights if there are any."""
         return logits_of(self.network(x) if self.average is None else self.average(x))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -348,14 +341,14 @@ class Retrain(pl.LightningModule):
         self._evaluate(batch, self.val_scores)
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """The logits, for callbacks."""
+        """Return the logits, for callbacks."""
         return self._evaluate(batch, self.test_scores)
 
     def predict_step(self, batch: Tensor | tuple[Tensor, Tensor], batch_idx: int = 0) -> Tensor:
-        """The logits of images, with or without labels beside them."""
+        """Return the logits of images, with or without labels."""
         return self(batch if isinstance(batch, Tensor) else batch[0])
 
-    # Logged at the ends of epochs only: each call to `log` costs Lightning a third of a millisecond.
+    # metrics are logged only at the end of epochs, since each call of `log` takes Lightning .3 ms
 
     def on_train_epoch_end(self) -> None:
         self.train_scores.log(self, "train")
@@ -385,7 +378,7 @@ class Retrain(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         widen(self)
 
-    # A restart after some batches of an epoch, or after all, does not call `on_train_epoch_start`.
+    # a restart within an epoch does not call `on_train_epoch_start`
 
     def on_train_start(self) -> None:
         self.network.zero_grad()
@@ -405,7 +398,7 @@ class Retrain(pl.LightningModule):
         if isinstance(self.network, DerivedNetwork):
             self.network.set_drop_path(self.drop_path * self.current_epoch / epochs_of(self.trainer))
 
-    def configure_callbacks(self) -> list[pl.Callback]:  # which Lightning asks for before it sets others up
+    def configure_callbacks(self) -> list[pl.Callback]:  # called before other callbacks' setup
         prepare_pruning(self.trainer, self.network, is_averaged=self.average is not None)
         return []
 
@@ -424,7 +417,7 @@ class Retrain(pl.LightningModule):
         return [optimizer], [{"scheduler": scheduler, "interval": "epoch"}]
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        if not isinstance(scheduler, Scheduler):  # of a callback of Lightning's
+        if not isinstance(scheduler, Scheduler):  # of one of Lightning's callbacks
             super().lr_scheduler_step(scheduler, metric)
             return
         epochs = epochs_of(self.trainer, self.trainer.accumulate_grad_batches, self.current_epoch + 1)
@@ -448,4 +441,4 @@ class Retrain(pl.LightningModule):
             self.average.update(self.network)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """Done after each step: Lightning would keep the old gradients in memory through the forward pass."""
+        """Do nothing: gradients are freed after each step, not kept through the next forward pass."""

@@ -20,21 +20,21 @@ from filelock import FileLock, Timeout
 
 from nas_lightning.errors import InputError, disk_error
 
-# Files that are complete or not there, whenever the process is killed; JSON that any reader takes.
+# Atomic writes, and JSON.
 
 PARTIAL = ".partial"
-"""The ending of what is not complete; whoever has a folder to himself may remove what ends so."""
+"""Suffix of incomplete files, which the holder of a folder's lock may remove."""
 MOST_BYTES = 2**30
-"""Of a file that is read as a whole: any text of ours is far below, and memory above."""
+"""Limit for files that are read as a whole."""
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path beside `path` to write to, which takes its place at the end; after an error the old one stays.
+    """Write to a temporary path that replaces `path` at the end; after an error the old file stays.
 
-    Nobody can have put a link there before: its name is drawn.
+    The temporary name is random, so that nobody can have put a link there.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -52,20 +52,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(partial, path)
         synchronize(path.parent)
     except BaseException as error:  # Ctrl-C, too
-        with suppress(OSError):  # that of the disk itself says more
+        with suppress(OSError):  # the disk's own error says more
             _remove(partial)
-        if refusal := disk_error(error):  # which seldom says of what file
+        if refusal := disk_error(error):  # it rarely names the file
             raise OSError(refusal.errno, refusal.strerror, str(path)) from error
         raise
 
 
 def _remove(partial: Path) -> None:
-    """Or a half file would keep a full disk full."""
+    """Remove an incomplete file, which would keep a full disk full."""
     shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
 
 
 def check_writable(path: Path) -> None:
-    """Raise an `OSError` unless a file or folder can be made at that place: tried in the nearest folder."""
+    """Raise an `OSError` unless a file or folder can be created at the path."""
     if "\0" in str(path):
         raise ValueError("a null character in its name")
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
@@ -76,8 +76,10 @@ def check_writable(path: Path) -> None:
 
 
 def synchronize(path: Path) -> None:
-    """Have the system write what it keeps of a file or folder, where its file system can."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Flush a file or folder to disk, if its file system can."""
+    if os.name == "nt" and path.is_dir():  # cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -88,14 +90,14 @@ def synchronize(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write a text; of a path in it whose bytes are no UTF-8 they are written out."""
+    """Write a text atomically; bytes that are not UTF-8 are escaped."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")
     return path
 
 
 def json_text(content: Any, indent: int | None = None) -> str:
-    """The JSON of plain values; a number that is not finite is null, as JSON has none, and a warning says so.
+    """Return the JSON of plain values; numbers that are not finite become null, with a warning.
 
     >>> json_text({"loss": float("nan"), "errors": (0.5, float("inf"))})
     '{"loss": null, "errors": [0.5, null]}'
@@ -119,7 +121,7 @@ def _without_infinities(value: Any, where: str, lost: list[str]) -> Any:
 
 
 def read_records(path: Path) -> dict[str, Any]:
-    """What a study has written of its parts, by their names; nothing where there is no file."""
+    """Return the records in a JSON file by name, empty if there is no file."""
     if not path.is_file():
         return {}
     try:
@@ -127,12 +129,12 @@ def read_records(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise InputError("expected JSON in UTF-8", where=path) from None
     if not isinstance(records, dict):
-        raise InputError("expected names and what is known of each", got=records, where=path)
+        raise InputError("expected records by name", got=records, where=path)
     return records
 
 
 def parse_json(text: str, expected: str = "expected JSON", where: object = None) -> Any:
-    """What the JSON `text` says; whatever is wrong with it is an `InputError`."""
+    """Parse JSON; raise an `InputError` for any mistake."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -142,10 +144,7 @@ def parse_json(text: str, expected: str = "expected JSON", where: object = None)
 
 
 def check_contents(folder: str | Path) -> None:
-    """Raise for a link in the folder that leads out of it: what is written there would land elsewhere.
-
-    And for what is neither file nor folder, such as a pipe, which whoever reads or writes it waits for.
-    """
+    """Raise for links that lead out of the folder, and for pipes and devices in it."""
     inside = Path(folder).resolve()
     for place, names, files in os.walk(inside):
         for path in (Path(place, name) for name in (*names, *files)):
@@ -164,12 +163,12 @@ def _leads_into(link: Path, folder: Path) -> bool:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether there is something that is neither a file nor a folder."""
+    """Return whether the path is neither a file nor a folder, such as a pipe."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def check_file(path: Path) -> None:
-    """Raise for what there is no end of reading: a pipe nobody writes to, a device, a file of gigabytes."""
+    """Raise for pipes, devices, and files of gigabytes."""
     if _is_special(path):
         raise InputError("expected a file, and no pipe or device", where=path)
     if path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
@@ -177,7 +176,7 @@ def check_file(path: Path) -> None:
 
 
 def read_text(path: Path, errors: str = "strict") -> str:
-    """The text of a file in UTF-8, whoever has put it there.
+    """Read a file in UTF-8; raise for pipes, devices, and huge files.
 
     >>> read_text(Path("/dev/zero"))
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Random numbers that depend on what they are for, and on nothing else."""
+"""Seeds and generators that depend only on what they are for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def generator(*key: int) -> torch.Generator:
-    """A generator of its own for every key.
+    """Return a generator that depends only on the key.
 
     >>> a, b, c = (torch.randint(1000, (), generator=generator(*k)).item() for k in [(0, 1), (0, 1), (1, 0)])
     >>> a == b, a == c
@@ -20,13 +20,13 @@ def generator(*key: int) -> torch.Generator:
 
 
 def seed_of(*key: int) -> int:
-    """63 bits that depend on every part of the key, and on their order."""
+    """Return a seed of 63 bits that depends on all parts of the key and their order."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def seed_of_name(seed: int, name: str) -> int:
-    """A seed of 63 bits that no other architecture has, the same in every process and Python.
+    """Return a seed of 63 bits for an architecture, the same in every process and version of Python.
 
     >>> seed_of_name(0, "conv~0") == seed_of_name(0, "conv~0") != seed_of_name(1, "conv~0")
     True
@@ -35,6 +35,6 @@ def seed_of_name(seed: int, name: str) -> int:
 
 
 def choose(items: Iterable[Any], generator: torch.Generator) -> Any:
-    """One of the items, uniformly at random."""
+    """Return one of the items, uniformly at random."""
     items = list(items)
     return items[int(torch.randint(len(items), (), generator=generator))]

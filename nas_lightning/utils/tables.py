@@ -1,4 +1,4 @@
-"""Tables that a study ends in: numbers with their standard errors, as Markdown, CSV and LaTeX."""
+"""Tables with standard errors, as Markdown, CSV, and LaTeX."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nas_lightning.utils.text import format_error, format_number
+
+T = TypeVar("T")
 
 
 class Estimate(NamedTuple):
@@ -34,12 +36,12 @@ class Table:
     """Rows under a header.
 
     Args:
-        name: of its files.
-        title: what it shows, in one line.
+        name: name of its files.
+        title: title in one line.
         columns: the header.
-        rows: one cell a column; None stays empty.
-        note: how it is to be read, where that is not plain.
-        long: it is written, and on the screen there is only its path.
+        rows: one cell per column; None is empty.
+        note: an explanation.
+        long: whether only its path is printed.
 
     >>> table = Table("t", "What was found", ("cell", "ρ"), [["a", Estimate(0.5, 0.02)], ["b", None]])
     >>> print(table.markdown())
@@ -63,15 +65,15 @@ class Table:
     long: bool = False
 
     def markdown(self) -> str:
-        """The title, the table with aligned columns, the note."""
+        """Return title, table with aligned columns, and note."""
         body = align([list(self.columns), *([format_cell(cell) for cell in row] for row in self.rows)])
         title = f"**{self.title}**" if self.title else ""
         return "\n\n".join(filter(None, [title, body, self.note]))
 
     def csv(self) -> str:
-        """All digits; a column of estimates is followed by one of their standard errors.
+        """Return all digits; a column of estimates is followed by one of standard errors.
 
-        Texts that a spreadsheet would compute begin with an apostrophe, its mark of a text.
+        Texts that a spreadsheet would evaluate are prefixed with an apostrophe.
         """
         estimated = [any(isinstance(row[i], Estimate) for row in self.rows) for i in range(len(self.columns))]
         text = StringIO(newline="")
@@ -88,7 +90,7 @@ class Table:
         return text.getvalue()
 
     def latex(self) -> str:
-        """A tabular between rules of the package booktabs."""
+        """Return a tabular with rules of the package booktabs."""
         lines = [" & ".join(map(_escape_latex, self.columns)) + r" \\"]
         lines += [" & ".join(_escape_latex(format_cell(cell)) for cell in row) + r" \\" for row in self.rows]
         start = [rf"% {self.title}", rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\toprule"]
@@ -96,7 +98,7 @@ class Table:
 
 
 def format_cell(cell: Entry) -> str:
-    """A cell as a reader gets it.
+    """Format a cell for readers.
 
     >>> format_cell(Estimate(0.61234, 0.0211)), format_cell(1234), format_cell(0.000123456), format_cell(None)
     ('0.612 ± 0.021', '1,234', '0.0001235', '')
@@ -111,7 +113,7 @@ def format_cell(cell: Entry) -> str:
 
 
 def escape_formula(cell: str | float | None) -> str | float | None:
-    """A cell that no spreadsheet takes for a formula; a text that is a number stays one.
+    """Escape texts that a spreadsheet would take for a formula, except numbers.
 
     >>> escape_formula("=1+1"), escape_formula("-0.5"), escape_formula("@me"), escape_formula("- a")
     ("'=1+1", '-0.5', "'@me", "'- a")
@@ -125,11 +127,11 @@ def escape_formula(cell: str | float | None) -> str | float | None:
     return cell
 
 
-_FORMULAS = tuple("=+-@＝＋－＠")  # wide ones, too, which some spreadsheets take for these
+_FORMULAS = tuple("=+-@＝＋－＠")  # also the wide ones that some spreadsheets accept
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
-    r"""A Markdown table with aligned columns; the first row is its header.
+    r"""Return a Markdown table with aligned columns; the first row is its header.
 
     >>> print(align([["a", "b"], ["x|y", "2"]]))
     | a    | b |
@@ -162,3 +164,14 @@ _LATEX = {
 
 def _escape_latex(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in text)
+
+
+def thin(entries: Sequence[T], most: int) -> list[T]:
+    """Return at most so many entries, evenly spaced, with the first and the last.
+
+    >>> thin(range(10), 4)
+    [0, 3, 6, 9]
+    """
+    if len(entries) <= most:
+        return list(entries)
+    return [entries[round(number * (len(entries) - 1) / (most - 1))] for number in range(most)]

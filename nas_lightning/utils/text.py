@@ -1,4 +1,4 @@
-"""Text that people and Hydra read: paths, numbers, durations, quoted values."""
+"""Formats of paths, numbers, durations, and quoted values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLAIN = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./
 
 
 def quote_where_needed(text: str) -> str:
-    """A text as Hydra takes it.
+    """Quote a value for Hydra if necessary.
 
     >>> quote_where_needed("a/b"), quote_where_needed("a b")
     ('a/b', '"a b"')
@@ -20,18 +20,18 @@ def quote_where_needed(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """A value that Hydra takes as it is, whatever characters it has."""
+    """Quote a value for Hydra."""
     return '"' + text.replace('"', '\\"') + '"'
 
 
 def short_path(path: str | Path) -> str:
-    """A path as short as it is unambiguous: from the current folder where it is below it."""
+    """Return the path relative to the current folder if it is inside."""
     path = Path(path).absolute()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def printable(path: str) -> str:
-    r"""A path whose bytes that are no UTF-8 are written out, so that any file can have it.
+    r"""Escape the bytes of a path that are not UTF-8.
 
     >>> printable("caf\udce9.png"), printable("café.png")
     ('caf\\xe9.png', 'café.png')
@@ -40,7 +40,7 @@ def printable(path: str) -> str:
 
 
 def is_text(word: str) -> bool:
-    r"""Whether a word is text, and none of its bytes something else.
+    r"""Return whether a string contains no undecodable bytes.
 
     >>> is_text("café.png"), is_text("caf\udce9.png")
     (True, False)
@@ -49,7 +49,7 @@ def is_text(word: str) -> bool:
 
 
 def format_number(value: float) -> str:
-    """Whole numbers with their thousands, others with four significant digits.
+    """Format integers with thousands separators, others with four significant digits.
 
     >>> format_number(1234567), format_number(0.000123456), format_number(2.0)
     ('1,234,567', '0.0001235', '2')
@@ -58,7 +58,7 @@ def format_number(value: float) -> str:
 
 
 def format_decimals(value: float, decimals: int = 4) -> str:
-    """Whole numbers with their thousands, others with so many decimals, for columns that are compared.
+    """Format integers with thousands separators, others with a fixed number of decimals.
 
     >>> format_decimals(0.5), format_decimals(15625)
     ('0.5000', '15,625')
@@ -67,7 +67,7 @@ def format_decimals(value: float, decimals: int = 4) -> str:
 
 
 def format_share(value: float) -> str:
-    """A share of one in percent.
+    """Format a share in percent.
 
     >>> format_share(0.97254)
     '97.25 %'
@@ -76,7 +76,7 @@ def format_share(value: float) -> str:
 
 
 def format_error(value: float, error: float | None, decimals: int = 3) -> str:
-    """A number with its error or deviation, where it has one.
+    """Format a number with its error or deviation, if any.
 
     >>> format_error(0.61234, 0.0211), format_error(2.7, None, 2)
     ('0.612 ± 0.021', '2.70')
@@ -85,7 +85,7 @@ def format_error(value: float, error: float | None, decimals: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two units at most.
+    """Format seconds with at most two units.
 
     >>> duration(7.4), duration(95), duration(3 * 3600 + 62), duration(90_000), duration(0.02)
     ('7 s', '1 min 35 s', '3 h 1 min', '1 d 1 h', '0.02 s')
@@ -102,7 +102,7 @@ def duration(seconds: float) -> str:
 
 
 def split_score(name: str) -> tuple[str, str] | None:
-    """The side and what a task measures of it; None of losses, accuracies and whatever else there is.
+    """Split the name of a task's score; return None for losses, accuracies, and other names.
 
     >>> split_score("valid_r2"), split_score("valid_loss"), split_score("weights/cell/0_1/skip")
     (('valid', 'r2'), None, None)

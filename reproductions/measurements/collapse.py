@@ -20,11 +20,12 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 
 from benchmarks.timing import quiet_trainer
-from nas_lightning.cli.factories import factory_of, searched_parts
+from nas_lightning.cli.build import factory_of, searched_parts
 from nas_lightning.errors import InputError
+from nas_lightning.options import config_folder
 from nas_lightning.runs.facts import mean_with_deviation
 from nas_lightning.spaces.operations import has_parameters
 
@@ -86,7 +87,7 @@ def search(name: str, ops: str, seed: int, options: argparse.Namespace) -> dict:
     words += [f"supernet.channels={options.channels}"]
     if paper != "gaea":  # whose rate is for exponentiated gradients
         words.append(f"strategy.arch_lr={options.arch_lr}")
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         cfg = compose("search", words)
     pl.seed_everything(seed, verbose=False)
     ours = searched_parts(cfg)

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 
 from benchmarks.timing import quiet_trainer
-from nas_lightning.cli.factories import factory_of
+from nas_lightning.cli.build import factory_of
 from nas_lightning.data import Cifar10, SearchData
 from nas_lightning.jobs.parts import Parts
+from nas_lightning.options import config_folder
 from nas_lightning.runs.facts import mean_with_deviation
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.nasbench201 import EDGES
@@ -111,7 +112,7 @@ def search(name: str, seed: int, options: argparse.Namespace) -> dict:
         settings.append(f"strategy.warmup_epochs={round(0.3 * epochs)}")  # 15 of 50
     if paper not in (*LEARNS_NO_SCORES, "gaea"):  # GAEA's own rate is for exponentiated gradients
         settings.append(f"strategy.arch_lr={options.arch_lr}")
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         cfg = compose("search", settings)
     pl.seed_everything(seed, verbose=False)
     data = SearchData(

@@ -27,7 +27,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from scipy.stats import spearmanr
 
@@ -39,6 +39,7 @@ from nas_lightning.metrics import Metric
 from nas_lightning.metrics.pool import score_pool
 from nas_lightning.objectives.rankings import COMBINED, log_ranks
 from nas_lightning.objectives.tables import TabularNasBench201, table_accuracy
+from nas_lightning.options import config_folder
 from nas_lightning.runs.facts import mean_with_deviation
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import EigenNas, Evolution, Hnas, Knas, MetricSearch
@@ -142,7 +143,7 @@ def parse() -> argparse.Namespace:
 
 
 def metric(name: str) -> Metric:
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         return instantiate(compose(f"metric/{name}").metric)
 
 

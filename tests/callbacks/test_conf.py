@@ -2,14 +2,15 @@
 
 import pytest
 import pytorch_lightning as pl
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
+from nas_lightning.options import config_folder
 from nas_lightning.runs.facts import MetricsCSV
 
 
 def parts(group, option, run, *overrides):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         cfg = compose(f"{group}/{option}", [f"+run={run}", "+task.score=accuracy", *overrides])
     return {name: instantiate(part) for name, part in (cfg.get(group) or {}).items() if part is not None}
 
@@ -45,7 +46,7 @@ def test_training_keeps_the_best_epoch_where_there_is_validation(tmp_path, tiny)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
 
 
-@pytest.mark.parametrize("name", ["rng", "rewind", "history", "collapse", "checkpoint", "progress"])
+@pytest.mark.parametrize("name", ["history", "collapse", "checkpoint", "progress"])
 def test_each_callback_can_be_left_out(tmp_path, name):
     assert name in parts("callbacks", "search", tmp_path)
     assert name not in parts("callbacks", "search", tmp_path, f"callbacks.{name}=null")

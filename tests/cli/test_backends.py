@@ -9,14 +9,14 @@ import pytest
 import torch
 import yaml
 
-import nas_lightning.conf
 from nas_lightning.backends import connect_dask, spread
 from nas_lightning.data import ExternalData, SearchData
 from nas_lightning.errors import InputError
+from nas_lightning.options import config_folder
 from nas_lightning.runs.folder import RunFolder
 from tests.cli.conftest import TINY_SEARCH
 
-CONF = Path(nas_lightning.conf.__path__[0])
+CONF = config_folder()
 
 QUICK = ("callbacks.history.figures=false", "strategy.epochs=1", "strategy.images=4", "strategy.agreement=0")
 SMALL = {

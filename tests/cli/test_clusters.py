@@ -11,7 +11,7 @@ import pytest
 from nas_lightning.runs.folder import RunFolder
 from tests.cli.conftest import REPOSITORY
 from tests.cli.test_launchers import LAUNCHERS, SEEDS, whole  # noqa: F401
-from tests.cli.test_sweep_attempts import assert_same_results, finish
+from tests.cli.test_sweep import assert_same_results, finish
 
 DEATH = '''
 import os, signal, time

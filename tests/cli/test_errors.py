@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -42,158 +43,91 @@ def refused(command, tmp_path):
     return run
 
 
-GROUPS = [
-    ("strategy=dart", "did you mean 'darts'?), got 'dart'"),
-    ("space=dart", "did you mean 'darts'?"),
-    ("dataset=cifar", "did you mean 'cifar10'?"),
-    ("dataset=my/photos", "expected a dataset (choose from cifar10"),
-    ("experiment=nothing", "expected an experiment"),
-    ("derivation=perturb", "did you mean 'perturbation'?"),
-    ("logger=wandbb", "did you mean 'wandb'?"),
-    ("trainer=gpu", "expected a trainer"),
-    ("launcher=joblob", "did you mean 'joblib'?"),
-    ("callbacks=serach", "expected callbacks (did you mean 'search'?)"),
-    ("genotype=darts_v2", "expected a choice of search.py (arch_optimizer, arch_step, auxiliary, benchmark"),
-]
-SETTINGS = [
-    ("strategy.lrr=1", "did you mean 'strategy.lr'?"),
-    ("lr=0.1", "did you mean 'strategy.lr'?"),
-    ("epochs=3", "did you mean 'trainer.max_epochs'?"),
-    ("batch_size=3", "did you mean 'dataset.batch_size'?"),
-    ("supernet.chanels=3", "did you mean 'supernet.channels'?"),
-    ("callbacks.collapse.treshold=0.3", "did you mean 'callbacks.collapse.threshold'?"),
-    ("strategy.mu=2", "expected a setting that exists (strategy=nasi has it)"),
-    ("strategy.arch_optimizer.betas=[0.9,0.99]", "(arch_optimizer=adam has it)"),
-    ("strategy.regularizer.beta.weight_end=3", "(regularizer=beta has it)"),
-    ("strategy.selection.population=3", "(selection=evolution has it)"),
-    ("+strategy.regularizer.mine=3", "expected a Term or null, got 3 (in strategy.regularizer)"),
-    ("dataset.image_size=8", "(dataset=image_folder or imagenet has it)"),
-    ("strategy.normal.order=2", "strategy.normal.order"),
-    ("hydra.run.dirr=x", "did you mean 'hydra.run.dir'?"),
-    ("seeds=1", "did you mean 'seed'?"),
-    ("+foo=1", "got 'foo'"),
-    ("+strategy.foo=1", "expected a setting of strategy"),
-    ("+strategy.larning_rate=1", "expected a setting of strategy"),
-    ("+trainer.max_epoch=1", "did you mean 'max_epochs'?"),
-    ("+supernet.stem=cifar", "expected a setting of supernet"),
-    ("+space.nodes=4", "expected a setting of space (choose from ops), got 'nodes'"),
-    ("dataset.noise=nan", "expected noise of at least 0, got nan (in dataset.noise)"),
-    (
-        "search_data.train_fraction=2",
-        "expected train_fraction above 0 and of at most 1, got 2 (in search_data",
-    ),
-    ("+callbacks.mine.threshold=1", "expected a _target_"),
-    ("+callbacks.mine._target_=abc", "expected a class or function, got 'abc' (in callbacks.mine)"),
-    ("+callbacks.mine._target_=os.getcwd", "expected a callback of Lightning, got 'os.getcwd'"),
-    ("+callbacks.mine._target_=builtins.iter", "callbacks.mine"),
-    ("+logger.mine._target_=os.getcwd", "expected a logger of Lightning, got 'os.getcwd'"),
-    ("~strategy.lrr", "strategy.lrr"),
-    ("strategy.lr=${nothing}", "nothing"),
-]
-SYNTAX = [
-    ("strategy", "the command line"),
-    ("=3", "the command line"),
-    ("strategy.lr=[1,2", "the command line"),
-    ("strategy={lr: 1}", "expected a strategy"),
-    ("--epochs=3", "--epochs=3"),
-    ("strategy=darts,gdas", "-m for a sweep"),
-    ("--config-dir=missing", "expected a folder of configurations, got 'missing'"),
-    ("--resolve", "expected --cfg job beside --resolve"),
-    ("--shell-completion", "expected a flag of Hydra's as it takes it: Expecting one subcommand"),
-    ("--info=nothing", "the command line"),
-    ("run=", "expected a folder for the run"),
-    ("run=''", "expected a folder for the run"),
-    ("resume=", "expected the folder of an earlier run"),
-]
-VALUES = [
-    ("seed=abc", "`seed` must be a valid integer, got 'abc' (in seed)"),
-    ("seed=-1", "(in seed)"),
-    ("sweep=3", "expected the settings of sweep"),
-    ("+sweep.x=1", "expected the settings of sweep: retries"),
-    ("sweep.retries=nan", "(in sweep.retries)"),
-    ("limits.minutes=1e300", "(in limits.minutes)"),
-    ("seed=1.5", "(in seed)"),
-    ("seed=null", "(in seed)"),
-    ("trainer.max_epochs=-1", "(in trainer.max_epochs)"),
-    ("trainer.max_epochs=1.5", "(in trainer.max_epochs)"),
-    ("trainer.max_epochs=many", "(in trainer.max_epochs)"),
-    ("trainer.max_epochs=0", "(in trainer.max_epochs)"),
-    ("trainer.precision=17", "`precision` must be "),
-    ("trainer.accelerator=abacus", "abacus"),
-    ("trainer.devices=0", "devices"),
-    ("trainer.gradient_clip_val=1", "expected strategy.clip=1 instead"),
-    ("trainer.accumulate_grad_batches=2", "expected strategy.accumulate_grad_batches=2 instead"),
-    ("strategy.lr=abc", "`lr` must be a valid number, got 'abc' (in strategy.lr)"),
-    ("strategy.lr=-1", "`lr` must be greater than 0, got -1"),
-    ("strategy.momentum=2", "`momentum` must be less than 1, got 2 (in strategy.momentum)"),
-    ("strategy.clip=0", "`clip` must be greater than 0, got 0 (in strategy.clip)"),
-    ("strategy.lr=true", "`lr` must be a valid number, got True (in strategy.lr)"),
-    ("strategy.sampler.tau_end=0", "tau_end"),
-    ("strategy.sampler.active_ops=9", "strategy.sampler.active_ops"),
-    ("strategy.accumulate_grad_batches=0", "accumulate_grad_batches"),
-    ("strategy.compile=true", "compile"),
-    ("supernet.channels=0", "channel"),
-    ("supernet.channels=2.5", "`channels` must be a valid integer, got 2.5"),
-    ("supernet.cells=0", "cell"),
-    ("supernet.partial=3", "partial"),
-    ("network.channels=0", "channel"),
-    ("network.cells=none", "(in network.cells)"),
-    ("network.auxiliary=maybe", "`auxiliary` must be a valid boolean"),
-    ("dataset.batch_size=0", "batch_size"),
-    ("dataset.batch_size=999", "at most"),
-    ("dataset.batch_size=20", "at most"),  # half of 32 images are for the weights
-    ("dataset.val_fraction=1.5", "val_fraction"),
-    ("dataset.subset=0", "subset"),
-    ("dataset.shape=[8,8]", "shape"),
-    ("dataset.shape=8", "shape"),
-    ("dataset.num_classes=1", "classes"),
-    ("search_data.train_fraction=0", "train_fraction"),
-    ("search_data.train_fraction=half", "search_data.train_fraction"),
-    ("callbacks.collapse.threshold=2", "threshold"),
-    ("callbacks.within_epochs.every_n_steps=0", "every_n_steps"),
-]
+UNKNOWN = {  # found by Hydra, before there is a job
+    "strategy=dart": "`strategy` has no option `dart`. Did you mean `darts`?",
+    "trainer=gpu": "`trainer` has no option `gpu`. Choose from ddp, default, slurm.",
+    "launcher=joblob": "Did you mean `joblib`?",
+    "genotype=darts_v2": "Could not override 'genotype'. No match in the defaults list",
+    "strategy.lrr=1": "There is no setting `strategy.lrr`. Did you mean `strategy.lr`?",
+    "lr=0.1": "Did you mean `strategy.lr`?",
+    "batch_size=3": "Did you mean `dataset.batch_size`?",
+    "callbacks.collapse.treshold=0.3": "Did you mean `callbacks.collapse.threshold`?",
+    "hydra.run.dirr=x": "Did you mean `hydra.run.dir`?",
+    "strategy.normal.order=2": "There is no setting `strategy.normal`",
+    "~strategy.lrr": "strategy.lrr",
+    "strategy": "missing EQUAL",
+    "strategy.lr=[1,2": "no viable alternative",
+    "strategy=darts,gdas": "add --multirun",
+    "--config-dir=missing": "Additional config directory",
+    "resume=": "No run in",
+}
+FOUND_BY_THE_JOB = {
+    "strategy.lr=${nothing}": "Interpolation key 'nothing' not found",
+    "+strategy.larning_rate=1": "expected a setting of strategy",
+    "+trainer.max_epoch=1": "did you mean 'max_epochs'?",
+    "+supernet.stem=cifar": "expected a setting of supernet",
+    "+callbacks.mine.threshold=1": "`callbacks.mine` needs a _target_",
+    "+callbacks.mine._target_=no.such.Class": "expected a class that can be imported",
+    "+callbacks.mine._target_=os.getcwd": "`os.getcwd` must be a pytorch_lightning Callback",
+    "+logger.mine._target_=os.getcwd": "`os.getcwd` must be a pytorch_lightning Logger",
+    "seed=abc": "expected a whole number of at least 0 and below 4294967296, got 'abc' (in seed)",
+    "sweep.retries=nan": "(in sweep.retries)",
+    "trainer.max_epochs=-1": "(in trainer.max_epochs)",
+    "trainer.max_epochs=0": "(in trainer.max_epochs)",
+    "trainer.accelerator=abacus": "abacus",
+    "trainer.devices=0": "devices",
+    "trainer.gradient_clip_val=1": "Pass strategy.clip=1 instead of trainer.gradient_clip_val",
+    "strategy.lr=-1": "expected lr above 0, got -1",
+    "strategy.compile=true": "compile",
+    "supernet.channels=2.5": "expected a whole number of at least 1 and of at most 10000, got 2.5",
+    "network.channels=0": "channel",
+    "dataset.batch_size=999": "at most",
+    "dataset.shape=8": "shape",
+    "dataset.noise=nan": "expected noise of at least 0, got nan (in dataset.noise)",
+}
 
 
-@pytest.mark.parametrize(("argument", "message"), GROUPS + SETTINGS + SYNTAX + VALUES)
-def test_a_search_says_what_is_wrong(refused, argument, message):
-    assert message in refused("search", *SEARCH, argument)
+def test_what_hydra_does_not_know_is_one_line(refused):
+    for argument, message in UNKNOWN.items():
+        assert message in refused("search", *SEARCH, argument), argument
 
 
-@pytest.mark.parametrize("part", ["sampler=dirichlet", "regularizer=[beta]"])
-def test_a_part_of_a_strategy_without_parts_is_refused_with_the_reason(refused, part):
-    said = refused("search", *SEARCH, "strategy=random", part)
-    group = part.partition("=")[0]
-    assert f"expected no {group}, because strategy=random is not made of parts, got {part!r}" in said
+def test_what_parts_refuse_is_one_line(refused, tmp_path):
+    for argument, message in FOUND_BY_THE_JOB.items():
+        assert message in refused("search", *SEARCH, argument), argument
+    assert not [*tmp_path.rglob(".hydra")]
 
 
-TRAINING = [
-    ((), "expected an architecture: genotype=file genotype.path="),
-    (("genotype=darts_v3",), "did you mean 'darts_v2'?"),
-    (("genotype=darts_v2", "trainer.accelerator=cpu", "trainer.sync_batchnorm=true"), "expected GPUs"),
-    (("genotype=file",), "genotype.path"),
-    (("genotype=file", "genotype.path=nowhere"), "expected a run's folder or a genotype file, got 'nowhere'"),
-    (("genotype=file", "genotype.path=."), "expected a run's folder or a genotype file"),
-    (("genotype=nasbench201_best", "network.chanels=4"), "Did you mean 'channels'?"),
-    (("genotype=nasbench201_best", "network.stem=cifar"), "Unknown argument `stem` of network."),
-    (("genotype=nasbench201_best", "network.channels=0"), "channel"),
-    (("genotype=nasbench201_best", "network.channels=wide"), "(in network.channels)"),
-    (("genotype=darts_v2", "network.stem=mnist"), "`stem` must be 'cifar' or 'imagenet', got 'mnist'"),
-    (("genotype=nasbench201_best", "retrain.lr=abc"), "(in retrain.lr)"),
-    (("genotype=nasbench201_best", "retrain.lr=0"), "`lr` must be greater than 0, got 0 (in retrain.lr)"),
-    (("genotype=nasbench201_best", "retrain.schedule=stairs"), "'cosine' or 'linear'"),
-    (("genotype=nasbench201_best", "retrain.drop_path=2"), "retrain.drop_path"),
-    (("genotype=nasbench201_best", "retrain.opt=momentun"), "did you mean 'momentum'?"),
-    (("genotype=nasbench201_best", "retrain.warmup_epochs=3"), "warm-up"),
-    (("genotype=nasbench201_best", "trainer.max_epochs=0"), "max_epochs"),
-    (("genotype=nasbench201_best", "strategy=darts"), "expected a choice of train.py (callbacks, dataset"),
-    (("genotype.path=found",), "expected a setting that exists (genotype=file has it)"),
-    (("genotype=nasbench201_best", "trainer.gradient_clip_val=1"), "expected retrain.clip=1 instead"),
-]
+def test_our_own_mistake_has_its_traceback(command, monkeypatch):
+    def fail(cfg):
+        raise KeyError("ours")
+
+    monkeypatch.setattr("nas_lightning.cli.build.check_config", fail)
+    with pytest.raises(KeyError, match="ours"):
+        command("search", *SEARCH)
 
 
-@pytest.mark.parametrize(("arguments", "message"), TRAINING)
-def test_training_says_what_is_wrong(refused, arguments, message):
-    assert message in refused("train", *TRAIN, *arguments)
+TRAINING = {
+    (): "Choose an architecture: genotype=file genotype.path=",
+    ("genotype=darts_v3",): "Did you mean `darts_v2`?",
+    ("genotype=darts_v2", "trainer.accelerator=cpu", "trainer.sync_batchnorm=true"): "expected GPUs",
+    ("genotype=file",): "`genotype.path` needs a value",
+    ("genotype=file", "genotype.path=nowhere"): "expected a run's folder or a genotype file, got 'nowhere'",
+    ("genotype=nasbench201_best", "network.chanels=4"): "Did you mean `network.channels`?",
+    ("genotype=nasbench201_best", "network.stem=cifar"): "expected a setting of network",
+    ("genotype=nasbench201_best", "network.channels=wide"): "(in network.channels)",
+    ("genotype=darts_v2", "network.stem=mnist"): "expected one of cifar, imagenet, got 'mnist'",
+    ("genotype=nasbench201_best", "retrain.lr=0"): "expected lr above 0, got 0 (in retrain.lr)",
+    ("genotype=nasbench201_best", "retrain.opt=momentun"): "did you mean 'momentum'?",
+    ("genotype=nasbench201_best", "retrain.warmup_epochs=3"): "warm-up",
+    ("genotype=nasbench201_best", "trainer.max_epochs=0"): "max_epochs",
+    ("genotype=nasbench201_best", "strategy=darts"): "Could not override 'strategy'",
+}
+
+
+def test_training_says_what_is_wrong(refused):
+    for arguments, message in TRAINING.items():
+        assert message in refused("train", *TRAIN, *arguments), arguments
 
 
 def test_the_trainer_clips_where_training_leaves_it_to_it(command):
@@ -260,42 +194,19 @@ def test_images_that_are_not_there(refused, tmp_path, images):
     assert "cifar10" in refused("search", "dataset=cifar10", "dataset.root=missing", "trainer.max_epochs=1")
 
 
-RESUMED = [
-    (("resume=missing",), "expected the folder of an earlier run, got 'missing'"),
-    (("resume=trained",), "expected the folder of a run of search.py"),
-    (("resume=searched", "space=darts"), "expected space._target_=nas_lightning.spaces.NasBench201"),
-    (("resume=searched", "strategy=gdas"), "expected strategy.sampler._target_="),
-    (("resume=searched", "strategy.lr=0.5"), "expected strategy.lr=0.025"),
-    (("resume=searched", "supernet.channels=8"), "expected supernet.channels=4"),
-    (("resume=searched", "dataset.batch_size=4"), "expected dataset.batch_size=8"),
-    (("resume=searched", "seed=1"), "expected seed=0"),
-    (("resume=searched", "trainer.max_epochs=9"), "expected trainer.max_epochs=1"),
-    (("resume=searched", "trainer.max_epoch=9"), "Did you mean 'max_epochs'?"),
-    (("-m", "resume=searched"), "expected the folder of a sweep, or resume= without -m, got 'searched'"),
-    (("run=searched", *SEARCH), "expected a new folder, or resume=FOLDER"),
-    (("run=searched/genotype.json/below", *SEARCH), "expected a folder that can be written"),
-    ((f"run={'long' * 99}", *SEARCH), "expected a folder that can be written"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message"), RESUMED)
-def test_an_earlier_run_stays_as_it_is(refused, runs, arguments, message):
-    assert message in refused("search", *arguments)
-
-
-def test_a_run_of_the_other_script(refused, runs):
-    assert "expected the folder of a run of train.py" in refused("train", "resume=searched")
-    assert "expected network.channels=4" in refused("train", "resume=trained", "network.channels=8")
-
-
-def test_an_option_that_came_after_a_run_began_is_no_hindrance(refused, command, runs):
-    path = runs / "trained" / ".hydra" / "config.yaml"
-    text = path.read_text()
-    path.write_text(text.replace("  decay_norms: true\n", ""))
-    assert path.read_text() != text
-    message = refused("train", "resume=trained", "retrain.decay_norms=false")
-    assert "expected retrain.decay_norms=True, as the run that goes on has it, got False" in message
-    assert command("train", "resume=trained").code == 0
+def test_an_earlier_run_stays_as_it_is(refused, runs):
+    for arguments, message in (
+        (("resume=missing",), "No run in `missing`"),
+        (("resume=searched", "strategy.lr=0.5"), "`strategy.lr` cannot change in a resumed run: 0.025"),
+        (("resume=searched", "trainer.max_epoch=9"), "Did you mean `trainer.max_epochs`?"),
+        (("-m", "resume=searched"), "is a single run. Leave out -m"),
+        (("run=searched", *SEARCH), "`searched` has a run. Pass resume="),
+        (("run=searched/genotype.json/below", *SEARCH), "Not a directory"),
+        ((f"run={'long' * 99}", *SEARCH), "File name too long"),
+    ):
+        assert message in refused("search", *arguments), arguments
+    assert "is a run of search, not of train" in refused("train", "resume=searched")
+    assert "`network.channels` cannot change" in refused("train", "resume=trained", "network.channels=8")
 
 
 def zipped(path):
@@ -327,50 +238,24 @@ def test_a_damaged_checkpoint(refused, runs, damage):
     assert "checkpoint" in refused("search", "resume=searched")
 
 
-USERS = {
-    "no.such.module.Class": "can be imported",
-    "nas_lightning.strategies.Dart": "can be imported",
-    "Darts": "can be imported",
-}
-
-
-@pytest.mark.parametrize("target", USERS)
-def test_a_users_yaml_that_names_nothing(refused, tmp_path, target):
-    (tmp_path / "mine" / "strategy").mkdir(parents=True)
-    (tmp_path / "mine" / "strategy" / "own.yaml").write_text(f"# Mine\n_target_: {target}\n")
-    assert USERS[target] in refused("search", *SEARCH, "strategy=own", "--config-dir", "mine")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["_target_: [", "!!python/object/apply:os.getcwd []", "\0", "[" * 5000],
-    ids=lambda text: text[:12],
-)
+@pytest.mark.parametrize("text", ["_target_: [", "!!python/object/apply:os.getcwd []", "\0"])
 def test_a_users_yaml_that_is_none(refused, tmp_path, text):
     (tmp_path / "mine" / "strategy").mkdir(parents=True)
     (tmp_path / "mine" / "strategy" / "own.yaml").write_text(text)
     refused("search", *SEARCH, "strategy=own", "--config-dir", "mine")
-    assert "did you mean 'own'?" in refused("search", *SEARCH, "strategy=owm", "--config-dir", "mine")
 
 
-SWEEPS = [
-    (("strategy=darts,dart",), "did you mean 'darts'?"),
-    (("strategy=darts,random", "strategy.arch_lr=2"), "with strategy=random"),
-    (("seed=1,2", "strategy.lrr=1,2"), "did you mean 'strategy.lr'?"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "message"), SWEEPS)
-def test_a_sweep_is_checked_before_its_first_job(refused, tmp_path, arguments, message):
-    assert message in refused("search", "-m", *SEARCH, *arguments, "run=sweep")
-    assert not (tmp_path / "sweep").exists()
+def test_a_sweep_is_checked_before_its_first_job(refused, tmp_path):
+    for arguments, message in (
+        (("strategy=darts,dart",), "Did you mean `darts`?"),
+        (("strategy=darts,random", "strategy.arch_lr=2"), "There is no setting `strategy.arch_lr`"),
+    ):
+        assert message in refused("search", "-m", *SEARCH, *arguments, "run=sweep")
+        assert not (tmp_path / "sweep").exists()
 
 
 def test_a_launcher_that_is_not_installed(refused):
-    pytest.importorskip("hydra")
-    try:
-        import hydra_plugins.hydra_submitit_launcher  # noqa: F401
-    except ImportError:
+    if find_spec("hydra_plugins.hydra_submitit_launcher") is None:
         message = refused("search", "-m", *SEARCH, "seed=0,1", "launcher=slurm")
         assert "pip install hydra-submitit-launcher" in message
 
@@ -396,7 +281,7 @@ def test_a_start_that_failed_leaves_its_folder_to_the_next(refused, command, tmp
     assert not list((tmp_path / "outputs").rglob(".hydra"))
     code, _, err = command(name, *right, "run=a")
     assert (code, err) == (0, "")
-    assert "expected a new folder" in refused(name, *right, "run=a")
+    assert "`a` has a run" in refused(name, *right, "run=a")
 
 
 def test_what_was_in_a_folder_before_stays(refused, runs):

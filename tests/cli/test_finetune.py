@@ -46,8 +46,8 @@ def test_the_last_epoch_where_nothing_is_validated(tmp_path, command):
     for line in (
         "model     a/model.safetensors",
         f"  network = nas_lightning.load('{tmp_path / 'a'}')",
-        "-m nas_lightning.models.export a a/model.onnx",
-        "train.py init=a retrain=finetune dataset=image_folder dataset.root=…",
+        "-m nas_lightning.cli.export a a/model.onnx",
+        "train.py pretrained=a retrain=finetune dataset=image_folder dataset.root=…",
     ):
         assert line in out
     known = describe("a")
@@ -79,7 +79,7 @@ def test_the_averaged_weights_where_they_are_kept(tmp_path, command):
 def test_the_first_step_starts_from_the_inherited_weights(runs, command):
     """With steps too small for float32 they are also what is left."""
     still = ("retrain.lr=1e-30", "network.auxiliary=true", "run=b")
-    code, out, err = command("train", "init=trained", *OTHERS, *still)
+    code, out, err = command("train", "pretrained=trained", *OTHERS, *still)
     assert (code, err) == (0, "")
     assert "from trained with a new classifier of 3 classes" in out
     before, after = state("trained"), state("b")
@@ -94,14 +94,16 @@ def test_the_first_step_starts_from_the_inherited_weights(runs, command):
 
 def test_the_same_classes_keep_their_classifier(runs, command):
     still = ("retrain.lr=1e-30", "trainer.max_epochs=1", "run=b")
-    code, out, _ = command("train", "init=trained/model.safetensors", "retrain=finetune", *TINY_DATA, *still)
+    code, out, _ = command(
+        "train", "pretrained=trained/model.safetensors", "retrain=finetune", *TINY_DATA, *still
+    )
     assert code == 0
     assert "new classifier" not in out
     assert {"head.weight", "head.bias"} <= same(state("trained"), state("b"))
 
 
 def test_a_finished_run_that_is_resumed_ends_with_the_same_network(runs, command):
-    assert command("train", "init=trained", *OTHERS, "dataset.val_fraction=0.25", "run=b").code == 0
+    assert command("train", "pretrained=trained", *OTHERS, "dataset.val_fraction=0.25", "run=b").code == 0
     before = (runs / "b" / "model.safetensors").read_bytes()
     (runs / "b" / "model.safetensors").unlink()
     code, _, err = command("train", "resume=b")
@@ -113,7 +115,7 @@ def test_a_finished_run_that_is_resumed_ends_with_the_same_network(runs, command
 def test_a_frozen_backbone_stays_the_same(runs, command, epochs):
     """For two epochs of two not a bit changes; for one of two it moves in the second."""
     argv = (*OTHERS, "trainer.max_epochs=2", f"callbacks.frozen.epochs={epochs}", "run=b")
-    assert command("train", "init=trained", *argv).code == 0
+    assert command("train", "pretrained=trained", *argv).code == 0
     before, after = state("trained"), state("b")
     backbone = {name for name in before if name.startswith("backbone.")}
     assert (backbone <= same(before, after)) == (epochs == 2)
@@ -122,13 +124,19 @@ def test_a_frozen_backbone_stays_the_same(runs, command, epochs):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("init=searched",), "expected the folder of a run of train.py, or its model.safetensors"),
-        (("init=nowhere",), "expected the folder of a run of train.py"),
-        (("init=trained", "genotype=darts_v2"), "expected one architecture (a sweep takes each by itself)"),
-        (("init=trained", "dataset.shape=[3,8,8]"), "expected images of 1 channels, as init has, got 3"),
-        (("init=trained", "network.channels=8"), "expected the same network"),
-        (("init=trained", "network.chanels=8"), "did you mean 'channels'"),
-        (("init=trained", "callbacks.frozen.epochs=-1"), "callbacks.frozen.epochs"),
+        (("pretrained=searched",), "expected the folder of a run of train.py, or its model.safetensors"),
+        (("pretrained=nowhere",), "expected the folder of a run of train.py"),
+        (
+            ("pretrained=trained", "genotype=darts_v2"),
+            "expected one architecture",
+        ),
+        (
+            ("pretrained=trained", "dataset.shape=[3,8,8]"),
+            "as `pretrained` has, got 3",
+        ),
+        (("pretrained=trained", "network.channels=8"), "expected the same network"),
+        (("pretrained=trained", "network.chanels=8"), "did you mean 'channels'"),
+        (("pretrained=trained", "callbacks.frozen.epochs=-1"), "callbacks.frozen.epochs"),
     ],
 )
 def test_what_cannot_be_started_from_is_one_line(runs, command, argv, message):

@@ -155,7 +155,7 @@ def test_a_task_of_ones_own_is_a_yaml(command, tmp_path):
 def test_what_does_not_fit_is_one_line(mine):
     outcome = mine("search", "mine", *SIZES, "strategy=darts", "search_data.augment_valid=true")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
-    assert "expected false for data that is not ours" in outcome.err
+    assert "expected false for external data" in outcome.err
     outcome = mine("search", "mine", *SIZES, "strategy=darts", "+search_data.batch_size=4")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert "expected data whose batch_size can be set" in outcome.err

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import nas_lightning
-import nas_lightning.models.export
+import nas_lightning.cli.export
 from nas_lightning.genotype import read_genotypes
 from tests.yamls import options, small
 
@@ -97,7 +97,7 @@ def test_an_operation_of_one_s_own_is_searched_trained_drawn_and_exported(comman
     known, out = run_what_is_printed(command, f"space={name}", *small("space", name), ops)
     assert ghost in known.genotype.ops
     assert "GhostConv" in Path("searched/report.html").read_text()
-    target = words(printed(out, "Export it"), "nas_lightning.models.export")
+    target = words(printed(out, "Export it"), "nas_lightning.cli.export")
     nas_lightning.models.export.main([word.replace(".onnx", ".pt2") for word in target])
     assert Path("trained/model.pt2").is_file()
 

@@ -174,7 +174,7 @@ def test_the_first_process_alone_needs_a_new_folder(rank, torchrun, finished, co
     """The second may come when the first has begun."""
     calls = []
     monkeypatch.setenv("RANK", str(rank))
-    monkeypatch.setattr("nas_lightning.cli._job", calls.append)
+    monkeypatch.setattr("nas_lightning.cli.main.run_job", calls.append)
     record = finished / "searched" / ".hydra" / "overrides.yaml"
     before = record.stat().st_mtime_ns
     code, _, err = command("search", *TINY_SEARCH, "strategy=random", f"run={finished / 'searched'}")

@@ -453,7 +453,7 @@ def told_to_stop(folder: Path, number: signal.Signals, *argv: str) -> tuple[int,
         time.sleep(0.1)
     os.kill(run.pid, number)
     out, _ = run.communicate(timeout=60)
-    assert shlex.split(out.split("Go on with:\n")[1])[1:] == [str(REPOSITORY / "search.py"), "resume=a"]
+    assert shlex.split(out.split("Resume with:\n")[1])[1:] == [str(REPOSITORY / "search.py"), "resume=a"]
     return run.returncode, out
 
 
@@ -477,7 +477,7 @@ def test_control_c_while_a_run_starts_prints_no_traceback(command, monkeypatch):
     def interrupted(cfg):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nas_lightning.cli.job.run_job", interrupted)
+    monkeypatch.setattr("nas_lightning.cli.main.run_job", interrupted)
     assert command("search", *QUICK) == (128 + signal.SIGINT, "", "")
 
 

@@ -1,19 +1,36 @@
-"""A sweep that stopped goes on by one command, and ends as one that did not.
-
-Seen red on version 0.1: the same words were refused for their folder, and `-m resume=` as no single run.
-"""
+"""Sweeps: jobs that fail, what is missing of a sweep that stopped, and runs of earlier sweeps as values."""
 
 import shutil
+import subprocess
 
 import pytest
 
-from nas_lightning.cli.stored_words import sweep_words
+from nas_lightning.cli.sweep import expand_sweeps
+from nas_lightning.errors import InputError
+from nas_lightning.report.comparison import read_jobs
+from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record
-from tests.cli.conftest import TINY_SEARCH, process_state, run_script
+from tests.cli.conftest import TINY_DATA, TINY_NETWORK, TINY_SEARCH, process_state, run_process, run_script
 from tests.weather.commands import assert_same_folder
 
 WORDS = ("-m", *TINY_SEARCH, "callbacks.history.figures=false", "trainer.max_epochs=1", "strategy=darts")
 SEEDS = (*WORDS, "seed=0,1")
+QUICK = ("-m", *TINY_SEARCH, "strategy=random", "callbacks.history.figures=false", "run=sweep")
+SWEEP = Record(("seed=0,1",), {}, {"mode": "MULTIRUN", "job": {"config_name": "search"}})
+POISON = '''
+import os, signal
+from pathlib import Path
+import pytorch_lightning as pl
+
+class Poison(pl.Callback):
+    """Its process is killed while the job of seed 1 trains for the first time, as the system does."""
+    def on_train_batch_end(self, trainer, module, *rest):
+        mark = Path({mark!r})
+        if trainer.default_root_dir.endswith("1"):
+            if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+'''
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +50,7 @@ def sweep(swept, tmp_path):
 
 
 @pytest.mark.parametrize("typed", [(*SEEDS, "run=sweep"), ("-m", "resume=sweep")])
-def test_what_is_missing_runs_and_what_is_done_is_read(typed, sweep, swept, command):
+def test_missing_jobs_run_and_finished_ones_are_skipped(typed, sweep, swept, command):
     shutil.rmtree(sweep / "0")
     (sweep / "table.md").unlink()
     before = (sweep / "1" / "summary.json").stat().st_mtime_ns
@@ -44,41 +61,33 @@ def test_what_is_missing_runs_and_what_is_done_is_read(typed, sweep, swept, comm
     assert_same_folder(swept, sweep)
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ((*WORDS, "seed=0,1,2", "run=sweep"), "expected seed=0,1, as the sweep that is there has it"),
-        ((*SEEDS, "strategy.lr=0.5", "run=sweep"), "expected strategy.lr=0.025"),
-        (("-m", "resume=sweep", "seed=1,0"), "expected seed=0,1, as the sweep"),
-        (("-m", "resume=sweep", "hydra.sweep.subdir=a"), "expected hydra.sweep.subdir="),
-        (("resume=sweep",), "expected the folder of a run, or -m before resume="),
-        (("-m", "resume=sweep/0"), "expected the folder of a sweep, or resume= without -m"),
-    ],
-)
-def test_another_sweep_in_its_folder_is_refused(typed, message, sweep, swept, command):
-    code, _, err = command("search", *typed)
-    assert code == 1
-    assert message in err
-    assert len(err.splitlines()) == 1
+def test_another_sweep_in_its_folder_is_refused(sweep, swept, command):
+    for typed, message in (
+        ((*WORDS, "seed=0,1,2", "run=sweep"), "varies ['seed=0,1'"),
+        ((*SEEDS, "strategy.lr=0.5", "run=sweep"), "`strategy.lr` cannot change"),
+        (("-m", "resume=sweep", "seed=1,0"), "varies ['seed=0,1'"),
+        (("resume=sweep",), "is a sweep. Add -m"),
+        (("-m", "resume=sweep/0"), "is a single run. Leave out -m"),
+    ):
+        code, _, err = command("search", *typed)
+        assert code == 1
+        assert message in err
+        assert len(err.splitlines()) == 1
     assert_same_folder(swept, sweep)
+    assert "is a run of search, not of train" in command("train", "-m", "resume=sweep").err
 
 
-def test_one_of_another_script_is_refused(sweep, command):
-    assert "expected the folder of a run of train.py" in command("train", "-m", "resume=sweep").err
-
-
-def test_a_job_that_failed_is_tried_again(command, tmp_path, monkeypatch):
-    argv = ("-m", *TINY_SEARCH, "strategy=random", "seed=0,1", "run=sweep", "callbacks.history.figures=false")
+def test_a_failed_job_is_a_row_and_runs_again(command, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("nas_lightning.cli.job.check_targets", fail_once())
-        code, out, err = command("search", *argv)
+        patch.setattr("nas_lightning.cli.build.check_config", fail_once())
+        code, _, err = command("search", *QUICK, "seed=0,1")
     assert code == 1
-    assert "RuntimeError: weather" in err
-    assert "-m resume=sweep" in out.splitlines()[-1]
+    assert "RuntimeError: broken" in err
     assert (tmp_path / "sweep" / "0" / "error.txt").is_file()
-    code, out, err = command("search", "-m", "resume=sweep")
+    assert "error" not in read_jobs(tmp_path / "sweep")[1]
+    code, _, err = command("search", "-m", "resume=sweep")
     assert (code, err) == (0, "")
-    assert "weather" not in (tmp_path / "sweep" / "table.md").read_text()
+    assert "broken" not in (tmp_path / "sweep" / "table.md").read_text()
     assert not (tmp_path / "sweep" / "0" / "error.txt").exists()
 
 
@@ -88,43 +97,113 @@ def fail_once():
     def call(cfg):
         calls.append(cfg)
         if len(calls) == 1:
-            raise RuntimeError("weather")
+            raise RuntimeError("broken")
 
     return call
+
+
+def test_a_failed_job_is_retried(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("nas_lightning.cli.build.check_config", fail_once())
+    code, out, err = command("search", *QUICK, "seed=0,1", "sweep.retries=1")
+    assert code == 0
+    assert err.count("RuntimeError: broken") == 1
+    assert "Trying again" in out
+    assert "broken" not in (tmp_path / "sweep" / "table.md").read_text()
+
+
+def test_a_users_mistake_in_a_job_is_one_line_and_the_others_run(command, tmp_path):
+    code, _, err = command("search", *QUICK, "space.ops=[none,nor_conv_3x3,skip_connect],[none,nonsense]")
+    assert code == 1
+    assert len(err.splitlines()) == 1
+    first, second = read_jobs(tmp_path / "sweep")
+    assert "error" not in first
+    assert "nonsense" in second["error"]
+
+
+def test_jobs_are_named_by_their_folders(command, tmp_path):
+    assert command("search", *QUICK, "seed=0,1", "hydra.sweep.subdir=of_seed_${seed}").code == 0
+    table = (tmp_path / "sweep" / "table.md").read_text()
+    assert "| of_seed_0 " in table
+    assert "| of_seed_1 " in table
 
 
 def test_jobs_that_share_a_folder_are_refused(command, tmp_path):
     code, _, err = command("search", *SEEDS, "run=sweep", "hydra.sweep.subdir=same")
     assert code == 1
-    assert "expected seed=0, as the run that goes on has it, got 1" in err
+    assert "`seed` cannot change in a resumed run: 0" in err
 
 
-NUMBERS = ["hydra.launcher.n_jobs=2", "hydra.sweeper.objectives=[valid_accuracy,params]"]
-OTHERS = ["hydra.launcher.setup=[rm]", "hydra.sweeper._target_=os.system", "hydra/launcher=joblib"]
-FOLDER = ["hydra.sweep.dir=elsewhere", "hydra.mode=MULTIRUN"]
+def test_an_interrupted_job_is_a_row(sweep):
+    RunFolder(sweep / "1").summary.unlink()
+    first, second = read_jobs(sweep)
+    assert "error" not in first
+    assert second["error"] == "did not come to its end: stopped or killed"
+    assert "seed=1" in second["overrides"]
+    with RunFolder(sweep / "1").lock():
+        assert read_jobs(sweep)[1]["error"] == "at work"
 
 
-@pytest.mark.parametrize(
-    ("stored", "typed", "trust", "words"),
-    [
-        (NUMBERS, [], False, NUMBERS),
-        ([*NUMBERS, *OTHERS[:2], *FOLDER, "hydra.sweeper.x=${oc.env:HOME}", 3], [], False, NUMBERS),
-        ([*NUMBERS, *OTHERS], [], False, NUMBERS[1:]),  # a launcher's settings go with it
-        (NUMBERS, ["launcher=ray"], False, NUMBERS[1:]),
-        ([*NUMBERS, *OTHERS, *FOLDER], [], True, [*NUMBERS, *OTHERS]),
-        ([*NUMBERS, *OTHERS], ["hydra/launcher=submitit_local"], True, [NUMBERS[1], OTHERS[1]]),
-        (NUMBERS, ["hydra.launcher.n_jobs=3"], True, NUMBERS[1:]),
-        ("n_jobs=2", [], True, []),
-    ],
-)
-def test_a_sweep_goes_on_with_its_launchers_and_sweepers_numbers(stored, typed, trust, words):
-    record = Record((), {}, {"overrides": {"hydra": stored}})
-    assert sweep_words(record, typed, trust=trust) == words
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A sweep of twelve jobs, of which the fourth has no architecture, and a run beside it."""
+    monkeypatch.chdir(tmp_path)
+    RunFolder(tmp_path / "a_sweep").create(SWEEP)
+    for run in [*(f"a_sweep/{job}" for job in range(12)), "alone"]:
+        (tmp_path / run).mkdir()
+        if not run.endswith("/3"):
+            (tmp_path / run / "genotype.json").touch()
+    return tmp_path
 
 
-def test_a_strangers_sweep_types_nothing_of_hydras(sweep, command):
-    record = sweep / ".hydra" / "overrides.yaml"
-    record.write_text(record.read_text() + "- hydra.sweep.dir=/elsewhere,/there\n")
-    code, _, err = command("search", "-m", "resume=sweep")
+def test_a_sweep_stands_for_its_runs_in_their_order(folder):
+    runs = ",".join(f'"a_sweep/{job}"' for job in range(12) if job != 3)
+    assert expand_sweeps("genotype.path=a_sweep") == f"genotype.path={runs}"
+    assert expand_sweeps("genotype.path=a_sweep,alone") == f'genotype.path={runs},"alone"'
+    assert expand_sweeps("genotype.path=glob(al*)") == 'genotype.path="alone"'
+    for word in ("genotype.path=alone", "genotype.path=x,y", "seed=0,1", "~genotype.path", "+a"):
+        assert expand_sweeps(word) == word
+    with pytest.raises(InputError, match="No run fits"):
+        expand_sweeps("genotype.path=glob(nothing*)")
+    RunFolder(folder / "empty").create(SWEEP)
+    with pytest.raises(InputError, match="has no architectures"):
+        expand_sweeps("genotype.path=empty")
+
+
+@pytest.mark.slow
+def test_two_lines_search_and_train_all(command, tmp_path):
+    search = ("strategy=random", "trainer.max_epochs=1", "callbacks.history.figures=false")
+    assert command("search", "-m", *TINY_SEARCH, *search, "seed=0,1", "run=searched").code == 0
+    train = (*TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1", "genotype=file", "genotype.path=searched")
+    assert command("train", "-m", *train, "run=trained").code == 0
+    found = [RunFolder(tmp_path / f"searched/{job}").genotypes for job in "01"]
+    assert [RunFolder(tmp_path / f"trained/{job}").genotypes for job in "01"] == found
+
+
+@pytest.mark.slow
+def test_a_killed_worker_of_joblib_loses_nothing(tmp_path, command):
+    """joblib's other processes end with the one that is killed; what they have done is kept."""
+    own = ("launcher=joblib", "hydra.launcher.n_jobs=2", "run=sweep")
+    (tmp_path / "poison.py").write_text(POISON.format(mark=str(tmp_path / "mark")))
+    poison = "+callbacks.poison._target_=poison.Poison"
+    assert command("search", *WORDS, "seed=0,1,2", "run=whole").code == 0
+    code, out = finish(*WORDS, "seed=0,1,2", poison, *own, cwd=tmp_path)
+    assert (tmp_path / "mark").exists()
+    assert "Traceback" not in out
     assert code == 1
-    assert "expected a setting that is not Hydra's" in err
+    code, out = finish(*WORDS, "seed=0,1,2", poison, *own, cwd=tmp_path)
+    assert code == 0, out
+    for job in "012":
+        assert_same_results(tmp_path / "whole" / job, tmp_path / "sweep" / job)
+
+
+def finish(*words, cwd):
+    process = run_process("search", *words, cwd=cwd, stderr=subprocess.STDOUT)
+    out, _ = process.communicate(timeout=900)
+    return process.returncode, out
+
+
+def assert_same_results(one, other):
+    """Whatever has run them."""
+    for name in ("metrics.csv", "history.jsonl"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    assert RunFolder(one).genotypes == RunFolder(other).genotypes

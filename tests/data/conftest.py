@@ -1,4 +1,4 @@
-"""Small data sets in the forms in which the real ones are given out."""
+"""Small data sets in the published formats."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""What every data set keeps to, whichever yaml names it: batches, or a line that says what to do."""
+"""The contract of every data set that a yaml in conf/dataset names."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def batches(data: ImageData) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return list(loader)
 
 
-def test_its_name_and_seed_are_those_of_the_configuration(config):
+def test_name_and_seed_come_from_the_configuration(config):
     name, dataset = config
     data = instantiate(dataset)
     if "seed" not in dataset:  # somebody's data module, which is asked for no more than Lightning does
@@ -31,7 +31,7 @@ def test_its_name_and_seed_are_those_of_the_configuration(config):
     assert (data.name, data.seed) == (name, 3)
 
 
-def test_batches_are_images_and_classes_as_it_says_and_repeat(config):
+def test_batches_match_the_properties_and_repeat(config):
     """What has no folder of files to look for has its images at hand."""
     _, dataset = config
     if "root" in dataset:
@@ -49,7 +49,7 @@ def test_batches_are_images_and_classes_as_it_says_and_repeat(config):
     assert {int(label) for _, y in found for label in y} == set(range(data.num_classes))
 
 
-def test_without_its_files_it_says_what_to_do(config, refusal):
+def test_missing_files_are_explained(config, refusal):
     _, dataset = config
     if "root" in dataset:
         message = refusal(instantiate(dataset).prepare)

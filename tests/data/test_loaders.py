@@ -1,4 +1,4 @@
-"""Loaders resume at any batch, alone and in Lightning, and give two processes what one would get."""
+"""Loaders resume at any batch, alone and in Lightning, and share batches among processes."""
 
 import multiprocessing
 
@@ -62,26 +62,24 @@ def test_global_random_numbers_neither_matter_nor_are_used():
     assert all_same(first, list(fake().train_dataloader()))
 
 
-@pytest.mark.parametrize(
-    "make", [fake, lambda: SearchData(fake(), train_fraction=0.7)], ids=["plain", "search"]
-)
-def test_state_restores_the_place_within_an_epoch(make):
-    loader = make().train_dataloader()
-    loader.set_epoch(2)
-    whole = list(loader)
-    for place in range(len(whole) + 1):
-        broken = make().train_dataloader()
-        broken.set_epoch(2)
-        iterator = iter(broken)
-        for _ in range(place):
-            next(iterator)
-        resumed = make().train_dataloader()
-        iterator = iter(resumed)  # Lightning asks for the iterator before it tells the epoch
-        resumed.load_state_dict(broken.state_dict())
-        resumed.set_epoch(2)
-        assert resumed.state_dict() == broken.state_dict() or place == len(whole)
-        assert all_same(list(iterator), whole[place:] if place < len(whole) else whole)
-        assert all_same(list(resumed), whole)  # only the first pass goes on
+def test_state_restores_the_place_within_an_epoch():
+    for make in [fake, lambda: SearchData(fake(), train_fraction=0.7)]:
+        loader = make().train_dataloader()
+        loader.set_epoch(2)
+        whole = list(loader)
+        for place in range(len(whole) + 1):
+            broken = make().train_dataloader()
+            broken.set_epoch(2)
+            iterator = iter(broken)
+            for _ in range(place):
+                next(iterator)
+            resumed = make().train_dataloader()
+            iterator = iter(resumed)  # Lightning asks for the iterator before it tells the epoch
+            resumed.load_state_dict(broken.state_dict())
+            resumed.set_epoch(2)
+            assert resumed.state_dict() == broken.state_dict() or place == len(whole)
+            assert all_same(list(iterator), whole[place:] if place < len(whole) else whole)
+            assert all_same(list(resumed), whole)  # only the first pass goes on
 
 
 def test_another_epoch_starts_at_its_beginning():
@@ -91,7 +89,7 @@ def test_another_epoch_starts_at_its_beginning():
     assert len(list(loader)) == 8
 
 
-def test_an_epoch_of_another_length_cannot_be_gone_on_with():
+def test_resume_with_another_length_is_refused():
     state = {"epoch": 0, "batches": 3, "length": 9}
     with pytest.raises(InputError, match="expected epochs of 9 batches"):
         fake().train_dataloader().load_state_dict(state)
@@ -125,7 +123,7 @@ def test_evaluation_is_the_set_in_order_without_augmentation():
 @pytest.mark.parametrize(
     "make", [fake, lambda **k: SearchData(fake(**k), train_fraction=0.7)], ids=["plain", "search"]
 )
-def test_two_processes_see_the_halves_of_what_one_sees(make, monkeypatch):
+def test_two_processes_have_halves_of_the_batch(make, monkeypatch):
     whole = list(make(batch_size=6).train_dataloader())
     halves = []
     for rank in range(2):
@@ -238,7 +236,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_lightning_goes_on_bit_for_bit_from_the_checkpoint_of_every_step(case, tmp_path):
+def test_lightning_resumes_to_the_bit_from_every_step(case, tmp_path):
     module, data = CASES[case]
     whole = fit(module(), data(), tmp_path)
     assert len(whole) == STEPS
@@ -250,7 +248,7 @@ def test_lightning_goes_on_bit_for_bit_from_the_checkpoint_of_every_step(case, t
         assert equal_records(resumed, whole[step:]), step
 
 
-def test_a_run_that_is_killed_and_resumed_sees_what_it_would_have_seen(tmp_path):
+def test_killed_run_resumes_to_the_bit(tmp_path):
     whole = fit(Recorder(), fake(), tmp_path / "whole")
     step = int(torch.randint(9, 15, (), generator=torch.Generator().manual_seed(0)))
     killed = Recorder()

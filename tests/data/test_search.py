@@ -1,4 +1,4 @@
-"""A search sees the training images in two disjoint parts, and nothing else."""
+"""The two sides of a search: disjoint, and never the test images."""
 
 import pytest
 import torch
@@ -13,14 +13,14 @@ def rows(side):
     return side.samples.rows
 
 
-@pytest.mark.parametrize("fraction", [0.5, 0.7, 0.1])
-def test_the_sides_are_disjoint_complete_and_in_proportion(fraction):
-    search = SearchData(Digits(val_fraction=0.1), train_fraction=fraction, batch_size=8)
-    train, valid = rows(search.train), rows(search.valid)
-    assert torch.equal(torch.cat([train, valid]).sort().values, search.data.train.rows.sort().values)
-    assert len(train) == round(fraction * len(search.data.train))
-    shares = torch.bincount(search.train.samples.labels) / torch.bincount(search.data.train.labels)
-    assert ((shares - fraction).abs() < 0.01).all()
+def test_the_sides_are_disjoint_complete_and_in_proportion():
+    for fraction in [0.5, 0.7, 0.1]:
+        search = SearchData(Digits(val_fraction=0.1), train_fraction=fraction, batch_size=8)
+        train, valid = rows(search.train), rows(search.valid)
+        assert torch.equal(torch.cat([train, valid]).sort().values, search.data.train.rows.sort().values)
+        assert len(train) == round(fraction * len(search.data.train))
+        shares = torch.bincount(search.train.samples.labels) / torch.bincount(search.data.train.labels)
+        assert ((shares - fraction).abs() < 0.01).all()
 
 
 def test_the_split_follows_from_the_seed():
@@ -29,7 +29,7 @@ def test_the_split_follows_from_the_seed():
     assert not torch.equal(first, other)
 
 
-def test_an_epoch_is_as_long_as_the_longer_side_and_the_shorter_goes_on():
+def test_epoch_has_the_length_of_the_longer_side():
     search = SearchData(Fake(train_size=100, batch_size=10), train_fraction=0.7)
     batches = list(search.train_dataloader())
     assert len(batches) == len(search.train_dataloader()) == 7
@@ -109,22 +109,19 @@ def test_fixed_batches_are_not_augmented_and_come_from_their_side():
     assert len(search.train_batches(12)) == 12  # more than the set has: another shuffle
 
 
-def test_it_says_what_its_data_set_says():
+def test_search_data_has_the_properties_of_its_data_set():
     search = SearchData(Digits())
     assert (search.name, search.image, search.num_classes) == ("digits", (1, 8, 8), 10)
     assert search.classes == search.data.classes
 
 
-@pytest.mark.parametrize(
-    ("fraction", "batch_size", "message"),
-    [
+def test_invalid_options_are_refused_before_training():
+    for fraction, batch_size, message in [
         (0.0, None, "`train_fraction` must be greater than 0"),
         (1.1, None, "`train_fraction` must be at most 1"),
         (0.001, None, "both sides"),
         (0.9, None, "a batch of at most 13 samples, got 16"),
         (0.5, 65, "a batch of at most 64 samples, got 65"),
-    ],
-)
-def test_what_does_not_fit_is_refused_before_training(fraction, batch_size, message):
-    with pytest.raises(InputError, match=message):
-        SearchData(Fake(), train_fraction=fraction, batch_size=batch_size).setup("fit")
+    ]:
+        with pytest.raises(InputError, match=message):
+            SearchData(Fake(), train_fraction=fraction, batch_size=batch_size).setup("fit")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev
+from torch.nn import functional as F
 
 from nas_lightning.spaces import DartsSpace, NasBench201
 
@@ -36,3 +37,22 @@ def derived(request: pytest.FixtureRequest, generator: torch.Generator) -> nn.Mo
 @pytest.fixture
 def images(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return torch.randn(6, 3, 8, 8, generator=generator), torch.tensor([0, 1, 2, 3, 4, 1])
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.relu(self.norm(self.conv(x))).mean(dim=(2, 3)))
+
+
+@pytest.fixture
+def small() -> Small:
+    return Small().double()
+
+
+@pytest.fixture
+def small_batch(images: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return images[0].double(), images[1]

@@ -111,7 +111,7 @@ def expected(rows: Tensor, labels: Tensor, output: str) -> Tensor:
 
 @pytest.mark.parametrize("output", ["true_class", "sum", "all"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_is_the_jacobian_times_itself(name, output, batch, jacobian):
+def test_kernel_equals_jacobian_product(name, output, batch, jacobian):
     network = NETWORKS[name]().double().eval()
     kernel = ntk(network, batch, output=output, batch_statistics=False)
     oracle = expected(jacobian(network, batch[0]), batch[1], output)
@@ -120,7 +120,7 @@ def test_is_the_jacobian_times_itself(name, output, batch, jacobian):
 
 @pytest.mark.parametrize("output", ["true_class", "sum", "all"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_diagonal_is_computed_without_the_rest(name, output, batch, jacobian, monkeypatch):
+def test_diagonal_is_computed_alone(name, output, batch, jacobian, monkeypatch):
     network = NETWORKS[name]().double().eval()
     oracle = expected(jacobian(network, batch[0]), batch[1], output).diagonal()
     monkeypatch.setattr(Passes, "kernel", None)
@@ -141,7 +141,7 @@ def test_the_diagonal_with_the_batch_s_statistics(tracked, batch):
         )
 
 
-def test_a_kernel_that_is_computed_anyway_gives_its_diagonal(batch, monkeypatch):
+def test_diagonal_is_taken_from_an_existing_kernel(batch, monkeypatch):
     network = Normed(tracked=True).double().eval()
     alone = score(network, batch, {"diagonal": NTKMeanDiagonal()})
     monkeypatch.setattr("nas_lightning.metrics.engine.layerwise_diagonal", None)
@@ -236,7 +236,7 @@ def test_wide_architecture_of_theorem_7_4(generator):
     assert kernel.condition == pytest.approx(1)
 
 
-def test_a_frozen_layer_is_no_part_of_the_kernel(batch, jacobian):
+def test_frozen_layers_are_excluded(batch, jacobian):
     network = convolutions().double().eval()
     network[0].weight.requires_grad_(False)
     oracle = expected(jacobian(network, batch[0]), batch[1], "true_class")
@@ -244,7 +244,7 @@ def test_a_frozen_layer_is_no_part_of_the_kernel(batch, jacobian):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_singular_kernel_has_no_lucky_condition_number(seed, batch):
+def test_singular_kernel_has_infinite_condition(seed, batch):
     """float32, two samples alike: rounding alone makes κ negative or large and finite in a plain quotient."""
     torch.manual_seed(seed)
     network, (x, labels) = convolutions(), batch
@@ -282,7 +282,7 @@ def test_a_kernel_of_zeros_or_nan_is_singular():
         (lambda x, y: (x, y + 1), "labels from 0 to 2"),
     ],
 )
-def test_a_wrong_batch_is_refused(change, message, batch):
+def test_wrong_batch_raises(change, message, batch):
     with pytest.raises(InputError, match=message):
         ntk(convolutions().double(), change(*batch))
     with pytest.raises(InputError, match="true_class"):
@@ -290,7 +290,7 @@ def test_a_wrong_batch_is_refused(change, message, batch):
 
 
 @pytest.mark.parametrize("entries", [1, 5, 10, 11, 23, 1000])
-def test_parts_are_as_large_as_may_be(entries):
+def test_size_of_parts(entries):
     """Each fits or is a single parameter, and none would have taken the next one, too."""
     sizes = [4, 6, 1, 20, 3, 3, 5, 10, 1]
     parts = [[p.numel() for p in part] for part in _parts([torch.zeros(n) for n in sizes], entries)]
@@ -350,7 +350,7 @@ def test_gradients_are_dropped_as_soon_as_their_layer_is_done(name, batch, monke
 
 
 @pytest.mark.parametrize("output", ["", "Sum", "a", "alb", "true", "zz"])
-def test_no_other_output_is_known(output):
+def test_unknown_output_raises(output):
     with pytest.raises(InputError, match="'true_class', 'sum' or 'all'"):
         cotangents(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), output)
 

@@ -46,7 +46,7 @@ def run(batch):
     return scores
 
 
-def test_a_file_goes_on_whatever_limits_the_space_has(run, batch, tmp_path):
+def test_file_continues_with_other_limits(run, batch, tmp_path):
     path, genotypes = tmp_path / "pool.csv", sample(2)
     before = run(genotypes, path=path)
     bounds = Bounds(
@@ -75,7 +75,7 @@ def test_seeds_are_stable():
     assert seed_of_name(0, "a") == int(digest[:16], 16) >> 1
 
 
-def test_the_order_and_the_company_do_not_matter(run):
+def test_scores_do_not_depend_on_order_and_other_architectures(run):
     genotypes = sample(5)
     scores = run(genotypes)
     assert run(genotypes[::-1]) == scores[::-1]
@@ -84,7 +84,7 @@ def test_the_order_and_the_company_do_not_matter(run):
     assert run([]) == []
 
 
-def test_the_surroundings_are_left_alone(run):
+def test_scoring_preserves_rng_state(run):
     torch.manual_seed(3)
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     one = run(sample(2))
@@ -94,7 +94,7 @@ def test_the_surroundings_are_left_alone(run):
     assert run(sample(2)) == one
 
 
-def test_processes_give_the_same_bits(run, tmp_path):
+def test_processes_equal_one(run, tmp_path):
     genotypes = sample(6)
     alone = run(genotypes)
     assert run(genotypes, workers=2, path=tmp_path / "pool.csv") == alone
@@ -102,7 +102,7 @@ def test_processes_give_the_same_bits(run, tmp_path):
     assert len((tmp_path / "pool.csv").read_text().splitlines()) == 1 + len(set(genotypes))
 
 
-def test_a_pool_goes_on_where_it_stopped(run, tmp_path):
+def test_pool_resumes(run, tmp_path):
     genotypes, path = sample(6), tmp_path / "new" / "pool.csv"
     whole = run(genotypes)
     seen = []
@@ -124,7 +124,7 @@ def test_a_pool_goes_on_where_it_stopped(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_leaves_a_file_to_go_on_from(run, tmp_path):
+def test_file_of_a_killed_process_resumes(run, tmp_path):
     path = tmp_path / "pool.csv"
     code = f"""
 import sys; sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
@@ -178,7 +178,7 @@ def test_notations_with_commas(batch, tmp_path):
         ({"batch": (torch.zeros(2, 1, 8, 8), torch.tensor([0, 1]))}, "batch"),
     ],
 )
-def test_another_way_of_scoring_is_refused(run, refusal, tmp_path, options, key):
+def test_other_settings_raise(run, refusal, tmp_path, options, key):
     path = tmp_path / "pool.csv"
     run(sample(1), path=path)
     content = path.read_bytes()
@@ -186,7 +186,7 @@ def test_another_way_of_scoring_is_refused(run, refusal, tmp_path, options, key)
     assert path.read_bytes() == content
 
 
-def test_files_that_are_wrong(run, refusal, tmp_path):
+def test_wrong_files_raise(run, refusal, tmp_path):
     path, facts = tmp_path / "pool.csv", tmp_path / "pool.csv.json"
     run(sample(2), path=path)
     content, settings = path.read_text(), facts.read_text()
@@ -225,7 +225,7 @@ def test_ray(run, refusal):
         ray.shutdown()
 
 
-def test_networks_have_no_weights_where_shapes_suffice(run):
+def test_counts_use_the_meta_device(run):
     """Only what was asked for is computed: counted are the weights that networks come with."""
     weights = []
 
@@ -245,7 +245,7 @@ def test_networks_have_no_weights_where_shapes_suffice(run):
     assert counted == [{name: scores[name] for name in ("params", "flops")} for scores in whole]
 
 
-def test_a_network_that_decides_by_values_is_counted_with_them(run):
+def test_network_that_needs_values_is_counted_on_the_cpu(run):
     class Deciding(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -257,7 +257,7 @@ def test_a_network_that_decides_by_values_is_counted_with_them(run):
     assert run(sample(1), {"flops": Flops()}, lambda genotype: Deciding()) == [{"flops": 192.0}]
 
 
-def test_a_network_whose_constructor_reads_its_weights_is_counted_with_them(run):
+def test_network_whose_constructor_reads_weights_is_counted_on_the_cpu(run):
     class Reading(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -267,7 +267,7 @@ def test_a_network_whose_constructor_reads_its_weights_is_counted_with_them(run)
     assert run(sample(1), {"params": Params()}, lambda genotype: Reading()) == [{"params": 195.0}]
 
 
-def test_a_pool_s_networks_are_freed_as_it_goes(run):
+def test_networks_of_a_pool_are_freed(run):
     """However many there are, one is there at a time, and of those scored nothing but their values."""
     alive, most = weakref.WeakSet(), []
 
@@ -284,7 +284,7 @@ def test_a_pool_s_networks_are_freed_as_it_goes(run):
 
 
 @pytest.mark.parametrize("text", ["my notes", '{"name": "mine"}'])
-def test_a_file_of_somebody_elses_is_left_alone(run, refusal, tmp_path, text):
+def test_foreign_file_is_unchanged(run, refusal, tmp_path, text):
     """Whether it stands in the place of the scores or of their settings."""
     for name, place in (("notes.txt", "notes.txt"), ("package", "package.json")):
         file = tmp_path / place
@@ -296,17 +296,17 @@ def test_a_file_of_somebody_elses_is_left_alone(run, refusal, tmp_path, text):
 
 
 @pytest.mark.parametrize("name", ["", "."])
-def test_scores_have_a_file_s_name(run, refusal, name):
+def test_path_needs_a_file_name(run, refusal, name):
     assert "the name of a file" in refusal(lambda: run(sample(1), path=name))
 
 
-def test_nobody_waits_for_a_pipe_or_replaces_it(run, refusal, tmp_path):
+def test_pipes_raise(run, refusal, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert "no pipe" in refusal(lambda: run(sample(1), path=tmp_path / "pipe"))
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_settings_whose_lines_never_came_are_written_anew(run, tmp_path):
+def test_settings_without_scores_are_rewritten(run, tmp_path):
     """As a kill leaves them, with other settings now."""
     run(sample(1), path=tmp_path / "pool.csv", seed=1)
     (tmp_path / "pool.csv").unlink()
@@ -314,7 +314,7 @@ def test_settings_whose_lines_never_came_are_written_anew(run, tmp_path):
     assert json.loads((tmp_path / "pool.csv.json").read_text())["seed"] == 2
 
 
-def test_a_batch_of_one_is_refused_before_a_file_is_begun(run, refusal, tmp_path):
+def test_batch_of_one_raises_before_a_file_is_created(run, refusal, tmp_path):
     one = torch.zeros(1, 1, 8, 8), torch.tensor([0])
     assert "at least two samples" in refusal(lambda: run(sample(1), batch=one, path=tmp_path / "pool.csv"))
     assert not [*tmp_path.iterdir()]

@@ -123,14 +123,14 @@ def test_carlini_wagner_with_confidence_goes_further(linear):
     assert (network(changed).gather(1, 1 - y[:, None]) - network(changed).gather(1, y[:, None]) >= 0.5).all()
 
 
-def test_what_cannot_be_fooled_stays_as_it_is():
+def test_robust_images_are_unchanged():
     network = Linear(torch.full((16,), 1e-4), 50.0)
     x = torch.rand(3, *SHAPE)
     y = torch.ones(3, dtype=torch.long)
     assert torch.equal(CarliniWagner(steps=5)(network, x, y), x)
 
 
-def test_the_gradient_is_that_of_the_images_alone(convolutional):
+def test_only_gradients_of_images_are_computed(convolutional):
     network, x, y = convolutional
     found = loss_gradient(network, x, y)
     assert all(p.grad is None for p in network.parameters())
@@ -141,7 +141,7 @@ def test_the_gradient_is_that_of_the_images_alone(convolutional):
 
 
 @pytest.mark.filterwarnings("ignore:Please import `gaussian_filter`:DeprecationWarning")
-def test_fgsm_and_pgd_are_those_of_foolbox(convolutional):
+def test_fgsm_and_pgd_equal_foolbox(convolutional):
     foolbox = pytest.importorskip("foolbox")
     network, x, y = convolutional
     theirs = foolbox.PyTorchModel(network, bounds=(0, 1), device="cpu")
@@ -208,7 +208,7 @@ def trained(data, seed):
     return network.eval()
 
 
-def test_auto_attack_says_what_it_needs(monkeypatch, refusal):
+def test_auto_attack_without_its_package(monkeypatch, refusal):
     monkeypatch.setitem(sys.modules, "pyautoattack", None)
     assert "pip install 'nas-lightning[attacks]'" in refusal(AutoAttack().check)
 
@@ -244,7 +244,7 @@ def test_a_round_counts_plainly(convolutional, generator):
     assert defense_round([network, other], 1, [(x, y)], Fgsm(0.05)) == pytest.approx(expected)
 
 
-def test_settings_that_cannot_be(convolutional, refusal):
+def test_impossible_settings_raise(convolutional, refusal):
     network, x, y = convolutional
     assert "greater than 0" in refusal(Fgsm, 0.0)
     assert "greater than 0" in refusal(Pgd, 0.01, -1.0)

@@ -103,7 +103,7 @@ def test_mc_drop_path_averages_passes_that_differ(trained, x, tmp_path):
     torch.testing.assert_close(rare.predict_proba(x), plain.softmax(dim=1))
 
 
-def test_what_is_no_ensemble_is_refused(trained, tmp_path, refusal):
+def test_other_folders_raise(trained, tmp_path, refusal):
     members, known = trained
     other = description(
         NasBench201(), known[1].genotype, SIZES, (3, 8, 8), ("a", "b", "c", "d"), known[1].mean, known[1].std
@@ -129,7 +129,7 @@ def pool(*of_label):
     return Evaluation(torch.stack([right, 1 - right], dim=2), torch.zeros(right.shape[1], dtype=torch.long))
 
 
-def test_the_second_is_the_one_that_helps_the_first_not_the_second_best():
+def test_forward_selection_prefers_complementary_members():
     found = select(pool([0.8, 0.6, 0.3], [0.8, 0.6, 0.2], [0.1, 0.3, 0.9]), 2)
     assert found.chosen == (0, 2)
     of_both = [0.45, 0.45, 0.6]
@@ -138,12 +138,12 @@ def test_the_second_is_the_one_that_helps_the_first_not_the_second_best():
     assert [row[3] for row in found.table().rows] == ["member 1", "", "member 2"]
 
 
-def test_a_network_that_diverged_is_not_taken():
+def test_diverged_network_is_not_selected():
     found = select(pool([math.nan, math.nan], [0.5, 0.4], [0.2, 0.1]), 2)
     assert found.chosen == (1, 2)
 
 
-def test_the_seed_decides_what_is_drawn_and_a_larger_pool_goes_on():
+def test_larger_pool_begins_with_the_smaller():
     def draw_weights(pool, seed):
         return RandomPool("nasbench201", pool=pool, seed=seed).draw(NasBench201())
 

@@ -182,7 +182,7 @@ def test_scores_are_those_of_the_whole_part():
     assert [row[0] for row in table.rows] == ["member 1", "member 2", "member 3", "ensemble"]
 
 
-def test_members_of_several_tasks_are_refused(generator):
+def test_members_of_several_tasks_raise(generator):
     space, known = NasBench201(), []
     genotype = space.sample(generator)
     networks = [space.network(genotype, in_channels=1, num_classes=2, **SIZES) for _ in range(2)]
@@ -192,7 +192,7 @@ def test_members_of_several_tasks_are_refused(generator):
         Ensemble(networks, known)
 
 
-def test_a_task_that_nobody_knows_predicts_its_outputs():
+def test_unknown_task_predicts_its_outputs():
     z = torch.randn(2, 3, 4)
     assert torch.equal(link_of("somebody's").combine(z), z.mean(0))
     assert link_of(CustomTask.name).predict(z) is z
@@ -220,7 +220,7 @@ def test_errors_of_members_and_ensemble():
     assert [line.get_ydata()[0] for line in axes.lines] == pytest.approx([50, 50])
 
 
-def test_the_map_has_a_point_for_every_pass_and_leaves_the_members_as_they_were(generator):
+def test_prediction_map_has_a_point_per_pass_and_preserves_members(generator):
     space = NasBench201()
     cells = [space.parse(f"|nor_conv_3x3~0|+|{op}~0|none~1|+|none~0|none~1|skip_connect~2|") for op in OPS]
     members = [space.network(c, in_channels=1, num_classes=3, channels=4, cells=1) for c in cells]
@@ -235,7 +235,7 @@ def test_the_map_has_a_point_for_every_pass_and_leaves_the_members_as_they_were(
 OPS = ("nor_conv_3x3", "nor_conv_1x1")
 
 
-def test_there_is_no_map_without_drop_path():
+def test_prediction_map_needs_drop_path():
     members = [nn.Sequential(nn.Flatten(), nn.Linear(4, 2)) for _ in range(3)]
     batches = [(torch.randn(5, 1, 2, 2), torch.zeros(5, dtype=torch.long))]
     assert prediction_map(Ensemble(members), batches) is None

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import nas_lightning
+from nas_lightning.cli.export import main
 from nas_lightning.errors import InputError
 from nas_lightning.models import Ensemble
-from nas_lightning.models.export import FrozenNetwork, export, main
+from nas_lightning.models.export import FrozenNetwork, export
 from nas_lightning.models.file import load, save
 from nas_lightning.spaces import DartsSpace, NasBench201
 from tests.models.test_file import stored
@@ -42,7 +43,7 @@ def outputs(path, x):
     return torch.from_numpy(session.run(None, {"images": x.numpy()})[0])
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", [pytest.param("darts", marks=pytest.mark.slow), "nasbench201"])
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_outputs_are_those_of_the_network(tmp_path, name, suffix):
     """Odd sides, any number of images, an auxiliary head that is left out, a network in training mode."""
@@ -72,9 +73,10 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", ["imagenet", pytest.param("tiny", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["imagenet", "tiny"])
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_other_sizes_than_that_of_training(tmp_path, monkeypatch, name, suffix):
+def test_other_image_sizes(tmp_path, monkeypatch, name, suffix):
     """Of a torch.export program those that differ by a multiple of 32; ONNX takes odd ones, too."""
     monkeypatch.setattr("tests.models.test_export.SPACES", {**SPACES, **LARGE})
     *_, network = make(name, image=(3, 64, 64))
@@ -106,7 +108,7 @@ class Branching(nn.Module):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_a_network_for_one_size_is_told_in_one_line(tmp_path, refusal, suffix):
+def test_network_of_one_size_raises(tmp_path, refusal, suffix):
     def dynamic(network):
         export(network, tmp_path / f"a.{suffix}", (3, 8, 8), dynamic_size=True)
 
@@ -150,7 +152,7 @@ class Restless(nn.Module):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_the_command_says_how_long_the_file_takes(tmp_path, capsys, suffix):
+def test_command_measures_latency(tmp_path, capsys, suffix):
     space, genotype, sizes, network = make("nasbench201")
     save(network, tmp_path / "model.safetensors", space, genotype, sizes, image=IMAGE, classes="abcd")
     main([str(tmp_path), str(tmp_path / f"a.{suffix}"), "--benchmark"])
@@ -167,7 +169,7 @@ def test_a_file_that_differs_is_not_written(tmp_path, refusal):
     assert not list(tmp_path.iterdir())
 
 
-def test_mistakes_are_one_line(tmp_path, refusal, monkeypatch):
+def test_mistakes_raise_one_line(tmp_path, refusal, monkeypatch):
     *_, network = make("nasbench201")
     assert "ends in .onnx or .pt2, got 'a.pt'" in refusal(export, network, tmp_path / "a.pt")
     with pytest.raises(SystemExit, match="error: expected the folder of a run"):
@@ -184,7 +186,7 @@ def test_mistakes_are_one_line(tmp_path, refusal, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_help_says_what_it_takes(capsys):
+def test_help(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     assert "--with-normalization" in capsys.readouterr().out

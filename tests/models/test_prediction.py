@@ -24,7 +24,7 @@ from nas_lightning.jobs.predict import predict, write_outcome
 from nas_lightning.models import Ensemble, Predictions, Predictor
 from nas_lightning.models.file import write
 from nas_lightning.models.prediction import draw_confusion, list_pictures, read_mask, reliability
-from nas_lightning.plots.style import theme_svg
+from nas_lightning.plots.files import theme_svg
 from nas_lightning.utils.files import hold
 from tests.models.conftest import CLASSES, DAMAGED, write_network
 
@@ -64,7 +64,7 @@ def test_the_outputs_are_those_of_the_network(outcome, run, images):
         assert float(row["confidence"]) == pytest.approx(float(expected.max()), abs=1e-5)
 
 
-def test_classes_are_judged_as_scikit_learn_does(outcome):
+def test_class_scores_equal_scikit_learn(outcome):
     rows = [row for row in read(outcome.csv) if row["class"] and not row["error"]]
     assert len(rows) == 295
     true, predicted = ([row[key] for row in rows] for key in ("class", "predicted"))
@@ -81,7 +81,7 @@ def test_classes_are_judged_as_scikit_learn_does(outcome):
     assert [row[2] for row in confused.rows] == sorted(wrong[wrong > 0].tolist(), reverse=True)
 
 
-def test_confidence_is_judged_as_torchmetrics_does(outcome):
+def test_calibration_equals_torchmetrics(outcome):
     found = outcome.predictions
     probabilities, truth = found.outputs[found.judged], found.truth[found.judged]
     expected = multiclass_calibration_error(probabilities, truth, 3, n_bins=15)
@@ -161,7 +161,7 @@ def test_files_and_folders_may_have_any_name(run, images, tmp_path):
     assert find_images(tmp_path / "any").classes == ("", "\\xff")
 
 
-def test_an_ensemble_says_how_far_its_members_agree(run, images, tmp_path):
+def test_ensemble_reports_disagreement(run, images, tmp_path):
     runs = [run, *(write_network(tmp_path / f"run{seed}", seed) for seed in (1, 2))]
     Ensemble.of_runs(runs).save(tmp_path / "all" / "ensemble")
     few = [picture.file.path for picture in list_pictures(images / "green")][:12]
@@ -178,7 +178,7 @@ def test_an_ensemble_says_how_far_its_members_agree(run, images, tmp_path):
     torch.testing.assert_close(together.disagreement, torch.stack(pairs).mean(dim=0))
 
 
-def test_onnx_runtime_says_the_same(run, images, outcome, tmp_path):
+def test_onnx_runtime_predicts_the_same(run, images, outcome, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     found = predict(run, images, tmp_path, runtime="onnx").predictions
@@ -206,18 +206,18 @@ def test_a_network_for_gray_images_sees_them_in_gray(images, tmp_path):
         (["{run}", "{images}", "--runtime", "java"], "expected what `nas-predict --help` says"),
     ],
 )
-def test_what_is_typed_wrong_is_one_line(words, message, run, images, tmp_path):
+def test_wrong_arguments_are_one_line(words, message, run, images, tmp_path):
     with pytest.raises(SystemExit) as ending:
         main([word.format(run=run, images=images, tmp=tmp_path) for word in words])
     assert message in str(ending.value)
     assert "\n" not in str(ending.value)
 
 
-def test_two_predictions_do_not_share_a_folder(run, images, tmp_path):
+def test_second_prediction_in_a_folder_is_refused(run, images, tmp_path):
     """Or the rows would be of one, and the page of the other."""
     out = tmp_path / "out"
     out.mkdir()
-    with hold(out), pytest.raises(SystemExit, match=r"^error: expected a place that process .*out\)$"):
+    with hold(out), pytest.raises(SystemExit, match=r"^error: another process is writing here, .*out\)$"):
         main([str(run), str(images / "green"), "--out", str(out)])
     assert [*out.iterdir()] == []
 
@@ -237,7 +237,7 @@ def test_its_help_waits_for_no_torch():
 
 
 @pytest.mark.parametrize(("task", "kind"), [("regression", "y"), ("binary", "p"), ("multi_label", "p")])
-def test_tasks_of_no_single_class_are_not_judged_by_folders(run, images, tmp_path, task, kind):
+def test_folders_are_no_labels_for_other_tasks(run, images, tmp_path, task, kind):
     """Of an ensemble, too: a disagreement of classes is of classes alone."""
     about = replace(nas_lightning.describe(run), task=task)
     for name in ("a", "b"):
@@ -366,7 +366,7 @@ def test_masks_of_any_kind_have_their_labels(tmp_path, image, expected):
     assert (mask == expected).all()
 
 
-def test_what_is_no_mask_is_one_line(run, dense, scenes, tmp_path, refusal):
+def test_wrong_masks_are_one_line(run, dense, scenes, tmp_path, refusal):
     Image.new("RGB", (12, 12)).save(tmp_path / "mask.png")
     assert "a mask of one channel" in refusal(read_mask, tmp_path / "mask.png", 12, 12)
 

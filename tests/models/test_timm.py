@@ -126,7 +126,7 @@ def test_a_new_classifier():
     assert model(x).shape == (2, 16, 2, 2)
 
 
-def test_what_a_training_script_does():
+def test_methods_that_training_scripts_use():
     """The steps of timm's train.py, with the arguments that it gives to the factory."""
     model = timm.create_model(
         "nas_nasbench201",
@@ -181,7 +181,7 @@ def test_layers_are_in_the_order_of_their_depth(name):
 # Genotypes
 
 
-def test_a_genotype_from_anywhere(tmp_path, run):
+def test_genotypes_of_all_sources(tmp_path, run):
     sizes = {"channels": 4, "cells": 1}
     genotype = NasBench201().parse(CELL)
     path = write_genotypes(tmp_path / "found" / "genotype.json", [genotype])
@@ -243,7 +243,7 @@ def test_wrong_genotypes_and_sizes(refusal, options, message):
 
 
 @pytest.mark.parametrize("unknown", ["auxiliary", "dropout", "bn_momentum"])
-def test_nothing_is_accepted_and_ignored(unknown):
+def test_unknown_options_raise(unknown):
     with pytest.raises(TypeError, match=unknown):
         timm.create_model("nas_nasbench201", genotype=CELL, channels=4, cells=1, **{unknown: 0.5})
     with pytest.raises(RuntimeError, match="No pretrained weights"):
@@ -302,14 +302,14 @@ def test_a_script_finds_the_models(script, capsys):
         ),
     ],
 )
-def test_mistakes_are_one_line(script, arguments, message):
+def test_mistakes_raise_one_line(script, arguments, message):
     with pytest.raises(SystemExit) as end:
         main([script, "--model", "nas_darts", *arguments])
     assert str(end.value).startswith("error: expected")
     assert message in str(end.value)
 
 
-def test_a_script_that_is_not_there(tmp_path):
+def test_missing_script(tmp_path):
     for arguments in ([], [str(tmp_path / "train.py")]):
         with pytest.raises(SystemExit, match="error: expected a script of timm's"):
             main(arguments)

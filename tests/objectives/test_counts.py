@@ -76,5 +76,5 @@ def test_counting_leaves_the_network_as_it_was():
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
 
 
-def test_it_reads_well():
+def test_cost_as_text():
     assert str(cost(nn.Conv2d(30, 80, 1, bias=False), (30, 4, 4))) == "2,400 parameters, 38,400 multiply-adds"

@@ -7,6 +7,7 @@ import pytest
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import NTKCondition, Params
+from nas_lightning.objectives import fronts as hypervolume
 from nas_lightning.objectives.fronts import (
     Candidate,
     Objectives,
@@ -15,7 +16,6 @@ from nas_lightning.objectives.fronts import (
     front_of,
     front_ranks,
     fronts_of,
-    hypervolume,
     knee_of,
 )
 
@@ -44,7 +44,7 @@ def ranks_by_definition(values: np.ndarray) -> list[int]:
 
 @pytest.mark.parametrize("objectives", [1, 2, 3, 4])
 @pytest.mark.parametrize("seed", range(5))
-def test_ranks_are_those_of_the_definition(seed, objectives):
+def test_ranks_equal_the_definition(seed, objectives):
     values = points(seed, 40, objectives)
     assert front_ranks(values).tolist() == ranks_by_definition(values)
 
@@ -64,7 +64,7 @@ def test_fronts_are_every_point_once_and_the_first_is_the_front():
     assert firsts == sorted(firsts)
 
 
-def test_nothing_has_no_front():
+def test_empty_front():
     assert front_of(np.empty((0, 2))).tolist() == []
     assert list(fronts_of(np.empty((0, 2)))) == []
 
@@ -75,7 +75,7 @@ def test_crowding_is_the_half_perimeter_of_the_neighbors():
     assert crowding(values) == pytest.approx([np.inf, 0.9, 1.5, np.inf])
 
 
-def test_an_objective_that_is_the_same_everywhere_crowds_nobody():
+def test_constant_objective_adds_no_crowding():
     values = np.array([[0.0, 1.0], [1.0, 1.0], [4.0, 1.0]])
     assert crowding(values)[1] == 1.0
 
@@ -116,27 +116,27 @@ def inclusion_exclusion(values: np.ndarray, reference: np.ndarray) -> float:
 
 @pytest.mark.parametrize("objectives", [1, 2, 3, 4])
 @pytest.mark.parametrize("seed", range(3))
-def test_hypervolume_is_that_of_inclusion_and_exclusion(seed, objectives):
+def test_hypervolume_equals_inclusion_exclusion(seed, objectives):
     values = np.random.default_rng(seed).random((7, objectives))
     for reference in (np.ones(objectives), np.full(objectives, 0.6)):
         assert hypervolume(values, reference) == pytest.approx(inclusion_exclusion(values, reference))
 
 
-def test_hypervolume_of_many_points_is_the_share_of_random_ones_that_they_dominate():
+def test_hypervolume_equals_monte_carlo():
     random = np.random.default_rng(0)
     values, drawn = random.random((60, 3)) + 0.2, random.random((40_000, 3)) * 1.2
     dominated = (values[None] <= drawn[:, None]).all(axis=2).any(axis=1)
     assert hypervolume(values, np.full(3, 1.2)) == pytest.approx(dominated.mean() * 1.2**3, abs=0.02)
 
 
-def test_what_is_dominated_or_not_below_the_reference_adds_nothing():
+def test_dominated_points_add_no_hypervolume():
     values, reference = np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([3.0, 3.0])
     more = np.concatenate([values, [[2.5, 2.5], [0.5, 3.0], [4.0, 0.0], [1.0, 2.0]]])
     assert hypervolume(more, reference) == hypervolume(values, reference) == 3.0
     assert hypervolume(np.empty((0, 2)), reference) == 0.0
 
 
-def test_a_reference_of_other_length_is_refused():
+def test_reference_of_wrong_length_raises():
     with pytest.raises(InputError, match="expected a reference with a number an objective"):
         hypervolume(np.ones((2, 2)), np.ones(3))
 
@@ -164,7 +164,7 @@ def test_costs_and_condition_numbers_fall_rankings_and_accuracies_rise():
     assert signs.tolist() == [1.0, 1.0, -1.0, -1.0]
 
 
-def test_a_front_has_no_network_that_computes_nothing():
+def test_dead_networks_are_not_on_the_front():
     rows = pool((1.0, np.inf, 10.0), (10.0, 5.0, 80.0), (20.0, 4.0, 70.0), (30.0, 6.0, 60.0))
     assert objectives("params", "kappa").front(rows).tolist() == [1, 2]
     assert objectives("params", "kappa").order(rows).tolist()[-1] == 0
@@ -206,7 +206,7 @@ def space_cells():
         (("params", "macs"), (1.0, float("nan")), "expected 2 numbers, one an objective"),
     ],
 )
-def test_bad_objectives_are_refused(names, reference, message):
+def test_bad_objectives_raise(names, reference, message):
     with pytest.raises(InputError, match=message):
         objectives(*names, reference=reference)
 

@@ -46,7 +46,7 @@ def batches(generator):
     ]
 
 
-def test_judgment_is_the_derived_networks(space, sizes, supernet, batches, generator):
+def test_judgment_equals_the_derived_network(space, sizes, supernet, batches, generator):
     """A network built alone, with the supernet's weights and kind of norms, has the same loss."""
     for _ in range(5):
         genotype = space.sample(generator)
@@ -61,7 +61,7 @@ def test_judgment_is_the_derived_networks(space, sizes, supernet, batches, gener
         assert found.accuracy == pytest.approx(float(torch.cat(right).double().mean()), rel=1e-12)
 
 
-def test_judging_leaves_no_trace(space, supernet, batches, generator):
+def test_judging_preserves_the_supernet(space, supernet, batches, generator):
     before = {name: value.clone() for name, value in supernet.state_dict().items()}
     judge_genotype(space, supernet, space.sample(generator), batches)
     assert all(torch.equal(value, before[name]) for name, value in supernet.state_dict().items())
@@ -114,7 +114,7 @@ def test_recalibrated_statistics_are_plain_averages(space, sizes, supernet, batc
         torch.testing.assert_close(norm.running_var, variance, rtol=1e-4, atol=1e-6)
 
 
-def test_recalibration_makes_a_network_whole(space, sizes, supernet, batches, generator):
+def test_recalibration_restores_accuracy(space, sizes, supernet, batches, generator):
     """Its evaluation of a batch is then its training on it, but for the unbiased variance."""
     network = space.network(space.sample(generator), **sizes)
     copy_shared_weights(network, supernet)
@@ -153,7 +153,7 @@ def test_log_likelihood_of_the_most_likely_is_largest(generator):
     assert chosen == pytest.approx(log_likelihood(space, shares, best), rel=1e-6)
 
 
-def test_an_operation_that_cannot_be_is_very_unlikely_and_no_infinity():
+def test_impossible_operation_has_finite_likelihood():
     space = SPACES["nasbench201"][0]
     scores = {"cell": torch.tensor([[0.0, 1.0, 1.0, 1.0, 1.0]]).repeat(6, 1)}
     none = space.parse("|none~0|+|nor_conv_3x3~0|none~1|+|none~0|none~1|none~2|")
@@ -165,7 +165,7 @@ def test_an_operation_that_cannot_be_is_very_unlikely_and_no_infinity():
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_kendall_tau_is_scipys(generator, ties):
+def test_kendall_tau_equals_scipy(generator, ties):
     for _ in range(10):
         score = torch.randn(25, generator=generator, dtype=torch.float64)
         loss = torch.randn(25, generator=generator, dtype=torch.float64) - 0.5 * score

@@ -44,14 +44,14 @@ def textbook(rows, z, noise):
 
 
 @pytest.mark.parametrize("noise", [0.05, 1.0])
-def test_the_belief_is_the_textbooks(rows, z, noise):
+def test_posterior_equals_the_textbook(rows, z, noise):
     belief = Belief.before(4, noise).condition(rows, z)
     mean, covariance = textbook(rows, z, noise)
     np.testing.assert_allclose(belief.mean, mean, atol=1e-10)
     np.testing.assert_allclose(belief.covariance, covariance, atol=1e-10)
 
 
-def test_measurements_can_come_one_after_another(rows, z):
+def test_sequential_conditioning(rows, z):
     together, belief = Belief.before(4, 0.3).condition(rows, z), Belief.before(4, 0.3)
     for row, value in zip(rows, z, strict=True):
         belief = belief.condition(row[None], np.array([value]))
@@ -59,7 +59,7 @@ def test_measurements_can_come_one_after_another(rows, z):
     np.testing.assert_allclose(belief.covariance, together.covariance, atol=1e-10)
 
 
-def test_predictions_are_right_as_often_as_they_say():
+def test_predictions_are_calibrated():
     """Weights are drawn from the prior, so 68.3 % of all predictions are within a standard deviation."""
     random, inside = np.random.default_rng(0), []
     for _ in range(400):
@@ -70,7 +70,7 @@ def test_predictions_are_right_as_often_as_they_say():
     assert np.mean(inside) == pytest.approx(0.683, abs=0.03)
 
 
-def test_what_is_left_out_is_predicted_by_the_others(rows, z):
+def test_leave_one_out_errors(rows, z):
     mean, covariance = textbook(rows[1:], z[1:], 0.3)
     deviation = (rows[0] @ covariance @ rows[0] + 0.09) ** 0.5
     assert left_out(Belief.before(4, 0.3), rows, z)[0] == pytest.approx((z[0] - rows[0] @ mean) / deviation)
@@ -112,7 +112,7 @@ def test_processor_time_does_not_count_what_others_do():
     assert ms[1] < 0.5
 
 
-def test_short_calls_are_called_again_and_again():
+def test_short_calls_are_repeated():
     counts = [0, 0]
 
     def call(index, seconds):
@@ -156,7 +156,7 @@ POOLS = {"avg_pool_3x3": 2.0, "skip_connect": 0.5}
 
 
 @pytest.mark.parametrize("space", [NasBench201(), DartsSpace(), NasBench101()], ids=lambda space: space.name)
-def test_a_device_is_foretold_from_some_of_its_cells(space):
+def test_device_is_predicted_from_some_cells(space):
     found = cells(space, 90)
     price = {op: 0.3 + i for i, op in enumerate(sorted({e.op for g in found for _, c in g for e in c.edges}))}
     truth = {genotype: milliseconds(genotype, price) for genotype in found}
@@ -181,7 +181,7 @@ def devices():
     return space, found, table
 
 
-def test_devices_that_are_known_help_with_another(devices):
+def test_known_devices_improve_predictions(devices):
     space, found, table = devices
     known = KnownDevices({name: table[name] for name in ("d0", "d1", "d3", "d4")})
     for name in ("d2", "d5"):
@@ -196,7 +196,7 @@ def test_devices_that_are_known_help_with_another(devices):
         assert rho[known] > rho[None]
 
 
-def test_a_slower_device_is_the_same_device(devices):
+def test_predictions_scale_with_the_device(devices):
     space, found, table = devices
     measured = {genotype: table["d0"][space.notation(genotype)] for genotype in found[:10]}
     once = LatencyModel(Features(space), measured).predict(found[10:])
@@ -205,7 +205,7 @@ def test_a_slower_device_is_the_same_device(devices):
         assert other == pytest.approx((7 * fast.ms, 7 * fast.error))
 
 
-def test_what_cannot_be_foretold_is_refused(devices):
+def test_impossible_predictions_raise(devices):
     space, found, table = devices
     with pytest.raises(InputError, match="expected at least 3 measured latencies, got 2"):
         LatencyModel(Features(space), dict.fromkeys(found[:2], 1.0))
@@ -253,12 +253,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED)
-def test_mistakes_are_one_line_with_the_row(tmp_path, text, message):
+def test_mistakes_name_the_row(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         table(tmp_path, text)
 
 
-def test_an_unknown_device_is_refused_with_the_nearest(tmp_path):
+def test_unknown_device_suggests_the_nearest(tmp_path):
     with pytest.raises(InputError, match="did you mean 'phone'"):
         table(tmp_path, f"arch,phone\n{CELL},1\n").choose(["fone"])
 
@@ -289,12 +289,12 @@ def table_device(path, cells, columns=("phone",), settings=()):
     return str(path)
 
 
-def test_what_was_measured_is_its_latency(tmp_path):
+def test_measured_latency(tmp_path):
     device = Device(table_device(tmp_path / "phone.csv", CELLS[:40]), SPACE)
     assert [device(cell) for cell in CELLS[:40]] == [truth(cell) for cell in CELLS[:40]]
 
 
-def test_what_was_not_is_foretold_with_an_error_on_top(tmp_path):
+def test_predicted_latency_includes_its_error(tmp_path):
     device = Device(table_device(tmp_path / "phone.csv", CELLS[:40]), SPACE)
     found, true = [device(cell) for cell in CELLS[40:]], [truth(cell) for cell in CELLS[40:]]
     assert sum(a > b for a, b in zip(found, true, strict=True)) > 0.75 * len(true)
@@ -326,7 +326,7 @@ def test_a_file_measured_with_other_networks_is_refused(tmp_path):
         Device(path, SPACE, {"network.channels": "4"})
 
 
-def test_settings_are_read_behind_a_mark_and_do_not_contradict_each_other(tmp_path):
+def test_settings_of_a_file(tmp_path):
     path = table_device(tmp_path / "phone.csv", CELLS[:5], settings=["# network.channels: 16"])
     text = (tmp_path / "phone.csv").read_text()
     (tmp_path / "phone.csv").write_text(text, encoding="utf-8-sig")  # as spreadsheets do
@@ -346,7 +346,7 @@ def test_a_space_of_a_few_networks_has_devices(tmp_path):
     assert [Device(str(path), space)(one) for one in few] == [1.0, 2.0, 3.0]
 
 
-def test_files_that_are_no_device_are_one_line(tmp_path):
+def test_wrong_devices_raise(tmp_path):
     path = tmp_path / "phone.csv"
     table_device(path, CELLS[:2])
     with pytest.raises(InputError, match="expected 3 measured networks or more, got 2"):
@@ -363,7 +363,7 @@ def test_files_that_are_no_device_are_one_line(tmp_path):
         Device(str(path), SPACE)
 
 
-def test_a_cell_that_a_device_lacks_is_foretold(tmp_path):
+def test_missing_cell_is_predicted(tmp_path):
     path = tmp_path / "phone.csv"
     table_device(path, CELLS[:40])
     lines = path.read_text().splitlines()

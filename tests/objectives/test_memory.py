@@ -33,7 +33,7 @@ def test_a_chain_of_layers_by_hand():
 
 @pytest.mark.parametrize("space", [NasBench201(), DartsSpace()])
 @pytest.mark.parametrize("batch", [2, 5])
-def test_networks_keep_what_is_estimated(space, batch):
+def test_estimate_equals_saved_tensors(space, batch):
     genotype = space.sample(torch.Generator().manual_seed(3))
     sizes = {"in_channels": 3, "num_classes": 10, "channels": 4, "cells": 3, "auxiliary": True}
     network = space.network(genotype, **sizes)
@@ -66,7 +66,7 @@ def test_mixed_precision_halves_what_is_kept():
 
 
 @pytest.mark.parametrize(("opt", "copies"), [("momentum", 1), ("adamw", 2), ("lamb", 2)])
-def test_what_optimizers_keep(opt, copies):
+def test_optimizer_copies(opt, copies):
     assert optimizer_copies(lambda parameters: build_optimizer(parameters, opt, lr=0.1)) == copies
 
 
@@ -76,7 +76,7 @@ def test_free_memory_of_the_machine():
     assert free_memory(torch.device("meta")) is None
 
 
-def test_a_forward_pass_holds_its_weights_and_what_is_alive():
+def test_inference_memory_of_a_residual_block():
     """A residual block by hand: x, conv(x), relu of it in place, and the sum while both terms are there."""
 
     class Block(nn.Module):
@@ -96,7 +96,7 @@ def test_a_forward_pass_holds_its_weights_and_what_is_alive():
 
 
 @pytest.mark.parametrize("space", [DartsSpace(nodes=2), NasBench201()])
-def test_shapes_say_what_values_do_in_one_pass_or_two(space):
+def test_meta_device_equals_cpu(space):
     genotype, found = space.sample(torch.Generator().manual_seed(3)), set()
     for device in ("cpu", "meta"):
         with torch.device(device):
@@ -106,7 +106,7 @@ def test_shapes_say_what_values_do_in_one_pass_or_two(space):
     assert len(found) == 1
 
 
-def test_a_norm_by_the_batch_keeps_its_statistics_and_another_has_none():
+def test_memory_of_batch_norms():
     for stored, statistics in ((True, 0), (False, 2 * 5)):
         with torch.device("meta"):
             norm = nn.BatchNorm2d(5, affine=False, track_running_stats=stored)

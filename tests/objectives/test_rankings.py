@@ -36,7 +36,7 @@ def test_against_counting():
     assert log_ranks(rows, METRICS) == pytest.approx(by_counting(rows))
 
 
-def test_degenerate_ones_come_last_and_take_no_rank():
+def test_degenerate_architectures_are_not_ranked():
     rows = pool(12)
     bad = [
         {"norm": -math.inf, "kappa": math.inf, "flops": 100.0},
@@ -70,7 +70,7 @@ def test_worst_in_one_costs_more_than_best_in_another_earns():
 
 
 @pytest.mark.slow
-def test_what_it_is_by_default_ranks_real_cells(shared_data):
+def test_default_ranking_of_real_cells(shared_data):
     """40 random cells at a quarter of the width: far less than the measured 0.9, far more than chance."""
     from functools import partial
 
@@ -93,6 +93,6 @@ def test_what_it_is_by_default_ranks_real_cells(shared_data):
 
 
 @pytest.mark.parametrize("thing", [None, 3, "synflow", Params])
-def test_what_is_no_metric_is_refused_by_its_name(thing):
+def test_unknown_metric_raises(thing):
     with pytest.raises(InputError, match=r"expected a metric.*\(in strategy.metrics.mine\)"):
         named_metrics({"params": Params(), "mine": thing})

@@ -5,7 +5,7 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from nas_lightning.errors import InputError
@@ -20,6 +20,7 @@ from nas_lightning.objectives.table_formats import (
     read_records,
 )
 from nas_lightning.objectives.tables import TabularNasBench101, ValidationAccuracy, table_accuracy
+from nas_lightning.options import config_folder
 from nas_lightning.spaces import NasBench1Shot1, NasBench101, NasBench201
 from tests.objectives.tfrecords import checksum, evaluation, framed, metrics, record
 
@@ -121,7 +122,7 @@ def test_the_columns_of_a_run(write, genotypes):
     assert "cifar10-valid-12" not in columns
 
 
-def test_a_length_that_not_all_were_trained_for_is_left_out(write, genotypes):
+def test_incomplete_columns_are_left_out(write, genotypes):
     data = lines(genotypes) + lines(genotypes[:2], (36,))
     assert "cifar10-valid-36" not in table_formats.read_official101(write(data), partial=True)
 
@@ -158,7 +159,7 @@ def test_spaces(table):
         benchmark.check_space(NasBench201())
 
 
-def test_a_module_that_the_table_does_not_have(table, genotypes):
+def test_missing_module_raises(table, genotypes):
     known = {SPACE.hash(genotype) for genotype in genotypes}
     other = next(g for g in draw(40) if SPACE.hash(g) not in known)
     with pytest.raises(InputError, match="expected a module of the table's 6"):
@@ -166,12 +167,12 @@ def test_a_module_that_the_table_does_not_have(table, genotypes):
 
 
 def test_the_configuration(table):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         cfg = compose(overrides=["+benchmark=nasbench101", f"benchmark.path={table}"])
     assert len(instantiate(cfg.benchmark).modules) == 6
 
 
-def test_tables_that_are_none(tmp_path, table, refusal):
+def test_wrong_tables_raise(tmp_path, table, refusal):
     assert "convert FILE.tfrecord TABLE.parquet" in refusal(TabularNasBench101, tmp_path / "a.tfrecord")
     assert "expected a table" in refusal(TabularNasBench101, tmp_path / "a.parquet")
     for text, said in (
@@ -190,7 +191,7 @@ def test_tables_that_are_none(tmp_path, table, refusal):
 
 @pytest.mark.parametrize("where", ["length", "checksum of length", "data", "checksum of data"])
 @pytest.mark.parametrize("number", [1, 4, 9])
-def test_a_damaged_byte_is_refused_with_the_records_number(write, refusal, genotypes, where, number):
+def test_damaged_byte_names_the_record(write, refusal, genotypes, where, number):
     data = lines(genotypes[:3])
     path = write(data)
     content = bytearray(path.read_bytes())
@@ -208,7 +209,7 @@ def test_a_damaged_byte_is_refused_with_the_records_number(write, refusal, genot
     assert message.endswith(f"record {number})")
 
 
-def test_a_cut_file_is_refused_with_the_records_number(write, refusal, genotypes):
+def test_truncated_file_names_the_record(write, refusal, genotypes):
     data = lines(genotypes[:2])
     path = write(data)
     content, ends = path.read_bytes(), np.cumsum([len(framed(one)) for one in data])
@@ -236,7 +237,7 @@ def test_damage_anywhere_is_found(write, refusal, genotypes):
         assert "record" in message
 
 
-def test_random_bytes_are_refused(tmp_path, refusal):
+def test_random_bytes_raise(tmp_path, refusal):
     random = np.random.default_rng(2)
     for size in random.integers(1, 400, 50).tolist():
         path = tmp_path / "noise.tfrecord"
@@ -244,7 +245,7 @@ def test_random_bytes_are_refused(tmp_path, refusal):
         assert "record 1)" in refusal(table_formats.read_official101, path)
 
 
-def test_records_that_say_something_else(write, refusal, genotypes):
+def test_wrong_records_raise(write, refusal, genotypes):
     (good,) = lines(genotypes[1:2], runs=1)
     name, ops = SPACE.hash(genotypes[1]), SPACE.notation(genotypes[1]).split(":")
     end = evaluation(108, 1, 1, 0.9, 0.9)
@@ -266,17 +267,17 @@ def test_records_that_say_something_else(write, refusal, genotypes):
             assert text.endswith("record 2)")
 
 
-def test_a_message_is_read_or_refused(refusal):
+def test_random_messages_are_parsed_or_raise(refusal):
     """Random bytes never lead to anything but fields or a refusal."""
     random = np.random.default_rng(3)
     for size in random.integers(0, 40, 300).tolist():
-        refusal(lambda: list(read_fields(random.bytes(size))))  # noqa: B023
+        refusal(lambda: list(read_fields(random.bytes(size))))
     assert list(read_fields(bytes([0x0D, 0, 0, 0x80, 0x3F]))) == [(1, 1.0)]  # four bytes
     for damaged in (b"\x80" * 11, b"\x0b", b"\x09\x00", b"\x0a\x05ab"):
-        assert refusal(lambda: list(read_fields(damaged)))  # noqa: B023
+        assert refusal(lambda: list(read_fields(damaged)))
 
 
-def test_an_incomplete_file_is_refused_unless_it_may_be(write, refusal, genotypes, tmp_path):
+def test_incomplete_file_needs_partial(write, refusal, genotypes, tmp_path):
     path = write(lines(genotypes))
     assert "expected 423,624 modules (fewer: --partial), got 6" in refusal(
         table_formats.read_official101, path
@@ -309,7 +310,7 @@ def test_more_records_than_are_checked_together(write, monkeypatch):
     assert found == data[:-1]
 
 
-def test_a_command_that_cannot_work_is_one_line_and_writes_nothing(write, tmp_path, genotypes):
+def test_failing_command_is_one_line_and_writes_nothing(write, tmp_path, genotypes):
     source = write(lines(genotypes[:1]))
     for target in ("table.csv", "table.parquet"):
         with pytest.raises(SystemExit, match=r"^error: expected "):

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from nas_lightning.errors import InputError
@@ -22,6 +22,7 @@ from nas_lightning.objectives.tables import (
     read_nasbench201,
     table_accuracy,
 )
+from nas_lightning.options import config_folder
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
 from tests.objectives.conftest import write
 
@@ -57,12 +58,12 @@ def test_query_rank_and_best_against_the_lines(whole, lines):
     assert benchmark.rank(benchmark.best()) == 1
 
 
-def test_equals_share_the_better_rank(table, lines):
+def test_equal_architectures_share_the_better_rank(table, lines):
     benchmark = TabularNasBench201(table([[row[0], *["50"] * 3] for row in lines]))
     assert {benchmark.rank(genotype) for genotype in draw_weights(5)} == {1}
 
 
-def test_the_data_set_is_what_defaults_refer_to(whole):
+def test_default_data_set(whole):
     genotype = draw_weights(1)[0]
     other = TabularNasBench201(whole, "imagenet16-120")
     assert other.describe(genotype)["true_accuracy"] == other.query(genotype).test["imagenet16-120"] / 100
@@ -98,7 +99,7 @@ def test_objectives_are_named_for_what_they_read(validated, whole):
         ValidationAccuracy(benchmark, 90)
 
 
-def test_other_spaces_are_refused(whole):
+def test_other_spaces_raise(whole):
     benchmark = TabularNasBench201(whole)
     benchmark.check_space(SPACE)
     benchmark.check_space(NasBench201(ops=("none", "nor_conv_3x3")))
@@ -111,13 +112,13 @@ def test_other_spaces_are_refused(whole):
 
 
 def test_the_configuration(whole):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         cfg = compose(overrides=["+benchmark=nasbench201", f"benchmark.path={whole}"])
         assert not compose(overrides=["+benchmark=none"]).get("benchmark")
     assert instantiate(cfg.benchmark).dataset == "cifar10"
 
 
-def test_converted_tables_say_the_same(validated, tmp_path, capsys):
+def test_converted_table_is_equal(validated, tmp_path, capsys):
     pytest.importorskip("pyarrow")
     target = tmp_path / "new" / "table.parquet"
     main([str(validated), str(target)])
@@ -127,7 +128,7 @@ def test_converted_tables_say_the_same(validated, tmp_path, capsys):
     assert TabularNasBench201(target).table == TabularNasBench201(validated).table
 
 
-def test_a_command_that_cannot_work_is_one_line_and_writes_nothing(whole, tmp_path):
+def test_failing_command_is_one_line_and_writes_nothing(whole, tmp_path):
     missing, target = tmp_path / "none.csv", tmp_path / "table.parquet"
     for source, wrong in ((whole, tmp_path / "table.pth"), (missing, target)):
         with pytest.raises(SystemExit, match=r"^error: expected ") as stop:
@@ -181,7 +182,7 @@ def test_a_malformed_architecture(table, lines, refusal):
         assert refusal(read_nasbench201, table([*lines[:2], wrong, *lines[3:5]])).endswith("row 3)"), arch
 
 
-def test_a_value_that_is_no_percentage(refusal, tmp_path):
+def test_value_that_is_not_a_percentage(refusal, tmp_path):
     for value in ("", "-0.1", "100.1", "nan", "inf", "1e9", "ninety", "93,7"):
         message = refusal(table_formats.parse_percentages, ["50", value], "cifar10", tmp_path)
         assert "expected cifar10 as a percentage from 0 to 100" in message, value
@@ -200,7 +201,7 @@ def test_a_value_too_few_or_too_many(table, lines, refusal):
         assert message.endswith("row 4)")
 
 
-def test_files_that_are_something_else(tmp_path, refusal):
+def test_other_files_raise(tmp_path, refusal):
     for name in ("t.csv", "t.pickle.pbz2", "t.pth", "t.parquet", "t.xlsx"):
         for content in (b"", b"\xff\xfe\x00", b"\n\n", b"PK\x03\x04", b'"arch', b"arch,arch\n"):
             path = tmp_path / name
@@ -208,7 +209,7 @@ def test_files_that_are_something_else(tmp_path, refusal):
             assert refusal(read_nasbench201, path), (name, content)
 
 
-def test_a_cut_file(whole, tmp_path, refusal):
+def test_truncated_file(whole, tmp_path, refusal):
     content = whole.read_bytes()
     for size in (20, 1000, len(content) // 2, len(content) - 20):
         path = tmp_path / "cut.csv"
@@ -216,7 +217,7 @@ def test_a_cut_file(whole, tmp_path, refusal):
         assert refusal(read_nasbench201, path)
 
 
-def test_folders_are_taken_for_official_ones(tmp_path, refusal):
+def test_folders_count_as_official_files(tmp_path, refusal):
     assert "--trust" in refusal(read_nasbench201, tmp_path)
     message = refusal(lambda: read_nasbench201(tmp_path, trust=True))
     assert "nats_bench" in message or "official file" in message
@@ -350,7 +351,7 @@ def test_rows_of_one_architecture_are_averaged(rows, tmp_path):
     assert table.datasets == ("a_valid",)
 
 
-def test_a_sample_is_of_the_table_and_begins_with_the_smaller(rows, tmp_path):
+def test_larger_sample_begins_with_the_smaller(rows, tmp_path):
     space = DartsSpace()
     lines = rows(space, 12)
     table = GenotypeTable(write(tmp_path / "t.csv", lines, ("genotype", "v", "w")), space)
@@ -362,7 +363,7 @@ def test_a_sample_is_of_the_table_and_begins_with_the_smaller(rows, tmp_path):
         table.sample(space, 13, seed=1)
 
 
-def test_an_architecture_that_is_not_in_it(rows, tmp_path, generator):
+def test_missing_architecture_raises(rows, tmp_path, generator):
     space = DartsSpace()
     table = GenotypeTable(write(tmp_path / "t.csv", rows(space), ("genotype", "v", "w")), space)
     other = space.sample(generator)
@@ -380,14 +381,14 @@ def test_an_architecture_that_is_not_in_it(rows, tmp_path, generator):
         (("arch", "v", "w"), {2: "nan"}, "expected a number in w, got 'nan'"),
     ],
 )
-def test_a_wrong_file_is_one_line(rows, tmp_path, header, changed, message):
+def test_wrong_file_raises(rows, tmp_path, header, changed, message):
     lines = rows(NasBench201())
     lines[1] = [changed.get(index, entry) for index, entry in enumerate(lines[1])]
     with pytest.raises(InputError, match=message):
         GenotypeTable(write(tmp_path / "t.csv", lines, header), NasBench201())
 
 
-def test_what_spreadsheets_write_is_read(rows, tmp_path):
+def test_files_of_spreadsheets(rows, tmp_path):
     path, space = tmp_path / "t.csv", NasBench201()
     text = "".join(f"{','.join(map(str, line))}\r\n" for line in [("arch", "v", "w"), *rows(space)])
     path.write_bytes(text.encode("utf-8-sig") + b"\r\n\r\n")
@@ -397,7 +398,7 @@ def test_what_spreadsheets_write_is_read(rows, tmp_path):
         GenotypeTable(path, space)
 
 
-def test_a_column_that_begins_without_a_number_is_not_passed_over(rows, tmp_path):
+def test_column_with_a_missing_first_number_raises(rows, tmp_path):
     lines = rows(NasBench201())
     lines[0][1] = "nan"
     path = write(tmp_path / "t.csv", lines, ("arch", "v", "w"))

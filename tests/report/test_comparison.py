@@ -1,17 +1,36 @@
-"""Tables over runs, from summaries written by hand, and from a run of the scripts."""
+"""Tables and pages that compare runs."""
 
 import csv
 import json
 import shutil
 import statistics
-import subprocess
-import sys
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
+from nas_lightning.cli.report import main as write_pages
 from nas_lightning.errors import InputError
-from nas_lightning.report.comparison import compare, main, read_runs
+from nas_lightning.genotype import write_genotypes
+from nas_lightning.plots.picture import Group
+from nas_lightning.report.comparison import (
+    SweepTable,
+    _costs,
+    compare,
+    main,
+    read_jobs,
+    read_runs,
+    tabulate_jobs,
+    tabulate_seeds,
+    unknown_objective,
+    write_side_by_side,
+)
+from nas_lightning.report.page import write_report
+from nas_lightning.report.record import RunRecord
+from tests.report.reading import Page
+from tests.report.searches import GENOTYPES, write_search
+
+# Tables over runs, from summaries written by hand, and from a run of the scripts.
 
 
 def write_run(folder, error, overrides, *, seconds=90.0, genotype="darts_v2", path=None, dataset="digits"):
@@ -20,7 +39,7 @@ def write_run(folder, error, overrides, *, seconds=90.0, genotype="darts_v2", pa
     facts = {"dataset": dataset, "params": 3_300_000, "macs": 528_000_000, "seconds": seconds}
     facts |= {"metrics": metrics, "overrides": overrides}
     (folder / "summary.json").write_text(json.dumps(facts))
-    config = {"genotype": {"path": path} if path else {"space": "darts"}, "init": None}
+    config = {"genotype": {"path": path} if path else {"space": "darts"}, "pretrained": None}
     (folder / ".hydra" / "config.yaml").write_text(yaml.safe_dump(config))
     chosen = {"hydra": {"runtime": {"choices": {"genotype": genotype}}}}
     (folder / ".hydra" / "hydra.yaml").write_text(yaml.safe_dump(chosen))
@@ -106,16 +125,6 @@ def test_the_same_training_on_other_images_is_another_row(tmp_path):
 def test_an_ensemble_of_several_architectures_has_no_single_origin(tmp_path):
     write_run(tmp_path / "a", 0.02, ["ensemble=nes_rs"], genotype=None)
     assert read_runs([str(tmp_path / "a")])[0][0]["architecture"] == "several"
-
-
-def test_the_command_starts_without_torch():
-    """What makes a command slow to start is torch and what imports it: none of it is needed here."""
-    code = (
-        "import sys, nas_lightning.report.comparison;"
-        "print(*sorted({'torch', 'pytorch_lightning', 'torchmetrics', 'timm', 'numpy'} & set(sys.modules)))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == ""
 
 
 # Damaged runs: every file of a run replaced, every entry of its summary replaced, the summary cut anywhere
@@ -229,3 +238,152 @@ def test_a_front_that_is_none_is_left_out_with_a_line(wrong, runs, tmp_path, cap
 def test_a_name_that_no_folder_can_have_is_one_line():
     with pytest.raises(SystemExit, match="error: expected words without null characters"):
         main(["\0"])
+
+
+# Several runs on one page.
+
+
+@pytest.fixture
+def runs_of_side_by_side(tmp_path):
+    """The second has another learning rate and another cell."""
+    first, second = (write_search(tmp_path / name) for name in ("first", "second"))
+    (second / ".hydra" / "config.yaml").write_text("seed: 3\nstrategy:\n  lr: 0.5\n")
+    facts = json.loads((second / "genotype.json").read_text())
+    write_genotypes(
+        second / "genotype.json", GENOTYPES[1:], **{k: v for k, v in facts.items() if k != "genotypes"}
+    )
+    return [first, second]
+
+
+def test_cells_settings_and_numbers_stand_side_by_side(runs_of_side_by_side, tmp_path, capsys, monkeypatch):
+    write_report(runs_of_side_by_side[0])
+    monkeypatch.chdir(tmp_path)
+    write_pages(["first", "second"])
+    assert capsys.readouterr().out.strip() == "comparison.html"
+    page = Page(tmp_path / "comparison.html")
+    assert list(page.sections) == ["Runs", "Settings that differ", "Architectures", "Curves"]
+    assert "Left out" not in page.text
+    assert page.sections["Settings that differ"].split() == ["settingfirstsecond", "strategy.lr0.0250.5"]
+    assert ("href", "first/report.html") in page.attributes
+    assert "62.50 %" in page.sections["Runs"]
+    assert {"first: train", "second: train"} <= {text.strip() for text in page.sections["Curves"].split("\n")}
+    first, second = (set(dict(genotype.cells)["cell"].edges) for genotype in GENOTYPES)
+    marked = [value for key, value in page.attributes if key == "class" and value.endswith(" marked")]
+    assert len(marked) == len(first ^ second) > 0
+
+
+def test_trained_networks_are_dots_of_accuracy_and_cost_that_lead_to_their_cells(
+    runs_of_side_by_side, tmp_path
+):
+    for run, accuracy, params in zip(runs_of_side_by_side, (0.5, 0.75), (2_000_000, 1_000_000), strict=True):
+        facts = json.loads((run / "genotype.json").read_text())
+        facts |= {"kind": "training", "metrics": {"test_accuracy": accuracy}, "params": params}
+        (run / "genotype.json").write_text(json.dumps(facts))
+    page = Page(write_side_by_side(runs_of_side_by_side, tmp_path / "page.html"))
+    costs = page.sections["Accuracy against cost"]
+    assert "Accuracy (%) against parameters" in costs
+    assert "Accuracy (%) against multiply-adds" in costs
+    links = [value for key, value in page.attributes if key == "href" and value.startswith("#run-")]
+    assert sorted(links) == ["#run-0", "#run-0", "#run-1", "#run-1"]
+    assert {("id", "run-0"), ("id", "run-1")} <= set(page.attributes)
+    charts = _costs({run.name: RunRecord(run) for run in runs_of_side_by_side})["charts"]
+    (first, second) = (
+        mark for mark in charts[0].marks if isinstance(mark, Group) and mark.link.startswith("#run")
+    )
+    assert (first.title, second.title) == ("first", "second")
+    assert first.marks[0].center[0] > second.marks[0].center[0]  # left and above is better
+    assert first.marks[0].center[1] > second.marks[0].center[1]
+
+
+def test_runs_of_the_same_name_are_told_apart_and_what_they_lack_is_no_error(runs_of_side_by_side, tmp_path):
+    other = tmp_path / "elsewhere" / "first"
+    other.mkdir(parents=True)
+    page = Page(write_side_by_side([runs_of_side_by_side[0], other], tmp_path / "page.html"))
+    assert "elsewhere/first" in page.sections["Runs"]
+    assert set(page.sections) == {"Runs", "Architectures", "Curves"}
+
+
+def test_what_is_no_comparison_is_one_line(runs_of_side_by_side, tmp_path, refusal):
+    assert "expected a run's folder" in refusal(
+        write_side_by_side, [runs_of_side_by_side[0], tmp_path / "no"], tmp_path / "p"
+    )
+    assert "expected different runs" in refusal(
+        write_side_by_side, [runs_of_side_by_side[0], runs_of_side_by_side[0]], tmp_path / "p"
+    )
+
+
+# The tables at the end of a sweep, from summaries written by hand.
+
+
+def job(error=None, **metrics):
+    return {"overrides": ["lr=1"], "metrics": metrics, "seconds": 1.0} | ({"error": error} if error else {})
+
+
+def test_a_sweep_without_its_objective_says_so_in_one_line():
+    jobs = [job(test_accuracy=0.5), job("out of memory"), job(test_accuracy=0.6)]
+    assert list(unknown_objective(jobs, "test_accuracy")) == []
+    assert list(unknown_objective(jobs, None)) == []
+    (line,) = unknown_objective(jobs, "test_acuracy")
+    assert line == (
+        "objective=test_acuracy: not among the metrics of job 0, 2 (did you mean 'test_accuracy'?)"
+    )
+    assert tabulate_jobs([job(test_accuracy=0.5), job()], "test_accuracy").rows[1][2] == "not measured"
+    assert tabulate_jobs([job(my_metric=0.5)], "my_metric").columns[2] == "my_metric"
+
+
+def test_what_a_run_has_cost_is_an_objective():
+    known, unknown = {**job(test_accuracy=0.5), "params": 10}, job(test_accuracy=0.5)
+    assert list(unknown_objective([known, known], "params")) == []
+    assert list(unknown_objective([known], "seconds")) == []
+    (line,) = unknown_objective([known, unknown], "params")
+    assert line == "objective=params: not among the metrics of job 1"
+
+
+def test_seeds_are_averaged_where_there_are_several():
+    jobs = [{**job(test_accuracy=a), "overrides": [f"seed={s}"]} for s, a in enumerate((0.5, 0.7))]
+    (table,) = tabulate_seeds([*jobs, job("broken")])
+    (row,) = table.rows
+    assert table.columns == ["settings", "seeds", "test_accuracy"]
+    assert row == ["–", 2, f"0.6000 ± {statistics.stdev([0.5, 0.7]):.4f}"]
+    assert list(tabulate_seeds(jobs[:1])) == []
+
+
+def test_a_damaged_summary_is_a_job_that_failed(tmp_path):
+    for name, text in {
+        "0": '{"overrides": [], "metrics": {"test_accuracy": 0.5}, "seconds": 1}',
+        "10": "[]",
+        "2": "{",
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(text)
+    (tmp_path / "3").mkdir()  # still running
+    jobs = read_jobs(tmp_path)
+    assert ["error" in job for job in jobs] == [False, True, True]
+    table = tabulate_jobs(jobs)
+    assert "expected a summary in JSON" in table.rows[1][2]
+    assert "expected a summary of names and values" in table.rows[2][2]
+
+
+def test_a_sweep_ends_in_a_page_of_its_jobs(tmp_path, capsys):
+    for number in range(2):
+        write_search(tmp_path / str(number))
+        facts = {"overrides": [f"seed={number}"], "metrics": {"valid_accuracy": 0.5}, "seconds": 1.0}
+        (tmp_path / str(number) / "summary.json").write_text(json.dumps(facts))
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / "summary.json").write_text('{"error": "out of memory", "overrides": ["seed=2"]}')
+    config = OmegaConf.create({"objective": "valid_accuracy", "hydra": {"sweep": {"dir": str(tmp_path)}}})
+    with pytest.raises(SystemExit, match="1"):  # one has failed
+        SweepTable().on_multirun_end(config)
+    assert capsys.readouterr().out.endswith("report.html\n")
+    page = Page(tmp_path / "report.html")
+    assert "out of memory" in page.sections["Runs that failed"]
+    assert "Architectures" in page.sections
+
+
+def test_a_sweep_that_has_gone_on_with_another_launcher_has_its_means():
+    jobs = [
+        {"overrides": [f"seed={seed}", f"launcher={name}"], "metrics": {"test_accuracy": 0.5 + seed / 5}}
+        for seed, name in enumerate(("joblib", "dask"))
+    ]
+    (table,) = tabulate_seeds(jobs)
+    assert table.rows == [["–", 2, "0.6000 ± 0.1414"]]

@@ -1,4 +1,4 @@
-"""The page of a run: whole, in pieces, broken and hostile, read back with an HTML parser."""
+"""Pages of runs: sections, links between runs, and pages of running searches."""
 
 import base64
 import hashlib
@@ -6,27 +6,42 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from markupsafe import escape
 from matplotlib.figure import Figure
 
-from nas_lightning.genotype import write_genotypes
+from nas_lightning.errors import InputError
+from nas_lightning.genotype import FILE_NAME, write_genotypes
 from nas_lightning.plots.style import INK
-from nas_lightning.report.comparison import main_rebuild as main
-from nas_lightning.report.page import write_report
+from nas_lightning.report.page import (
+    FOLLOWERS,
+    LivePage,
+    link_sources,
+    main,
+    read_relatives,
+    refresh_all,
+    write_report,
+)
 from nas_lightning.report.record import RunRecord
 from nas_lightning.report.sections import read_curves, read_results
 from nas_lightning.runs.facts import Findings
 from nas_lightning.runs.programs import program
+from nas_lightning.runs.trackers import store_address
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.utils.tables import Table
+from tests.conftest import REPOSITORY
 from tests.report.kinds import PAGES
 from tests.report.reading import Page
-from tests.report.searches import GENOTYPES, SPACE
+from tests.report.searches import GENOTYPES, SPACE, write_search
+
+# The page of a run: whole, in pieces, broken and hostile, read back with an HTML parser.
 
 EVERYTHING = ["genotype.json", "metrics.csv", "history.jsonl", ".hydra"]
 
@@ -67,7 +82,8 @@ def test_a_whole_run(run):
     assert "Left out" not in page.text
     assert "weights/cell" not in page.text
     charts = 1 + 1 + 2  # a cell without a title, a panel each of losses and accuracies, a panel an edge
-    assert page.tags.count("figure") == 1 + charts + 3  # the epochs' cells: first, second, third from another
+    assert page.tags.count("figure") == 1 + charts
+    assert page.tags.count("template") == 2  # different cells
     assert SPACE.notation(GENOTYPES[0]) in page.blocks
     here = f"cd {shlex.quote(str(Path.cwd()))} && "
     assert [block for block in page.blocks if block.startswith("cd")] == [
@@ -141,7 +157,7 @@ def test_an_interrupted_search_says_how_to_go_on(run):
     remove(run, "genotype.json")
     page = Page(write_report(run))
     assert "darts: nasbench201 on fake (not finished)" in page.text
-    assert "As it is so far: the run has not ended." in page.sections["Architecture"]
+    assert "The current state: the run has not finished." in page.sections["Architecture"]
     assert shlex.join([*program("search"), f'resume="{run}"']) in page.blocks
     assert "1" in page.sections["Results"]  # from the metrics file
 
@@ -167,11 +183,9 @@ def test_a_training_says_its_classes_its_best_epoch_and_what_chance_is(tmp_path)
     assert "3 of 3, 50.00 %" in page.sections["Results"]
     assert "classes8" in page.text.replace("\n", "")
     assert "chance" in page.sections["Curves"]
-    ((_, loss), (_, accuracy)) = [
-        (chart.title, chart) for chart in read_curves(RunRecord(tmp_path / "run"))["charts"]
-    ]
-    assert [line.name for line, _ in loss.lines] == ["train"]
-    assert accuracy.lines[-1][0].points == {1: 1 / 8, 3: 1 / 8}
+    loss, accuracy = (chart.label for chart in read_curves(RunRecord(tmp_path / "run"))["charts"])
+    assert loss == "Loss over epochs: train"
+    assert accuracy == "Accuracy over epochs: valid, chance"
 
 
 def test_a_training_of_another_task_shows_its_scores(run):
@@ -184,7 +198,8 @@ def test_a_training_of_another_task_shows_its_scores(run):
     facts = {"kind": "training", "space": "nasbench201", "dataset": "ages", "metrics": metrics}
     write_genotypes(run / "genotype.json", GENOTYPES[:1], **facts, notation=[SPACE.notation(GENOTYPES[0])])
     record = RunRecord(run)
-    assert [chart.title for chart in read_curves(record)["charts"]] == ["Loss", "R2", "Mae"]
+    labels = [chart.label for chart in read_curves(record)["charts"]]
+    assert [label.partition(" ")[0] for label in labels] == ["Loss", "R2", "Mae"]
     results = read_results(record)
     assert results["first"] == {"test_loss": "7.2", "test_r2": "0.95", "best epoch": "2 of 3, 0.75"}
     assert results["rest"] == {"lr": "0.1"}
@@ -197,7 +212,7 @@ def test_an_ensemble_shows_every_member(run):
     assert next(iter(page.sections)) == "Results"  # of all together
     assert "Member 2" in page.text
     assert (run / "figures" / "genotype_2.svg").is_file()
-    assert page.sections["Architecture"].count("in words") == 2
+    assert page.sections["Architecture"].count("description") == 2
 
 
 @pytest.mark.parametrize("name", ["genotype.json", "metrics.csv", "history.jsonl"])
@@ -268,7 +283,7 @@ def test_findings_stand_in_place_of_curves(run):
     assert "Curves" not in page.sections
     for part in ("How they differ", "first", "0.1235", "A note"):
         assert part in page.sections["Tables and figures"]
-    assert page.tags.count("svg") == 2  # the cell, and the figure
+    assert page.tags.count("figure") == 2  # the cell, and the figure
 
 
 def luminance(color):
@@ -354,7 +369,7 @@ def test_a_search_without_training_shows_its_pool_and_no_curves(run):
     assert "jacov against synflow" in pool
     assert all(cell in pool for cell in ("1e+30", "-inf", "nan", "3.5"))
     assert "cut off" not in pool
-    assert page.tags.count("circle") == 4
+    assert page.sections["Pool"].count("a") >= 1
 
 
 def test_a_search_that_only_scores_has_no_curves_where_its_pool_is_in_no_file(run):
@@ -426,3 +441,193 @@ def test_facts_of_the_wrong_type_do_not_end_the_page(run, text):
     (run / ".hydra" / "hydra.yaml").write_text("- a list")
     (run / ".hydra" / "config.yaml").write_bytes(b"\xff: {")
     assert "Configuration" in Page(write_report(run)).sections
+
+
+# Links between the pages of runs, there and back, and what to type in any folder.
+
+
+def training_of(search, folder, **config):
+    """A finished training that took its architecture from a search, by a path from where it was typed."""
+    run = write_search(folder)
+    settings = {"genotype": {"path": search.name, "index": 0}, **config}
+    (run / ".hydra" / "config.yaml").write_text(json.dumps(settings))
+    hydra = json.loads((run / ".hydra" / "hydra.yaml").read_text())["hydra"]
+    runtime = {**hydra["runtime"], "cwd": str(search.parent)}
+    (run / ".hydra" / "hydra.yaml").write_text(json.dumps({"hydra": {**hydra, "runtime": runtime}}))
+    write_genotypes(run / "genotype.json", GENOTYPES[:1], kind="training", metrics={"test_accuracy": 0.5})
+    return run
+
+
+def links(run):
+    return [(one.what, one.name) for one in read_relatives(RunRecord(run))]
+
+
+def test_a_search_and_its_training_lead_to_each_other(run, tmp_path, monkeypatch):
+    training = training_of(run, tmp_path / "a place" / "50 % #1")
+    page, words = write_report(run, following={"Train it": "python train.py"}), "&& python train.py"
+    write_report(training)
+    assert links(training) == [("from the search", "one run")]
+    link_sources(training)
+    link_sources(training)  # a line twice is a link once
+    assert links(run) == [("then the training", "50 % #1")]
+    text = page.read_text(encoding="utf-8")
+    assert 'href="../../../a%20place/50%20%25%20%231/report.html"' in text
+    assert words in "".join(Page(page).blocks)  # the rest of the page is as it was
+    (run / "report.html").unlink()
+    assert links(training) == []
+    link_sources(training)
+    assert not (run / "report.html").exists()
+
+
+def test_jobs_lead_to_their_sweep_and_members_to_their_ensemble(run, tmp_path):
+    sweep = tmp_path / "sweep"
+    for name in ("0", "1/member_1"):
+        write_report(write_search(sweep / name))
+    assert links(sweep / "0") == []
+    (sweep / "multirun.yaml").write_text("")
+    (sweep / "report.html").write_text("")
+    write_report(write_search(sweep / "1"))
+    refresh_all([sweep / "0", sweep / "1" / "member_1", sweep / "gone"])
+    assert links(sweep / "0") == [("part of", "sweep")]
+    assert links(sweep / "1" / "member_1") == [("part of", "sweep/1"), ("part of", "sweep")]
+    assert links(sweep / "1") == [("part of", "sweep"), ("member", "1/member_1")]
+    assert "../report.html" in (sweep / "0" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("https://wandb.ai/a/b/runs/c\n", ["Weights & Biases"]),
+        ("javascript:alert(1)", []),
+        ("https://a b", []),
+        ("\udcff", []),
+    ],
+)
+def test_the_run_at_weights_and_biases_is_linked_where_its_address_is_known(run, address, expected):
+    store_address(run, "wandb", None)  # offline
+    assert not (run / "wandb").exists()
+    store_address(run, "wandb", "https://wandb.ai")
+    (run / "wandb" / "url").write_text(address, errors="surrogateescape")
+    assert [one.name for one in read_relatives(RunRecord(run))] == expected
+
+
+@pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "${oc.env:HOME}", "/", ".", 3, [None, {"a": 1}], {}])
+def test_settings_of_others_lead_nowhere_and_end_nothing(run, tmp_path, path):
+    training = training_of(run, tmp_path / "training", pretrained=path, ensemble={"runs": path}, study=path)
+    (training / FOLLOWERS).write_text("a\0b\n\n/etc\n" + "y" * 5000 + "\n../nowhere\n")
+    write_report(training)
+    link_sources(training)
+    assert links(training) == []
+
+
+def test_a_run_that_is_not_ones_own_is_left_alone(run, tmp_path):
+    training = training_of(run, tmp_path / "training")
+    write_report(run)
+    before = (run / "report.html").read_text()
+    (run / FOLLOWERS).symlink_to(tmp_path / "elsewhere")
+    link_sources(training)
+    assert (run / "report.html").read_text() == before
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(run, tmp_path):
+    training = training_of(run, tmp_path / "training")
+    os.mkfifo(run / FOLLOWERS)
+    (run / "wandb").mkdir()
+    os.mkfifo(run / "wandb" / "url")
+    link_sources(training)
+    with pytest.raises(InputError, match="expected a folder without pipes and devices"):
+        write_report(run)
+
+
+@pytest.mark.slow
+def test_what_a_page_says_to_type_works_in_any_folder(tmp_path):
+    """A search, and its training as the fresh page and as the page made anew say, typed elsewhere."""
+    there, elsewhere = tmp_path / "it's here", tmp_path / "elsewhere"
+    for folder in (there, elsewhere):
+        folder.mkdir()
+    sizes = ["space=nasbench201", "network.channels=4", "network.cells=1", "dataset.subset=80"]
+    words = ["strategy=random", "strategy.count=1", *sizes, 'run="my run"']
+    start = [sys.executable, REPOSITORY / "search.py", *words]
+    subprocess.run(start, cwd=there, check=True, capture_output=True)
+    fresh = Page(there / "my run" / "report.html")
+    anew = Page(write_report(there / "my run"))
+    for number, page in enumerate((fresh, anew)):
+        (typed,) = [block for block in page.blocks if "genotype=file" in block]
+        target = elsewhere / f"trained {number}"
+        further = f"{typed} trainer.max_epochs=1 'run=\"{target}\"'"
+        done = subprocess.run(["bash", "-c", further], cwd=elsewhere, capture_output=True, text=True)
+        assert done.returncode == 0, (typed, done.stderr)
+        assert (target / "summary.json").is_file()
+        load = next(block for block in Page(target / "report.html").blocks if "nas_lightning.load" in block)
+        code = f"import nas_lightning; {load}; assert network"
+        subprocess.run([sys.executable, "-c", code], cwd=elsewhere, check=True)
+
+
+# The page of a run that goes on.
+
+
+@pytest.fixture
+def going(tmp_path):
+    """A search after its third epoch."""
+    folder = write_search(tmp_path / "search")
+    (folder / FILE_NAME).unlink()
+    return folder
+
+
+def end_epoch(callback, epoch=0, should_stop=False):
+    steps = {"max_steps": -1, "global_step": 0, "max_epochs": 10, "callbacks": []}
+    trainer = SimpleNamespace(current_epoch=epoch, should_stop=should_stop, **steps)
+    callback.on_train_epoch_end(trainer, None)
+
+
+def test_it_shows_the_last_cell_and_loads_itself_again(going):
+    callback = LivePage(going, seconds=7.4)
+    callback.on_train_start(None, None)
+    callback._due = 0.0
+    end_epoch(callback)
+    text = (going / "report.html").read_text(encoding="utf-8")
+    assert '<meta http-equiv="refresh" content="7">' in text
+    page = Page(going / "report.html")
+    assert "(not finished)" in page.text
+    assert "as of" in page.text
+    assert "resume=" in page.sections["What to type next"]
+    assert "Left out" not in page.sections["Architecture"]
+
+
+def test_a_page_that_was_made_anew_stays_as_it_is(going):
+    assert "refresh" not in write_report(going).read_text(encoding="utf-8")
+
+
+def test_pages_lie_apart_by_the_time_that_was_asked_for(going):
+    callback = LivePage(going, seconds=1000)
+    callback.on_train_start(None, None)
+    end_epoch(callback)
+    assert not (going / "report.html").exists()
+    callback._due = 0.0
+    end_epoch(callback)
+    (going / "report.html").unlink()
+    end_epoch(callback)
+    assert not (going / "report.html").exists()
+
+
+@pytest.mark.parametrize("last", [{"epoch": 9}, {"should_stop": True}])
+def test_the_end_of_the_last_epoch_waits_for_no_page(going, last):
+    callback = LivePage(going, seconds=1)
+    callback._due = 0.0
+    end_epoch(callback, **last)
+    assert not (going / "report.html").exists()
+
+
+def test_a_page_that_cannot_be_written_ends_no_training(tmp_path):
+    callback = LivePage(tmp_path / "nowhere", seconds=5)
+    with pytest.warns(UserWarning, match="report.html is written at the end only: expected a run's folder"):
+        end_epoch(callback)
+    end_epoch(callback)  # said once
+
+
+def test_the_cell_is_that_of_the_last_epoch(going):
+    history = (going / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    for epochs, genotype in ((3, GENOTYPES[0]), (2, GENOTYPES[1])):
+        (going / "history.jsonl").write_text("\n".join(history[:epochs]) + "\n", encoding="utf-8")
+        assert str(genotype) in Page(write_report(going)).blocks

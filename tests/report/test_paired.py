@@ -1,24 +1,38 @@
-"""The tests behind a comparison, against scipy, against tables that are printed, and by their definitions."""
+"""Paired comparisons of strategies over seeds."""
 
+import csv
 import itertools
+import json
 import math
+import shutil
+from itertools import product
 
 import pytest
 import torch
 from scipy import stats
 
 from nas_lightning.report.paired import (
+    Question,
     RankComparison,
+    compare_folders,
     compare_ranks,
     critical_difference,
     holm,
     least_p,
+    main,
     needed_pairs,
     permutation,
     t_interval,
     t_test,
     wilcoxon,
 )
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.folder import RunFolder
+from nas_lightning.runs.record import Record
+from nas_lightning.spaces import NasBench201
+from tests.cli.conftest import REPOSITORY, TINY_DATA, TINY_NETWORK, TINY_SEARCH, run_script
+
+# The tests behind a comparison, against scipy, against tables that are printed, and by their definitions.
 
 
 def normal(count, seed=0, shift=0.3):
@@ -134,3 +148,267 @@ def test_ways_that_are_equal_everywhere_are_not_told_apart():
 )
 def test_bars_join_the_largest_groups_alone(ranks, difference, cliques):
     assert RankComparison(ranks, 3, 0.01, difference).cliques() == cliques
+
+
+# Searches and the trainings of what they found, joined and compared: from folders to files.
+
+SPACE = NasBench201()
+
+
+def record(script, config, sweep=False, **choices):
+    hydra = {"job": {"config_name": script, "num": "???" if sweep else 0}, "runtime": {"choices": choices}}
+    return Record(("seed=0,1",) if sweep else (), config, {**hydra, "mode": "MULTIRUN" if sweep else "RUN"})
+
+
+def write_search(folder, strategy, seed, *, metrics=None, settings=None, data="digits"):
+    run = RunFolder(folder)
+    config = {"seed": seed, "strategy": {"lr": 0.1, **(settings or {})}}
+    run.create(record("search", config, strategy=strategy))
+    genotype = SPACE.sample(torch.Generator().manual_seed(1000 * seed + len(strategy)))
+    facts = RunFacts("search", seed, metrics or {}, 10.0, dataset=data, strategy=strategy.title())
+    run.finish(facts, [genotype])
+    return run
+
+
+def write_training(folder, search, seed, accuracy, *, data="digits", lr=0.1, **metrics):
+    run = RunFolder(folder)
+    config = {
+        "genotype": {"path": f"searched/{search.path.name}"},
+        "seed": seed,
+        "retrain": {"lr": lr},
+        "task": {"score": "accuracy"},
+    }
+    run.create(record("train", config, genotype="file"))
+    facts = RunFacts("training", seed, {"test_accuracy": accuracy, **metrics}, 10.0, dataset=data)
+    run.finish(facts, search.genotypes)
+
+
+QUALITY = {"random": 0.5, "darts": 0.5, "gdas": 0.7}
+
+
+def accuracy(strategy, seed, training, data="digits"):
+    """gdas is above random by 0.2 + 0.01 · seed; a training seed adds ±0.05, which its mean leaves out."""
+    better = 0.01 * seed if strategy == "gdas" else 0.0
+    return QUALITY[strategy] + 0.02 * seed + better + (-1) ** training * 0.05 + (0.1 if data == "fake" else 0)
+
+
+def write_sweeps(folder, seeds=6, sets=("digits",)):
+    for name, script in (("searched", "search"), ("trained", "train")):
+        RunFolder(folder / name).create(record(script, {}, sweep=True))
+    searches = list(product(QUALITY, range(seeds)))
+    for number, (strategy, seed) in enumerate(searches):
+        search = write_search(folder / f"searched/{number}", strategy, seed)
+        for place, data in enumerate(sets):
+            for training in range(2):
+                job = f"trained/{len(sets) * 2 * number + 2 * place + training}"
+                value = accuracy(strategy, seed, training, data)
+                write_training(folder / job, search, training, value, data=data)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written")
+    write_sweeps(folder)
+    return folder
+
+
+@pytest.fixture
+def sweeps(written, tmp_path, monkeypatch):
+    """Six searches of each strategy, each trained twice."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("searched", "trained"):
+        shutil.copytree(written / name, tmp_path / name)
+    return tmp_path
+
+
+def rows(file):
+    with file.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_trainings_are_joined_to_searches_and_compared_to_random(sweeps, capsys):
+    main(["searched", "trained"])
+    out, err = capsys.readouterr()
+    assert err == ""
+    means = {row["strategy"]: row for row in rows(sweeps / "trained/comparison/tables/means.csv")}
+    assert means["gdas"] | {"mean": "", "sd": ""} == {
+        **{"strategy": "gdas", "data": "digits", "seeds": "6", "trainings": "12", "mean": "", "sd": ""}
+    }
+    assert float(means["gdas"]["mean"]) == pytest.approx(0.7 + 0.03 * 2.5)
+    assert float(means["gdas"]["sd"]) == pytest.approx(0.03 * (17.5 / 5) ** 0.5)  # of searches: 0, 1, … 5
+    found = {row["strategy"]: row for row in rows(sweeps / "trained/comparison/tables/differences.csv")}
+    assert [*found] == ["gdas", "darts"]
+    assert found["darts"] | {"95 % from": "", "to": ""} == {
+        **{
+            "strategy": "darts",
+            "data": "digits",
+            "pairs": "6",
+            "difference": "0.0",
+            "95 % from": "",
+            "to": "",
+        },
+        **{"p": "1.0", "p (Holm)": "1.0"},
+    }
+    assert float(found["gdas"]["difference"]) == pytest.approx(0.225)
+    assert (found["gdas"]["p"], found["gdas"]["p (Holm)"]) == ("0.03125", "0.0625")
+    assert "With 6 pairs no p is below 0.0312, and none of Holm's below 0.0625" in out
+    for path in out.splitlines()[-3:]:
+        assert (sweeps / path).is_file()
+    assert (sweeps / "trained/comparison/tables/means.md").read_text() in out + "\n"
+
+
+def test_trainings_alone_know_their_searches(sweeps):
+    both, _ = compare_folders(["searched", "trained"], Question())
+    alone, left_out = compare_folders(["trained"], Question())
+    assert alone.outcomes == both.outcomes
+    assert left_out == []
+
+
+def test_a_sweep_of_searches_that_was_renamed_is_found_where_it_is_given(sweeps):
+    before, _ = compare_folders(["trained"], Question())
+    (sweeps / "searched").rename(sweeps / "elsewhere")
+    after, left_out = compare_folders(["elsewhere", "trained"], Question())
+    assert (after.outcomes, left_out) == (before.outcomes, [])
+
+
+def test_two_data_sets_have_ranks_and_their_diagram(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_sweeps(tmp_path, seeds=2, sets=("digits", "fake"))
+    main(["trained", "--out", "out"])
+    assert "Over 2 data sets. Friedman's test: p =" in capsys.readouterr().out
+    ranks = {row["strategy"]: float(row["mean rank"]) for row in rows(tmp_path / "out/tables/ranks.csv")}
+    assert ranks == {"gdas": 1.0, "random": 2.5, "darts": 2.5}
+    assert (tmp_path / "out/figures/critical_difference.svg").is_file()
+    assert len(rows(tmp_path / "out/tables/differences.csv")) == 4
+
+
+def test_searches_are_compared_by_a_tables_accuracy(tmp_path):
+    for strategy, value in (("random", 0.9), ("darts", 0.8)):
+        for seed in range(3):
+            folder = tmp_path / f"{strategy}{seed}"
+            write_search(folder, strategy, seed, metrics={"true_accuracy": value, "true_rank": seed})
+    folders = sorted(tmp_path.iterdir())
+    compared, _ = compare_folders(folders, Question())
+    assert compared.metric == "true_accuracy"
+    assert compared.differences().rows[0][3] == pytest.approx(-0.1)
+    ranked, _ = compare_folders(folders, Question(metric="true_rank"))
+    assert ranked.less
+
+
+@pytest.mark.parametrize(
+    "argv", [["--by", "strategy.lr", "--baseline", "0.1"], ["--by", "strategy,strategy.lr"]]
+)
+def test_any_setting_makes_arms(argv, tmp_path, capsys):
+    for number, (lr, seed) in enumerate(product((0.1, 0.2), range(3))):
+        metrics = {"true_accuracy": lr}
+        write_search(tmp_path / str(number), "random", seed, settings={"lr": lr}, metrics=metrics)
+    argv = argv if "--baseline" in argv else [*argv, "--baseline", "random 0.1"]
+    main([str(tmp_path), *argv, "--out", str(tmp_path / "out")])
+    (row,) = rows(tmp_path / "out/tables/differences.csv")
+    assert [*row.values()][:4] == [argv[-1].replace("0.1", "0.2"), "digits", "3", "0.1"]
+
+
+def failed(folder):
+    summary = folder / "trained/0/summary.json"
+    summary.write_text(json.dumps({"error": "out of memory", "overrides": []}))
+
+
+def other_training(folder):
+    search = RunFolder(folder / "searched/0")
+    write_training(folder / "trained/99", search, 2, 0.5, lr=0.2)
+
+
+def without(folder, *strategies):
+    for number, strategy in enumerate(name for name in QUALITY for _ in range(12)):
+        if strategy in strategies:
+            shutil.rmtree(folder / f"trained/{number}")
+
+
+def twice(folder):
+    search = write_search(folder / "searched/99", "random", 0)
+    write_training(folder / "trained/99", search, 0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "argv", "message"),
+    [
+        (None, ["nowhere"], "expected the folder of a sweep or a run, got 'nowhere'"),
+        (None, ["searched"], "expected trainings of what was found, a table (benchmark=…) or --metric NAME"),
+        (None, ["trained", "--by", "stratgy"], "expected a setting of the runs (did you mean 'strategy'?)"),
+        (
+            None,
+            ["trained", "--by", "retrain.lr"],
+            "expected searches of 0.1 that differ in their seeds only, got",
+        ),
+        (lambda f: without(f, "random"), ["trained"], "expected --baseline, one of darts, gdas, got 'none'"),
+        (lambda f: without(f, "darts", "gdas"), ["trained"], "expected at least two values of strategy"),
+        (lambda f: without(f, "random", "gdas"), ["trained"], "expected at least two values of strategy"),
+        (
+            None,
+            ["trained", "--baseline", "rando"],
+            "expected runs of what is compared to (did you mean 'random'?)",
+        ),
+        (
+            None,
+            ["trained", "--metric", "acc"],
+            "expected a metric of the run (choose from test_accuracy), got 'acc'",
+        ),
+        (None, ["trained", "--test", "sign"], "expected what `nas-compare --help` says"),
+        (
+            other_training,
+            ["trained"],
+            "expected trainings that differ in their seeds and architectures only, got",
+        ),
+        (twice, ["trained"], "expected one search of random on digits with seed 0, got"),
+        (
+            lambda f: shutil.rmtree(f / "searched"),
+            ["trained"],
+            "expected finished searches, or trainings of what",
+        ),
+        (
+            lambda f: (f / "f").touch(),
+            ["trained", "--out", "f"],
+            "expected a place that can be read and written",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(spoil, argv, message, sweeps, capsys):
+    if spoil is not None:
+        spoil(sweeps)
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    assert str(end.value).startswith(f"error: {message}")
+    assert len(str(end.value).splitlines()) == 1
+
+
+def test_runs_that_have_failed_or_say_nothing_are_left_out_with_the_reason(sweeps, capsys):
+    failed(sweeps)
+    RunFolder(sweeps / "trained/77").create(record("train", {}, genotype="file"))
+    write_search(sweeps / "searched/99", "random", 9)
+    main(["searched", "trained"])
+    err = capsys.readouterr().err
+    assert "left out: trained/0 (failed: out of memory)" in err
+    assert "left out: trained/77 (expected a run that is finished" in err
+    assert "left out: searched/99 (none of the trainings is of its architecture)" in err
+    (row,) = [r for r in rows(sweeps / "trained/comparison/tables/means.csv") if r["strategy"] == "random"]
+    assert (row["seeds"], row["trainings"]) == ("6", "11")
+
+
+@pytest.mark.slow
+def test_three_lines_from_searching_to_the_comparison(tmp_path, monkeypatch, capsys):
+    """As docs/sweeps_and_tracking.md has them, at a size of seconds."""
+    monkeypatch.chdir(tmp_path)
+    lines = (REPOSITORY / "docs" / "sweeps_and_tracking.md").read_text(encoding="utf-8").splitlines()
+    (searching,) = [line for line in lines if "strategy=random,darts,pr_darts seed=" in line]
+    (training,) = [line for line in lines if "genotype.path=searched seed=" in line]
+    (comparing,) = [line for line in lines if line.startswith("nas-compare ")]
+    quick = ("trainer.max_epochs=1", "callbacks.history.figures=false")
+    search = [word for word in searching.split()[3:] if not word.startswith("space=")]
+    assert run_script("search", "-m", *search, *TINY_SEARCH, *quick) == 0
+    train = training.split()[3:]
+    assert run_script("train", "-m", *train, *TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1") == 0
+    capsys.readouterr()
+    main(comparing.split()[1:])
+    assert capsys.readouterr().err == ""
+    found = rows(tmp_path / "trained/comparison/tables/differences.csv")
+    assert [row["pairs"] for row in found] == ["6", "6"]

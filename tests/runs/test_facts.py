@@ -60,7 +60,7 @@ def test_rewinding_equals_never_having_logged(tmp_path):
     assert lines(resumed) == lines(whole)
 
 
-def test_rewinding_mends_a_line_that_was_cut_off(tmp_path):
+def test_rewinding_drops_an_incomplete_line(tmp_path):
     logger = MetricsCSV(tmp_path)
     logger.log_metrics({"loss": 1.0}, 0)
     logger.finalize("success")
@@ -85,6 +85,6 @@ def test_only_the_first_process_writes(tmp_path, monkeypatch):
     assert not logger.path.exists()
 
 
-def test_a_table_of_words_is_refused(tmp_path, refusal):
+def test_table_of_text_raises(tmp_path, refusal):
     (tmp_path / "metrics.csv").write_text("step,loss\n1,low\n")
     assert "expected a table of numbers" in refusal(read_metrics, tmp_path / "metrics.csv")

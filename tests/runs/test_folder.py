@@ -52,7 +52,7 @@ def test_a_record_says_what_kind_of_run_it_starts(script, config, kind):
 
 
 @pytest.mark.parametrize("hydra", [{"job": [], "runtime": 3}, {"runtime": {"choices": "all"}}, {}])
-def test_a_strangers_record_has_no_script_and_no_choices(hydra):
+def test_malformed_record_has_no_script_and_choices(hydra):
     record = Record((), {}, hydra)
     assert (record.script, record.choices, record.kind) == ("", {}, None)
 
@@ -65,14 +65,14 @@ def test_a_first_record_stays(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "\0"])
-def test_damaged_facts_are_one_line(tmp_path, text):
+def test_damaged_facts_raise(tmp_path, text):
     (tmp_path / "summary.json").write_text(text)
     with pytest.raises(InputError, match="expected"):
         _ = RunFolder(tmp_path).facts
 
 
 @pytest.mark.parametrize("text", ["[", "- 1\n", "!!python/object:os.system {}", "a: b\n"])
-def test_a_damaged_record_is_one_line(tmp_path, text):
+def test_damaged_record_raises(tmp_path, text):
     """And nothing of a stranger's is executed."""
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").write_text(text)
@@ -81,7 +81,7 @@ def test_a_damaged_record_is_one_line(tmp_path, text):
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "member_1/metrics.csv"])
-def test_work_is_work_where_the_clock_is_set_back(tmp_path, name):
+def test_work_is_detected_when_the_clock_is_set_back(tmp_path, name):
     """What was there before is none, however old."""
     (tmp_path / "notes.txt").write_text("mine")
     run, year_ago = RunFolder(tmp_path), time.time() - 3e7
@@ -106,7 +106,7 @@ def test_a_folder_is_withdrawn_unless_there_is_work(tmp_path):
         assert run.path.exists() is not withdrawn
 
 
-def test_what_a_kill_leaves_of_a_record_that_is_taken_back_is_none(tmp_path, monkeypatch):
+def test_killed_withdrawal_leaves_no_record(tmp_path, monkeypatch):
     run = RunFolder(tmp_path / "run")
     run.create(RECORD)
     with monkeypatch.context() as patch:
@@ -127,6 +127,6 @@ def test_a_record_that_cannot_be_taken_back_stays_whole(tmp_path, monkeypatch):
     assert run.record == RECORD
 
 
-def test_a_name_that_was_not_typed_gets_a_number(tmp_path):
+def test_default_folder_gets_a_number(tmp_path):
     folders = [RunFolder.reserve(tmp_path / "a", typed=False).path.name for _ in range(3)]
     assert folders == ["a", "a-2", "a-3"]

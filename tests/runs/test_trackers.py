@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import CSVLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.options import config_folder
-from nas_lightning.plots.curves import save_genotypes
+from nas_lightning.plots.files import save_genotypes
 from nas_lightning.runs.facts import HISTORY_FILE, MetricsCSV, RunFacts, history_line
 from nas_lightning.runs.folder import RunFolder, sweep_of
 from nas_lightning.runs.record import Record
@@ -177,7 +177,7 @@ def test_the_folder_leads_nowhere_else(search):
     check_contents(search)
 
 
-def test_what_is_typed_counts(search):
+def test_typed_options_take_precedence(search):
     logger = wandb_logger(search, project="mine", name="n", group="g", tags=["t"], job_type="j", id="chosen")
     log(logger, search, [])
     (run,) = read_runs(search)
@@ -185,7 +185,7 @@ def test_what_is_typed_counts(search):
     assert (run.run.project, run.run.job_type, run.run.run_id) == ("mine", "j", "chosen")
 
 
-def test_a_run_that_an_agent_has_named_keeps_that_name(search, monkeypatch):
+def test_run_id_of_an_agent_is_kept(search, monkeypatch):
     monkeypatch.setenv("WANDB_RUN_ID", "agents")
     log(wandb_logger(search), search, [])
     (run,) = read_runs(search)
@@ -208,7 +208,7 @@ def test_only_the_first_process_publishes(search, monkeypatch):
     assert not (search / "wandb").exists()
 
 
-def test_without_an_account_it_says_what_works_without(search, monkeypatch, refusal):
+def test_missing_account_suggests_offline_mode(search, monkeypatch, refusal):
     import wandb
 
     def no_account(**options):
@@ -222,7 +222,7 @@ def test_without_an_account_it_says_what_works_without(search, monkeypatch, refu
 # Any of them
 
 
-def test_a_logger_of_ones_own_has_the_tracker_of_its_base(tmp_path):
+def test_custom_logger_has_the_tracker_of_its_base(tmp_path):
     class Mine(WandbLogger):
         pass
 
@@ -342,17 +342,16 @@ def test_a_sweep_is_found_however_deep_its_jobs_are(search, tmp_path):
 
 def test_an_agent_of_weights_and_biases_types_what_search_understands():
     """`${args_no_hyphens}` is the agent's list of name=value."""
-    from nas_lightning.cli.commandline import run_command
+    from nas_lightning.cli import search
 
-    sweep = OmegaConf.to_container(OmegaConf.load(config_folder().parents[1] / "conf" / "wandb_sweep.yaml"))
+    sweep = OmegaConf.to_container(OmegaConf.load(config_folder() / "wandb_sweep.yaml"))
     assert sweep["program"] == "search.py"
     words = [word for word in sweep["command"][3:] if word != "${args_no_hyphens}"]
     drawn = [
         f"{name}={spec.get('min', spec.get('values', [None])[0])}"
         for name, spec in sweep["parameters"].items()
     ]
-    seen = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["search.py"])
-        run_command("search", [*words, *drawn, "--cfg", "job"], seen.append)
+        patch.setattr("sys.argv", ["search.py", "--cfg", "job", *words, *drawn])
+        search()
     assert sweep["metric"]["name"] == "valid_accuracy"

@@ -1,4 +1,4 @@
-"""What every space promises, for every space that a yaml in conf/space names."""
+"""The contract of every space that a yaml in conf/space names."""
 
 import copy
 import inspect
@@ -13,6 +13,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Genotype, read_genotypes, write_genotypes
 from nas_lightning.spaces import DerivedNetwork, SearchSpace, make_space
 from nas_lightning.spaces.operations import SEARCH_NORM
+from tests.spaces.conftest import SPACES, WITH_SUPERNET
 from tests.yamls import OWN, composed, options
 
 OF_THE_TASK = {"genotype", "in_channels", "num_classes", "norm"}
@@ -23,21 +24,17 @@ def decisions(genotype):
     return Counter((name, edge) for name, cell in genotype for edge in cell.edges)
 
 
-def test_there_are_spaces():
-    assert len(options("space")) >= 2
-
-
 def test_yaml_lists_every_option_under_the_right_names(named):
     for what in ("supernet", "network"):
         options = set(inspect.signature(getattr(named.space, what)).parameters) - OF_THE_TASK
         assert set(named.config[what]) == options
 
 
-@pytest.mark.parametrize("name", options("space"))
-def test_hydra_places_the_options_at_the_top(name):
-    config = composed("search", f"space={name}")
-    assert {"space", "supernet", "network"} <= set(config)
-    assert "_target_" in config.space
+def test_hydra_places_the_options_at_the_top():
+    for name in options("space"):
+        config = composed("search", f"space={name}")
+        assert {"space", "supernet", "network"} <= set(config)
+        assert "_target_" in config.space
 
 
 def test_it_has_a_name_cells_and_groups(space, generator):
@@ -61,7 +58,7 @@ def test_samples_repeat_with_the_seed(space):
     assert draw(1) != draw(2)
 
 
-def test_a_space_without_groups_says_that_it_has_no_supernet(space, generator):
+def test_space_without_groups_has_no_supernet(space, generator):
     if not space.groups:
         for call in (lambda: space.discretize({}), lambda: space.one_hot(space.sample(generator))):
             with pytest.raises(InputError, match=r"^expected a space with a supernet"):
@@ -117,7 +114,7 @@ def test_a_space_is_made_again_from_its_name_and_settings(space):
     assert again.groups == space.groups
 
 
-def test_what_comes_from_a_space_has_its_settings(small_space, generator):
+def test_genotypes_carry_the_settings_of_the_space(small_space, generator):
     """At settings that are not the space's own, as the `# Small:` line of its yaml has some."""
     space = small_space
     genotype = space.sample(generator)
@@ -145,7 +142,7 @@ def test_one_hot_and_discretize_are_inverse(searchable, generator):
         assert space.discretize(noise) == genotype
 
 
-def test_one_hot_is_one_for_each_edge(on_edges, generator):
+def test_one_hot_has_one_entry_per_edge(on_edges, generator):
     genotype = on_edges.space.sample(generator)
     weights = on_edges.space.one_hot(genotype)
     assert sum(int(w.sum()) for w in weights.values()) == len(genotype.ops)
@@ -174,21 +171,26 @@ def test_other_spaces_genotypes_are_refused(space, generator):
                 call(wrong)
 
 
-@pytest.mark.parametrize("size", [(16, 16), (17, 13), (8, 8)])
-@pytest.mark.parametrize(("in_channels", "num_classes"), [(1, 2), (3, 5)])
-def test_networks_train_at_any_size(named, generator, size, in_channels, num_classes):
-    task = {"in_channels": in_channels, "num_classes": num_classes}
-    space, x = named.space, torch.randn(2, in_channels, *size)
-    network = space.network(space.sample(generator), **named.small("network", **task))
-    check_training(network, network(x), num_classes)
-    weights = {name: torch.rand(group.shape, requires_grad=True) for name, group in space.groups.items()}
-    if weights:
-        supernet = space.supernet(**named.small("supernet", **task))
-        check_training(supernet, supernet(x, weights), num_classes)
-    assert all(w.grad is not None and bool(torch.isfinite(w.grad).all()) for w in weights.values())
+def test_networks_train_at_any_size(named, generator):
+    space, genotype = named.space, named.space.sample(generator)
+    for size in [(16, 16), (17, 13), (8, 8)]:
+        for in_channels, num_classes in [(1, 2), (3, 5)]:
+            task, x = (
+                {"in_channels": in_channels, "num_classes": num_classes},
+                torch.randn(2, in_channels, *size),
+            )
+            network = space.network(genotype, **named.small("network", **task))
+            check_training(network, network(x), num_classes)
+            weights = {
+                name: torch.rand(group.shape, requires_grad=True) for name, group in space.groups.items()
+            }
+            if weights:
+                supernet = space.supernet(**named.small("supernet", **task))
+                check_training(supernet, supernet(x, weights), num_classes)
+            assert all(w.grad is not None and bool(torch.isfinite(w.grad).all()) for w in weights.values())
 
 
-def test_a_network_is_what_training_and_files_ask_for(named, generator):
+def test_network_fulfills_the_protocol(named, generator):
     network = named.space.network(named.space.sample(generator), **named.small("network"))
     assert isinstance(network, DerivedNetwork)
     parts = {name.partition(".")[0] for name, _ in network.named_parameters()}
@@ -203,26 +205,28 @@ def check_training(module, logits, num_classes):
     assert not [n for n, p in module.named_parameters() if p.grad is None and "auxiliary" not in n]
 
 
-@pytest.mark.parametrize("size", [(16, 16), (15, 10)])
-def test_a_path_of_the_supernet_is_the_derived_network(on_edges, generator, size):
+def test_a_path_of_the_supernet_is_the_derived_network(on_edges, generator):
     """With the same weights, in float64: the network inherits by loading the entries that it has."""
-    named, space = on_edges, on_edges.space
-    shared = set(named.config["supernet"]) & set(named.config["network"])
-    options = {name: value for name, value in named.small("supernet").items() if name in shared}
-    task = {"in_channels": 3, "num_classes": 5}
-    supernet = space.supernet(**task, **options).double()
-    x = torch.randn(2, 3, *size, dtype=torch.float64)
-    for _ in range(4):
-        genotype = space.sample(generator)
-        build = {**task, **options, "norm": SEARCH_NORM, "auxiliary": False}
-        network = space.network(genotype, **build).double()
-        state = supernet.state_dict()
-        assert set(network.state_dict()) <= set(state)
-        network.load_state_dict({key: state[key] for key in network.state_dict()})
-        torch.testing.assert_close(supernet(x, space.one_hot(genotype)), network(x), rtol=1e-10, atol=1e-10)
+    for size in [(16, 16), (15, 10)]:
+        named, space = on_edges, on_edges.space
+        shared = set(named.config["supernet"]) & set(named.config["network"])
+        options = {name: value for name, value in named.small("supernet").items() if name in shared}
+        task = {"in_channels": 3, "num_classes": 5}
+        supernet = space.supernet(**task, **options).double()
+        x = torch.randn(2, 3, *size, dtype=torch.float64)
+        for _ in range(4):
+            genotype = space.sample(generator)
+            build = {**task, **options, "norm": SEARCH_NORM, "auxiliary": False}
+            network = space.network(genotype, **build).double()
+            state = supernet.state_dict()
+            assert set(network.state_dict()) <= set(state)
+            network.load_state_dict({key: state[key] for key in network.state_dict()})
+            torch.testing.assert_close(
+                supernet(x, space.one_hot(genotype)), network(x), rtol=1e-10, atol=1e-10
+            )
 
 
-def test_what_has_no_weight_is_not_computed(searchable, generator):
+def test_operations_of_zero_weight_are_not_computed(searchable, generator):
     """A path of exact ones, of the same as numbers, and of the same with a gradient for what is active."""
     space, x = searchable.space, torch.randn(2, 3, 16, 16, dtype=torch.float64)
     supernet = space.supernet(**searchable.small("supernet")).double()
@@ -258,29 +262,37 @@ def test_a_supernet_stores_no_architecture(searchable):
     assert all(torch.equal(before[key], value) for key, value in supernet.named_parameters())
 
 
-@pytest.mark.parametrize("wrong", [{"num_classes": 0}, {"cells": 0}, {"channels": 0}])
-def test_impossible_sizes_are_refused(named, generator, wrong):
-    for what in ("supernet", "network") if named.space.groups else ("network",):
-        if set(wrong) <= {*named.config[what], "num_classes"}:
-            build = getattr(named.space, what)
-            arguments = () if what == "supernet" else (named.space.sample(generator),)
-            with pytest.raises(InputError):
-                build(*arguments, **named.small(what, **wrong))
+def test_impossible_sizes_are_refused(named, generator):
+    for wrong in [{"num_classes": 0}, {"cells": 0}, {"channels": 0}]:
+        for what in ("supernet", "network") if named.space.groups else ("network",):
+            if set(wrong) <= {*named.config[what], "num_classes"}:
+                build = getattr(named.space, what)
+                arguments = () if what == "supernet" else (named.space.sample(generator),)
+                with pytest.raises(InputError):
+                    build(*arguments, **named.small(what, **wrong))
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler looks at all of it
-def test_cells_are_compiled_as_one_graph_each(searchable, generator, monkeypatch):
-    whole = partial(torch.nn.Module.compile, backend="eager", fullgraph=True)  # raises where a graph breaks
-    plain = searchable.space.supernet(**searchable.small("supernet"))
+QUICKLY_COMPILED = ("mlp", "nasbench201")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICKLY_COMPILED)) for name in WITH_SUPERNET],
+)
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler reads all attributes
+def test_each_cell_compiles_to_one_graph(option, generator, monkeypatch):
+    named, cells = SPACES[option], []
+    whole = partial(torch.nn.Module.compile, backend="eager", fullgraph=True)  # raises if a graph breaks
+    plain = named.space.supernet(**named.small("supernet"))
     compiled = copy.deepcopy(plain)
     compiled.backbone.compile_cells()
     x = torch.randn(4, 3, 16, 16, generator=generator)
     arch = {
         name: torch.rand(g.shape, generator=generator).requires_grad_()
-        for name, g in searchable.space.groups.items()
+        for name, g in named.space.groups.items()
     }
     with monkeypatch.context() as patch:
-        patch.setattr(torch.nn.Module, "compile", lambda module: whole(module))
+        patch.setattr(torch.nn.Module, "compile", lambda module: (cells.append(module), whole(module)))
         for wanted in (lambda net: list(net.parameters()), lambda net: list(arch.values())):
             found = []
             for net in (plain, compiled):
@@ -290,5 +302,5 @@ def test_cells_are_compiled_as_one_graph_each(searchable, generator, monkeypatch
                 assert (a is None) == (b is None)
                 if a is not None:
                     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-    assert any(module._compiled_call_impl is not None for module in compiled.modules())
-    assert all(module._compiled_call_impl is None for module in plain.modules())
+    assert len(cells) == len({*map(id, cells)}) == len(compiled.backbone.widths)
+    assert {*map(id, cells)} <= {id(module) for module in compiled.modules()}

@@ -1,4 +1,4 @@
-"""Depthwise convolutions with gradients of their own, against torch's."""
+"""Depthwise convolutions with fast gradients against torch's."""
 
 import copy
 
@@ -35,44 +35,44 @@ def outcome(layer, x, dz):
     return z, *torch.autograd.grad(z, [x, layer.weight], dz)
 
 
-@pytest.mark.parametrize("channels_last", [True, False])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("kernel", "dilation"), KINDS)
-def test_output_and_gradients_are_torchs(kernel, dilation, shape, channels_last):
-    ours, plain = layers(kernel, dilation, shape[1])
-    x, dz = images(*shape, channels_last=channels_last).requires_grad_(), images(*shape)
-    for found, expected in zip(outcome(ours, x, dz), outcome(plain, x, dz), strict=True):
-        torch.testing.assert_close(found, expected, **CLOSE)
+def test_output_and_gradients_are_torchs():
+    for channels_last in [True, False]:
+        for shape in SHAPES:
+            for kernel, dilation in KINDS:
+                ours, plain = layers(kernel, dilation, shape[1])
+                x, dz = images(*shape, channels_last=channels_last).requires_grad_(), images(*shape)
+                for found, expected in zip(outcome(ours, x, dz), outcome(plain, x, dz), strict=True):
+                    torch.testing.assert_close(found, expected, **CLOSE)
 
 
-@pytest.mark.parametrize("part", [lambda x: x[:, 1:3], lambda x: x[:, ::2, 1:], lambda x: x.transpose(2, 3)])
-@pytest.mark.parametrize(("kernel", "dilation"), KINDS)
-def test_slices_of_images_and_of_gradients(kernel, dilation, part):
+def test_slices_of_images_and_of_gradients():
     """Partial channels are a slice of a node, and the gradient of a concatenation is a slice of its own."""
-    whole, cotangent = images(2, 4, 8, 8).requires_grad_(), images(2, 4, 8, 8)
-    ours, plain = layers(kernel, dilation, part(whole).shape[1])
-    pairs = zip(
-        outcome(ours, part(whole), part(cotangent)),
-        outcome(plain, part(whole), part(cotangent)),
-        strict=True,
-    )
-    for found, expected in pairs:
-        torch.testing.assert_close(found, expected, **CLOSE)
+    for part in [lambda x: x[:, 1:3], lambda x: x[:, ::2, 1:], lambda x: x.transpose(2, 3)]:
+        for kernel, dilation in KINDS:
+            whole, cotangent = images(2, 4, 8, 8).requires_grad_(), images(2, 4, 8, 8)
+            ours, plain = layers(kernel, dilation, part(whole).shape[1])
+            pairs = zip(
+                outcome(ours, part(whole), part(cotangent)),
+                outcome(plain, part(whole), part(cotangent)),
+                strict=True,
+            )
+            for found, expected in pairs:
+                torch.testing.assert_close(found, expected, **CLOSE)
 
 
-@pytest.mark.parametrize(("kernel", "dilation"), KINDS)
-def test_second_order_by_finite_differences(kernel, dilation):
-    layer, _ = layers(kernel, dilation, 2)
+def test_second_order_by_finite_differences():
+    for kernel, dilation in KINDS:
+        layer, _ = layers(kernel, dilation, 2)
 
-    def function(x, weight):
-        return functional_call(layer, {"weight": weight}, (x,))
+        def function(x, weight):
+            return functional_call(layer, {"weight": weight}, (x,))
 
-    x = images(1, 2, 4, 3).requires_grad_()
-    assert torch.autograd.gradcheck(function, (x, layer.weight))
-    assert torch.autograd.gradgradcheck(function, (x, layer.weight))
+        x = images(1, 2, 4, 3).requires_grad_()
+        assert torch.autograd.gradcheck(function, (x, layer.weight))
+        assert torch.autograd.gradgradcheck(function, (x, layer.weight))
 
 
-def test_only_what_is_wanted_is_computed():
+def test_only_requested_gradients_are_computed():
     layer, _ = layers(5, 1, 2)
     x = images(1, 2, 8, 8)
     with constant(layer.parameters()):
@@ -110,7 +110,7 @@ def test_mixed_precision_is_torchs():
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-def test_where_torchs_own_are_used():
+def test_fallback_to_torch():
     """On a CPU in a pass that is differentiated by autograd, and nowhere else."""
     layer = DepthwiseConv2d(2, 5)
     x = torch.randn(1, 2, 8, 8)
@@ -124,26 +124,30 @@ def test_where_torchs_own_are_used():
         assert layer.to_empty(device="cpu")(x).grad_fn is None
 
 
-@pytest.mark.parametrize("checkpointed", [False, True])
-@pytest.mark.parametrize("partial", [1, 4])
-def test_a_step_of_a_supernet(partial, checkpointed):
-    space = DartsSpace()
-    supernet = space.supernet(in_channels=3, num_classes=5, channels=8, cells=3, partial=partial).double()
-    plain = with_plain_convolutions(copy.deepcopy(supernet))
-    assert any(isinstance(module, DepthwiseConv2d) for module in supernet.modules())
-    assert not any(isinstance(module, DepthwiseConv2d) for module in plain.modules())
-    supernet.backbone.checkpointed = checkpointed
-    x, y = images(2, 3, 11, 12), torch.tensor([1, 4])
-    arch = [torch.randn(group.shape, dtype=x.dtype, requires_grad=True) for group in space.groups.values()]
+def test_a_step_of_a_supernet():
+    for checkpointed in [False, True]:
+        for partial in [1, 4]:
+            space = DartsSpace()
+            supernet = space.supernet(
+                in_channels=3, num_classes=5, channels=8, cells=3, partial=partial
+            ).double()
+            plain = with_plain_convolutions(copy.deepcopy(supernet))
+            assert any(isinstance(module, DepthwiseConv2d) for module in supernet.modules())
+            assert not any(isinstance(module, DepthwiseConv2d) for module in plain.modules())
+            supernet.backbone.checkpointed = checkpointed
+            x, y = images(2, 3, 11, 12), torch.tensor([1, 4])
+            arch = [
+                torch.randn(group.shape, dtype=x.dtype, requires_grad=True) for group in space.groups.values()
+            ]
 
-    def step(net):
-        weights = {name: beta.softmax(-1) for name, beta in zip(space.groups, arch, strict=True)}
-        loss = F.cross_entropy(net(x, weights), y)
-        return [loss, *gradients(loss, [*net.parameters(), *arch])]
+            def step(net):
+                weights = {name: beta.softmax(-1) for name, beta in zip(space.groups, arch, strict=True)}
+                loss = F.cross_entropy(net(x, weights), y)
+                return [loss, *gradients(loss, [*net.parameters(), *arch])]
 
-    first, again, expected = step(supernet), step(supernet), step(plain)
-    assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
-    torch.testing.assert_close(first, expected, rtol=1e-9, atol=1e-12)
+            first, again, expected = step(supernet), step(supernet), step(plain)
+            assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
+            torch.testing.assert_close(first, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_a_derived_network(generator):

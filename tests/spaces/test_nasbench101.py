@@ -6,7 +6,6 @@ from fractions import Fraction
 from itertools import combinations, permutations, product
 
 import numpy as np
-import pytest
 import torch
 from scipy.stats import chisquare
 from torch.nn import functional as F
@@ -70,14 +69,12 @@ def test_the_hash_of_an_official_record():
     assert SPACE.hash(genotype) == "00005c142e6f48ac74fdcf73e3439874"
 
 
-@pytest.mark.parametrize(
-    ("matrix", "ops", "published"), [(INCEPTION, INCEPTION_OPS, 2_694_282), (FIRST, FIRST_OPS, 8_555_530)]
-)
-def test_published_numbers_of_parameters(matrix, ops, published):
+def test_published_numbers_of_parameters():
     """As the official files have them for these two."""
-    with torch.device("meta"):
-        network = SPACE.network(SPACE.parse({"matrix": matrix, "ops": ops}), **FULL_SIZE)
-    assert sum(parameter.numel() for parameter in network.parameters()) == published
+    for matrix, ops, published in [(INCEPTION, INCEPTION_OPS, 2_694_282), (FIRST, FIRST_OPS, 8_555_530)]:
+        with torch.device("meta"):
+            network = SPACE.network(SPACE.parse({"matrix": matrix, "ops": ops}), **FULL_SIZE)
+        assert sum(parameter.numel() for parameter in network.parameters()) == published
 
 
 def test_parameters_counted_by_hand():
@@ -97,10 +94,10 @@ def test_parameters_counted_by_hand():
     assert sum(parameter.numel() for parameter in network.parameters()) == expected
 
 
-@pytest.mark.parametrize(("vertices", "published"), [(2, 1), (3, 6), (4, 84), (5, 2441)])
-def test_published_numbers_of_modules(vertices, published):
+def test_published_numbers_of_modules():
     """Up to 7 vertices there are 1 + 6 + 84 + 2441 + 62,010 + 359,082 = 423,624 (section 2.1)."""
-    assert len({module_hash(module) for module in whole_modules(vertices)}) == published
+    for vertices, published in [(2, 1), (3, 6), (4, 84), (5, 2441)]:
+        assert len({module_hash(module) for module in whole_modules(vertices)}) == published
 
 
 def test_the_hash_is_that_of_any_order_of_the_vertices(generator):
@@ -130,9 +127,9 @@ FORK = ((0, 1, 0, 0, 0), (0, 0, 1, 1, 0), (0, 0, 0, 0, 1), (0, 0, 0, 0, 1), (0, 
 MIXED = ((0, 1, 0, 1, 0), (0, 0, 1, 0, 1), (0, 0, 0, 1, 0), (0, 0, 0, 0, 1), (0, 0, 0, 0, 0))
 
 
-@pytest.mark.parametrize(
-    ("matrix", "c_in", "c_out", "expected"),
-    [
+def test_worked_examples_of_the_channel_rule():
+    """Those of google-research/nasbench, tests/model_builder_test.py."""
+    for matrix, c_in, c_out, expected in [
         (((0, 1), (0, 0)), 5, 1, [5, 1]),
         (BRANCH, 16, 8, [16, 4, 4, 8]),
         (BRANCH, 8, 15, [8, 8, 7, 15]),
@@ -140,11 +137,8 @@ MIXED = ((0, 1, 0, 1, 0), (0, 0, 1, 0, 1), (0, 0, 0, 1, 0), (0, 0, 0, 0, 1), (0,
         (THREE, 8, 15, [8, 5, 5, 5, 15]),
         (FORK, 8, 9, [8, 5, 5, 4, 9]),
         (MIXED, 8, 15, [8, 8, 7, 7, 15]),
-    ],
-)
-def test_worked_examples_of_the_channel_rule(matrix, c_in, c_out, expected):
-    """Those of google-research/nasbench, tests/model_builder_test.py."""
-    assert vertex_channels(matrix, c_in, c_out) == expected
+    ]:
+        assert vertex_channels(matrix, c_in, c_out) == expected
 
 
 def test_channels_never_grow_along_an_edge_and_fill_the_output(generator):
@@ -174,16 +168,16 @@ def test_vertices_that_lead_nowhere_are_pruned():
     assert set(SPACE.neighbors(loose)) == set(SPACE.neighbors(tight))
 
 
-@pytest.mark.parametrize(("vertices", "published"), [(2, 1), (3, 6), (4, 84), (5, 2441)])
-def test_every_module_is_drawn_as_often_as_any_other(vertices, published):
+def test_every_module_is_drawn_as_often_as_any_other():
     """Kept with probability 1/labelings, all its numberings together count 1; and there are no others."""
-    every = list(whole_modules(vertices))
-    assert sorted(whole_matrices(vertices)) == sorted({module.matrix for module in every})
-    shares = {}
-    for module in every:
-        name = module_hash(module)
-        shares[name] = shares.get(name, 0) + Fraction(1, labelings(module))
-    assert list(shares.values()) == [1] * published
+    for vertices, published in [(2, 1), (3, 6), (4, 84), (5, 2441)]:
+        every = list(whole_modules(vertices))
+        assert sorted(whole_matrices(vertices)) == sorted({module.matrix for module in every})
+        shares = {}
+        for module in every:
+            name = module_hash(module)
+            shares[name] = shares.get(name, 0) + Fraction(1, labelings(module))
+        assert list(shares.values()) == [1] * published
 
 
 def test_the_largest_modules_are_counted_without_listing_them():
@@ -298,29 +292,44 @@ NOTATIONS = [
 ]
 
 
-@pytest.mark.parametrize("text", NOTATIONS, ids=str)
-def test_notations(text):
-    genotype = SPACE.parse(text)
-    assert genotype["cell"] == Cell([(POOL, 0, 1)], 1, [1])
-    assert SPACE.notation(genotype) == NOTATIONS[0]
+def test_notations():
+    for text in NOTATIONS:
+        genotype = SPACE.parse(text)
+        assert genotype["cell"] == Cell([(POOL, 0, 1)], 1, [1])
+        assert SPACE.notation(genotype) == NOTATIONS[0]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "0", ":", "01:", "0101:", "0010:", "010001000", "010001000:sep_conv_3x3", "010001000:a,b,c,d",
-        "000000000:maxpool3x3", "010:maxpool3x3", "0120:", "{", "[]", "{}", '{"matrix": 3, "ops": []}',
-        '{"matrix": [[0, 1], [0, 0]], "ops": [1]}', '{"matrix": [[0, 0.5], [0, 0]], "ops": []}',
-        '{"matrix": [[0, 1], [0]], "ops": []}', '{"matrix": [[0, 2], [0, 0]], "ops": []}',
+def test_invalid_notations_are_refused_in_one_line(refusal):
+    for text in [
+        "",
+        "0",
+        ":",
+        "01:",
+        "0101:",
+        "0010:",
+        "010001000",
+        "010001000:sep_conv_3x3",
+        "010001000:a,b,c,d",
+        "000000000:maxpool3x3",
+        "010:maxpool3x3",
+        "0120:",
+        "{",
+        "[]",
+        "{}",
+        '{"matrix": 3, "ops": []}',
+        '{"matrix": [[0, 1], [0, 0]], "ops": [1]}',
+        '{"matrix": [[0, 0.5], [0, 0]], "ops": []}',
+        '{"matrix": [[0, 1], [0]], "ops": []}',
+        '{"matrix": [[0, 2], [0, 0]], "ops": []}',
         '{"matrix": [], "ops": []}',
-        '{"matrix": [[0, true], [0, 0]], "ops": []}', '{"matrix": null}', "²²²²:",
-    ],
-)  # fmt: skip
-def test_what_is_no_notation_is_refused_in_a_line(text, refusal):
-    assert refusal(SPACE.parse, text)
+        '{"matrix": [[0, true], [0, 0]], "ops": []}',
+        '{"matrix": null}',
+        "²²²²:",
+    ]:
+        assert refusal(SPACE.parse, text)
 
 
-def test_what_the_benchmark_does_not_have_is_refused(refusal):
+def test_modules_outside_the_benchmark_are_refused(refusal):
     dense = np.triu(np.ones((6, 6), dtype=int), 1).tolist()
     assert "at most 9 edges, got 15" in refusal(SPACE.parse, {"matrix": dense, "ops": [CONV3] * 4})
     chain = np.eye(8, k=1, dtype=int).tolist()

@@ -108,7 +108,7 @@ def convolution(x, layers):
     return F.relu(F.batch_norm(F.conv2d(x, layers[0].weight, padding="same"), None, None, training=True))
 
 
-def test_what_the_output_does_not_read_is_zero(space, generator):
+def test_unread_blocks_are_zero(space, generator):
     """The channels of blocks that are not chosen, exactly; the others are not."""
     supernet = space.supernet(in_channels=3, num_classes=5, channels=2, cells=1)
     genotype = space.sample(generator)

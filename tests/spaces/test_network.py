@@ -10,59 +10,61 @@ from nas_lightning.spaces.network import AuxiliaryHead, _pool_to_2x2
 SIZES = [8, 16, 28, 32, 64]
 
 
-@pytest.mark.parametrize(("side", "stride"), [(8, 3), (7, 2)])
-def test_pooling_is_darts_own_where_darts_defines_it(side, stride):
-    x = torch.randn(2, 3, side, side)
-    torch.testing.assert_close(_pool_to_2x2(x), nn.AvgPool2d(5, stride=stride, count_include_pad=False)(x))
+def test_pooling_has_the_sizes_of_darts():
+    for side, stride in [(8, 3), (7, 2)]:
+        x = torch.randn(2, 3, side, side)
+        torch.testing.assert_close(
+            _pool_to_2x2(x), nn.AvgPool2d(5, stride=stride, count_include_pad=False)(x)
+        )
 
 
-@pytest.mark.parametrize("side", range(1, 40))
-def test_pooling_covers_maps_of_any_size(side):
+def test_pooling_covers_maps_of_any_size():
     """Two windows a side, mirror images of each other, that leave no pixel out."""
-    x = torch.randn(1, 1, side, 12, dtype=torch.float64, requires_grad=True)
-    pooled = _pool_to_2x2(x)
-    assert pooled.shape == (1, 1, 2, 2)
-    torch.testing.assert_close(_pool_to_2x2(x.flip(2, 3)), pooled.flip(2, 3))
-    torch.testing.assert_close(_pool_to_2x2(torch.ones_like(x)), torch.ones_like(pooled))
-    (gradient,) = torch.autograd.grad(pooled.sum(), x)
-    assert bool((gradient > 0).all())
+    for side in range(1, 40):
+        x = torch.randn(1, 1, side, 12, dtype=torch.float64, requires_grad=True)
+        pooled = _pool_to_2x2(x)
+        assert pooled.shape == (1, 1, 2, 2)
+        torch.testing.assert_close(_pool_to_2x2(x.flip(2, 3)), pooled.flip(2, 3))
+        torch.testing.assert_close(_pool_to_2x2(torch.ones_like(x)), torch.ones_like(pooled))
+        (gradient,) = torch.autograd.grad(pooled.sum(), x)
+        assert bool((gradient > 0).all())
 
 
-@pytest.mark.parametrize("space", [DartsSpace(nodes=2), NasBench201()], ids=lambda space: space.name)
-@pytest.mark.parametrize("size", SIZES)
-def test_auxiliary_head_at_any_size(space, size, generator):
-    options = {"in_channels": 1, "num_classes": 5, "channels": 4, "cells": 3, "auxiliary": True}
-    network = space.network(space.sample(generator), **options)
-    x = torch.randn(2, 1, size, size)
-    logits, auxiliary = network.eval().forward_auxiliary(x)
-    assert logits.shape == auxiliary.shape == (2, 5)
-    torch.testing.assert_close(logits, network(x))
-    network.train().forward_auxiliary(x)[1].sum().backward()
-    assert all(p.grad is not None for p in network.auxiliary.parameters())
+def test_auxiliary_head_at_any_size(generator):
+    for space in [DartsSpace(nodes=2), NasBench201()]:
+        for size in SIZES:
+            options = {"in_channels": 1, "num_classes": 5, "channels": 4, "cells": 3, "auxiliary": True}
+            network = space.network(space.sample(generator), **options)
+            x = torch.randn(2, 1, size, size)
+            logits, auxiliary = network.eval().forward_auxiliary(x)
+            assert logits.shape == auxiliary.shape == (2, 5)
+            torch.testing.assert_close(logits, network(x))
+            network.train().forward_auxiliary(x)[1].sum().backward()
+            assert all(p.grad is not None for p in network.auxiliary.parameters())
 
 
-@pytest.mark.parametrize("size", [64, 97, 224])
-def test_auxiliary_head_behind_the_imagenet_stem(size, generator):
-    space = DartsSpace(nodes=1)
-    options = {"channels": 4, "cells": 3, "stem": "imagenet", "auxiliary": True}
-    network = space.network(space.sample(generator), in_channels=3, num_classes=7, **options)
-    assert network.forward_auxiliary(torch.randn(2, 3, size, size))[1].shape == (2, 7)
+def test_auxiliary_head_behind_the_imagenet_stem(generator):
+    for size in [64, 97, 224]:
+        space = DartsSpace(nodes=1)
+        options = {"channels": 4, "cells": 3, "stem": "imagenet", "auxiliary": True}
+        network = space.network(space.sample(generator), in_channels=3, num_classes=7, **options)
+        assert network.forward_auxiliary(torch.randn(2, 3, size, size))[1].shape == (2, 7)
 
 
-@pytest.mark.parametrize(("cells", "place"), [(20, 13), (14, 9)])
-def test_auxiliary_head_reads_the_cell_at_two_thirds(cells, place, generator):
+def test_auxiliary_head_reads_the_cell_at_two_thirds(generator):
     """Cell 13 of 20 counted from 0 (Shu 2022, section 5.3.5), which is the second reduction cell."""
-    space = DartsSpace(nodes=2)
-    options = {"in_channels": 1, "num_classes": 3, "channels": 2, "cells": cells, "auxiliary": True}
-    network = space.network(space.sample(generator), **options).eval()
-    outputs, read = [], []
-    for cell in network.backbone.cells:
-        cell.register_forward_hook(lambda _, inputs, output: outputs.append(output))
-    network.auxiliary.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
-    network.forward_auxiliary(torch.randn(1, 1, 16, 16, generator=generator))
-    assert len(outputs) == cells
-    assert [index for index, output in enumerate(outputs) if output is read[0]] == [place]
-    assert network.backbone.kinds[place] == "reduce"
+    for cells, place in [(20, 13), (14, 9)]:
+        space = DartsSpace(nodes=2)
+        options = {"in_channels": 1, "num_classes": 3, "channels": 2, "cells": cells, "auxiliary": True}
+        network = space.network(space.sample(generator), **options).eval()
+        outputs, read = [], []
+        for cell in network.backbone.cells:
+            cell.register_forward_hook(lambda _, inputs, output: outputs.append(output))
+        network.auxiliary.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+        network.forward_auxiliary(torch.randn(1, 1, 16, 16, generator=generator))
+        assert len(outputs) == cells
+        assert [index for index, output in enumerate(outputs) if output is read[0]] == [place]
+        assert network.backbone.kinds[place] == "reduce"
 
 
 def test_auxiliary_head_by_hand():

@@ -1,4 +1,4 @@
-"""Spaces by name: by their own, by an option's, by that of a folder; nothing else is imported."""
+"""Spaces by name, by option, and by configuration folder."""
 
 import pytest
 
@@ -29,14 +29,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_name_is_the_space_s_own_or_an_option_s():
+def test_spaces_are_found_by_name_and_by_option():
     assert make_space("nasbench1shot1", {"variant": 3}).variant == 3
     assert make_space("nasbench1shot1_s2").variant == 2
     assert make_space("nasbench1shot1_s2", {"variant": 3}).variant == 3
     assert type(make_space("nasbench1shot1_s1")) is NasBench1Shot1
 
 
-def test_a_folder_of_one_s_own_is_named(folder):
+def test_spaces_of_a_configuration_folder(folder):
     with pytest.raises(InputError, match=r"^expected a space .*folders="):
         make_space("wider")
     assert make_space("wider", folders=[folder]).width == 1  # as a file has it, whatever the yaml says
@@ -46,22 +46,21 @@ def test_a_folder_of_one_s_own_is_named(folder):
     assert make_space("darts", folders=[folder]).nodes == 4
 
 
-def test_a_class_of_one_s_own_is_given():
+def test_custom_class_of_a_space():
     assert make_space("wider", {"width": 2}, space=Wider).width == 2
     with pytest.raises(InputError, match="expected the space 'darts', got 'wider'"):
         make_space("darts", space=Wider)
 
 
-@pytest.mark.parametrize("target", ["os.system", "nowhere.Space", "nas_lightning.spaces.Network", "text"])
-def test_a_yaml_that_names_no_space_says_which_it_is(folder, target):
-    (folder / "space" / "mine.yaml").write_text(f"space:\n  _target_: {target}\n")
-    with pytest.raises(InputError, match=r"^expected .*mine\.yaml"):
-        make_space("mine", folders=[folder])
+def test_yaml_without_a_space_is_named(folder):
+    for target in ["os.system", "nowhere.Space", "nas_lightning.spaces.Network", "text"]:
+        (folder / "space" / "mine.yaml").write_text(f"space:\n  _target_: {target}\n")
+        with pytest.raises(InputError, match=r"^expected .*mine\.yaml"):
+            make_space("mine", folders=[folder])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_settings_that_do_not_fit():
+    for settings in [
         {"nodes": 0},
         {"nodes": 10**9},
         {"ops": [["none"]]},
@@ -69,11 +68,9 @@ def test_a_yaml_that_names_no_space_says_which_it_is(folder, target):
         {"nodes": "two"},
         {"knots": 2},
         {"ops": 3},
-    ],
-)
-def test_settings_that_do_not_fit(settings):
-    with pytest.raises(InputError):
-        make_space("darts", settings)
+    ]:
+        with pytest.raises(InputError):
+            make_space("darts", settings)
 
 
 def test_an_argument_that_a_space_forgets_is_named():

@@ -1,6 +1,7 @@
 """Searches as their yamls compose them, made small enough to run in a blink."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from nas_lightning.cli.factories import build, factory_of, searched_parts
+from nas_lightning.cli.build import build, factory_of, searched_parts
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.spaces.graph import CellGraph
+from nas_lightning.spaces.group import Group
 from nas_lightning.spaces.operations import Norm
 from nas_lightning.strategies import RandomSearch, Strategy
 from nas_lightning.strategies.supernet import SupernetStrategy
@@ -49,8 +51,9 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.filterwarnings(message))
 
 
+@cache
 def class_of(strategy: str) -> type[Strategy]:
-    """What its yaml names, or the one that it begins with: to compose all would double the collection."""
+    """The class that its yaml names."""
     config = OmegaConf.load(file("strategy", strategy))
     target = config.get("strategy", config).get("_target_")
     if target is not None:
@@ -58,11 +61,14 @@ def class_of(strategy: str) -> type[Strategy]:
     return class_of(next(entry for entry in config.defaults if isinstance(entry, str) and entry != "_self_"))
 
 
+SHARING = [name for name in STRATEGIES if issubclass(class_of(name), SupernetStrategy)]
+
+
 def pytest_generate_tests(metafunc):
     """A test runs for each of the names that it asks for and a yaml has."""
     choices = {
         "strategy_name": lambda: STRATEGIES,
-        "sharing_name": lambda: [name for name in STRATEGIES if issubclass(class_of(name), SupernetStrategy)],
+        "sharing_name": lambda: SHARING,
         "fitted_name": lambda: [name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch)],
         "alone_name": lambda: [
             name for name in STRATEGIES if not issubclass(class_of(name), RandomSearch | SupernetStrategy)
@@ -73,9 +79,15 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(name, choices[name]())
 
 
+@cache
+def groups_of(space: str) -> Mapping[str, Group]:
+    return build(config("random", space).space).groups
+
+
+@cache
 def fit_for(strategy: str, space: str) -> bool:
     """Whether the strategy's assumptions hold in the space."""
-    groups = build(config(strategy, space).space).groups
+    groups = groups_of(space)
     if "supernet" in (arguments(class_of(strategy)) or {}) and not groups:
         return False
     return strategy not in NEEDS or NEEDS[strategy](groups.values())

@@ -1,4 +1,4 @@
-"""What every strategy keeps to, whichever yaml names it: it fits, derives, repeats itself, and refuses."""
+"""The contract of all strategies, by their yamls: they fit, derive, and reject what they cannot do."""
 
 import pytest
 import torch
@@ -7,107 +7,103 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import Strategy
 from nas_lightning.strategies.supernet import SupernetStrategy
+from tests.strategies.conftest import (
+    SHARING,
+    SPACES,
+    STRATEGIES,
+    at_most,
+    build_search,
+    fit_for,
+    quiet_trainer,
+)
+
+KINDS = ("darts", "gdas", "random_ws", "nesbs", "nasi", "evolution")
+"""A strategy of each implementation."""
 
 
-def test_every_yaml_is_covered(pytestconfig, search):
-    names = {path.stem for path in (pytestconfig.rootpath / "conf" / "strategy").glob("[!_]*.yaml")}
-    assert len(names) >= 8
-    found = {search(name, "nasbench201")[0].label for name in names - {"one_shot"}}
-    assert len(found) == len(names) - 1  # `one_shot` without parts of its own is DARTS
-
-
-def test_fits_and_derives_architectures_of_the_space(
-    search, sizes, trainer, epochs, fits, refusal, strategy_name, space_name
-):
-    if not fits(strategy_name, space_name):
-        assert refusal(search, strategy_name, space_name)
-        return
-    strategy, data = search(strategy_name, space_name)
+def check_search(name, space_name, sizes):
+    strategy, data = build_search(name, space_name)
     assert isinstance(strategy, Strategy)
     before = {name: value.clone() for name, value in strategy.state_dict().items()}
-    fit = trainer(epochs(2, strategy_name))
+    fit = quiet_trainer(at_most(2, name))
     fit.fit(strategy, data)
-    space = strategy.space
-    genotypes = strategy.derive()
+    space, genotypes = strategy.space, strategy.derive()
     assert genotypes
     assert len(set(genotypes)) == len(genotypes)
     for genotype in genotypes:
         space.check(genotype)
         assert space.parse(space.notation(genotype)) == genotype
-        network = space.network(genotype, in_channels=3, num_classes=4, **sizes(space_name))
-        assert network(torch.zeros(2, 3, 8, 8)).shape == (2, 4)
-    for name, matrix in strategy.scores().items():
-        assert matrix.shape == space.groups[name].shape
+    network = space.network(genotypes[0], in_channels=3, num_classes=4, **sizes(space_name))
+    assert network(torch.zeros(2, 3, 8, 8)).shape == (2, 4)
+    for group, matrix in strategy.scores().items():
+        assert matrix.shape == space.groups[group].shape
         assert float(matrix.min()) >= 0
         assert not matrix.requires_grad
-    assert strategy.derive() == genotypes  # asking changes nothing
+    assert strategy.derive() == genotypes  # calling it changes nothing
     if isinstance(strategy, SupernetStrategy):
-        assert fit.global_step == 6  # the weights' steps, whatever else steps
-        for name, value in strategy.state_dict().items():
-            assert bool(torch.isfinite(value).all()), name
-        changed = {
-            name for name, value in strategy.state_dict().items() if not torch.equal(value, before[name])
-        }
+        assert fit.global_step == 6  # weight steps only
+        after = strategy.state_dict()
+        assert all(bool(torch.isfinite(value).all()) for value in after.values())
+        changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
         assert {"supernet.head.weight"} | {name for name in before if name.startswith("arch.")} <= changed
 
 
-def test_the_same_seed_gives_the_same_bits(search, trainer, epochs, strategy_name):
-    runs = []
-    for noise in (1, 2):  # from elsewhere must not matter
-        strategy, data = search(strategy_name, "nasbench201")
-        torch.manual_seed(noise)
-        fit = trainer(epochs(2, strategy_name))
-        fit.fit(strategy, data)
-        metrics = {name: float(value) for name, value in fit.callback_metrics.items()}
-        runs.append((strategy.state_dict(), metrics, strategy.derive(), strategy.generator.get_state()))
-    one, two = runs
-    assert one[0].keys() == two[0].keys()
-    assert all(torch.equal(value, two[0][name]) for name, value in one[0].items())
-    assert one[1:3] == two[1:3]
-    assert torch.equal(one[3], two[3])
+@pytest.mark.parametrize("number", range(len(STRATEGIES)), ids=STRATEGIES)
+def test_fits_and_derives_architectures_of_the_space(number, sizes):
+    """In NAS-Bench-201 and in another space; test_supernet has all pairs (slow)."""
+    name = STRATEGIES[number]
+    check_search(name, "nasbench201", sizes)
+    others = [space for space in SPACES if space != "nasbench201" and fit_for(name, space)]
+    if others and number % 2:
+        check_search(name, others[number % len(others)], sizes)
 
 
-def test_another_seed_gives_another_search(search, strategy_name):
-    """The seed reaches what a strategy draws, which for most is its start or its paths."""
-    one, two = (search(strategy_name, "nasbench201", f"seed={seed}")[0] for seed in (0, 1))
-    assert not torch.equal(one.generator.get_state(), two.generator.get_state())
+def test_incompatible_spaces_are_rejected(refusal):
+    for name in STRATEGIES:
+        for space in [space for space in SPACES if not fit_for(name, space)][:1]:
+            assert refusal(build_search, name, space), (name, space)
 
 
-def test_bfloat16(search, trainer, epochs, strategy_name):
-    strategy, data = search(strategy_name, "nasbench201")
-    trainer(epochs(1, strategy_name), precision="bf16-mixed").fit(strategy, data)
-    assert all(bool(torch.isfinite(value).all()) for value in strategy.state_dict().values())
-    assert {parameter.dtype for parameter in strategy.parameters()} <= {torch.float32}
-    assert strategy.derive()
+def test_seeds_differ():
+    for name in KINDS:
+        one, two = (build_search(name, "nasbench201", f"seed={seed}")[0] for seed in (0, 1))
+        assert not torch.equal(one.generator.get_state(), two.generator.get_state())
 
 
-def test_float16_is_refused(search, trainer, fitted_name):
-    strategy, data = search(fitted_name, "nasbench201")
-    plugin = MixedPrecision("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu"))
-    with pytest.raises(InputError, match=r"^expected a precision of bf16-mixed, .*, got '16-mixed'"):
-        trainer(1, plugins=[plugin]).fit(strategy, data)
+def test_bfloat16():
+    for name in [*SHARING, "nasi", "evolution", "greedy"]:
+        strategy, data = build_search(name, "nasbench201")
+        quiet_trainer(1, precision="bf16-mixed", limit_train_batches=1).fit(strategy, data)
+        assert all(bool(torch.isfinite(value).all()) for value in strategy.state_dict().values()), name
+        assert {parameter.dtype for parameter in strategy.parameters()} <= {torch.float32}
+        assert strategy.derive()
 
 
-def test_compilation_is_refused_where_it_cannot_pay(search, sharing_name):
-    if search(sharing_name, "nasbench201")[0].compilable:
-        strategy, _ = search(sharing_name, "nasbench201", "strategy.compile=true")
-        assert strategy.supernet.backbone.compiled
-    else:
-        with pytest.raises(InputError, match="expected compile=false, because"):
-            search(sharing_name, "nasbench201", "strategy.compile=true")
+def test_float16_is_rejected():
+    for name in KINDS:
+        strategy, data = build_search(name, "nasbench201")
+        plugin = MixedPrecision("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu"))
+        with pytest.raises(InputError, match=r"^expected a precision of bf16-mixed, .*, got '16-mixed'"):
+            quiet_trainer(1, plugins=[plugin]).fit(strategy, data)
 
 
-def test_strategies_that_sample_are_those_that_do_not_compile(search, sharing_name):
-    """`compilable` says whether all steps compute the same operations."""
-    strategy, _ = search(sharing_name, "nasbench201")
-    patterns = set()
-    for _ in range(5):
-        relaxed = strategy.relax()
-        active = relaxed.active or {name: weights != 0 for name, weights in relaxed.weights.items()}
-        patterns.add(str(active["cell"].tolist()))
-    assert (len(patterns) == 1) == strategy.compilable
+def test_compilable_strategies_compute_the_same_operations_in_all_steps():
+    for name in SHARING:
+        strategy, _ = build_search(name, "nasbench201")
+        patterns = set()
+        for _ in range(5):
+            relaxed = strategy.relax()
+            active = relaxed.active or {group: weights != 0 for group, weights in relaxed.weights.items()}
+            patterns.add(str(active["cell"].tolist()))
+        assert (len(patterns) == 1) == strategy.compilable, name
 
 
-def test_no_step_without_a_batch(search, sharing_name):
+def test_compile():
+    assert build_search("darts", "nasbench201", "strategy.compile=true")[0].supernet.backbone.compiled
+    with pytest.raises(InputError, match="expected compile=false, because"):
+        build_search("gdas", "nasbench201", "strategy.compile=true")
+
+
+def test_accumulate_grad_batches_is_positive():
     with pytest.raises(InputError, match="`accumulate_grad_batches` must be at least 1"):
-        search(sharing_name, "nasbench201", "strategy.accumulate_grad_batches=0")
+        build_search("darts", "nasbench201", "strategy.accumulate_grad_batches=0")

@@ -1,4 +1,4 @@
-"""Derivations against brute force: contributions by their definition, removals one by one, an arg min."""
+"""Derivations against brute force."""
 
 from itertools import combinations, permutations
 from math import factorial
@@ -26,6 +26,9 @@ from nas_lightning.strategies.derivation import (
     shapley_values,
     without_least,
 )
+
+# Derivations against brute force: contributions by their definition, removals one by one, an arg min.
+
 
 KINDS = [Pruning(valid_batches=1), Shapley(orders=1), ZeroCost()]
 

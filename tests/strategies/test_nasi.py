@@ -9,8 +9,9 @@ from torch.nn import functional as F
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
+from nas_lightning.strategies import nasi as trace
 from nas_lightning.strategies import nasi as trace_module
-from nas_lightning.strategies.nasi import Nasi, parameters_without_biases, trace, trace_and_direction
+from nas_lightning.strategies.nasi import Nasi, parameters_without_biases, trace_and_direction
 from nas_lightning.strategies.one_shot.relaxations import uniform_noise
 
 NO_IMAGES = SearchData(Fake())  # where a fresh mini-batch comes with each step

@@ -1,4 +1,4 @@
-"""Two processes with batches of b search as one does with 2b, whatever the strategy."""
+"""Two processes with batches of b search as one does with 2b, with our data and with external data."""
 
 import os
 import socket
@@ -11,6 +11,9 @@ import torch
 
 from tests.strategies.fit_own_data_as_process import FORMS, STOP
 from tests.yamls import options
+
+# Two processes with batches of b search as one does with 2b, whatever the strategy.
+
 
 WHO = [(1, 0), (2, 0), (2, 1)]  # world and rank
 REPOSITORY = Path(__file__).parents[2]
@@ -122,7 +125,7 @@ def test_two_processes_equal_one(result):
     assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-5)
 
 
-def test_what_the_processes_shared_moved(result):
+def test_shared_parameters_moved(result):
     """Equality would say nothing of parameters that stayed where they were."""
     one = result[1, 0]
     arch = [name for name in one["weights"] if name.startswith("arch.")]
@@ -150,7 +153,7 @@ def own_data_results(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", FORMS)
-def test_two_come_to_what_one_does(form, kind, own_data_results):
+def test_external_data_two_processes_equal_one(form, kind, own_data_results):
     alone, first, second = (own_data_results[form][who][kind] for who in WHO)
     for name, value in alone["whole"].items():
         assert torch.equal(first["whole"][name], second["whole"][name]), name
@@ -172,7 +175,7 @@ def test_no_image_is_seen_twice_and_none_is_left_out(form, kind, own_data_result
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", FORMS)
-def test_a_run_that_goes_on_within_an_epoch_comes_to_the_same_bits(form, kind, who, own_data_results):
+def test_external_data_resume_within_an_epoch(form, kind, who, own_data_results):
     end = own_data_results[form][who][kind]
     assert len(end["resumed images"]) == 8 - STOP
     assert all(map(torch.equal, end["resumed images"], end["whole images"][STOP:]))

@@ -277,7 +277,7 @@ def test_stopped_at_any_moment(table, tmp_path, stop):
     out, _ = process.communicate()
     assert process.returncode != 0
     if stop == signal.SIGINT:
-        assert "Go on with:" in out
+        assert "Resume with:" in out
         assert "analyze.py resume=a" in out.splitlines()[-1]
     assert not (tmp_path / "a" / "tables").exists()
     for words in (["resume=a"], [*argv, "run=b"]):

@@ -103,7 +103,7 @@ def test_a_long_step_ends_as_near_to_the_time_as_it_can(tmp_path, clock):
     assert abs(deadline.time_elapsed() - 3.0) < 0.75
 
 
-def test_a_resumed_search_has_the_time_that_is_left(tmp_path, clock):
+def test_resumed_search_has_the_remaining_time(tmp_path, clock):
     first = Deadline(minutes=1)
     trainer = pl.Trainer(max_epochs=2, callbacks=[first], default_root_dir=tmp_path, **QUIET)
     first._made -= 57  # as if it had taken that long
@@ -116,7 +116,7 @@ def test_a_resumed_search_has_the_time_that_is_left(tmp_path, clock):
 
 
 @pytest.mark.parametrize("steps", Random(5).sample(range(1, 40), 3))
-def test_whenever_a_search_is_stopped_it_has_the_time_that_is_left(tmp_path, clock, steps):
+def test_resumed_search_at_any_step_has_the_remaining_time(tmp_path, clock, steps):
     """In the middle of an epoch or at its end; what passes until it goes on is not in the account."""
     first, options = Deadline(minutes=0.08), {"default_root_dir": tmp_path, **QUIET}
     callbacks = [Slow(clock, step=0.1), first]
@@ -175,13 +175,14 @@ def fit_with_pages(monkeypatch, clock, folder, *, page, minutes):
     return deadline, begun
 
 
-def test_pages_take_a_tenth_of_the_time_and_are_no_ends_of_epochs(tmp_path, monkeypatch, clock):
-    deadline, begun = fit_with_pages(monkeypatch, clock, tmp_path, page=3.0, minutes=2)
+def test_pages_take_two_percent_of_the_time_and_are_no_ends_of_epochs(tmp_path, monkeypatch, clock):
+    deadline, begun = fit_with_pages(monkeypatch, clock, tmp_path, page=0.6, minutes=2)
     assert 3 <= len(begun) <= 5  # one in 30 seconds
     assert deadline.end_of_epoch() < 1
     assert deadline.time_elapsed() == pytest.approx(120, abs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "pages"), [(1.0, 1), (0.15, 0)])
 def test_a_page_that_might_miss_the_time_is_not_begun(tmp_path, monkeypatch, clock, share, pages):
     """The first one is thought to take five seconds of a processor."""

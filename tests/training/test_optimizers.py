@@ -77,7 +77,7 @@ def test_state_continues_where_it_was():
 
 @pytest.mark.parametrize(("schedule", "theirs"), [("cosine", "cosine"), ("linear", "poly")])
 @pytest.mark.parametrize("warmup", [0, 3])
-def test_rates_and_states_are_timms_to_the_last_bit(schedule, theirs, warmup):
+def test_schedules_equal_timm_bitwise(schedule, theirs, warmup):
     """Runs of earlier versions go on with the schedule that they had."""
     ours, reference = make_optimizer(), make_optimizer()
     scheduler = build_scheduler(ours, schedule, epochs=13, lr_min=1e-3, warmup_epochs=warmup, warmup_lr=1e-4)
@@ -123,7 +123,7 @@ def test_optimizers_of_torch_are_those_that_timm_builds(opt):
         ),
     ],
 )
-def test_optimizers_are_torchs(opt, options, reference):
+def test_optimizers_equal_torch(opt, options, reference):
     start = torch.linspace(-1, 1, 6).reshape(2, 3)
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
     pairs = [
@@ -164,6 +164,6 @@ def test_biases_and_norms_decay_like_the_rest_or_not_at_all(opt):
         (lambda: rates("cosine", warmup_epochs=1, warmup_lr=0.1), "warmup_lr of at most the learning"),
     ],
 )
-def test_bad_input_is_told(call, message):
+def test_bad_input_raises(call, message):
     with pytest.raises(InputError, match=message):
         call()

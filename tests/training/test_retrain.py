@@ -233,7 +233,7 @@ def test_mixed_images_and_their_loss():
     assert found.losses == pytest.approx([expected.item()], rel=1e-5)
 
 
-def test_batches_that_cannot_be_mixed_are_told():
+def test_odd_batches_cannot_be_mixed():
     with pytest.raises(InputError, match=r"even dataset\.batch_size to mix images, got 15"):
         fit(Retrain(make_network(), CLASSES, mixup=0.2), make_data(batch_size=15))
 
@@ -403,6 +403,7 @@ def test_resumes_to_the_same_result(tmp_path, checkpoint, step):
     assert torch.equal(flat(resumed), flat(whole))
 
 
+@pytest.mark.slow
 def test_compiled_training_is_the_same_and_keeps_the_names(monkeypatch):
     compiled_with = []
 
@@ -451,7 +452,7 @@ def test_trains_a_network_of_darts():
         ({"cutmix": -1.0}, "`cutmix` must be at least 0, got -1.0"),
     ],
 )
-def test_bad_options_are_told(options, message):
+def test_bad_options_raise(options, message):
     with pytest.raises(InputError, match=message):
         Retrain(make_network(), CLASSES, **options)
 
@@ -461,7 +462,7 @@ def test_schedules_need_an_end_of_the_run():
         fit(Retrain(make_network(), CLASSES), epochs=-1)
 
 
-def test_what_no_logit_depends_on_asks_for_no_gradient():
+def test_unused_parameters_need_no_gradient():
     space = NasBench201()
     cell = space.parse("|nor_conv_3x3~0|+|nor_conv_1x1~0|nor_conv_3x3~1|+|nor_conv_1x1~0|none~1|none~2|")
     sizes = {"in_channels": 3, "num_classes": CLASSES, "channels": 4, "cells": 1, "auxiliary": True}
@@ -586,7 +587,7 @@ RETURNED = {
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_it_is_trained_as_with_logits_alone(name, tmp_path):
+def test_other_outputs_train_like_logits(name, tmp_path):
     made, plain = network(TAKEN[name]), network(lambda self, x: self.logits(x))
     torch.testing.assert_close(ntk(made, (IMAGES, LABELS)).matrix, ntk(plain, (IMAGES, LABELS)).matrix)
     losses = []

@@ -82,7 +82,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
-def test_a_temperature_is_at_its_end_where_the_run_is(limits, clock):
+def test_temperature_ends_with_the_run(limits, clock):
     noted = Noted(lambda module: module.sampler.metrics(module.by_name, module.epoch, {}).get("tau"))
     fit = clock.trainer = trainer(noted, **limits)
     fit.fit(strategy(Gdas, sampler=Gumbel(4.0, 1.0)), SearchData(Fake(**DATA), train_fraction=1.0))
@@ -115,7 +115,7 @@ def test_without_a_length_steps_are_known_after_an_epoch():
     assert epochs_of(fit, behind=1) == 3
 
 
-def test_a_run_without_an_end_is_one_line(refusal):
+def test_run_without_an_end_raises(refusal):
     assert "expected an end of the run: max_epochs, max_steps or max_time" in refusal(
         trainer(max_epochs=-1).fit, strategy(), SearchData(Fake(**DATA))
     )
@@ -132,14 +132,14 @@ FOR_THE_STRATEGY = {
     "accumulate later": (
         {},
         (GradientAccumulationScheduler({0: 2}),),
-        "expected no GradientAccumulationScheduler in a search, because gradients are the strategy's",
+        "expected no GradientAccumulationScheduler in a search, because the strategy accumulates",
     ),
     "prune": ({}, (ModelPruning("l1_unstructured"),), "expected no ModelPruning in a search, because an"),
 }
 
 
 @pytest.mark.parametrize(("options", "callbacks", "line"), FOR_THE_STRATEGY.values(), ids=FOR_THE_STRATEGY)
-def test_a_search_says_who_does_it_instead(options, callbacks, line, refusal):
+def test_search_refuses_unsupported_trainer_options(options, callbacks, line, refusal):
     said = refusal(trainer(*callbacks, max_epochs=1, **options).fit, strategy(), SearchData(Fake(**DATA)))
     assert line in said
 

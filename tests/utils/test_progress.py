@@ -30,7 +30,7 @@ def test_lines_come_after_ten_seconds_and_a_minute_apart(seconds, capsys):
     assert [int(line.split()[1]) for line in lines] == [10, 70, 130, 190]
 
 
-def test_what_takes_less_says_nothing(seconds, capsys):
+def test_short_loops_print_nothing(seconds, capsys):
     seconds(0.01)
     assert sum(follow(range(100), "images")) == 4950
     assert capsys.readouterr().err == ""
@@ -42,7 +42,7 @@ def test_what_was_done_before_counts_and_is_no_part_of_the_rate(seconds, capsys)
     assert capsys.readouterr().err == "architectures: 90 of 100, 60 a minute, about 10 s to go\n"
 
 
-def test_it_can_be_told_to_be_quiet(seconds, capsys):
+def test_progress_can_be_disabled(seconds, capsys):
     seconds(100.0)
     assert list(follow("abc", "letters", shown=False)) == ["a", "b", "c"]
     assert capsys.readouterr().err == ""
@@ -54,7 +54,7 @@ def test_a_terminal_has_a_bar(monkeypatch, capsys):
     assert "letters" in capsys.readouterr().err
 
 
-def test_an_error_in_the_loop_is_the_loops_own(seconds):
+def test_error_in_the_loop_is_raised(seconds):
     seconds(1.0)
 
     def broken():

@@ -130,7 +130,7 @@ def test_a_file_says_no_sizes_that_fill_the_memory(saved, tmp_path, refusal, siz
 def test_a_training_begins_with_no_sizes_that_fill_the_memory(saved, tmp_path, command, sizes):
     path = rewrite(saved, tmp_path / "model.safetensors", lambda header: header["sizes"].update(sizes))
     start = time.monotonic()
-    outcome = command("train", f"init={path}", *TINY_DATA, "run=mine")
+    outcome = command("train", f"pretrained={path}", *TINY_DATA, "run=mine")
     assert outcome.err.startswith("error: expected")
     assert len(outcome.err.splitlines()) == 1
     assert time.monotonic() - start < 60

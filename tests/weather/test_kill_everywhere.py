@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from matplotlib.figure import Figure
 
-from nas_lightning.plots.style import save
+from nas_lightning.plots.files import save
 from tests.cli.conftest import run_script
 from tests.studies.conftest import write_table
 from tests.weather.commands import COMMANDS, LONG, assert_same_folder, finish

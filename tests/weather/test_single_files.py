@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nas_lightning.models.export import main as export
+from nas_lightning.cli.export import main as export
 from nas_lightning.objectives.convert import main as convert
 from nas_lightning.utils.files import hold_file
 from tests.studies.conftest import write_table

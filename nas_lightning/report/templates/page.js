@@ -77,12 +77,24 @@ function followTimeline({ epochs, frames, groups }) {
     return [groups[row.slice(0, cut)], Number(row.slice(cut + 1))];
   };
 
+  const template = (cell) => document.querySelector(`template[data-cell="${cell}"]`).content;
+  const edgesOf = (cell) => [...template(cell).querySelectorAll("[data-edge]")].map((one) => one.dataset.edge);
+
+  /** Show the cells of an epoch, with bold edges that the epoch before did not have. */
   function showFrame(number) {
     at = number;
-    const frame = document.querySelector(`template[data-frame="${frames[at]}"]`);
     const focused = cells.contains(document.activeElement) ? edge : null;
-    cells.replaceChildren(frame.content.cloneNode(true));
-    const changes = Number(frame.dataset.changes);
+    const before = frames[Math.max(at - 1, 0)];
+    let changes = 0;
+    cells.querySelectorAll("figure").forEach((figure, place) => {
+      const known = edgesOf(before[place]);
+      figure.replaceChildren(template(frames[at][place]).cloneNode(true));
+      for (const drawn of figure.querySelectorAll("[data-edge]")) {
+        const isNew = !known.includes(drawn.dataset.edge);
+        drawn.classList.toggle("marked", isNew);
+        changes += isNew;
+      }
+    });
     const what = changes ? `${changes} edge${changes > 1 ? "s" : ""} changed` : "no change";
     const name = at === last ? "result" : `${epochs[at]} of ${epochs[epochs.length - 1]}`;
     player.querySelector("output").textContent = `${name}, ${what}`;
@@ -116,7 +128,7 @@ function followTimeline({ epochs, frames, groups }) {
     const total = weights.reduce((sum, weight) => sum + weight, 0);
     const order = weights.map((_, column) => column).sort((a, b) => weights[b] - weights[a]);
     const rows = order.map((column, place) =>
-      make("tr", { class: group.styles[column] },
+      make("tr", { style: `color: var(--${group.colors[column]})` },
         make("td", {}, `${place + 1}`),
         make("td", {}, make("i"), make("span", {}, group.ops[column])),
         make("td", {}, weights[column].toPrecision(3)),
@@ -133,18 +145,16 @@ function followTimeline({ epochs, frames, groups }) {
 
   /** The chart of the section of weights, larger, with a line at the epoch. */
   function chart(row) {
-    const small = [...document.querySelectorAll(".chart[data-row]")].find((one) => one.dataset.row === row);
+    const small = [...document.querySelectorAll("svg.chart")].find((one) => one.dataset.row === row);
     if (!small) return [];
-    const copied = small.querySelector("svg").cloneNode(true);
-    const { height } = copied.viewBox.baseVal;
-    const [start, end] = copied.querySelector(".grid").getAttribute("d").match(/[\d.]+/g).filter((_, i) => i !== 1);
-    const share = epochs.length > 1 ? epoch() / (epochs.length - 1) : 0.5;
-    const x = Number(start) + share * (end - start);
+    const copied = small.cloneNode(true);
+    const [left, right, top, bottom] = small.dataset.area.split(" ").map(Number);
+    const share = epochs.length > 1 ? (epochs[epoch()] - epochs[0]) / (epochs[epochs.length - 1] - epochs[0]) : 0.5;
     const line = document.createElementNS(SVG, "path");
     line.setAttribute("class", "now");
-    line.setAttribute("d", `M${x} 4V${height - 22}`);
+    line.setAttribute("d", `M${left + share * (right - left)} ${top}V${bottom}`);
     copied.append(line);
-    return [make("div", { class: "chart" }, copied)];
+    return [copied];
   }
 
   function stop() {

@@ -1,4 +1,18 @@
-"""NESBS: neural ensemble search by Bayesian sampling (Shu 2022, thesis, chapter 5)."""
+"""NESBS: neural ensemble search by Bayesian sampling (Shu 2022, thesis, chapter 5).
+
+One run has three stages (algorithm 5.1):
+
+1. The supernet: every step trains the path of a random architecture, with weights on 70 % of the images
+   (section 5.3.2), so that all architectures are trained equally often (appendix B.1).
+2. The posterior on the other images, with frozen weights (section 5.3.3):
+
+       max_α E_{A~p_α}[log p(D|A)] − KL(p_α ‖ uniform),   log p(D|A) = −m · mean loss of A        (5.4)
+
+   by straight-through Gumbel samples. m decides how far p_α moves from the prior. The likelihood of a data
+   set is a product over its images, so m is their number, and p_α becomes sharp; with the mean loss, m = 1,
+   it stays almost uniform. Here the negative ELBO is divided by m: it is the mean loss + KL/m.
+3. Sets of architectures, sampled and selected at the end of the last epoch (sections 5.2.3 and 5.3.4).
+"""
 
 from __future__ import annotations
 
@@ -219,22 +233,6 @@ class PosteriorTraining(SupernetStrategy):
             self.log(f"entropy/{name}", entropy(p).mean())
             self.log_dict(self._each_weight(name, p))
 
-
-# NESBS: neural ensemble search via Bayesian sampling (Shu 2022, thesis, chapter 5). It finds an ensemble.
-#
-# One run has three stages (algorithm 5.1):
-#
-# 1. The supernet: every step trains the path of an architecture drawn uniformly, with weights on 70 % of the
-#    images (section 5.3.2), so that all architectures are trained equally often (appendix B.1).
-# 2. The posterior, weights frozen, on the other images (section 5.3.3):
-#
-#        max_α E_{A~p_α}[log p(D|A)] − KL(p_α ‖ uniform),   log p(D|A) = −m · mean loss of A        (5.4)
-#
-#    by straight-through Gumbel samples. m is what decides how far p_α moves from the prior. The likelihood
-#    of a
-#    data set is a product over its images, so m is their number, and p_α becomes sharp; the mean loss, m = 1,
-#    leaves it all but uniform. Here the negative ELBO is divided by m: it is the mean loss + KL/m.
-# 3. Sets of architectures, sampled and selected at the end of the last epoch (sections 5.2.3 and 5.3.4).
 
 _KEY = "nesbs"  # in a checkpoint
 

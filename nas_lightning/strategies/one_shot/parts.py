@@ -39,6 +39,9 @@ class RelaxedWeights(NamedTuple):
     Args:
         weights: of the operations: (edges, ops) per group.
         active: which of them are computed; None: those whose weight is not constantly zero.
+
+    >>> RelaxedWeights({"cell": torch.ones(1, 2)}).active is None
+    True
     """
 
     weights: Weights

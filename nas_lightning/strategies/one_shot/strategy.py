@@ -72,9 +72,8 @@ _EARLY_STOP, _PARTIAL = "early_stop", "partial"  # in a checkpoint
 class OneShot(SupernetStrategy):
     """A search made of parts; without any it is first-order DARTS.
 
-    A paper is a subclass that sets parts as class attributes (see
-    `nas_lightning.strategies.one_shot.papers`).
-    Each part is also an argument: it takes precedence over the class's, and None leaves the part out.
+    A paper is a subclass that sets parts as class attributes, see `nas_lightning.strategies.one_shot.papers`.
+    Each part is also an argument, which takes precedence; None leaves the part out.
 
     Args:
         space: the search space.
@@ -141,9 +140,16 @@ class OneShot(SupernetStrategy):
     ) -> None:
         terms = CLASS_DEFAULT if regularizer is CLASS_DEFAULT else list_terms(regularizer)
         given = {
-            **{"sampler": sampler, "arch_step": arch_step, "arch_optimizer": arch_optimizer},
-            **{"edge_weights": edge_weights, "auxiliary_skip": auxiliary_skip, "perturbation": perturbation},
-            **{"regularizers": terms, "freezing": freezing, "early_stop": early_stop, "selection": selection},
+            "sampler": sampler,
+            "arch_step": arch_step,
+            "arch_optimizer": arch_optimizer,
+            "edge_weights": edge_weights,
+            "auxiliary_skip": auxiliary_skip,
+            "perturbation": perturbation,
+            "regularizers": terms,
+            "freezing": freezing,
+            "early_stop": early_stop,
+            "selection": selection,
             "arch_lr": arch_lr,
         }
         for name, value in given.items():

@@ -1,4 +1,4 @@
-"""What searches without a supernet share: the rounds, the evaluations, the label of an oracle."""
+"""BlackBox: rounds, evaluations by a table or a training, pools; and evolution."""
 
 import json
 import logging
@@ -27,6 +27,9 @@ from nas_lightning.spaces import DartsSpace, NasBench201
 from nas_lightning.strategies import EigenNas, Evolution, Knas, MetricSearch
 from nas_lightning.utils.randomness import seed_of_name
 from tests.cli.conftest import TINY_SEARCH, run_script
+
+# What searches without a supernet share: the rounds, the evaluations, the label of an oracle.
+
 
 SPACE = NasBench201()
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)
@@ -72,7 +75,7 @@ def search(data, trainer):
     return run
 
 
-def test_a_round_a_step(search):
+def test_one_step_per_round(search):
     module, fit = search(MetricSearch, 3, pool_size=4, pool_per_round=2)
     assert fit.global_step == int(module.rounds) == 3
     assert len(module.scored) == 4 + 2 * 2
@@ -82,14 +85,14 @@ def test_a_round_a_step(search):
 # Evaluation by a table
 
 
-def test_what_is_read_of_a_table(oracle, validated):
+def test_accuracies_of_a_table(oracle, validated):
     assert isinstance(table_accuracy(oracle), OracleAccuracy)
     short = table_accuracy(validated)
     assert isinstance(short, ValidationAccuracy)
     assert short.epochs == 12
 
 
-def test_an_oracle_says_so_wherever_its_number_is_shown(search, oracle):
+def test_oracle_metrics_are_named_so(search, oracle):
     _, fit = search(EigenNas, 2, oracle, evaluation="table", pool_size=4)
     accuracies = {name for name in fit.callback_metrics if "accuracy" in name}
     assert accuracies == {"oracle_test_accuracy", "candidate/oracle_test_accuracy"}
@@ -120,7 +123,7 @@ def test_validation_accuracies_never_read_the_test_column(search, validated):
     assert float(best) == pytest.approx((99 - convolutions(pool[0])) / 100, abs=1e-6)
 
 
-def test_a_table_that_is_not_there(search, refusal):
+def test_missing_table_is_rejected(search, refusal):
     message = refusal(lambda: search(EigenNas, 1, evaluation="table"))
     assert "expected a benchmark that has the table" in message
     assert "strategy.evaluation=table" in message
@@ -207,7 +210,7 @@ def test_an_architecture_is_evaluated_once(search, monkeypatch):
 # Pools
 
 
-def test_what_is_read_off_the_kernel(data):
+def test_kernel_metrics(data):
     """The mean diagonal, and ‖K‖_F = √(9 + 2·8 + 144)."""
     kernel = Kernel(torch.tensor([[3.0, 8**0.5], [8**0.5, 12.0]], dtype=torch.float64), precision=1e-7)
     (eigen_nas,) = EigenNas(SPACE, NETWORK, data()).metrics.values()
@@ -278,7 +281,7 @@ class Nothing(Metric):
         return float("nan")
 
 
-def test_a_pool_without_a_sound_architecture(search, refusal):
+def test_pool_without_finite_scores_is_rejected(search, refusal):
     options = {"metrics": {"nothing": Nothing()}, "evaluation": "training", "pool_size": 2}
     assert "expected an architecture with finite scores" in refusal(
         lambda: search(MetricSearch, 1, **options)

@@ -18,7 +18,8 @@ from nas_lightning.jobs.limits import limit_parts
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.search import build_strategy
 from nas_lightning.metrics import Swap
-from nas_lightning.objectives.fronts import front_ranks, hypervolume
+from nas_lightning.objectives import fronts as hypervolume
+from nas_lightning.objectives.fronts import front_ranks
 from nas_lightning.objectives.limits import Limits
 from nas_lightning.report import comparison
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
@@ -61,7 +62,7 @@ def looked_at(strategy) -> int:
 
 
 @pytest.mark.parametrize("kind", [Evolution, MetricSearch, RandomSearch])
-def test_the_result_is_what_nothing_looked_at_is_better_than(kind):
+def test_result_is_the_pareto_front(kind):
     made = parts()
     strategy = build_of(kind, made)
     fit(strategy, made.data, 0 if kind is RandomSearch else 14)
@@ -100,7 +101,7 @@ def conflicting(genotype) -> dict[str, float]:
     return {"params": float(sum(a for a, _ in pairs)), "macs": float(sum(b for _, b in pairs))}
 
 
-def test_an_evolution_comes_nearer_to_the_true_front_than_as_many_random_draws():
+def test_evolution_beats_random_sampling_on_fronts():
     worst = np.array([40.0, 40.0])
     true = hypervolume(np.array([np.sum(ops, axis=0) for ops in product(WORTH.values(), repeat=6)]), worst)
     left = {Evolution: 0.0, RandomSearch: 0.0}
@@ -115,8 +116,11 @@ def test_an_evolution_comes_nearer_to_the_true_front_than_as_many_random_draws()
     assert 0 <= left[Evolution] < left[RandomSearch] / 2
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "gp"])
-def test_samplers_of_optuna_search_for_fronts_within_limits_and_go_on(sampler, tmp_path):
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("nsga2", "gp")]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", *SLOW])
+def test_optuna_fronts_within_limits_resume(sampler, tmp_path):
     free = build_of(RandomSearch, parts(), count=30).front()
     limit = sorted(free.looked_at["params"])[15]
 
@@ -134,7 +138,7 @@ def test_samplers_of_optuna_search_for_fronts_within_limits_and_go_on(sampler, t
     assert any(trial["excess"] > 0 for trial in whole.trials)
 
 
-def test_a_sampler_learns_what_is_worth_looking_at():
+def test_tpe_beats_random_sampling():
     """TPE comes nearer to the front than random rounds do, of which it is told nothing."""
     made = parts(["params", "macs"])
     made = replace(made, objectives=replace(made.objectives, costs=conflicting))
@@ -153,8 +157,8 @@ def test_a_space_without_groups_is_refused_by_samplers():
         build_of(OptunaSearch, parts(space=NasBench101(), sizes={"channels": 4, "cells": 1}))
 
 
-@pytest.mark.parametrize("kind", [Evolution, MetricSearch])
-def test_a_search_for_a_front_goes_on_to_the_same_bits(kind, tmp_path):
+@pytest.mark.parametrize("kind", [Evolution, pytest.param(MetricSearch, marks=pytest.mark.slow)])
+def test_front_search_resumes_to_the_same_bits(kind, tmp_path):
     def made():
         return parts(["swap", "macs", "ranking"], metrics={"swap": Swap(samples=4)})
 
@@ -169,7 +173,7 @@ def test_a_search_for_a_front_goes_on_to_the_same_bits(kind, tmp_path):
     assert second.front() == whole.front()
 
 
-def test_accuracies_are_of_the_candidates_that_promise_most():
+def test_accuracies_of_the_most_promising_candidates():
     made = parts(["accuracy", "params"])
     strategy = build_of(MetricSearch, made, evaluation="training", epochs=1, pool_per_round=0)
     fit(strategy, made.data, 3)
@@ -181,7 +185,7 @@ def test_accuracies_are_of_the_candidates_that_promise_most():
     assert ranks[next(iter(strategy.evaluated))] == 0
 
 
-def test_an_evolution_evaluates_what_it_looks_at():
+def test_evolution_evaluates_every_architecture():
     made = parts(["accuracy", "params"])
     strategy = build_of(Evolution, made, evaluation="training", epochs=1, population=2)
     fit(strategy, made.data, 3)
@@ -223,7 +227,7 @@ FRONT = (
 )
 
 
-def test_a_run_leaves_its_front_and_trains_any_of_it(command, device, tmp_path, capsys):  # noqa: F811
+def test_run_saves_its_front_and_trains_any_member(command, device, tmp_path, capsys):  # noqa: F811
     words = ("objectives=[swap,latency_ms]", f"limits.device={device}", "trainer.max_epochs=6")
     for seed in (0, 1):
         code, out, err = command("search", *FRONT, *words, f"seed={seed}", f"run=run_{seed}")
@@ -287,12 +291,12 @@ def test_a_run_without_a_front_has_no_knee(command, tmp_path):  # noqa: F811
         (["objectives=[params,accuracy]", "strategy=random"], "expected a benchmark that has accuracies"),
         (
             ["objectives=[params,macs]", "strategy.metrics=top"],
-            "expected ranking, which strategy.metrics are",
+            "expected the objective ranking, which",
         ),
         (["objectives=[params,macs]", "limits.device=a.csv"], "expected limits.latency_ms beside it"),
     ],
 )
-def test_bad_objectives_are_one_line_before_the_work(command, words, line, tmp_path):  # noqa: F811
+def test_invalid_objectives_are_rejected_early(command, words, line, tmp_path):  # noqa: F811
     code, _, err = command("search", *TINY_SEARCH, "strategy=evolution", *words, "run=bad")
     assert (code, len(err.splitlines())) == (1, 1)
     assert line in err

@@ -53,7 +53,7 @@ def test_the_terms_have_the_same_median():
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e36])
-def test_what_is_chosen_does_not_depend_on_units(scale):
+def test_choice_does_not_depend_on_units(scale):
     generator = torch.Generator().manual_seed(1)
     M, kappa = torch.rand(2, 60, generator=generator, dtype=torch.float64) + 0.1
     for relative in (0.1, 1.0, 1e4):
@@ -94,7 +94,7 @@ def test_the_process_finds_a_peak():
     assert max(values) > 89.8
 
 
-def test_a_proposal_is_a_function_of_what_was_seen():
+def test_proposal_depends_only_on_observations_and_seed():
     seen = [({"log10_mu": c, "quantile": q}, peak({"log10_mu": c, "quantile": q})) for c, q in GRID]
     first = propose(seen, 3, 7)
     torch.manual_seed(5)
@@ -155,7 +155,7 @@ def test_the_study_searches_as_the_strategy_does(search):
     assert found == module.proposals
 
 
-def test_what_has_no_kernel_is_never_evaluated(search):
+def test_singular_kernels_are_never_evaluated(search):
     module, fit = search(16, by_length)
     singular = {arch for arch, row in module.scored.items() if not math.isfinite(row["condition"])}
     assert singular  # the pool has some
@@ -194,13 +194,13 @@ def test_stopped_in_the_middle_it_makes_the_same_proposals(search, trainer, tmp_
         ({"starts": 0}, "Hnas.starts"),
     ],
 )
-def test_options_that_make_no_sense(search, refusal, options, where):
+def test_invalid_hnas_options_are_rejected(search, refusal, options, where):
     assert where in refusal(lambda: search(1, by_length, **options))
 
 
-def test_it_needs_an_evaluation(data, refusal):
+def test_hnas_needs_an_evaluation(data, refusal):
     message = refusal(lambda: Hnas(SPACE, NETWORK, data(), evaluation="none"))
-    assert "expected an evaluation, training or table" in message
+    assert "expected an evaluation (training or table)" in message
 
 
 class Below(Params):
@@ -216,7 +216,7 @@ def test_a_metric_below_zero_never_wins(search, refusal):
     assert len(search(1, by_length, metric=Params())[0].evaluated) == 1
 
 
-def test_optuna_says_nothing(search, capfd):
+def test_optuna_is_quiet(search, capfd):
     search(7, by_length, starts=3)
     captured = capfd.readouterr()
     assert captured.err == ""

@@ -1,4 +1,4 @@
-"""What a word stands for as metrics, what a pool says of noise, and evaluations by the second."""
+"""Searches in a pool: metrics by name, noise warnings, time limits, RoBoT, predictor, random search."""
 
 import itertools
 import math
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from tests.strategies.test_black_box import NETWORK, SPACE, convolutions, write_table
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, Metric, Params
@@ -31,6 +30,9 @@ from nas_lightning.strategies import (
 )
 from nas_lightning.strategies.black_box.base import self_correlations
 from nas_lightning.strategies.black_box.pool import expected_improvement, forest, graph_counts, random_weights
+from tests.strategies.black_box.test_base import NETWORK, SPACE, convolutions, write_table
+
+# What a word stands for as metrics, what a pool says of noise, and evaluations by the second.
 
 
 class Noise(Metric):
@@ -56,7 +58,7 @@ def timed(tables):
 
 
 @pytest.fixture
-def run_round(data, trainer, timed):
+def run_rounds(data, trainer, timed):
     def run(strategy, rounds, **options):
         options = {"evaluation": "table", "pool_size": 8, "images": 4, **options}
         module = strategy(SPACE, NETWORK, data(), timed, **options)
@@ -68,13 +70,13 @@ def run_round(data, trainer, timed):
 
 @pytest.mark.parametrize("strategy", [MetricSearch, Greedy, Robot])
 @pytest.mark.parametrize(("word", "metrics"), [("default", COMBINED), ("top", AT_THE_TOP)])
-def test_a_word_names_metrics(data, timed, strategy, word, metrics):
+def test_metrics_by_name(data, timed, strategy, word, metrics):
     module = strategy(SPACE, NETWORK, data(), timed, metrics=word, evaluation="table")
     assert module.metrics == metrics
 
 
 @pytest.mark.parametrize("strategy", [MetricSearch, Evolution, Greedy, Predictor])
-def test_a_space_says_what_ranks_its_networks(data, strategy):
+def test_default_metrics_of_a_space(data, strategy):
     """Where depth is a choice, size alone; with limits, too, and a word is obeyed all the same."""
     bounds = Bounds(
         ResNet(), {"width": 40.0}, lambda g: {"width": float(sum(w for w, _ in ResNet().stages(g)))}
@@ -86,7 +88,7 @@ def test_a_space_says_what_ranks_its_networks(data, strategy):
         assert strategy(space, NETWORK, data(), metrics="default", **options).metrics == COMBINED
 
 
-def test_without_a_word_each_has_its_own(data, timed):
+def test_default_metrics_of_strategies(data, timed):
     assert Evolution(SPACE, NETWORK, data()).metrics == COMBINED
     assert (
         Evolution(SPACE, NETWORK, data(), timed, evaluation="table").metrics == {}
@@ -97,16 +99,16 @@ def test_without_a_word_each_has_its_own(data, timed):
 
 
 @pytest.mark.parametrize("strategy", [EigenNas, Knas])
-def test_a_kernel_s_search_ranks_by_the_kernel_and_the_default(play, strategy):
-    module = play(strategy, 2, metrics="default")
+def test_a_kernel_s_search_ranks_by_the_kernel_and_the_default(run_rounds, strategy):
+    module = run_rounds(strategy, 2, metrics="default")
     assert set(module.metrics) == {strategy.column, *COMBINED}
     values = log_ranks(list(module.scored.values()), module.metrics)
     order = sorted(zip(values, module.scored, strict=True), reverse=True)
     assert list(module.evaluated) == [name for _, name in order[:2]]
 
 
-def test_hnas_takes_the_ranking_as_its_metric(play):
-    module = play(Hnas, 3, metric="default", starts=3)
+def test_hnas_takes_the_ranking_as_its_metric(run_rounds):
+    module = run_rounds(Hnas, 3, metric="default", starts=3)
     values = module._values(list(module.scored.values()))
     rows = [row for row, value in zip(module.scored.values(), values, strict=True) if value > 0]
     ranks = [stats.rankdata([row[name] for row in rows]) / len(rows) for name in COMBINED]
@@ -114,7 +116,7 @@ def test_hnas_takes_the_ranking_as_its_metric(play):
     assert len(module.evaluated) == 3
 
 
-def test_a_word_that_stands_for_nothing(data):
+def test_unknown_name_of_metrics_is_rejected(data):
     with pytest.raises(InputError, match="default"):
         MetricSearch(SPACE, NETWORK, data(), metrics="defualt")
 
@@ -129,11 +131,13 @@ def test_self_correlations_are_spearmans():
     assert self_correlations(*draws) == {"a": pytest.approx(expected)}
 
 
-def test_a_pool_says_which_of_its_metrics_are_noise(play, tmp_path):
+def test_noisy_metrics_warn(run_rounds, tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         metrics = {"noise": Noise(), "params": Params()}
-        module = play(Greedy, 1, metrics=metrics, pool_size=40, agreement=10, pool=tmp_path / "pool.csv")
+        module = run_rounds(
+            Greedy, 1, metrics=metrics, pool_size=40, agreement=10, pool=tmp_path / "pool.csv"
+        )
     (message,) = [str(w.message) for w in caught if "disagree with themselves" in str(w.message)]
     assert "noise" in message
     assert "params" not in message
@@ -142,17 +146,17 @@ def test_a_pool_says_which_of_its_metrics_are_noise(play, tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"agreement": 0}, {"agreement": 11}])
-def test_a_small_pool_is_not_scored_twice(play, options):
-    module = play(Greedy, 1, metrics={"noise": Noise()}, pool_size=40, **options)
+def test_a_small_pool_is_not_scored_twice(run_rounds, options):
+    module = run_rounds(Greedy, 1, metrics={"noise": Noise()}, pool_size=40, **options)
     assert module.self_correlations is None
 
 
 # Seconds
 
 
-def test_evaluations_end_with_their_seconds(play):
+def test_time_limit_ends_evaluations(run_rounds):
     """350 seconds are three evaluations of 100; the fourth ends too late."""
-    module = play(Robot, 9, seconds=350, explore=9)
+    module = run_rounds(Robot, 9, seconds=350, explore=9)
     assert len(module.evaluated) == 3
     assert module.spent["evaluating"] == 300
     assert module.spent["scoring"] > 0
@@ -162,8 +166,8 @@ def test_evaluations_end_with_their_seconds(play):
     assert module.evaluated[best] == pytest.approx(99 - convolutions(best), abs=1e-3)
 
 
-def test_a_search_goes_on_with_more_seconds(play, timed, data, trainer, tmp_path):
-    whole = play(Robot, 9, seconds=550, explore=3, seed=2)
+def test_resume_with_a_longer_time_limit(run_rounds, timed, data, trainer, tmp_path):
+    whole = run_rounds(Robot, 9, seconds=550, explore=3, seed=2)
     first = Robot(SPACE, NETWORK, data(), timed, evaluation="table", pool_size=8, images=4, explore=3, seed=2)
     first.seconds = 250
     fit = trainer(9, limit_train_batches=1)
@@ -183,7 +187,7 @@ def test_a_search_goes_on_with_more_seconds(play, timed, data, trainer, tmp_path
         ({"evaluation": "table"}, "expected a table with a column of seconds"),
     ],
 )
-def test_seconds_of_nothing(data, tables, options, message):
+def test_time_limit_needs_times(data, tables, options, message):
     table = TabularNasBench201(tables / "test.csv")
     with pytest.raises(InputError, match=message):
         MetricSearch(SPACE, NETWORK, data(), table, seconds=10.0, **options)
@@ -204,9 +208,9 @@ def test_a_file_of_validation_accuracies(tables, timed, tmp_path):
 # A share of the pool
 
 
-def test_the_largest_networks_of_a_pool_are_scored(play):
-    everything = play(Greedy, 2, metrics={"params": Params()}, pool_size=30, pool_per_round=10)
-    module = play(Greedy, 2, metrics={"params": Params()}, pool_size=30, pool_per_round=10, keep=0.2)
+def test_the_largest_networks_of_a_pool_are_scored(run_rounds):
+    everything = run_rounds(Greedy, 2, metrics={"params": Params()}, pool_size=30, pool_per_round=10)
+    module = run_rounds(Greedy, 2, metrics={"params": Params()}, pool_size=30, pool_per_round=10, keep=0.2)
     params = sorted((row["params"] for row in everything.scored.values()), reverse=True)
     assert (
         sorted((row["params"] for row in list(module.scored.values())[:6]), reverse=True)
@@ -214,7 +218,7 @@ def test_the_largest_networks_of_a_pool_are_scored(play):
     )
     assert {row["params"] for row in module.scored.values()} >= set(params[:8])
     with pytest.raises(InputError, match="`keep` must be greater than 0"):
-        play(Greedy, 1, keep=0.0)
+        run_rounds(Greedy, 1, keep=0.0)
 
 
 # RoBoT and the predictor: what their rounds look at, and that they find what the ranking alone does not.
@@ -233,8 +237,8 @@ def table(tmp_path_factory):
 
 
 @pytest.fixture
-def run_round_robot(data, trainer, table):
-    """`play(strategy, rounds, …)`: the strategy after a search by the table."""
+def run_by_table(data, trainer, table):
+    """`run_by_table(strategy, rounds, …)`: the strategy after a search by the table."""
 
     def run(strategy, rounds, **options):
         options = {"evaluation": "table", "pool_size": 60, "images": 4, **options}
@@ -254,8 +258,8 @@ def best_by(module, weights):
     return sorted(order, key=lambda name: -order[name])
 
 
-def test_exploring_rounds_take_the_best_by_their_weights(play):
-    module = play(Robot, 4, metrics=METRICS, explore=4)
+def test_exploring_rounds_take_the_best_by_their_weights(run_by_table):
+    module = run_by_table(Robot, 4, metrics=METRICS, explore=4)
     assert module.tried[0][0] == {"params": 1.0, "fewest": 1.0}
     seen: list[str] = []
     for weights, notation in module.tried:
@@ -265,8 +269,8 @@ def test_exploring_rounds_take_the_best_by_their_weights(play):
     assert list(module.evaluated) == seen
 
 
-def test_later_rounds_follow_the_best_weights(play):
-    module = play(Robot, 7, metrics=METRICS, explore=4, seed=1)
+def test_later_rounds_follow_the_best_weights(run_by_table):
+    module = run_by_table(Robot, 7, metrics=METRICS, explore=4, seed=1)
     assert len(module.tried) == 4
     weights, _ = max(module.tried, key=lambda pair: module.evaluated[pair[1]])
     first, rest = list(module.evaluated)[:4], list(module.evaluated)[4:]
@@ -275,14 +279,14 @@ def test_later_rounds_follow_the_best_weights(play):
     assert SPACE.notation(genotype) == max(module.evaluated, key=module.evaluated.get)
 
 
-def test_without_exploration_it_is_the_greedy_search(play):
-    module = play(Robot, 3, metrics={"params": Params(), "flops": Flops()}, explore=0)
+def test_without_exploration_it_is_the_greedy_search(run_by_table):
+    module = run_by_table(Robot, 3, metrics={"params": Params(), "flops": Flops()}, explore=0)
     assert list(module.evaluated) == best_by(module, None)[:3]
 
 
 @pytest.mark.parametrize("proposals", ["random", "bayesian"])
-def test_signed_weights(play, proposals):
-    module = play(Robot, 5, metrics=METRICS, explore=5, proposals=proposals, signed=True)
+def test_signed_weights(run_by_table, proposals):
+    module = run_by_table(Robot, 5, metrics=METRICS, explore=5, proposals=proposals, signed=True)
     weights = torch.tensor([list(weights.values()) for weights, _ in module.tried[1:]])
     assert bool((weights.abs() <= 1).all())
     assert bool((weights < 0).any())
@@ -296,10 +300,10 @@ def test_random_weights_are_uniform_on_the_simplex():
     assert draws.var(axis=0) == pytest.approx(1 / 18, rel=0.15)
 
 
-def test_a_forest_finds_what_the_ranking_hides(play):
+def test_a_forest_finds_what_the_ranking_hides(run_by_table):
     """By the misleading metric alone the best have no convolutions, which is what accuracy counts."""
-    greedy = play(Robot, 16, metrics={"fewest": Fewest()}, explore=0)
-    module = play(Predictor, 16, metrics={"fewest": Fewest()}, starts=5)
+    greedy = run_by_table(Robot, 16, metrics={"fewest": Fewest()}, explore=0)
+    module = run_by_table(Predictor, 16, metrics={"fewest": Fewest()}, starts=5)
     assert list(module.evaluated)[:5] == list(greedy.evaluated)[:5]
     assert max(module.evaluated.values()) > max(greedy.evaluated.values()) + 10
 
@@ -357,7 +361,7 @@ def _is_path(edges, cell) -> bool:
         (Predictor, {"trees": 0}, "trees of at least 1"),
     ],
 )
-def test_options_that_cannot_be(data, table, strategy, options, message):
+def test_invalid_options_are_rejected(data, table, strategy, options, message):
     with pytest.raises(InputError, match=message):
         strategy(SPACE, NETWORK, data(), table, **{"evaluation": "table", **options})
 
@@ -398,11 +402,11 @@ def test_more_than_a_space_has(monkeypatch):
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_none_at_all(count):
-    with pytest.raises(InputError, match="expected count of at least 1"):
+    with pytest.raises(InputError, match="`count` must be at least 1"):
         RandomSearch(NasBench201(), count=count)
 
 
-def test_several_processes_have_nothing_to_share():
+def test_random_search_rejects_several_processes():
     """DistributedDataParallel refuses a module without parameters; its reason is found before it is built."""
     search = RandomSearch(NasBench201())
     search.trainer = SimpleNamespace(world_size=2)

@@ -62,7 +62,7 @@ def cell_space() -> NasBench201:
 
 
 @pytest.fixture
-def supernet(cell_space) -> nn.Module:
+def cell_supernet(cell_space) -> nn.Module:
     torch.manual_seed(1)
     return cell_space.supernet(in_channels=1, num_classes=3, channels=4, cells=1)
 

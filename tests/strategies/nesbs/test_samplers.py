@@ -23,8 +23,8 @@ from nas_lightning.strategies.nesbs.svgd import RelaxedArchitectures, svgd_rd
 
 
 @pytest.fixture
-def judge(cell_space, supernet, batches):
-    return InheritedWeights(cell_space, supernet, batches)
+def judge(cell_space, cell_supernet, batches):
+    return InheritedWeights(cell_space, cell_supernet, batches)
 
 
 def one_op(op):
@@ -35,7 +35,7 @@ def zeros(space):
     return {name: torch.zeros(group.shape, dtype=torch.float64) for name, group in space.groups.items()}
 
 
-def test_loss_of_an_ensemble_by_a_loop(cell_space, supernet, batches, judge, generator):
+def test_loss_of_an_ensemble_by_a_loop(cell_space, cell_supernet, batches, judge, generator):
     """Image by image: the members' probabilities, their mean, its logarithm."""
     members = [cell_space.sample(generator) for _ in range(3)]
     loss = right = 0.0
@@ -47,7 +47,7 @@ def test_loss_of_an_ensemble_by_a_loop(cell_space, supernet, batches, judge, gen
                 group = cell_space.groups["cell"]
                 weights[group.edges.index((source, target)), group.ops.index(op)] = 1.0
             with torch.no_grad():
-                logits.append(supernet(x, {"cell": weights}).tolist())
+                logits.append(cell_supernet(x, {"cell": weights}).tolist())
         for image, label in enumerate(y.tolist()):
             mean = [0.0] * 3
             for of_member in logits:
@@ -70,25 +70,25 @@ def test_an_impossible_label_is_no_infinity():
     assert bool(torch.isfinite(averaged_loss(torch.tensor([[[1.0, 0.0]]]), torch.tensor([1]))))
 
 
-def test_an_architecture_predicts_once(cell_space, judge, supernet):
+def test_an_architecture_predicts_once(cell_space, judge, cell_supernet):
     calls = []
-    supernet.register_forward_hook(lambda *args: calls.append(1))
+    cell_supernet.register_forward_hook(lambda *args: calls.append(1))
     one, two = one_op("nor_conv_1x1"), one_op("nor_conv_3x3")
     judge.judge([one, two])
     judge.judge([two, one])
     assert len(calls) == 2 * 4
 
 
-def test_processes_are_averaged(cell_space, supernet, batches, judge):
+def test_processes_are_averaged(cell_space, cell_supernet, batches, judge):
     """Two processes with half of the batches each come to what one comes to with all."""
     members = [one_op("nor_conv_1x1"), one_op("skip_connect")]
-    halves = [InheritedWeights(cell_space, supernet, batches[rank::2]) for rank in (0, 1)]
+    halves = [InheritedWeights(cell_space, cell_supernet, batches[rank::2]) for rank in (0, 1)]
     losses = torch.tensor([half.scores(members) for half in halves]).mean(dim=0)
 
     def average(tensors):
         tensors[0].copy_(losses.double())
 
-    shared = InheritedWeights(cell_space, supernet, batches[0::2], average)
+    shared = InheritedWeights(cell_space, cell_supernet, batches[0::2], average)
     assert shared.scores(members) == pytest.approx(judge.scores(members), rel=1e-6)
 
 
@@ -111,7 +111,7 @@ def test_forward_selection_by_brute_force(generator):
     assert min(pairs.values()) <= loss(chosen[:2]) <= sorted(pairs.values())[len(pairs) // 2]
 
 
-def test_a_duplicate_goes_to_the_nearest_other(cell_space, generator):
+def test_duplicate_moves_to_the_nearest_free_architecture(cell_space, generator):
     """By the distance to all 15,625 architectures, each but the taken ones."""
     scores = {"cell": torch.randn(6, 5, dtype=torch.float64, generator=generator)}
     everything = torch.stack([cell_space.one_hot(g)["cell"] for g in cell_space.all()]).double()

@@ -257,7 +257,7 @@ def test_before_the_end_it_stands_for_the_mode(nesbs):
     assert genotype.ops == ("nor_conv_3x3",) * 6
 
 
-def test_a_search_that_is_stopped_has_its_ensemble(nesbs, trainer):
+def test_stopped_search_has_an_ensemble(nesbs, trainer):
     """Within an epoch too, where nothing more is logged."""
     strategy = nesbs(size=2)
     fitted(strategy, trainer, epochs=3, max_steps=2)
@@ -274,7 +274,7 @@ def test_a_search_that_is_stopped_has_its_ensemble(nesbs, trainer):
     assert "ensemble_loss" in strategy.trainer.callback_metrics
 
 
-def test_a_search_that_goes_on_selects_anew(nesbs, trainer):
+def test_resumed_search_selects_again(nesbs, trainer):
     strategy = fitted(nesbs(), trainer, epochs=1)
     before = strategy.rounds_done
     fitted(strategy, trainer, epochs=2)

@@ -1,4 +1,4 @@
-"""The auxiliary skip against a cell that has one of its own."""
+"""Auxiliary skips, edge weights, and widening supernets."""
 
 import pytest
 import torch
@@ -14,8 +14,10 @@ from nas_lightning.strategies.one_shot.samplers import Gumbel
 from tests.strategies.conftest import build_search, quiet_trainer
 from tests.strategies.test_resume import Run, StopAfter, differing
 
+# The auxiliary skip against a cell that has one of its own.
 
-def test_a_cell_with_it_is_the_sum_that_the_paper_writes(generator):
+
+def test_auxiliary_skip_adds_the_term_of_equation_4(generator):
     """x_j = Σ_i [β x_i + Σ_o w_o o(x_i)], node by node in a plain loop over the operations."""
     space = NasBench201()
     supernet = space.supernet(in_channels=1, num_classes=2, channels=3, cells=1).double()
@@ -40,7 +42,7 @@ def test_a_cell_with_it_is_the_sum_that_the_paper_writes(generator):
 
 
 @pytest.mark.parametrize("space", [NasBench201(), DartsSpace(nodes=2)], ids=["nasbench201", "darts"])
-def test_it_fades_out_and_is_in_no_score(space):
+def test_auxiliary_skip_fades_out_and_leaves_scores(space):
     supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=3)
     plain, search = (OneShot(space, supernet, auxiliary_skip=part) for part in (None, AuxiliarySkip()))
     for epoch, beta in ((0, 1.0), (2, 0.5), (4, 0.0)):
@@ -54,7 +56,7 @@ def test_it_fades_out_and_is_in_no_score(space):
     assert search.derive() == plain.derive()
 
 
-def test_beside_sampled_paths_the_skip_is_computed_too():
+def test_auxiliary_skip_is_computed_with_sampled_paths():
     space = NasBench201()
     supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     search = OneShot(space, supernet, sampler=Gumbel(), auxiliary_skip=AuxiliarySkip())
@@ -79,7 +81,7 @@ def test_a_widened_weight_has_the_old_one_and_copies_of_its_channels(generator):
 
 
 @pytest.mark.parametrize("space", ["cell_space", "darts_space"])
-def test_a_supernet_that_grew_is_one_that_was_built_so(space, request, supernet, generator):
+def test_grown_supernet_equals_a_built_one(space, request, supernet, generator):
     """It has the shapes, and with the same weights the same outputs."""
     space = request.getfixturevalue(space)
     grown, built = supernet(space, channels=8, partial=4), supernet(space, channels=8, partial=2)
@@ -109,7 +111,7 @@ def test_stages_have_equally_many_epochs(epochs, expected):
     assert [Widening((4, 2, 1)).partial(Epoch(number, epochs)) for number in range(epochs)] == expected
 
 
-def test_the_search_goes_on_with_what_it_has(cell_space, supernet, data):
+def test_widening_keeps_weights(cell_space, supernet, data):
     """What a stage ends with is in what the next one starts with; the parameters are the same."""
     seen = []
 
@@ -135,7 +137,7 @@ def test_the_search_goes_on_with_what_it_has(cell_space, supernet, data):
 
 
 @pytest.mark.parametrize("batches", [2, 4, 5, 7, 8])
-def test_it_resumes_to_the_same_bits_in_every_stage(batches, tmp_path):
+def test_widening_resumes_to_the_same_bits(batches, tmp_path):
     """A stage is an epoch of three batches; the checkpoint is that of the batch before."""
     whole = Run(build_search, quiet_trainer, GROWING, tmp_path / "whole")
     assert whole.strategy.supernet.backbone.partial == 1
@@ -146,7 +148,7 @@ def test_it_resumes_to_the_same_bits_in_every_stage(batches, tmp_path):
     assert not differing(whole.result(), again.result())
 
 
-def test_a_fresh_search_takes_the_form_of_a_checkpoint(tmp_path):
+def test_resize_to_checkpoint(tmp_path):
     """As the command line asks before it compares shapes; what is no stage's changes nothing."""
     grown = Run(build_search, quiet_trainer, GROWING, tmp_path)
     stored = torch.load(grown.checkpoint, map_location="meta", weights_only=True)
@@ -157,11 +159,11 @@ def test_a_fresh_search_takes_the_form_of_a_checkpoint(tmp_path):
         assert (shapes == {name: value.shape for name, value in stored["state_dict"].items()}) == changes
 
 
-def test_what_does_not_fit_is_refused(cell_space, supernet):
+def test_invalid_stages_are_rejected(cell_space, supernet):
     with pytest.raises(InputError, match="expected a supernet with partial=4, the first stage's, got 1"):
         OneShot(cell_space, supernet(cell_space, channels=8), edge_weights=Widening())
-    with pytest.raises(InputError, match="expected stages of smaller and smaller K"):
+    with pytest.raises(InputError, match="expected stages of decreasing K"):
         Widening((2, 2))
-    with pytest.raises(InputError, match="expected one stage or more, with which the supernet begins"):
+    with pytest.raises(InputError, match="expected one stage or more"):
         Widening(())
     assert EdgeWeights(()).stages == ()

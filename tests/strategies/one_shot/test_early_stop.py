@@ -52,9 +52,7 @@ def test_a_stable_ranking_ends_the_search():
 
 
 @pytest.mark.parametrize("when", [{}, {"every_n_train_steps": 1}])
-def test_a_search_ends_and_does_not_go_on_when_it_is_resumed(
-    cell_space, supernet, data, trainer, tmp_path, when
-):
+def test_stopped_search_does_not_continue_when_resumed(cell_space, supernet, data, trainer, tmp_path, when):
     """From a checkpoint of the epoch's end, and from one of its last step, before its end."""
 
     def search():

@@ -93,7 +93,7 @@ def every_batch(data, side):
             yield from zip(*sided[side], strict=True)
 
 
-def test_what_is_frozen_stands_still(cell_space, supernet, data, trainer):
+def test_frozen_weights_do_not_move(cell_space, supernet, data, trainer):
     """Through momentum and decay, from the step on in which it is frozen; all else moves."""
 
     class Every(GradientMatching):
@@ -108,7 +108,7 @@ def test_what_is_frozen_stands_still(cell_space, supernet, data, trainer):
         assert torch.equal(weight, old) == (id(weight) in still)
 
 
-def test_no_more_passes_once_nothing_learns(cell_space, supernet, data, trainer):
+def test_no_extra_passes_once_all_operations_are_frozen(cell_space, supernet, data, trainer):
     search = OneShot(cell_space, supernet(cell_space), freezing=GradientMatching(threshold=1.0, steps=1))
     calls = []
     search.supernet.register_forward_pre_hook(lambda *_: calls.append(1))

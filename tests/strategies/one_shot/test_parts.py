@@ -12,16 +12,16 @@ ROW = re.compile(r"^\| `(\w+)` \| `(\w+)`[^|]*\| ([^|]+) \| ([^|]+) \|$", re.M)
 ROWS = ROW.findall(PAGE)
 
 
-def test_every_group_has_a_row():
+def test_table_lists_all_groups():
     assert {group for group, *_ in ROWS} == {*GROUPS, "derivation"}
 
 
-def test_the_methods_are_those_that_the_base_classes_ask_for():
+def test_table_lists_abstract_methods():
     for _, base, methods, _ in ROWS:
         assert set(re.findall(r"`(\w+)`", methods)) == getattr(strategies, base).__abstractmethods__
 
 
-def test_yamls_begin_as_the_table_has_it():
+def test_first_lines_of_yamls_match_the_table():
     for group, _, _, cell in ROWS:
         line = cell.strip("`")
         for option in options(group):

@@ -1,4 +1,4 @@
-"""The terms of the architecture's loss against their definitions in other words."""
+"""Regularizers against their definitions and against automatic differentiation."""
 
 import math
 
@@ -21,6 +21,8 @@ from nas_lightning.strategies.one_shot.regularizers import (
     kl_from_flat,
 )
 from nas_lightning.strategies.one_shot.samplers import Dirichlet, concentration
+
+# The terms of the architecture's loss against their definitions in other words.
 
 
 @pytest.fixture
@@ -149,7 +151,7 @@ def test_the_gradient_is_that_of_differentiating_twice(space, path, request, sup
     assert float((one - two).norm() / two.norm()) < 1e-6
 
 
-def test_it_is_absent_in_the_first_epoch_and_grows(cell_space, supernet, generator):
+def test_alignment_weight_grows_from_zero(cell_space, supernet, generator):
     search = OneShot(cell_space, supernet(cell_space), regularizer=[LayerAlignment()]).double()
     part, batch = search.regularizers[0], images(generator)
     assert part.gradients(search, batch, search.relax(), Epoch(0, 3)) is None
@@ -158,7 +160,7 @@ def test_it_is_absent_in_the_first_epoch_and_grows(cell_space, supernet, generat
     assert all(torch.equal(2 * a, b) for a, b in pairs)
 
 
-def test_steps_of_the_weights_add_it(cell_space, supernet, generator):
+def test_weight_steps_add_the_alignment(cell_space, supernet, generator):
     """And a step along it makes the cells agree more."""
     search = OneShot(cell_space, supernet(cell_space, channels=4), regularizer=[LayerAlignment()]).double()
     search.epoch = LAST
@@ -195,8 +197,8 @@ def test_the_same_weights_in_each_cell_are_those_of_all(cell_space, darts_space,
         assert len({tuple(out.flatten().tolist()) for out in outputs}) == 3
 
 
-def test_one_cell_has_none_to_agree_with(darts_space, supernet):
-    with pytest.raises(InputError, match="expected two or more cells, whose gradients are to agree, got 1"):
+def test_alignment_needs_two_cells(darts_space, supernet):
+    with pytest.raises(InputError, match="expected two or more cells, whose gradients are aligned, got 1"):
         OneShot(darts_space, supernet(darts_space, cells=1), regularizer=[LayerAlignment()])
 
 

@@ -37,7 +37,7 @@ def test_evolution_finds_what_a_random_search_of_its_size_does_not():
         ("random", RandomCandidates(200)),
     ):
         errors[name] = []
-        for seed in range(5):
+        for seed in range(3):
             supernet = Distance(wanted)
             best, judgment = part.best(space, supernet, BATCHES, torch.Generator().manual_seed(seed))
             found = space.one_hot(best)["cell"]
@@ -47,7 +47,7 @@ def test_evolution_finds_what_a_random_search_of_its_size_does_not():
             )
             assert supernet.calls <= 200
     assert sum(errors["evolution"]) <= 1
-    assert sum(errors["random"]) >= 5
+    assert sum(errors["random"]) >= 3
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)

@@ -1,4 +1,4 @@
-"""Parts in combinations that no paper has: each runs, and resumes to the same bits, or says why not."""
+"""OneShot: combinations of parts, labels, and the bilevel loop against a plain one."""
 
 import copy
 import math
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
-from nas_lightning.cli.factories import factory_of, searched_parts
+from nas_lightning.cli.build import factory_of, searched_parts
 from nas_lightning.errors import InputError
 from nas_lightning.strategies import (
     Adam,
@@ -34,6 +34,9 @@ from tests.strategies.conftest import build_search, quiet_trainer
 from tests.strategies.one_shot.parts_by_name import GROUPS, options
 from tests.strategies.test_resume import Run, StopAfter, differing
 from tests.yamls import composed, small
+
+# Parts in combinations that no paper has: each runs, and resumes to the same bits, or says why not.
+
 
 BATCHES = 9  # of three epochs
 
@@ -111,16 +114,6 @@ def test_many_combinations_in_all_spaces(words, batches, accumulated, space):
     runs_or_says_why(words, batches, accumulated, space)
 
 
-@settings(max_examples=6, **SLOWLY)
-@given(combinations())
-def test_bfloat16(words):
-    found = built(words)
-    if not isinstance(found, str):
-        strategy, data = found
-        quiet_trainer(1, precision="bf16-mixed").fit(strategy, data)
-        assert all(bool(torch.isfinite(value).all()) for value in strategy.state_dict().values())
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -166,8 +159,8 @@ def test_bfloat16(words):
         ),
         (
             "sampler=gumbel perturbation=random",
-            "expected a sampler of all operations, because a sampled path has no neighborhood that steps "
-            "compute, got 'Gumbel' (in sampler)",
+            "expected a sampler of all operations, because a step computes only the sampled path, "
+            "not its neighborhood, got 'Gumbel' (in sampler)",
         ),
         (
             "perturbation=adversarial arch_step=single_level",
@@ -187,7 +180,7 @@ def test_bfloat16(words):
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(words, message):
+def test_incompatible_parts_are_rejected(words, message):
     assert built(words.split()) == message
 
 
@@ -202,8 +195,8 @@ def test_parts_that_need_edges(words):
     [
         (
             "regularizer=[lambda]",
-            "expected a space whose cells share decisions, because the layers of this one decide by "
-            "themselves, got 'mlp' (in space)",
+            "expected a space whose cells share decisions, because the layers of this space have "
+            "separate decisions, got 'mlp' (in space)",
         ),
         (
             "freezing=gradient_matching",
@@ -246,7 +239,7 @@ NOT_LEARNED = "space.ops=[none,skip_connect,avg_pool_3x3]"
         ),
     ],
 )
-def test_parts_that_would_do_nothing_in_a_space(words, space, message):
+def test_parts_without_effect_in_a_space_are_rejected(words, space, message):
     assert built(words.split(), space).startswith(message)
 
 
@@ -273,13 +266,13 @@ def test_a_group_that_is_empty_costs_nothing():
         ({"arch_step": Gumbel()}, "expected an ArchStep, got Gumbel"),
     ],
 )
-def test_what_is_no_part_of_its_kind_is_refused(cell_space, parts, message):
+def test_parts_of_another_kind_are_rejected(cell_space, parts, message):
     supernet = cell_space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     with pytest.raises(InputError, match=message):
         OneShot(cell_space, supernet, **parts)
 
 
-def test_a_single_regularizer_needs_no_list_and_null_leaves_one_out(cell_space, search):
+def test_regularizer_accepts_one_term_and_null(cell_space, search):
     supernet = cell_space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     assert OneShot(cell_space, supernet, regularizer=PathDepth()).regularizers == (PathDepth(),)
     without = search("pr_darts", "nasbench201", "strategy.regularizer.path=null")[0]
@@ -293,7 +286,7 @@ class Shift(WeightPerturbation):
         return {name: matrix + 0.1 for name, matrix in weights.items()}
 
 
-def test_a_part_of_somebody_elses_is_not_accepted_where_it_would_do_nothing(cell_space):
+def test_custom_part_without_effect_is_rejected(cell_space):
     supernet = cell_space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     assert OneShot(cell_space, supernet, perturbation=Shift()).label == "Softmax + Shift"
     with pytest.raises(InputError, match="expected a first_order or second_order arch_step, because a pert"):
@@ -320,7 +313,7 @@ def test_label_names_the_paper_and_other_parts(search):
     ("words", "rate"),
     [("darts sampler=simplex", 0.1), ("gaea", 0.1), ("gaea sampler=softmax", 3e-4), ("drnas", 3e-4)],
 )
-def test_a_papers_rate_is_that_of_the_optimizer_that_its_sampler_takes(search, words, rate):
+def test_default_arch_lr_follows_the_optimizer(search, words, rate):
     name, *parts = words.split()
     strategy, data = search(name, "nasbench201", *parts)
     trainer = quiet_trainer(1, limit_train_batches=1)
@@ -447,7 +440,7 @@ def test_accumulated_batches_are_one_batch(bare, cell_space, supernet, data, tra
         torch.testing.assert_close(one.data, two.data, rtol=0, atol=1e-12)
 
 
-def test_what_is_left_of_an_epoch_is_a_step_of_its_own(bare, cell_space, supernet, data, trainer):
+def test_remaining_batches_make_a_step(bare, cell_space, supernet, data, trainer):
     """Three batches by twos: the last one counts in full, and nothing waits for the next epoch."""
     ends = []
     for options_ in ({"accumulate_grad_batches": 3}, {"accumulate_grad_batches": 7}):
@@ -461,7 +454,7 @@ def test_what_is_left_of_an_epoch_is_a_step_of_its_own(bare, cell_space, superne
         assert torch.equal(one, two)
 
 
-def test_clipping_is_of_the_weights_alone(cell_space, supernet, data, trainer):
+def test_clipping_ignores_architecture_gradients(cell_space, supernet, data, trainer):
     """However large the architecture's gradients are, the weights' step is the same."""
     ends = []
     for arch_scale in (1.0, 1e6):
@@ -498,7 +491,7 @@ def test_a_loss_that_is_not_finite_ends_the_search(cell_space, supernet, data, t
 
 
 @pytest.mark.parametrize("order", [0, 3, 1.5])
-def test_orders_that_do_not_exist(cell_space, supernet, order):
+def test_invalid_order_is_rejected(cell_space, supernet, order):
     with pytest.raises(InputError, match="expected one of 1, 2"):
         Darts(cell_space, supernet(cell_space), order=order)
 
@@ -531,7 +524,7 @@ def test_logged_numbers(cell_space, supernet, data, trainer):
 
 
 @pytest.mark.parametrize("space_of", ["cell_space", "darts_space"])
-def test_cells_that_are_computed_again_change_no_bit(request, supernet, space_of, generator):
+def test_checkpoint_cells_has_the_same_gradients(request, supernet, space_of, generator):
     """`checkpoint_cells` keeps the outputs of cells only: less memory, the same gradients."""
     space = request.getfixturevalue(space_of)
     network = supernet(space).double()

@@ -1,0 +1,159 @@
+"""What to type next: commands made of a run's facts and of what was typed for it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from nas_lightning.cli.resume import check_saved
+from nas_lightning.errors import InputError
+from nas_lightning.runs.facts import RunFacts
+from nas_lightning.runs.programs import IN_PYTHON
+from nas_lightning.runs.record import Record
+from nas_lightning.spaces.operations import custom_targets
+from nas_lightning.utils.text import quote_where_needed, short_path
+
+_TRAINING_ONLY = ("batch_size", "eval_batch_size", "seed", "subset", "val_fraction", "augment", "cutout")
+_TASK = ("task=", "task.")
+
+
+def command_to_train(record: Record, run: Path, facts: RunFacts, images: Iterable[str]) -> str:
+    """What trains the architectures of this search at their size on the same images."""
+    words = [
+        *program("train", record.folders),
+        "genotype=file",
+        f"genotype.path={hydra_value(short_path(run))}",
+    ]
+    several = ["ensemble=all"] if len(facts.notation) > 1 else []
+    several = several if facts.knee is None else ["genotype.index=knee"]
+    own = _permissions({"operations": custom_targets(facts.space_settings.get("ops", ()))})
+    return shlex.join([*words, *own, *several, *images, *record.settings(*_TASK, "network.")])
+
+
+def command_to_repeat(record: Record, facts: RunFacts) -> str:
+    """What was typed, with the next seed."""
+    typed = record.without("seed=", "resume=")
+    return shlex.join([*program(record.script, record.folders), *typed, f"seed={facts.seed + 1}"])
+
+
+def command_to_resume(record: Record, run: Path) -> str:
+    """Return the command that resumes a run, with `trust=true` if its settings name modules or paths."""
+    words = [*program(record.script, record.folders), f"resume={hydra_value(short_path(run))}"]
+    try:
+        check_saved(record.config, record.folders)
+    except InputError:
+        words.append("trust=true")
+    return shlex.join(words)
+
+
+Own = Mapping[str, Sequence[str]]
+"""What files may name of a user's own: `operations` and `modules`, by their dotted names."""
+NONE_OWN: Own = MappingProxyType({})
+
+
+def uses_of_model(record: Record, run: Path, own: Own = NONE_OWN) -> dict[str, str]:
+    """What is done with a trained network."""
+    path = short_path(run)
+    start = [*program("train", record.folders), f"pretrained={hydra_value(path)}", "retrain=finetune"]
+    further = [*start, *_permissions(own), *record.settings(*_TASK)]
+    images = "dataset=…" if _has_another_task(record) else "dataset=image_folder dataset.root=…"
+    flags = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
+    parts = [*_folders(record.folders), *flags]
+    export = [_python(), "-m", "nas_lightning.cli.export", path, f"{path}/model.onnx", *parts]
+    predict = [_python(), "-m", "nas_lightning.cli.predict", path, *parts]
+    return {
+        IN_PYTHON: f"network = nas_lightning.load({_arguments(record, run, own)})",
+        "Predict the images of a folder": f"{shlex.join(predict)} …",
+        "Export it": shlex.join(export),
+        "Train it further on your own images": f"{shlex.join(further)} {images}",
+    }
+
+
+def uses_of_ensemble(
+    record: Record, run: Path, members: int, images: Iterable[str], own: Own = NONE_OWN
+) -> dict[str, str]:
+    """What is done with a trained ensemble of so many networks."""
+    path = short_path(run)
+    load = f"ensemble = Ensemble.load({_arguments(record, run, own)})"
+    attack = [*program("analyze", record.folders), "study=defense", f"study.ensemble={hydra_value(path)}"]
+    attacked = members > 1 and not _has_another_task(record)
+    more = {"Attack it": shlex.join([*attack, *images])} if attacked else {}
+    return {IN_PYTHON: f"from nas_lightning.models import Ensemble; {load}", **more}
+
+
+def image_words(
+    record: Record, choice: str, settings: Mapping[str, Any], option: Mapping[str, Any]
+) -> list[str]:
+    """A data set's option, what was typed for it, and what else in its settings says which images it has.
+
+    >>> own = {"root": "data", "batch_size": 8, "shape": [1, 8, 8]}
+    >>> image_words(Record((), {}, {}), "fake", {**own, "batch_size": 9, "root": "my data"}, own)
+    ['dataset=fake', 'dataset.root="my data"']
+    """
+    typed = record.settings("dataset.")
+    keys = {word.lstrip("+").split("=")[0] for word in typed}
+    changed = {
+        f"dataset.{key}": value
+        for key, value in settings.items()
+        if key not in _TRAINING_ONLY and (key not in option or option[key] != value)
+    }
+    further = [f"{key}={hydra_value(value)}" for key, value in changed.items() if key not in keys]
+    return [f"dataset={choice}", *further, *typed]
+
+
+def hydra_value(value: Any) -> str:
+    """A value in Hydra's notation.
+
+    >>> hydra_value(None), hydra_value("a b"), hydra_value(0.5)
+    ('null', '"a b"', '0.5')
+    """
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return quote_where_needed(value) if isinstance(value, str) else str(value)
+
+
+def _has_another_task(record: Record) -> bool:
+    """Whether what was typed is of no classes, which folders have and attacks want."""
+    return any(word != "task=multi_class" for word in record.settings("task="))
+
+
+def _permissions(own: Own) -> list[str]:
+    """What allows a file to name what is a user's own."""
+    return [f"{kind}=[{','.join(names)}]" for kind, names in own.items() if names]
+
+
+def _folders(folders: Iterable[Path]) -> list[str]:
+    return [word for folder in folders for word in ("--config-dir", short_path(folder))]
+
+
+def _arguments(record: Record, run: Path, own: Own) -> str:
+    """The arguments of `nas_lightning.load` for this run, in Python, which is started anywhere."""
+    named = {
+        "folders": [str(folder.absolute()) for folder in record.folders],
+        **{kind: [*names] for kind, names in own.items()},
+    }
+    return ", ".join(
+        [repr(str(run.absolute())), *(f"{name}={value}" for name, value in named.items() if value)]
+    )
+
+
+def program(name: str, folders: Iterable[Path] = ()) -> list[str]:
+    """How this program was started, with the name of another script and the folders of configurations."""
+    script = Path(sys.argv[0])
+    if script.suffix == ".py":
+        return [_python(), short_path(script.with_name(f"{name}.py")), *_folders(folders)]
+    other = script.with_name(f"nas-{name}")
+    on_path = shutil.which(f"nas-{name}") == str(other)
+    return [f"nas-{name}" if on_path else short_path(other), *_folders(folders)]
+
+
+def _python() -> str:
+    found = shutil.which("python")
+    same = found is not None and Path(found).absolute() == Path(sys.executable).absolute()
+    return "python" if same else short_path(sys.executable)
