@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from nas_lightning.cli.resume import check_saved
+from nas_lightning.cli.saved import check_saved
 from nas_lightning.errors import InputError
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.programs import IN_PYTHON

@@ -91,7 +91,7 @@ def record_of_sweep(config: DictConfig) -> Record:
 
 def check_same_sweep(old: Record, new: Record, folder: Path) -> None:
     """Raise if the sweep in the folder has other jobs, or numbers them in another way."""
-    from nas_lightning.cli.resume import check_kept
+    from nas_lightning.cli.saved import check_kept
 
     if not old.is_sweep or old.script != new.script:
         raise InputError(f"`{folder}` has another run. Choose another folder with run=.")

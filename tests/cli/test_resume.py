@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nas_lightning.cli.resume import KEPT, check_kept, check_saved, kept_settings, read_start, saved_overrides
+from nas_lightning.cli.resume import read_start, saved_overrides
+from nas_lightning.cli.saved import KEPT, check_kept, check_saved, kept_settings
 from nas_lightning.errors import InputError
 from nas_lightning.runs.record import Record, read_record
 from tests.cli.conftest import TINY_SEARCH

@@ -11,7 +11,7 @@ from nas_lightning.report.comparison import read_jobs
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record
 from tests.cli.conftest import TINY_DATA, TINY_NETWORK, TINY_SEARCH, process_state, run_process, run_script
-from tests.weather.commands import assert_same_folder
+from tests.reliability.commands import assert_same_folder
 
 WORDS = ("-m", *TINY_SEARCH, "callbacks.history.figures=false", "trainer.max_epochs=1", "strategy=darts")
 SEEDS = (*WORDS, "seed=0,1")

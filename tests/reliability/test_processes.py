@@ -23,7 +23,7 @@ from nas_lightning.metrics import pool as scoring
 from nas_lightning.runs.facts import MetricsCSV
 from nas_lightning.utils.files import hold
 from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH, run_process, run_script
-from tests.weather.bad_runs import run_entry
+from tests.reliability.bad_runs import run_entry
 
 SIZES = ("supernet.channels=4", "supernet.cells=1", *TINY_NETWORK)
 OF_FOLDER = ("dataset=image_folder", "dataset.root=images", "dataset.in_memory=false", "dataset.batch_size=2")

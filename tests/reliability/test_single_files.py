@@ -8,8 +8,8 @@ import pytest
 from nas_lightning.cli.export import main as export
 from nas_lightning.objectives.convert import main as convert
 from nas_lightning.utils.files import hold_file
+from tests.reliability.faults import changes_of, fill_disk, kill, said_by, work_in_child
 from tests.studies.conftest import write_table
-from tests.weather.faults import changes_of, fill_disk, kill, said_by, work_in_child
 
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("x.pt2", "x.onnx")]
 

@@ -10,8 +10,8 @@ import pytest
 
 from nas_lightning.callbacks import StepCheckpoint
 from tests.cli.conftest import TINY_SEARCH, run_script
-from tests.weather.commands import assert_same_folder, finish
-from tests.weather.faults import in_child, said_by
+from tests.reliability.commands import assert_same_folder, finish
+from tests.reliability.faults import in_child, said_by
 from tests.yamls import options, small_form
 
 LOGGING = (1, 3, 50)

@@ -22,10 +22,9 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from nas_lightning.objectives.convert import main as convert
 from tests.cli.conftest import run_script
-from tests.studies.conftest import write_table
-from tests.weather.bad_runs import run_entry
-from tests.weather.commands import COMMANDS, assert_same_folder, files_of, finish
-from tests.weather.faults import (
+from tests.reliability.bad_runs import run_entry
+from tests.reliability.commands import COMMANDS, assert_same_folder, files_of, finish
+from tests.reliability.faults import (
     ChangesOf,
     command_in_child,
     fill_disk,
@@ -34,7 +33,8 @@ from tests.weather.faults import (
     said_by,
     work_in_child,
 )
-from tests.weather.test_kill_everywhere import Whole, whole
+from tests.reliability.test_kill_everywhere import Whole, whole
+from tests.studies.conftest import write_table
 
 __all__ = ["whole"]  # the fixture
 

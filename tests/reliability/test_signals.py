@@ -8,10 +8,10 @@ import pytest
 
 from nas_lightning.flags import FlagParser, command
 from nas_lightning.utils.files import replacing
-from tests.weather.bad_runs import run_entry
-from tests.weather.commands import assert_same_folder, finish
-from tests.weather.faults import command_in_child, said_by
-from tests.weather.test_kill_everywhere import whole
+from tests.reliability.bad_runs import run_entry
+from tests.reliability.commands import assert_same_folder, finish
+from tests.reliability.faults import command_in_child, said_by
+from tests.reliability.test_kill_everywhere import whole
 
 __all__ = ["whole"]  # the fixture
 

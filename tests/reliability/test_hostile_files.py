@@ -27,7 +27,7 @@ from nas_lightning.runs.facts import read_history, read_metrics
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.registry import NAMES_OF_0_1
 from tests.cli.conftest import TINY_DATA
-from tests.weather.test_hostile_folder import EVIL, MARKER, Payload, outside
+from tests.reliability.test_hostile_folder import EVIL, MARKER, Payload, outside
 
 NAMES = [
     *(

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from nas_lightning.plots.files import save
 from tests.cli.conftest import run_script
+from tests.reliability.commands import COMMANDS, LONG, assert_same_folder, finish
+from tests.reliability.faults import changes_of, command_in_child, work_in_child
 from tests.studies.conftest import write_table
-from tests.weather.commands import COMMANDS, LONG, assert_same_folder, finish
-from tests.weather.faults import changes_of, command_in_child, work_in_child
 
 KILLED = -9
 

@@ -8,7 +8,7 @@ import torch
 
 from tests.cli.conftest import TINY_DATA, TINY_NETWORK, TINY_SEARCH
 from tests.cli.test_kill import KEPT, OURS, assert_same
-from tests.weather.faults import command_in_child
+from tests.reliability.faults import command_in_child
 from tests.yamls import options, small
 
 QUIET = ("callbacks.history.figures=false", "trainer.max_epochs=2")
