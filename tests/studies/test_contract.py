@@ -42,13 +42,13 @@ def test_unknown_part_is_refused():
 
 
 REFUSED = [
-    ((), "expected a study: study=<one of "),
-    (("study=correlatoin",), "did you mean 'correlation'?"),
-    (("study=correlation",), "expected a value, got 'none' (in benchmark.path)"),
+    ((), "Choose a study: study=<one of "),
+    (("study=correlatoin",), "Did you mean `correlation`?"),
+    (("study=correlation",), "`benchmark.path` needs a value."),
     (("study=correlation", "benchmark=none"), "expected a benchmark, which the study needs: benchmark="),
     (("study=correlation", "benchmark.path=table.csv", "space=darts"), "expected space=nasbench201"),
     (("study=correlation", "strategy=darts"), "strategy"),
-    (("resume=missing",), "expected the folder of an earlier run, got 'missing'"),
+    (("resume=missing",), "No run in `missing`."),
 ]
 
 

@@ -162,7 +162,7 @@ MISTAKES = [
     ("study.kappa=ntk_conditoin", "did you mean 'ntk_condition'?"),
     ("study.objective=[grad]", "expected one of the metrics"),
     ("study.scheme=lecunn", "`scheme` must be 'lecun'"),
-    ("study.cels=5", "did you mean 'study.cells'?"),
+    ("study.cels=5", "Did you mean `study.cells`?"),
     ("+study.metrics.fisher.x=1", "Unknown argument `x` of study.metrics.fisher. It takes none."),
     ("study.splits=0", "(in study.splits)"),
 ]
