@@ -28,8 +28,8 @@ from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.black_box.hnas import check_condition, check_metric, objective_values, propose
 from nas_lightning.studies import figures
 from nas_lightning.studies.scoring import (
+    EstimatedStudy,
     ParallelStudy,
-    ScoredStudy,
     Setting,
     Values,
     check_metrics,
@@ -356,7 +356,7 @@ IN_OBJECTIVE = ("ntk_trace", "grad_norm", "snip", "grasp", "knas", "synflow")
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class HnasAblation(ScoredStudy):
+class HnasAblation(EstimatedStudy):
     """Searches in pools of scored architectures; each has a random part of them.
 
     Args:
@@ -369,7 +369,7 @@ class HnasAblation(ScoredStudy):
         t: exponent of F(x) = |x|^2t.
         starts: rounds before the Gaussian process proposes.
         scheme: initialization of the weights.
-        metrics, cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
+        metrics, cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`.
 
     >>> from nas_lightning.metrics import NTKCondition, NTKTrace
     >>> metrics = {"ntk_trace": NTKTrace(), "ntk_condition": NTKCondition()}
@@ -609,11 +609,11 @@ FORMS = {_column(name, place): pair[place] for name, pair in PAIRS.items() for p
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class Coupling(ScoredStudy):
+class Coupling(EstimatedStudy):
     """Compare the default scores of random architectures with those of the exact equations.
 
     Args:
-        cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
+        cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`.
 
     >>> Coupling(cells=5).cells
     5

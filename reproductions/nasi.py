@@ -33,7 +33,7 @@ from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import (
     MAIN,
-    ScoredStudy,
+    EstimatedStudy,
     Setting,
     Statistic,
     Values,
@@ -358,7 +358,7 @@ class SearchSetting(NamedTuple):
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class NasiAblation(ScoredStudy):
+class NasiAblation(EstimatedStudy):
     """NASI's trace against accuracies, and its search when one setting varies.
 
     The samples of a search serve for all ν, μ, and budgets, which are computed from them exactly.
@@ -377,7 +377,7 @@ class NasiAblation(ScoredStudy):
         batch_sizes: batch sizes besides that of the data set.
         agnostic: whether to search with random labels, and with Gaussian inputs.
         computed: which operations are computed, see `Nasi`.
-        cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
+        cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`.
 
     >>> study = NasiAblation(steps=4, channels=[2], batch_sizes=[], agnostic=False)
     >>> list(study.settings(16))
@@ -481,7 +481,7 @@ _NOTE_APPROXIMATION = (
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class TraceApproximation(ScoredStudy):
+class TraceApproximation(EstimatedStudy):
     """The trace norm of random architectures' kernels, and its approximations by gradients of the loss.
 
     Args:
@@ -489,7 +489,7 @@ class TraceApproximation(ScoredStudy):
         sizes: sizes of the networks.
         batch_sizes: b of the mini-batches; the trace is of as many images as the data set's batch has.
         cells: number of architectures of each space.
-        resamples, scores, seed, workers, backend: see `ScoredStudy`.
+        resamples, scores, seed, workers, backend: see `EstimatedStudy`.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> study = TraceApproximation(spaces={"NB201": NasBench201()}, batch_sizes=[8, 4])

@@ -27,8 +27,8 @@ from nas_lightning.studies import figures
 from nas_lightning.studies.scoring import (
     MAIN,
     RANDOM,
+    EstimatedStudy,
     Pool,
-    ScoredStudy,
     Setting,
     Statistic,
     Values,
@@ -193,7 +193,7 @@ IN_OBJECTIVE = (
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class Correlation(ScoredStudy):
+class Correlation(EstimatedStudy):
     """Correlate each metric with accuracies: alone, in HNAS' objective, and with the other metrics.
 
     Args:
@@ -203,7 +203,7 @@ class Correlation(ScoredStudy):
         scheme: initialization of the weights.
         power: exponent of F(x) = |x|^power in the objective.
         splits: number of random halves that a held-out correlation is averaged over.
-        metrics, cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
+        metrics, cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`.
 
     >>> from nas_lightning.metrics import GradNorm, NTKCondition
     >>> metrics = {"grad_norm": GradNorm(), "ntk_condition": NTKCondition()}
@@ -364,7 +364,7 @@ Scores = Mapping[str, Mapping[str, Values]]  # pool → metric → (n,)
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class CorrelationSettings(ScoredStudy):
+class CorrelationSettings(EstimatedStudy):
     """Correlations by initialization, batch size, width, and data set, and for random labels and inputs.
 
     An empty list leaves out its table.
@@ -379,7 +379,7 @@ class CorrelationSettings(ScoredStudy):
         others: further data sets, by name.
         agnostic: whether to score with random labels, and with Gaussian inputs.
         power: exponent of F(x) = |x|^power in the objective.
-        metrics, cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
+        metrics, cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`.
 
     >>> from nas_lightning.metrics import GradNorm, NTKCondition
     >>> metrics = {"norm": GradNorm(), "whole": GradNorm(per_layer=False), "kappa": NTKCondition()}

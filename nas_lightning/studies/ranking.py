@@ -28,8 +28,8 @@ from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace, draw_distinct
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.studies.scoring import (
+    EstimatedStudy,
     ParallelStudy,
-    ScoredStudy,
     Setting,
     Values,
     mean_estimate,
@@ -60,7 +60,7 @@ _TOP = 0.05
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class Ranking(ScoredStudy):
+class Ranking(EstimatedStudy):
     """Find the sets of metrics that rank best in all spaces at once, and compare them with the default set.
 
     The scores and accuracies of the command's space are written to `scores/<space>.csv`; `others` are such
@@ -71,7 +71,7 @@ class Ranking(ScoredStudy):
         most: size of the largest set.
         splits: number of random halves.
         agreement: number of cells that are scored again with other weights; 0: none.
-        metrics, cells, resamples, scores, seed, workers, backend: see `ScoredStudy`; `params`, the baseline,
+        metrics, cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`; `params`, the baseline,
             must be among the metrics.
 
     >>> from nas_lightning.metrics import Meco, Params

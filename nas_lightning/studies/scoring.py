@@ -137,16 +137,14 @@ class ScoredStudy(ParallelStudy):
     Args:
         metrics: the metrics to compute, by name.
         cells: number of architectures, drawn without repetition; from a user's table, among its rows.
-        resamples: bootstrap samples of a standard error.
         scores: folder of the scores, which several runs can share. Default: `scores` in the run's folder.
-        seed: seed of the architectures and the bootstrap. Initial weights depend on an architecture's name.
+        seed: seed of the architectures. Initial weights depend on an architecture's name.
         workers: number of processes that score.
         backend: where they run, see `nas_lightning.backends.spread`.
     """
 
     metrics: Mapping[str, Metric]
     cells: Annotated[int, at_least(4)] = 50
-    resamples: PositiveInt = 200
     scores: str | Path | None = None
     seed: Seed = 0
 
@@ -161,6 +159,17 @@ class ScoredStudy(ParallelStudy):
         """Draw architectures of a table; return them and their accuracies, see `accuracies_of`."""
         genotypes = benchmark.sample(space, self.cells, self.seed)
         return genotypes, accuracies_of(benchmark, genotypes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatedStudy(ScoredStudy):
+    """Options of studies whose statistics have bootstrap standard errors.
+
+    Args:
+        resamples: bootstrap samples of a standard error.
+    """
+
+    resamples: PositiveInt = 200
 
     def estimate(self, statistic: Statistic, x: ArrayLike, y: ArrayLike) -> Estimate | None:
         """Return the statistic with its bootstrap standard error, see `estimate`."""

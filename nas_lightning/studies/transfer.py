@@ -53,7 +53,7 @@ class Transfer(ScoredStudy):
         k: numbers of architectures that are evaluated, each in turn.
         searches: number of repetitions.
         scheme: initialization of the weights.
-        metrics, cells, resamples, scores, seed, workers, backend: see `ScoredStudy`.
+        metrics, cells, scores, seed, workers, backend: see `ScoredStudy`.
 
     >>> from nas_lightning.metrics import NTKTrace
     >>> Transfer(metrics={"ntk_trace": NTKTrace()}, by=["ntk_trace"], k=[5, 20]).cells
