@@ -8,7 +8,7 @@ from nas_lightning.studies.ensembles import EnsembleComparison
 from nas_lightning.studies.front import Front
 from nas_lightning.studies.latency import Latency
 from nas_lightning.studies.ranking import Picks, Ranking
-from nas_lightning.studies.scoring import ParallelStudy, ScoredStudy
+from nas_lightning.studies.scoring import EstimatedStudy, ParallelStudy, ScoredStudy
 from nas_lightning.studies.training import ShortTrainings
 from nas_lightning.studies.transfer import Transfer
 
@@ -18,6 +18,7 @@ __all__ = [
     "Defense",
     "Devices",
     "EnsembleComparison",
+    "EstimatedStudy",
     "Front",
     "Latency",
     "ParallelStudy",

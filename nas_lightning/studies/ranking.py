@@ -71,7 +71,7 @@ class Ranking(EstimatedStudy):
         most: size of the largest set.
         splits: number of random halves.
         agreement: number of cells that are scored again with other weights; 0: none.
-        metrics, cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`; `params`, the baseline,
+        metrics, cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`; the baseline `params`
             must be among the metrics.
 
     >>> from nas_lightning.metrics import Meco, Params
