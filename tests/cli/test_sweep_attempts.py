@@ -79,10 +79,10 @@ def test_a_job_that_has_begun_and_not_ended_is_a_row(command, tmp_path):
     RunFolder(tmp_path / "sweep" / "1").summary.unlink()
     first, second = read_jobs(tmp_path / "sweep")
     assert "error" not in first
-    assert second["error"] == "did not come to its end: stopped or killed"
+    assert second["error"] == "not finished: stopped or killed"
     assert "seed=1" in second["overrides"]
     with RunFolder(tmp_path / "sweep" / "1").lock():
-        assert read_jobs(tmp_path / "sweep")[1]["error"] == "at work"
+        assert read_jobs(tmp_path / "sweep")[1]["error"] == "running"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_launcher_that_ends_before_its_jobs_leaves_the_table(end, tmp_path, ca
     assert len(launches) == 2
     err = capsys.readouterr().err
     assert err == "error: expected workers that live\n" * 2
-    assert "did not come to its end: stopped or killed" in (tmp_path / "table.md").read_text()
+    assert "not finished: stopped or killed" in (tmp_path / "table.md").read_text()
 
 
 def test_what_is_refused_before_there_is_a_job_is_not_tried_again(tmp_path):
@@ -134,7 +134,7 @@ def test_a_job_that_the_system_kills_ends_no_sweep(retries, tmp_path, command):
         assert code == 0, out
     else:
         assert code == 1
-        assert "did not come to its end: stopped or killed" in (tmp_path / "sweep" / "table.md").read_text()
+        assert "not finished: stopped or killed" in (tmp_path / "sweep" / "table.md").read_text()
         code, out = finish(*WORDS, "seed=0,1,2", poison, *own, cwd=tmp_path)
         assert code == 0, out
     for job in "012":
