@@ -26,19 +26,17 @@ if TYPE_CHECKING:
     from nas_lightning.strategies.base import Strategy
 
 
-# A training that has diverged ends there, and the last checkpoint stays one of finite weights.
-
 LOSS = "train_loss"
 
 
 class DivergenceGuard(pl.Callback):
-    """Ends a run, with one line, whose loss or weights are no longer finite.
+    """Ends a run with one line if its loss or weights are not finite.
 
-    Weights are looked at after the last batch of an epoch, before anybody derives something from them, and
-    before each checkpoint, which is not written then; the loss that the epoch logs at its end.
+    Weights are checked after the last batch of an epoch, before anything is derived from them, and before
+    each checkpoint, so that the last checkpoint is finite; the loss is checked when the epoch logs it.
 
     Args:
-        monitor: the loss, by the name that it is logged as.
+        monitor: the logged name of the loss.
 
     >>> module = pl.LightningModule()
     >>> module.layer = nn.Linear(1, 1)
@@ -64,7 +62,7 @@ class DivergenceGuard(pl.Callback):
         self._check_monitor(trainer)
 
     def _check_monitor(self, trainer: pl.Trainer) -> None:
-        """Raise for a name that no epoch has logged; not all searches have the usual one."""
+        """Raise an `InputError` for a name that no epoch has logged; not all searches have the default."""
         names = sorted(trainer.callback_metrics)
         if self._ended and self.monitor not in (LOSS, *names):
             expected = f"expected the name of a metric ({near_match(self.monitor, names)})"
@@ -83,7 +81,7 @@ class DivergenceGuard(pl.Callback):
 
 
 def infinite_parameter(module: nn.Module) -> str | None:
-    """The first parameter that has a value which is not finite.
+    """Return the name of the first parameter with a value that is not finite.
 
     >>> layer = nn.Linear(2, 2)
     >>> infinite_parameter(layer) is None
@@ -111,16 +109,14 @@ def _divergence(trainer: pl.Trainer, expected: str, got: object) -> DivergenceEr
     return DivergenceError(f"expected {expected}: {remedy}", got=got, where=where)
 
 
-# Whether a batch fits into the device's memory, said before training starts and not hours later.
-
 _MB, _GB = 1024**2, 1024**3
 
 
 class MemoryGuard(pl.Callback):
-    """Estimates what a training step of `Retrain` keeps, and refuses a batch that cannot fit.
+    """Estimates the memory of a training step of `Retrain`, and rejects a batch size that cannot fit.
 
-    The estimate is a lower bound: what autograd keeps, weights, optimizer and running average, without what
-    libraries and the display need.
+    The estimate is a lower bound: tensors that autograd keeps, weights, optimizer, and running average,
+    without the memory of libraries and the display.
 
     >>> from nas_lightning.spaces import NasBench201
     >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
@@ -144,13 +140,13 @@ class MemoryGuard(pl.Callback):
 
         try:
             memory_of_batch(1)
-        except Exception:  # a network of somebody's own decides by values, which shapes alone do not have
+        except Exception:  # a custom network may depend on values, which meta tensors do not have
             return
         check_fits(memory_of_batch, data.batch_size, free, str(device))
 
 
 def step_memory(module: Retrain, images: tuple[int, ...], precision: str) -> Memory:
-    """What a step of that module on (b, c, h, w) images needs at least."""
+    """Return a lower bound of the memory of a step on images of shape (b, c, h, w)."""
     chosen = module.hparams
     copies = optimizer_copies(
         lambda parameters: build_optimizer(parameters, chosen["opt"], lr=0.1, momentum=chosen["momentum"])
@@ -161,7 +157,7 @@ def step_memory(module: Retrain, images: tuple[int, ...], precision: str) -> Mem
 
 
 def check_fits(memory_of_batch: Any, batch: int, free: int | None, device: str) -> None:
-    """Say what a batch takes, or raise where there is less: with the largest part of it that fits."""
+    """Print the memory of a batch, or raise an `InputError` that names the largest part of it that fits."""
     memory: Memory = memory_of_batch(batch)
     if free is None or memory.total <= free:
         of = "" if free is None else f" of {_gb(free)} free on {device}"
@@ -185,7 +181,7 @@ def check_fits(memory_of_batch: Any, batch: int, free: int | None, device: str) 
 
 
 def _gb(size: int) -> str:
-    """Two digits that count.
+    """Format a size with two significant digits.
 
     >>> _gb(9_500_000), _gb(1_800_000_000), _gb(24 * 1024**3)
     ('9.1 MB', '1.7 GB', '24 GB')
@@ -199,26 +195,26 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-# A warning when a search collapses to skip connections, DARTS' best-known failure.
+# Collapse to skip connections, the best-known failure of DARTS
 #
-# Skips let gradients flow and win while the other operations are still untrained: DARTS+ (Liang et al. 2019,
-# arXiv:1909.06035) and P-DARTS (Chen et al. 2019, arXiv:1904.12760) allow two of the
-# eight edges of a normal cell, and DARTS+ stops the search there.
+# Skips let gradients pass and win while the other operations are untrained. DARTS+ (Liang et al. 2019,
+# arXiv:1909.06035) and P-DARTS (Chen et al. 2019, arXiv:1904.12760) allow two on the eight edges of a normal
+# cell, and DARTS+ stops the search then.
 
 log = logging.getLogger(__name__)
 
 
 class CollapseWarning(pl.Callback):
-    """Logs `skip_share` after every epoch and warns, once, when a cell consists of too many skips.
+    """Logs `skip_share` after every epoch and warns once if a cell has too many skips.
 
-    `skip_share` is the share of skips among the operations of a cell other than `none`, in the cell where it
-    is largest. Published cells stay below one half (DARTS' first: 3 of 8), which is the default. The rule of
-    DARTS+ is `threshold=0.25, patience=1, stop=True`. The warning is a line of this module's log.
+    `skip_share` is the share of skips among the operations of a cell other than `none`, for the cell with the
+    largest share. Published cells are below one half (DARTS: 3 of 8), the default. The rule of DARTS+ is
+    `threshold=0.25, patience=1, stop=True`.
 
     Args:
-        threshold: the share from which a cell counts as collapsed.
-        patience: epochs in a row that it takes.
-        stop: end the search, instead of going on after the warning.
+        threshold: the share at which a cell counts as collapsed.
+        patience: the number of consecutive epochs.
+        stop: whether the search ends, in addition to the warning.
 
     >>> rule_of_darts_plus = CollapseWarning(threshold=0.25, patience=1, stop=True)
     >>> rule_of_darts_plus.state_dict()
@@ -238,7 +234,7 @@ class CollapseWarning(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         strategy = cast("Strategy", pl_module)
-        if not strategy.scores():  # whole architectures are compared; none of their operations takes over
+        if not strategy.scores():  # the strategy compares whole architectures
             return
         share = skip_share(strategy.derive())
         pl_module.log("skip_share", share, sync_dist=True)  # equal on all processes
@@ -267,7 +263,7 @@ class CollapseWarning(pl.Callback):
 
 
 def skip_share(genotypes: Iterable[Genotype]) -> float:
-    """The share of skips among the operations that compute something, in the cell where it is largest.
+    """Return the share of skips among operations other than `none`, for the cell with the largest share.
 
     >>> cell = Cell([("skip_connect", 0, 1), ("none", 0, 2), ("nor_conv_3x3", 1, 2)], inputs=1, output=[2])
     >>> skip_share([Genotype("nasbench201", {"cell": cell})])
@@ -281,22 +277,18 @@ def _share(cell: Cell) -> float:
     return ops.count(SKIP) / len(ops) if ops else 0.0
 
 
-# How long a run is going to take, as soon as its first steps tell.
-
-
 class ExpectedTime(pl.Callback):
-    """Says once what an epoch and the rest of the run take at the pace of the first steps.
+    """Prints the expected time of an epoch and of the run, from the first steps.
 
-    Runs of less than `from_seconds` get no line. Evaluation is not counted; searches whose later epochs do
-    more than the first take longer.
+    Evaluation is not included; searches with more work in later epochs take longer.
 
     Args:
-        steps: how many are measured.
-        warmup: how many are left out before them, in which devices and compilers get ready.
-        from_seconds: the length of a run that is worth a line.
+        steps: the number of measured steps.
+        warmup: the number of steps before them, in which devices and compilers warm up.
+        from_seconds: minimum expected time for a line.
 
-    >>> callback = ExpectedTime(steps=50, from_seconds=600)  # runs of ten minutes and more
-    >>> callback.warmup + callback.steps  # the step after which it says how long they take
+    >>> callback = ExpectedTime(steps=50, from_seconds=600)  # for runs of ten minutes and more
+    >>> callback.warmup + callback.steps  # the step after which it prints the line
     53
     """
 

@@ -35,30 +35,28 @@ if TYPE_CHECKING:
     from nas_lightning.strategies.base import Strategy
 
 
-# The neural tangent kernel while something trains: Lightning's callback for any module.
-
-
 class NTKMonitor(pl.Callback):
-    """Logs trace, κ and λ_min of an empirical kernel on one fixed batch, every few epochs.
+    """Logs trace, κ, and λ_min of the neural tangent kernel of any module on a fixed batch, every few epochs.
 
-    Logged by the first process: `ntk_trace` (√(trace/m)), `ntk_condition`, `ntk_lambda_min` and what it took,
-    `ntk_seconds`. One measurement costs about as much as two training steps on its batch; training is the
-    same, bit for bit, with and without it. A kernel that cannot be had is said once, and training goes on.
+    The first process logs `ntk_trace` (√(trace/m)), `ntk_condition`, `ntk_lambda_min`, and `ntk_seconds`. A
+    measurement takes about two training steps on its batch; training is the same to the bit with and without
+    it. If a kernel cannot be computed, the callback warns once and training continues.
 
     Args:
-        every_n_epochs: how often.
-        batch_size: samples of the batch, the first ones of the training data that the callback sees; for
-            searches those of the weights' side.
-        attribute: the part of the module that is measured (`network` for retraining); None: all of it.
-        network: genotype → network; measures the architecture which a search would give now, built anew each
-            time with the same random numbers: what changes is the architecture alone.
-        scheme: how that network's weights are drawn.
-        output: which of the logits' gradients make the kernel, see `metrics.passes.kernel`; `sum` where
-            targets are no classes.
-        batch: inputs and labels to measure on, in place of the training data's first; or what gives them.
-        inputs: training batch → (inputs, labels), where a batch is neither a pair nor a mapping with the
-            usual names, see `first_pair`.
-        seed: of the network's weights.
+        every_n_epochs: the interval.
+        batch_size: size of the batch, the first samples of the training data; for searches, of the data for
+            the weights.
+        attribute: the measured part of the module (`network` for retraining); None: the module.
+        network: genotype → network; measures the architecture that a search would derive now, with the same
+            random weights each time, so that only the architecture changes.
+        scheme: initialization of that network.
+        output: the logits whose gradients make the kernel, see `metrics.kernel`; `sum` if targets are not
+            classes.
+        batch: inputs and labels to measure on, or a function that returns them; None: the first of the
+            training data.
+        inputs: training batch → (inputs, labels), if a batch is neither a pair nor a mapping with the usual
+            names, see `first_pair`.
+        seed: of the random weights.
 
     >>> x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
     >>> monitor = NTKMonitor(attribute="network", batch=(x, y))  # in `pl.Trainer(callbacks=[monitor])`
@@ -109,7 +107,7 @@ class NTKMonitor(pl.Callback):
         start = time.perf_counter()
         try:
             kernel = self.measure(pl_module)
-        except Exception as error:  # of whatever network, which trains all the same
+        except Exception as error:  # of any network, whose training continues
             return self._give_up(error)
         values = {
             "ntk_trace": (kernel.trace / len(self.batch[0])) ** 0.5,
@@ -127,7 +125,7 @@ class NTKMonitor(pl.Callback):
         rank_zero_warn(f"NTKMonitor measures nothing in this run: {reason}")
 
     def measure(self, pl_module: pl.LightningModule) -> Kernel:
-        """The kernel of the network that is watched, as it is now."""
+        """Return the current kernel of the measured network."""
         assert self.batch is not None, "expected a batch: the training has not begun"
         x, y = (part.to(pl_module.device) for part in self.batch)
         if x.is_floating_point():
@@ -143,7 +141,7 @@ class NTKMonitor(pl.Callback):
         return network
 
     def state_dict(self) -> dict[str, Any]:
-        """The batch, so that a search that resumes is measured on the same one."""
+        """Return the batch, so that a resumed run measures on the same one."""
         return {} if self.batch is None else {"x": self.batch[0].cpu(), "y": self.batch[1].cpu()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -152,10 +150,10 @@ class NTKMonitor(pl.Callback):
 
 
 def first_pair(batch: Any) -> Batch:
-    """The first (inputs, labels) of a batch, whatever holds them.
+    """Return the first (inputs, labels) in a batch.
 
-    Mappings have them under the usual names; sequences are the pair with whatever follows, or hold it in
-    their first entry, as those of several loaders do.
+    Mappings have them under the usual names. Sequences start with the pair, or have it in their first entry,
+    such as the batches of several loaders.
 
     >>> x, y = torch.zeros(2, 3), torch.zeros(2)
     >>> [first_pair(batch)[0] is x for batch in ((x, y), {"valid": (x, y)}, {"pixel_values": x, "labels": y})]
@@ -174,16 +172,12 @@ def first_pair(batch: Any) -> Batch:
     raise InputError("expected batches of (inputs, labels), or a mapping of them", got=type(batch).__name__)
 
 
-# The convergence rate of theorem 1 of PR-DARTS (arXiv:2006.16537), during a search.
-
-
 class ConvergenceRate(pl.Callback):
-    """Logs, for every group and epoch, λ of theorem 1 relative to that of equal shares, and what drives it.
+    """Logs λ of theorem 1 of PR-DARTS (arXiv:2006.16537) for every group and epoch.
 
     `convergence_rate/<group>` is λ/λ₀, with λ₀ that of equal shares; `…/skip_<group>` and `…/conv_<group>`
     are the mean shares of skips on shared edges and of convolutions into the last node. Shares are those of
-    the scores that the strategy derives from, among an edge's operations other than `none`: so strategies can
-    be compared.
+    the scores of the strategy, among operations other than `none`, so that strategies can be compared.
 
     >>> from nas_lightning.data import Fake, SearchData
     >>> from nas_lightning.spaces import NasBench201
@@ -217,7 +211,7 @@ class ConvergenceRate(pl.Callback):
 
 
 def _shares(scores: Tensor, group: Group) -> Tensor:
-    """Each operation's part of its edge, `none` aside: (edges, ops)."""
+    """Return the share of each operation other than `none` of its edge, of shape (edges, ops)."""
     left = without_none(scores, group)
     return left / left.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
 
@@ -230,24 +224,23 @@ def _scoring(module: pl.LightningModule) -> Strategy:
     return module
 
 
-# How far the architecture parameters' order agrees with that of the shared weights, during a search.
+# Agreement of architecture parameters and shared weights
 #
-# Roberts et al. 2022 ask when the order of the parameters is that of the losses with shared weights; here
-# both are measured: architectures are drawn, ordered by their likelihood under the parameters and by their
-# validation loss with the supernet's weights, and Kendall's τ between the two orders is logged.
+# Roberts et al. 2022: random architectures are ranked by their likelihood under the architecture parameters,
+# and by their validation losses with the weights of the supernet.
 
 
 class SharedWeightRanking(pl.Callback):
-    """Logs `ranking/kendall_tau` and what it cost, `ranking/seconds`, every so many epochs.
+    """Logs `ranking/kendall_tau` of both rankings and `ranking/seconds` every few epochs.
 
     Args:
-        every_n_epochs: how often.
-        architectures: how many are drawn; τ's standard deviation without agreement is about 2/(3√n).
-        valid_batches: batches that each is judged on.
-        seed: the same architectures are drawn each time.
+        every_n_epochs: the interval.
+        architectures: their number n; without agreement, τ has a standard deviation of about 2/(3√n).
+        valid_batches: the number of batches for each architecture.
+        seed: of the architectures, which are the same each time.
 
     >>> callback = SharedWeightRanking(every_n_epochs=10, architectures=50)
-    >>> round(2 / (3 * callback.architectures**0.5), 2)  # what of τ may be chance
+    >>> round(2 / (3 * callback.architectures**0.5), 2)  # standard deviation without agreement
     0.09
     """
 
@@ -291,19 +284,16 @@ def _parts(trainer: pl.Trainer, module: pl.LightningModule) -> tuple[OneShot, Se
     return module, data
 
 
-# What a search thought after each epoch: genotypes and scores, as one line of `history.jsonl` an epoch.
-
-
 class GenotypeHistory(pl.Callback):
-    """Appends {"epoch", "genotypes", "groups": {name: {"edges", "ops", "scores"}}} after every epoch.
+    """Appends a line {"epoch", "genotypes", "groups": {name: {"edges", "ops", "scores"}}} after every epoch.
 
-    The scores, (edges, ops) rounded to six digits, are those that the strategy derives its genotypes from; a
-    strategy without scores has no groups. A resumed run drops the epochs that it repeats. When the search
-    ends, genotypes and weights are drawn in `folder`/figures.
+    The scores are those that the strategy derives genotypes from, of shape (edges, ops), with six digits; a
+    strategy without scores has no groups. A resumed run removes the epochs that it repeats. At the end of the
+    search, figures of genotypes and weights are saved in `folder`/figures.
 
     Args:
-        folder: the run's folder.
-        figures: draw at the end.
+        folder: of the run.
+        figures: whether to save figures.
 
     >>> history = GenotypeHistory("my_run", figures=False)
     >>> history.path.as_posix()
@@ -340,6 +330,7 @@ class GenotypeHistory(pl.Callback):
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.figures:
+            from nas_lightning.plots.charts import MOST_POINTS
             from nas_lightning.plots.files import save_genotypes, save_weights
 
             strategy = cast("Strategy", pl_module)
@@ -349,17 +340,14 @@ class GenotypeHistory(pl.Callback):
                 folder = self.path.parent / FIGURES
                 save_genotypes(genotypes, folder)
                 if self.path.is_file():  # not after a search of no epochs
-                    save_weights(read_history(self.path), folder)
-
-
-# What a network says of the test images, kept for what is written of them at a training's end.
+                    save_weights(read_history(self.path, MOST_POINTS), folder)
 
 
 class OutputRecorder(pl.Callback):
-    """Keeps the class probabilities of a test and the true classes; several processes put theirs in a row.
+    """Keeps the class probabilities of a test and the true classes, of all processes.
 
     Args:
-        most: probabilities that are kept; a test that has more leaves none.
+        most: maximum number of probabilities; larger tests keep none.
 
     >>> recorder = OutputRecorder()
     >>> recorder.add(torch.zeros(1, 4), torch.tensor([3]))
@@ -374,15 +362,15 @@ class OutputRecorder(pl.Callback):
         self._count = 0
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
-        """Those of a batch: (b, classes) and (b,)."""
+        """Add a batch: logits of shape (b, classes) and labels of shape (b,)."""
         self._count += logits.numel()
         if self._count <= self.most:
             self._parts.append((logits.detach().float().softmax(dim=1).cpu(), labels.cpu()))
 
     def collect(self) -> tuple[Tensor, Tensor] | None:
-        """Probabilities (n, classes) and true classes (n,); None where there are none, or too many.
+        """Return probabilities (n, classes) and true classes (n,); None if there are none, or too many.
 
-        Every process calls it.
+        All processes must call it.
         """
         shares = [(self._parts, self._count)]
         if distributed.is_available() and distributed.is_initialized():
@@ -404,16 +392,14 @@ class OutputRecorder(pl.Callback):
             self.add(outputs, batch[1])
 
 
-# The sets that a search for an ensemble tried, in a file of its run.
-
 ROUNDS_FILE = "rounds.json"
 
 
 class SaveRounds(pl.Callback):
-    """Writes every round at the end of the search: members, losses, accuracies, δ; the best marked.
+    """Writes all rounds of a search for an ensemble: members, losses, accuracies, δ; the best is marked.
 
     Args:
-        folder: the run's folder.
+        folder: of the run.
 
     >>> SaveRounds("my_run").path.as_posix()
     'my_run/rounds.json'

@@ -14,16 +14,14 @@ from torch import Tensor
 from nas_lightning.utils.text import split_score
 from nas_lightning.validation import NonNegativeInt, checked
 
-# What a run has cost, whatever number of starts it took.
-
 _KEY = "nas_lightning_seconds"
 
 
 class Stopwatch(pl.Callback):
-    """Counts the seconds since it was made, and those of earlier starts up to the checkpoint that is resumed.
+    """Counts the seconds of a run over all starts.
 
-    What a start did after its last checkpoint is done again by the next one, and counts once. It stands from
-    the end of training on, while others draw and write, until it is told to go on.
+    Time after the last checkpoint of a start does not count, since the next start repeats that work. The
+    watch stops at the end of training and continues when `go_on` is called.
 
     >>> earlier, now, checkpoint = Stopwatch(), Stopwatch(), {}
     >>> earlier.on_save_checkpoint(None, None, checkpoint)
@@ -37,7 +35,7 @@ class Stopwatch(pl.Callback):
         self._end: float | None = None  # while it stands
 
     def seconds(self) -> float:
-        """Of all starts until now."""
+        """Return the seconds of all starts until now."""
         now = time.monotonic() if self._end is None else self._end
         return self._earlier + now - self._start
 
@@ -72,15 +70,15 @@ _OF_ROUNDS = {  # of searches without a supernet: metric, its name here, its for
 
 
 class SearchProgressBar(TQDMProgressBar):
-    """Shows the epoch, and loss and accuracy of each side as soon as an epoch has them.
+    """Shows the epoch, and loss and accuracy of training and validation when they are logged.
 
-    A terminal gets Lightning's bar with these values behind it. Anything else gets one line at the end of
-    every epoch and no bar: log files stay readable. A side that an epoch does not touch is not repeated.
+    In a terminal, Lightning's bar shows these values. Otherwise, one line is printed after every epoch, so
+    that log files are readable. Values that an epoch does not log are not repeated.
 
     Args:
-        refresh_rate: batches between two updates of the bar; 0: no bar.
+        refresh_rate: number of batches between updates of the bar; 0: no bar.
 
-    >>> bar = SearchProgressBar(refresh_rate=0)  # one line an epoch, also in a terminal
+    >>> bar = SearchProgressBar(refresh_rate=0)  # one line per epoch, also in a terminal
     >>> bar.is_enabled
     False
     """
@@ -104,7 +102,7 @@ class SearchProgressBar(TQDMProgressBar):
         return dict(by_side(_news(trainer.callback_metrics, self._stale)))
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """A line that the bar does not run into."""
+        """Print a line above the bar."""
         super().print(*args, **kwargs) if self.live else print(*args, flush=True)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *args: Any) -> None:
@@ -117,14 +115,14 @@ class SearchProgressBar(TQDMProgressBar):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_train_epoch_end(trainer, pl_module)
-        self._ended = _epoch(trainer)  # what modules log in this hook of theirs comes later
+        self._ended = _epoch(trainer)  # modules may still log in this hook
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_train_end(trainer, pl_module)
         self._print_line(trainer)
 
     def _print_line(self, trainer: pl.Trainer) -> None:
-        """The line of the epoch that ended, now that all its values are there."""
+        """Print the line of the last epoch, when all its values are logged."""
         new = _news(trainer.callback_metrics, self._before)
         sides = [f"{side} {value}" for side, value in by_side(new).items()]
         if self._ended and sides and not self.live and trainer.is_global_zero and self._enabled:
@@ -133,12 +131,12 @@ class SearchProgressBar(TQDMProgressBar):
 
 
 def _news(metrics: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Lightning keeps the tensors of metrics that an epoch does not log."""
+    """Return the metrics of this epoch; Lightning keeps the tensors of those that it did not log."""
     return {name: value for name, value in metrics.items() if value is not before.get(name)}
 
 
 def by_side(metrics: Mapping[str, Tensor | float]) -> dict[str, str]:
-    """Loss, accuracy and the task's scores of every side that has them, and what rounds of a search have.
+    """Format loss, accuracy, and scores of the task by side, and the metrics of rounds.
 
     >>> by_side({"train_loss": 1.5321, "train_accuracy": 0.441, "valid_loss": 1.7})
     {'train': '1.532 44.1%', 'valid': '1.700'}

@@ -1,4 +1,4 @@
-"""Callbacks of trainings: a frozen backbone and the pruning of trials."""
+"""Callbacks of trainings: frozen backbones and pruning of trials."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from nas_lightning.errors import InputError
 from nas_lightning.runs.folder import PRUNED, trial_of
 from nas_lightning.validation import NonNegativeInt, checked
 
-# A new classifier on an inherited network learns alone at first, before its errors disturb what is below.
-
 
 class FrozenBackbone(pl.Callback):
-    """Keeps the backbone as it is in the first epochs: its weights and the statistics of its batch norms.
+    """Freezes the backbone in the first epochs: its weights and the statistics of its batch norms.
 
-    Its gradients are computed and thrown away, since processes exchange all gradients or wait for each other.
+    A new classifier then learns before its errors change an inherited network. Gradients of the backbone are
+    computed and discarded, since several processes exchange all gradients.
 
     Args:
-        epochs: how many; 0: none.
+        epochs: the number of epochs.
 
     >>> import torch
     >>> trainer, module = pl.Trainer(accelerator="cpu", logger=False), pl.LightningModule()
@@ -57,7 +56,7 @@ class _Backbone(NamedTuple):
 
 
 def _split(module: Any) -> _Backbone:
-    """A network's `backbone`; else all but the last layer with as many outputs as there are classes."""
+    """Return the `backbone` of a network; else all but the last layer with one output per class."""
     network: nn.Module = module.network
     backbone = getattr(network, "backbone", None)
     if isinstance(backbone, nn.Module):
@@ -73,20 +72,17 @@ def _split(module: Any) -> _Backbone:
     return _Backbone(modules, [p for p in network.parameters() if p not in new])
 
 
-# Trials of a sweep that end early, because others were better after as many epochs.
-
-
 class TrialPruning(pl.Callback):
-    """After every epoch Optuna's median pruner is told a metric, and may end the run (arXiv:1907.10902).
+    """Reports a metric to Optuna's median pruner after every epoch, which may end the run (arXiv:1907.10902).
 
-    What has been found by then is derived and measured as after any run. It needs a sweep of one objective
-    that Optuna draws, and does nothing elsewhere.
+    The result is derived and measured as usual. The callback needs an Optuna sweep with one objective, and
+    does nothing in other runs.
 
     Args:
-        folder: the run's.
+        folder: of the run.
         monitor: the metric.
-        startup_trials: that come to their end before others are compared to them.
-        warmup_epochs: in which no run ends.
+        startup_trials: number of trials that finish before others are compared to them.
+        warmup_epochs: number of epochs without pruning.
 
     >>> TrialPruning("my_run", monitor="valid_accuracy").warmup_epochs
     0
@@ -112,7 +108,7 @@ class TrialPruning(pl.Callback):
         pruner = optuna.pruners.MedianPruner(self.startup_trials, self.warmup_epochs)
         self._trial = trial_of(self.folder, pruner)
         if self._trial is not None and len(self._trial.study.directions) > 1:
-            raise InputError("expected one objective beside pruning", where="callbacks.pruning")
+            raise InputError("pruning needs a sweep with one objective", where="callbacks.pruning")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         ended = trainer.is_global_zero and self._trial is not None and self._is_behind(trainer)

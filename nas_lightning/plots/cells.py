@@ -19,7 +19,7 @@ from nas_lightning.plots.picture import (
     Point,
     Text,
     draw_legend,
-    placed,
+    in_grid,
     text_width,
 )
 from nas_lightning.plots.style import Kind, kind, node_label, op_label
@@ -74,7 +74,7 @@ def draw_genotype(genotype: Genotype) -> Picture:
     cells = [_titled(titles[name], draw_cell(cell, titles[name])) for name, cell in genotype]
     width = max(cell.width for cell in cells)
     parts = [*cells, draw_legend(legend_entries(kinds_in([genotype])), width)]
-    return placed({(row, 0): part for row, part in enumerate(parts)})
+    return in_grid({(row, 0): part for row, part in enumerate(parts)})
 
 
 def draw_topologies(cells: Mapping[str, Cell]) -> Picture:
@@ -84,7 +84,7 @@ def draw_topologies(cells: Mapping[str, Cell]) -> Picture:
     ops = dict.fromkeys(op for cell in cells.values() for op in sorted({edge.op for edge in cell.edges}))
     kinds = list(dict.fromkeys(map(kind, ops)))
     legend = draw_legend(legend_entries(kinds), max(picture.width for picture in drawn))
-    return placed({**grid, (len(drawn), 0): legend})
+    return in_grid({**grid, (len(drawn), 0): legend})
 
 
 def _titled(title: str, picture: Picture) -> Picture:

@@ -19,9 +19,9 @@ from nas_lightning.plots.picture import (
     Picture,
     Point,
     Text,
-    beside,
     draw_legend,
-    placed,
+    in_grid,
+    side_by_side,
     text_width,
 )
 from nas_lightning.plots.style import SERIES, dash_patterns, kind, node_label, op_label
@@ -299,7 +299,7 @@ def draw_curves(rows: Iterable[Mapping[str, float]]) -> Picture:
         rows: metrics, such as {"epoch": 3, "train_loss": 1.2}.
     """
     charts = curve_charts(rows)
-    return beside(charts, len(charts))
+    return side_by_side(charts, len(charts))
 
 
 def curve_charts(rows: Iterable[Mapping[str, float]], chance: float | None = None) -> list[Picture]:
@@ -403,10 +403,10 @@ def draw_weights(history: Sequence[Mapping[str, Any]], group: str) -> Picture:
         group: its name.
     """
     drawn = weight_charts(history, group)
-    grid = placed(dict(zip(drawn.places, drawn.charts, strict=True)))
+    grid = in_grid(dict(zip(drawn.places, drawn.charts, strict=True)))
     title = Text((0, 10), f"Weights of the {group} group", 15, align="start", bold=True)
     heading = Picture(grid.width, 24, [title], title.text)
-    return placed({(0, 0): heading, (1, 0): grid, (2, 0): draw_legend(drawn.legend, grid.width)})
+    return in_grid({(0, 0): heading, (1, 0): grid, (2, 0): draw_legend(drawn.legend, grid.width)})
 
 
 def weight_charts(history: Sequence[Mapping[str, Any]], group: str) -> WeightCharts:
@@ -489,7 +489,7 @@ def draw_front(
         knee: index of the knee in the front.
     """
     charts = front_charts(candidates, front, knee)
-    return beside(charts, len(charts))
+    return side_by_side(charts, len(charts))
 
 
 def front_charts(

@@ -191,12 +191,12 @@ class Picture:
         return figure
 
 
-def beside(pictures: Sequence[Picture], columns: int, gap: float = 14, margin: float = 10) -> Picture:
+def side_by_side(pictures: Sequence[Picture], columns: int, gap: float = 14, margin: float = 10) -> Picture:
     """Return one picture of several, so many in a row."""
-    return placed({divmod(number, columns): one for number, one in enumerate(pictures)}, gap, margin)
+    return in_grid({divmod(number, columns): one for number, one in enumerate(pictures)}, gap, margin)
 
 
-def placed(pictures: Mapping[tuple[int, int], Picture], gap: float = 14, margin: float = 10) -> Picture:
+def in_grid(pictures: Mapping[tuple[int, int], Picture], gap: float = 14, margin: float = 10) -> Picture:
     """Return one picture of several by their rows and columns."""
     heights = dict.fromkeys(sorted({row for row, _ in pictures}), 0.0)
     widths = dict.fromkeys(sorted({column for _, column in pictures}), 0.0)

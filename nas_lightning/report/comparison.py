@@ -43,13 +43,13 @@ from nas_lightning.utils.files import hold, write_whole
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.utils.text import duration, format_decimals
 
-# The hypervolumes of searches for fronts as a table: mean ± standard deviation over seeds.
+# Hypervolumes of searches for fronts
 
 HYPERVOLUME = "hypervolume"
 
 
 def read_fronts(folders: Iterable[str | Path]) -> tuple[list[Job], list[Path]]:
-    """The summaries of the searches that ended in a front, and the other folders; a sweep is its jobs."""
+    """Return the summaries of searches with a front, and the other folders; a sweep counts as its jobs."""
     fronts, others = [], []
     for folder in map(Path, folders):
         for run in (job_folders(folder) or [folder]) if folder.is_dir() else [folder]:
@@ -62,7 +62,7 @@ def read_fronts(folders: Iterable[str | Path]) -> tuple[list[Job], list[Path]]:
 
 
 def _read_job(run: Path) -> Job | None:
-    """The summary of a search for a front; what is wrong with another is said where trainings are read."""
+    """Return the summary of a search with a front; None for other folders."""
     try:
         job = read_summary(run)
     except (InputError, ValueError):  # ValueError: a name that no file can have
@@ -74,7 +74,7 @@ def _read_job(run: Path) -> Job | None:
 
 
 def compare_fronts(jobs: Sequence[Job]) -> Table:
-    """One row for the searches that differ in their seed only.
+    """Return a table with a row for searches that differ in their seeds only.
 
     >>> jobs = [{"overrides": [f"seed={n}"], "metrics": {"hypervolume": n}, "strategy": "A"} for n in (1, 2)]
     >>> compare_fronts(jobs).rows
@@ -97,10 +97,11 @@ _COSTS = ("search_seconds", "seconds")
 
 
 def read_runs(folders: Sequence[str | Path], *, needed: bool = True) -> tuple[list[Job], list[str]]:
-    """The summaries of the trained runs in those folders, and what was left out; a sweep stands for its jobs.
+    """Return the summaries of trainings, and omitted folders with reasons; a sweep counts as its jobs.
 
-    A run is told apart by what was typed for it, by its architecture and by its images; the cost of a search
-    is known where the folder of its run is still there. What is `needed` is an error where there is none.
+    Args:
+        folders: of runs and sweeps.
+        needed: whether to raise an `InputError` without any training.
     """
     runs, left_out = [], []
     for folder in map(Path, folders):
@@ -117,7 +118,7 @@ def read_runs(folders: Sequence[str | Path], *, needed: bool = True) -> tuple[li
 
 
 def read_training(run: Path) -> Job:
-    """What a training's summary says, its architecture's name, and the seconds of the search for it."""
+    """Return the summary of a training with the name of its architecture and the seconds of its search."""
     job = read_summary(run)
     if "error" in job:
         raise InputError("expected a run that has not failed", where=run)
@@ -134,11 +135,11 @@ def read_training(run: Path) -> Job:
 
 
 def compare(runs: Sequence[Job], *, plain: bool = False) -> Table:
-    """One row for the runs that differ in their seed only.
+    """Return a table with a row for runs that differ in their seeds only.
 
     Args:
         runs: of `read_runs`.
-        plain: numbers alone, means and deviations in columns of their own, costs in seconds.
+        plain: numbers only: means and deviations in separate columns, costs in seconds.
     """
     groups = group_by_settings(runs)
     rows: list[list[Entry]] = []
@@ -158,7 +159,7 @@ def compare(runs: Sequence[Job], *, plain: bool = False) -> Table:
 
 
 def _origin(run: Path) -> dict[str, Any]:
-    """The architecture's name and the seconds of its search, where they are known."""
+    """Return the name of the architecture and the seconds of its search, if they are known."""
     start = read_start(run)
     config, name = start.config, start.choices.get("genotype")
     if start.choices.get("network"):
@@ -181,11 +182,11 @@ def _format(table: Table, form: str) -> str:
     return {"md": table.markdown, "csv": table.csv, "latex": table.latex}[form]().rstrip()
 
 
-# Several runs on one page: what they came to, settings that differ, cells side by side, curves together.
+# Several runs on one page: results, settings that differ, cells side by side, and curves
 
 _OF_THE_RUN = ("run", "resume", "hydra")
 _MISSING = "–"
-MOST_PICTURES = 50  # runs whose cells and curves a page shows: more are no picture
+MOST_PICTURES = 50  # maximum number of runs with cells and curves
 COSTS = {"parameters": "params", "multiply-adds": "macs"}
 
 
@@ -216,7 +217,7 @@ def write_side_by_side(runs: Sequence[Path], path: Path) -> Path:
 
 
 def distinct_names(runs: Sequence[Path]) -> list[str]:
-    """The last parts of the paths, as few as tell them apart.
+    """Return the last parts of paths, as few as distinguish them.
 
     >>> distinct_names([Path("/a/x/1"), Path("/a/y/1")]), distinct_names([Path("/a/x"), Path("/a/y")])
     (['x/1', 'y/1'], ['x', 'y'])
@@ -230,7 +231,7 @@ def distinct_names(runs: Sequence[Path]) -> list[str]:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings by their dotted names.
+    """Yield settings by their dotted names.
 
     >>> dict(flatten({"a": {"b": 1}, "c": [2]}))
     {'a.b': '1', 'c': '[2]'}
@@ -244,7 +245,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _tabulate(records: Mapping[str, RunRecord], path: Path) -> Mapping[str, Any]:
-    """A row a run, with all facts that one of them has."""
+    """Return a row for each run, with all known facts."""
     facts = {name: dict(read_facts(record)) for name, record in records.items()}
     columns = list(dict.fromkeys(key for values in facts.values() for key in values if key != ERROR))
     rows = []
@@ -257,13 +258,13 @@ def _tabulate(records: Mapping[str, RunRecord], path: Path) -> Mapping[str, Any]
 
 
 def _failures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
-    """Why each of those failed that did."""
+    """Return the errors of failed runs."""
     reasons = {name: str(record.facts[ERROR]) for name, record in records.items() if ERROR in record.facts}
     return {"reasons": reasons} if reasons else None
 
 
 def _differences(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
-    """Options that were chosen, then settings that all runs have; None where there is no difference."""
+    """Return differing options, then differing settings that all runs have; None without differences."""
     records = {name: record for name, record in records.items() if record.config}
     choices = [{k: str(v) for k, v in record.choices.items() if "/" not in k} for record in records.values()]
     settings = [dict(flatten(record.config)) for record in records.values()]
@@ -281,7 +282,7 @@ def _differing_rows(runs: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
 
 
 def _architectures(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
-    """The (first) architecture of each run; edges are marked where not all of the same space have them."""
+    """Draw the first architecture of each run; edges that not all of the same space have are bold."""
     _check_count(records)
     genotypes_of = {
         name: read_genotypes(record.run)[0]
@@ -309,12 +310,12 @@ def _check_count(records: Mapping[str, RunRecord]) -> None:
 
 
 def _anchors(records: Mapping[str, RunRecord]) -> dict[str, str]:
-    """Where on the page each run's architecture is."""
+    """Return the anchors of the architectures on the page."""
     return {name: f"run-{number}" for number, name in enumerate(records)}
 
 
 def _costs(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
-    """Accuracy against each cost of at least two trained networks; a dot leads to its architecture."""
+    """Draw accuracy against each cost of at least two trainings; a dot leads to its architecture."""
     anchors = _anchors(records)
     charts = []
     for title, key in COSTS.items():
@@ -346,14 +347,14 @@ def _curves(records: Mapping[str, RunRecord]) -> Mapping[str, Any] | None:
 
 
 def _panels(run: Path) -> Mapping[str, Mapping[str, Mapping[int, float]]]:
-    """None where the run has no curves."""
+    """Return the curves of a run; empty without them."""
     try:
         return by_panel(read_metrics(run / METRICS_FILE))
     except (InputError, OSError):
         return {}
 
 
-# The end of a sweep: a table over its jobs and one over their seeds, on the screen and as Markdown.
+# The end of a sweep: a table of its jobs and one of their seeds, printed and as Markdown
 
 COLUMNS = (
     *("valid_accuracy", "valid_loss", "val_accuracy", "test_accuracy"),
@@ -363,10 +364,10 @@ SIZES = {"parameters": "params", "multiply-adds": "macs"}
 
 
 class SweepTable(Callback):
-    """Hydra calls it when all jobs of a sweep have ended.
+    """Writes the tables and the page of a sweep; Hydra calls it after all jobs.
 
     >>> from omegaconf import OmegaConf
-    >>> callback = SweepTable()  # in a configuration of Hydra's, `_target_: nas_lightning.report.SweepTable`
+    >>> callback = SweepTable()  # in a Hydra configuration, `_target_: nas_lightning.report.SweepTable`
     >>> callback.on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": "no_such_sweep"}}}))
     Traceback (most recent call last):
         ...
@@ -404,7 +405,7 @@ class SweepTable(Callback):
 
 
 def read_jobs(sweep: Path) -> list[Job]:
-    """The summaries of the jobs that have begun, with their folders; without one a job has failed."""
+    """Return the summaries of started jobs with their folders; a job without one has failed."""
     folders = job_folders(sweep) if sweep.is_dir() else []
     begun = [folder for folder in folders if (folder / SUMMARY).is_file() or has_record(folder)]
     return [{**_read_job_sweep(folder), "folder": folder.relative_to(sweep).as_posix()} for folder in begun]
@@ -425,13 +426,13 @@ def _read_job_sweep(folder: Path) -> Job:
 def _why_unfinished(folder: Path) -> str:
     try:
         with hold(folder):
-            return "did not come to its end: stopped or killed"
+            return "not finished: stopped or killed"
     except InputError:
-        return "at work"
+        return "running"
 
 
 def tabulate_jobs(jobs: Sequence[Job], objective: str | None = None) -> Table:
-    """One row a job: what was varied, what came out."""
+    """Return a table of jobs: settings that differ, and results."""
     typed = sorted({line for job in jobs for line in job["overrides"]})
     shared = {line for line in typed if all(line in job["overrides"] for job in jobs)}
     metrics = _metrics(jobs, objective)
@@ -449,7 +450,7 @@ def tabulate_jobs(jobs: Sequence[Job], objective: str | None = None) -> Table:
 
 
 def tabulate_seeds(jobs: Sequence[Job], objective: str | None = None) -> Iterable[Table]:
-    """The means and standard deviations of the jobs that differ in their seed only, where there are such."""
+    """Yield a table of means and standard deviations over seeds, if jobs differ in seeds only."""
     finished = [job for job in jobs if "error" not in job]
     groups = group_by_settings(finished)
     if len(groups) == len(finished):
@@ -463,7 +464,7 @@ def tabulate_seeds(jobs: Sequence[Job], objective: str | None = None) -> Iterabl
 
 
 def unknown_objective(jobs: Sequence[Job], objective: str | None) -> Iterable[str]:
-    """One line where jobs have no objective."""
+    """Yield a line if jobs do not have the objective."""
     named = ((name, job) for name, job in zip(_names(jobs), jobs, strict=True) if "error" not in job)
     finished = [
         (name, {*job["metrics"], *(size for size in RUN_COSTS if size in job)}) for name, job in named
@@ -476,13 +477,13 @@ def unknown_objective(jobs: Sequence[Job], objective: str | None) -> Iterable[st
 
 
 def _names(jobs: Sequence[Job]) -> list[str | int]:
-    """What the jobs are called: by their folders, or by their place."""
+    """Return the names of jobs: of their folders, or numbers."""
     names = [str(job.get("folder", place)) for place, job in enumerate(jobs)]
     return [int(name) if name.isdecimal() else name for name in names]
 
 
 def _metrics(jobs: Sequence[Job], objective: str | None) -> list[str]:
-    """The columns: what any job has, the objective among them."""
+    """Return the metrics of any job, including the objective."""
     names = dict.fromkeys([*COLUMNS, *filter(None, [objective])])
     return [name for name in names if any(name in job.get("metrics", {}) for job in jobs)]
 

@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from nas_lightning.runs.facts import Findings
 
 
-# Templates to pages: every value is escaped, no script but the page's own runs.
+# Templates: every value is escaped, and no other script than that of the page runs.
 
 
 def render(template: str, **values: Any) -> str:
-    """The page that a template makes of values."""
+    """Return the page of a template and its values."""
     return _environment().get_template(template).render(**values)
 
 
@@ -83,26 +83,26 @@ def _environment() -> Environment:
 
 
 def _source(environment: Environment, name: str) -> str:
-    """A file of the templates' folder as it is."""
+    """Return a file in the folder of templates."""
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]
 
 
-# The way from a run's page to others: what it came from, what it is part of, what followed from it.
+# Links from the page of a run to those of its sources, its sweep or ensemble, and the runs that used it.
 
-FOLLOWERS = "followed_by.txt"  # the folders of runs that came from this one, a line each
+FOLLOWERS = "followed_by.txt"  # the folders of runs that used this one, one per line
 START, END = "<!-- relatives -->", "<!-- end of relatives -->"
 _MOST_FOLLOWERS, _MOST_BYTES = 50, 50_000_000
 _SETTINGS = (("genotype", "path"), ("pretrained",), ("study", "ensemble"), ("ensemble", "runs"))
 
 
 class Relative(NamedTuple):
-    """Where a link leads.
+    """A link to another run.
 
     Args:
-        what: what the other is to the run.
+        what: the relation of the other run.
         name: of its folder.
-        href: from the run's page on.
+        href: relative to the page of the run.
 
     >>> Relative("from the search", "first", "../first/report.html").name
     'first'
@@ -114,7 +114,7 @@ class Relative(NamedTuple):
 
 
 def read_relatives(record: RunRecord) -> list[Relative]:
-    """Those that have a page now."""
+    """Return the related runs that have a page."""
     run = record.run.absolute()
     pages = [
         *(("from the {}", source) for source in sources(record)),
@@ -131,7 +131,7 @@ def read_relatives(record: RunRecord) -> list[Relative]:
 
 
 def sources(record: RunRecord) -> Iterator[Path]:
-    """The runs whose results this one began with, by its settings."""
+    """Yield the runs whose results this one used, by its settings."""
     run, start = record.run.absolute(), record.start_record
     typed_in = Path(str(look_up(start.hydra, "runtime", "cwd") or "."))
     for names in _SETTINGS:
@@ -145,7 +145,7 @@ def sources(record: RunRecord) -> Iterator[Path]:
 
 
 def link_sources(run: Path) -> None:
-    """Have the pages of what this run came from lead to it; one that cannot be written stays as it is."""
+    """Add links to this run to the pages of its sources; pages that cannot be written stay as they are."""
     for source in sources(RunRecord(run)):
         if (source / REPORT).is_file():
             with suppress(OSError, InputError, ValueError):
@@ -156,13 +156,13 @@ def link_sources(run: Path) -> None:
 
 def _add_follower(file: Path, follower: str) -> None:
     if file.exists() and not file.is_file():
-        return  # a pipe of somebody's would wait for ever
+        return  # a pipe would block
     with file.open("a", encoding="utf-8") as lines:
         lines.write(follower + "\n")
 
 
 def refresh(run: Path) -> None:
-    """Write the links on a run's page anew, and nothing else of it."""
+    """Update the links on the page of a run, and nothing else."""
     page = run / REPORT
     if page.stat().st_size > _MOST_BYTES:
         return
@@ -173,14 +173,14 @@ def refresh(run: Path) -> None:
 
 
 def refresh_all(runs: Iterable[Path]) -> None:
-    """Those of runs that have a page which can be written."""
+    """Update the links on the pages of runs, if they can be written."""
     for run in runs:
         with suppress(OSError, InputError, ValueError):
             refresh(run)
 
 
 def link_between(folder: Path, page: Path) -> str:
-    """The address of a page from a folder on, whatever characters its path has.
+    """Return the relative address of a page from a folder, escaped.
 
     >>> link_between(Path("/a/b"), Path("/a/50 %/report.html"))
     '../50%20%25/report.html'
@@ -189,7 +189,7 @@ def link_between(folder: Path, page: Path) -> str:
 
 
 def short_name(run: Path) -> str:
-    """The folder's name; of a job or a member its parent's, too.
+    """Return the name of a folder; for a job or a member with that of its parent.
 
     >>> short_name(Path("/runs/sweep/3")), short_name(Path("/runs/first"))
     ('sweep/3', 'first')
@@ -199,7 +199,7 @@ def short_name(run: Path) -> str:
 
 
 def _wholes(run: Path) -> Iterator[Path]:
-    """The sweep or ensemble that a run is part of."""
+    """Yield the sweep or ensemble that a run is part of."""
     if run.name.startswith("member_"):
         yield run.parent
     yield from (folder for folder in list(run.parents)[:DEEPEST] if (folder / SWEEP).is_file())
@@ -216,7 +216,7 @@ def _followers(run: Path) -> Iterator[Path]:
 
 
 def _tracked(run: Path) -> Iterator[Relative]:
-    """The run's page at Weights & Biases."""
+    """Yield the page of the run at Weights & Biases."""
     address = stored_address(run, "wandb")
     if address.startswith("https://") and not set(address) & set(" \n\t"):
         yield Relative("numbers at", "Weights & Biases", address)
@@ -227,11 +227,9 @@ def _number(folder: Path) -> tuple[int, str]:
     return int(end) if end.isdecimal() else 0, folder.name
 
 
-# A run's page: `report.html` in its folder, one file that needs no other and no network.
-#
-# What it shows is gathered here and in `sections`; how it looks is in `templates`.
+# The page of a run: `report.html` in its folder, one file without external resources
 
-ERROR = "error"  # of a run that failed, among its facts
+ERROR = "error"  # in the facts of a failed run
 
 
 def write_report(
@@ -241,14 +239,14 @@ def write_report(
     findings: Findings | None = None,
     reload: int | None = None,
 ) -> Path:
-    """Describe a run by what its folder holds, and draw its figures; what is missing is named.
+    """Write the page of a run from the files in its folder, and its figures; the page names missing files.
 
     Args:
         run: the folder.
-        seconds: what it took, where no file has them yet.
-        following: what to type here, by what it is for; None: what suits every run of its kind.
+        seconds: the duration of the run, if no file has it yet.
+        following: commands to type next, by purpose; None: those for this kind of run.
         findings: tables and figures; None: those in the folder.
-        reload: of a run that goes on, the seconds after which a browser looks for a newer page.
+        reload: for a running job, the seconds after which a browser reloads the page; no figures are saved.
     """
     if not run.is_dir():
         raise InputError("expected a run's folder", got=str(run))
@@ -275,10 +273,10 @@ def write_report(
 def _sections(
     record: RunRecord, commands: Mapping[str, str], findings: Findings | None, save_figures: bool
 ) -> Iterator[Section | None]:
-    """Those that this kind of run has, in their order."""
+    """Yield the sections of this kind of run."""
     run, is_study = record.run, record.kind == "study"
     results = read_section("Results", "results.html", lambda: read_results(record))
-    is_ensemble = len(record.notations) > 1  # whose numbers say more than the first member's cell
+    is_ensemble = len(record.notations) > 1  # its numbers are more important than the first cell
     if is_ensemble:
         yield results
     if not is_study:
@@ -307,7 +305,7 @@ def _sections(
 
 
 def read_facts(record: RunRecord, seconds: float | None = None) -> Iterator[tuple[str, Any]]:
-    """What stands at the top of a page, by name."""
+    """Yield the facts at the top of a page, by name."""
     values = {**record.choices, **record.facts}
     names = ("study", "seed") if record.kind == "study" else ("strategy", "space", "dataset", "seed")
     for key in names:

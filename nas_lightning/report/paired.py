@@ -21,17 +21,17 @@ from nas_lightning.runs.record import look_up
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.utils.text import short_path
 
-# A training and the search whose architecture it trains.
+# A training and its search
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A search and a training of what it found; None where the search itself is judged.
+    """A search and a training of its result; None if the search itself is compared.
 
     Args:
         search: the search.
         training: the training.
-        arm: what is compared.
+        arm: the value that is compared, such as a strategy.
         data: the data set.
     """
 
@@ -47,7 +47,7 @@ class Joined:
 
 
 def search_of(training: RunRecord, searches: Sequence[RunRecord]) -> RunRecord:
-    """The search that found what was trained: at the path that was typed, or else given and the same."""
+    """Return the search of a training: at its `genotype.path`, or a moved one among `searches`."""
     path = look_up(training.config, "genotype", "path")
     if training.choices.get("genotype") != "file" or not isinstance(path, str):
         raise InputError("expected genotype.path=SEARCH")
@@ -62,7 +62,7 @@ def search_of(training: RunRecord, searches: Sequence[RunRecord]) -> RunRecord:
 
 
 def setting_of(key: str, first: RunRecord | None, second: RunRecord | None) -> str:
-    """A group's option or a setting's value, of the first run that has it."""
+    """Return the option of a config group or the value of a setting, of the first run that has it."""
     names: set[str] = set()
     for record in filter(None, (first, second)):
         value = record.choices.get(key, look_up(record.config, *key.split(".")))
@@ -74,14 +74,14 @@ def setting_of(key: str, first: RunRecord | None, second: RunRecord | None) -> s
     raise InputError(f"expected a setting of the runs ({hint})", got=key, where=where)
 
 
-# Mean ranks over data sets, and which of them differ: Friedman's test and Nemenyi's critical difference.
+# Mean ranks over data sets: Friedman's test and Nemenyi's critical difference
 #
 # Demšar, Statistical comparisons of classifiers over multiple data sets (JMLR 7, 2006), §3.2.
 
 
 @dataclass(frozen=True)
 class RankComparison:
-    """How some ways rank over data sets; 1 is the best.
+    """Mean ranks of methods over data sets; 1 is the best.
 
     Args:
         ranks: the mean rank of each.
@@ -100,7 +100,7 @@ class RankComparison:
     critical_difference: float
 
     def cliques(self) -> list[tuple[str, ...]]:
-        """The largest groups of neighbors that are not told apart."""
+        """Return the largest groups of neighbors without a significant difference."""
         names = sorted(self.ranks, key=lambda name: self.ranks[name])
         ends = [
             max(j for j in range(i, len(names)) if self._is_near(names[i], names[j]))
@@ -150,9 +150,9 @@ def critical_difference(ways: int, sets: int, level: float = 0.05) -> float:
     return q * math.sqrt(ways * (ways + 1) / (6 * sets))
 
 
-# What runs that are compared must share: all but what is compared, seeds, data and where they ran.
+# Compared runs must have equal settings, except for the compared ones, seeds, data, and paths
 
-_FREE = (  # what says where and how often something ran, and not what
+_FREE = (  # settings of where and how often something ran
     *("run", "resume", "seed", "logger", "callbacks", "launcher", "objective", "genotype.path", "experiment"),
     *("dataset.seed", "dataset.root", "dataset.download", "dataset.num_workers", "dataset.in_memory"),
     *("trainer.devices", "trainer.accelerator", "trainer.num_nodes", "trainer.strategy", "benchmark.path"),
@@ -160,10 +160,9 @@ _FREE = (  # what says where and how often something ran, and not what
 
 
 def check_alike(joined: Sequence[Joined], by: Iterable[str]) -> None:
-    """Raise for the first setting that sets runs apart beside what is compared.
+    """Raise an `InputError` for the first other setting that differs.
 
-    Searches of one arm share all their settings, those of different arms need not; trainings share theirs
-    throughout. Different data sets have what is theirs.
+    Searches of one arm must have equal settings, and all trainings on a data set.
     """
     searches: dict[tuple[str, str], list[RunRecord]] = {}
     trainings: dict[str, list[RunRecord]] = {}
@@ -195,14 +194,14 @@ def _kept(run: RunRecord, free: Sequence[str]) -> dict[str, str]:
     return {k: v for k, v in settings.items() if not any(k == f or k.startswith(f"{f}.") for f in free)}
 
 
-# What searches have come to: trainings are joined to the searches whose architectures they have trained.
+# Outcomes of searches, joined with the trainings of their results
 
 FROM_TABLE = "true_accuracy"
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is compared.
+    """A comparison to make.
 
     Args:
         by: settings or groups of the search, or else of the training, whose values are the arms.
@@ -217,7 +216,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one search has come to, on one data set.
+    """The outcome of a search on a data set.
 
     Args:
         arm: what is compared, such as the strategy.
@@ -235,7 +234,7 @@ class Outcome:
 
 
 def read_outcomes(folders: Sequence[str | Path], question: Question) -> tuple[list[Outcome], str, list[str]]:
-    """The outcomes in those runs and sweeps, the metric's name, and what was left out with the reason."""
+    """Return the outcomes of runs and sweeps, the name of the metric, and omitted runs with reasons."""
     records, left_out = _finished(folders)
     searches = [record for record in records if record.kind == "search"]
     trainings = [record for record in records if record.kind == "training"]
@@ -308,7 +307,7 @@ def _usual_metric(joined: Joined) -> str:
 
 
 def _mean_over_trainings(joined: Sequence[Joined], metric: str) -> list[Outcome]:
-    """One outcome a search: its trainings are no more than repetitions of one measurement."""
+    """Return one outcome per search: its trainings repeat one measurement."""
     groups: dict[tuple[str, str, int], list[Joined]] = {}
     for one in joined:
         groups.setdefault((one.arm, one.data, _seed(one.search)), []).append(one)
@@ -348,7 +347,7 @@ def _several(reasons: Sequence[str]) -> str:
     return f"{reasons[0]} and {len(reasons) - 1} more" if len(reasons) > 1 else "".join(reasons) or "none"
 
 
-# Whether paired differences lie to one side of 0: exact tests, an interval, Holm's correction, their power.
+# Tests of paired differences, intervals, and Holm's correction
 #
 # Wilcoxon, Individual comparisons by ranking methods (1945); Fisher, The design of experiments (1935), §21;
 # Holm, A simple sequentially rejective multiple test procedure (1979).
@@ -357,9 +356,9 @@ MOST_ENUMERATED = 20  # pairs, whose signs are a million
 
 
 def wilcoxon(differences: Sequence[float]) -> float:
-    """The exact two-sided p of W⁺ = Σ_{d_i > 0} rank |d_i|, where every sign is as likely as the other.
+    """Return the exact two-sided p of W⁺ = Σ_{d_i > 0} rank |d_i|, if both signs are equally likely.
 
-    Equal sizes share their mean rank; pairs without a difference say nothing and are left out.
+    Equal sizes share their mean rank; differences of zero are omitted.
 
     >>> wilcoxon([1.0, 2.0, 3.0]), wilcoxon([1.0, -2.0, 3.0]), wilcoxon([0.0])
     (0.25, 0.75, 1.0)
@@ -382,7 +381,7 @@ def wilcoxon(differences: Sequence[float]) -> float:
 
 
 def permutation(differences: Sequence[float]) -> float:
-    """The exact two-sided p of |Σ d_i| among all 2ⁿ choices of signs.
+    """Return the exact two-sided p of |Σ d_i| among all 2ⁿ choices of signs.
 
     >>> permutation([1.0, 2.0, 3.0]), permutation([1.0, -2.0, 3.0])
     (0.25, 0.75)
@@ -396,7 +395,7 @@ def permutation(differences: Sequence[float]) -> float:
 
 
 def t_test(differences: Sequence[float]) -> float:
-    """The two-sided p of t = d̄ / (s / √n), whose differences are taken to be normal.
+    """Return the two-sided p of t = d̄ / (s / √n) for normal differences.
 
     >>> round(t_test([1.0, 2.0, 3.0]), 4)
     0.0742
@@ -417,7 +416,7 @@ TESTS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def t_interval(differences: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """d̄ ± t_{n−1, (1+level)/2} s / √n, of at least two differences.
+    """Return d̄ ± t_{n−1, (1+level)/2} s / √n of at least two differences.
 
     >>> [round(end, 3) for end in t_interval([1.0, 2.0, 3.0])]
     [-0.484, 4.484]
@@ -430,7 +429,7 @@ def t_interval(differences: Sequence[float], level: float = 0.95) -> tuple[float
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The adjusted p: from the least on, the i-th of m is multiplied by m − i + 1, and none is below another.
+    """Return the adjusted p: in increasing order, the i-th of m times m − i + 1, kept monotone.
 
     >>> holm([0.04, 0.01, 0.03])
     [0.06, 0.03, 0.06]
@@ -443,7 +442,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def least_p(pairs: int) -> float:
-    """The least two-sided p that an exact test of so many pairs can give: 2 of the 2ⁿ choices of signs.
+    """Return the smallest two-sided p of an exact test of n pairs: 2 of the 2ⁿ choices of signs.
 
     >>> least_p(3), least_p(6)
     (0.25, 0.03125)
@@ -452,7 +451,7 @@ def least_p(pairs: int) -> float:
 
 
 def needed_pairs(level: float, comparisons: int = 1) -> int:
-    """How many pairs an exact test needs to come below a level after Holm's correction.
+    """Return how many pairs an exact test needs for a p below a level after Holm's correction.
 
     >>> needed_pairs(0.05), needed_pairs(0.05, comparisons=4)
     (6, 8)
@@ -464,7 +463,7 @@ def _mean_and_error(differences: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(differences), statistics.stdev(differences) / math.sqrt(len(differences))
 
 
-# The comparison of arms by their outcomes: means over search seeds, differences to one of them, ranks.
+# Comparison of arms: means over search seeds, differences from a baseline, and ranks
 
 LEVEL = 0.05
 Values = Mapping[str, Mapping[str, Mapping[int, float]]]
@@ -626,13 +625,11 @@ def tabulate_ranks(ranked: RankComparison, by: str) -> Table:
 
 
 def _rounded(value: float | None) -> float | None:
-    """To what no measurement of ours goes beyond, so that 0.1 + 0.2 reads 0.3."""
+    """Round to 12 digits, so that 0.1 + 0.2 is 0.3."""
     return None if value is None else round(value, 12)
 
 
-# Ways of searching against one of them: means over search seeds, paired differences, tests, ranks.
-#
-# nas-compare SEARCH_SWEEP… [TRAIN_SWEEP…] [--by strategy] [--baseline random] [--out FOLDER]
+# The command `nas-compare`
 
 _BASELINE = "random"
 _LESS = ("_loss", "_error", "_rank", "_nll", "_mae", "_mse")

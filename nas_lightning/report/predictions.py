@@ -17,7 +17,7 @@ from nas_lightning.tasks import IDENTITY, link_of
 from nas_lightning.utils.tables import Table
 from nas_lightning.utils.text import format_number, format_share
 
-# The page of predictions: what was mistaken for what, class by class, and a row an image.
+# The page of predictions: mistakes, results for each class, and every image
 
 MOST_MISTAKES = 24
 MOST_ROWS, MOST_OUTPUTS = 500, 20  # the CSV file has all
@@ -31,7 +31,7 @@ def predictions_page(
     latency: Mapping[int, float],
     picture: Callable[[int], Image.Image] | None,
 ) -> str:
-    """All of it, as a file that needs no other.
+    """Return the page, one file without external resources.
 
     Args:
         title: its heading.
@@ -57,7 +57,7 @@ def predictions_page(
 
 
 def not_read(names: Sequence[str], errors: Mapping[int, str]) -> Section:
-    """The files that could not be read, with the reasons."""
+    """Return the files that could not be read, with the reasons."""
     rows = [[names[row], reason] for row, reason in errors.items()]
     table = Table("errors", "", ["file", "what is wrong"], rows)
     return Section("Not read", "findings.html", read_findings(Findings([table])))
@@ -97,13 +97,13 @@ def _mistake(predictions: Predictions, row: int, picture: Image.Image) -> dict[s
 
 
 def thumbnail(picture: Image.Image) -> str:
-    """A small picture, as the base64 of a PNG."""
+    """Return a small picture as a PNG in base64."""
     content = io.BytesIO()
     ImageOps.contain(picture, (_SIDE, _SIDE)).save(content, format="PNG")
     return base64.b64encode(content.getvalue()).decode()
 
 
-# The page of predicted masks: each beside its image, and how far they agree with true ones.
+# The page of predicted masks, next to their images and compared with true masks
 
 MOST_PICTURES = 24
 
@@ -115,7 +115,7 @@ def masks_page(
     latency: Mapping[int, float],
     picture: Callable[[int], Image.Image],
 ) -> str:
-    """All of it, as a file that needs no other.
+    """Return the page, one file without external resources.
 
     Args:
         title: its heading.

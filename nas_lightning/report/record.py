@@ -1,4 +1,4 @@
-"""The record of a run as its pages read it."""
+"""The record of a run for its pages."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from nas_lightning.runs.record import Record, has_record, look_up, read_record
 from nas_lightning.utils.files import parse_json, read_text
 from nas_lightning.utils.text import quote_where_needed
 
-# The summaries that finished runs leave; whatever is wrong with one is an `InputError` of one line.
+# The summaries of finished runs; a damaged one raises an `InputError`.
 
 MOST_SECONDS = 1e10  # centuries
 
 
 def job_folders(sweep: Path) -> list[Path]:
-    """The folders of a sweep's jobs in their order; of anything else none.
+    """Return the folders of the jobs of a sweep in order; an empty list for other folders.
 
-    They are called as `hydra.sweep.subdir` says. Where there is no record of the sweep, a number names each.
+    Their names follow `hydra.sweep.subdir`, or are numbers if there is no record of the sweep.
     """
     if has_record(sweep) and read_start(sweep).is_sweep:
         return sorted(_runs_below(sweep), key=lambda run: _natural_key(run.relative_to(sweep)))
@@ -41,7 +41,7 @@ def job_folders(sweep: Path) -> list[Path]:
 
 
 def _runs_below(folder: Path) -> Iterator[Path]:
-    """The runs that are in a folder and in none of them, such as the members of an ensemble are."""
+    """Yield the runs in a folder, but not those inside of other runs, such as members of an ensemble."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
             is_run = has_record(path) or any((path / name).is_file() for name in (SUMMARY, FILE_NAME))
@@ -49,7 +49,7 @@ def _runs_below(folder: Path) -> Iterator[Path]:
 
 
 def _natural_key(path: Path) -> list[tuple[int, str]]:
-    """Numbers in names count as such: job 10 comes after job 9.
+    """Return a sort key with numbers by their value: job 10 comes after job 9.
 
     >>> sorted([Path("seed=10"), Path("seed=9"), Path("b")], key=_natural_key)[1]
     PosixPath('seed=9')
@@ -58,7 +58,7 @@ def _natural_key(path: Path) -> list[tuple[int, str]]:
 
 
 def read_summary(run: Path) -> Job:
-    """What a run has come to: `overrides`, and `metrics` and `seconds` where it has no `error`.
+    """Read the summary of a run: `overrides`, and `metrics` and `seconds` if it has no `error`.
 
     >>> read_summary(Path("nowhere"))
     Traceback (most recent call last):
@@ -88,7 +88,7 @@ def read_summary(run: Path) -> Job:
 
 
 def check_values(job: Job, run: Path, *, numbers: Iterable[str] = (), texts: Iterable[str] = ()) -> None:
-    """Raise unless these entries of a summary are there and of that type."""
+    """Raise an `InputError` unless a summary has these entries with that type."""
     for name in numbers:
         if not is_number(job.get(name)):
             raise InputError(f"expected a number `{name}`", got=job.get(name), where=run / SUMMARY)
@@ -98,7 +98,7 @@ def check_values(job: Job, run: Path, *, numbers: Iterable[str] = (), texts: Ite
 
 
 def is_number(value: object) -> bool:
-    """Whether a value of JSON is a number that arithmetic is safe with.
+    """Return whether a value of JSON is a number that floats can represent.
 
     >>> is_number(0.5), is_number("0.5"), is_number(True), is_number(10**400)
     (True, False, False, False)
@@ -109,14 +109,14 @@ def is_number(value: object) -> bool:
 
 
 def read_start(run: Path) -> Record:
-    """How a run was started; an empty record where one of its files is damaged."""
+    """Read how a run was started; an empty record if a file is damaged."""
     try:
         return read_record(run)
     except (InputError, RecursionError):
         return Record((), {}, {})
 
 
-# What a run's folder says of the run; what is damaged is left out, as the page's sections say.
+# A run by its folder, without damaged files
 
 ACCURACIES = ("test_accuracy", "ensemble_accuracy", "val_accuracy", "valid_accuracy")
 _SCRIPTS = {"search": "search", "training": "train", "ensemble": "train", "study": "analyze"}
@@ -140,12 +140,12 @@ class RunRecord:
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """What the run ended in; nothing where it has not ended."""
+        """The facts of the result; empty until the run has finished."""
         return {**_read_facts(self.run / SUMMARY), **_read_facts(self.run / FILE_NAME)}
 
     @cached_property
     def start_record(self) -> Record:
-        """How it was started; empty where that is damaged or not known."""
+        """How the run was started; empty if that is damaged or unknown."""
         return read_start(self.run)
 
     @cached_property
@@ -167,7 +167,7 @@ class RunRecord:
 
     @property
     def choices(self) -> Mapping[str, Any]:
-        """What was chosen of each group of options."""
+        """The chosen option of each config group."""
         return self.start_record.choices
 
     @cached_property
@@ -181,30 +181,30 @@ class RunRecord:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers that the run ended in."""
+        """The final metrics."""
         metrics = self.facts.get("metrics")
         return {n: v for n, v in metrics.items() if is_number(v)} if isinstance(metrics, dict) else {}
 
     @property
     def accuracy(self) -> float | None:
-        """The first that the run has of test images, then of others."""
+        """The first of `ACCURACIES` that the run has."""
         return next((self.metrics[name] for name in ACCURACIES if name in self.metrics), None)
 
     @property
     def versions(self) -> Mapping[str, Any]:
-        """Of the packages."""
+        """Versions of packages."""
         versions = self.facts.get("versions")
         return versions if isinstance(versions, dict) else {}
 
     @property
     def notations(self) -> list[str]:
-        """Of the genotypes, as others' code reads them."""
+        """The notations of the genotypes."""
         notations = self.facts.get("notation")
         return [str(notation) for notation in notations] if isinstance(notations, list) else []
 
     @property
     def end_time(self) -> str:
-        """When, to the minute; empty where the run has not ended."""
+        """When the run finished, to the minute; empty until then."""
         ends = [path for path in (self.run / FILE_NAME, self.run / SUMMARY) if path.is_file()]
         if not self.facts:
             return ""
@@ -213,7 +213,7 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """What was done, in which space, on which images."""
+        """Strategy, space, and data set."""
         values = {**self.choices, **self.facts}
         ending = "" if self.facts else " (not finished)"
         if self.kind == "study":
@@ -222,12 +222,12 @@ class RunRecord:
         return str(values.get("strategy", self.kind.capitalize())) + (f": {where}" if where else "") + ending
 
     def commands(self) -> Iterator[tuple[str, str]]:
-        """What to type next, from any folder: what for, and the command."""
+        """Yield what to type next, in any folder: purpose and command."""
         place = str(self.run.absolute())
         path = quote_where_needed(place)
         if not self.facts:
             words = [*program(_SCRIPTS[self.kind]), f"resume={path}"]
-            yield "Go on where it stopped", shlex.join(words)
+            yield "Resume it", shlex.join(words)
         elif self.kind == "search":
             several = ["ensemble=all"] if len(self.notations) > 1 else []
             several = ["genotype.index=knee"] if "knee" in self.facts else several
@@ -238,7 +238,7 @@ class RunRecord:
             yield "Predict the images of a folder", f"{shlex.join([*program('predict'), place])} …"
 
     def _plain_words(self) -> Iterator[str]:
-        """The images and sizes of the run as words for another: none of those that could name code."""
+        """Yield overrides for the same images and sizes, without those that could name code."""
         dataset = self.choices.get("dataset", self.facts.get("dataset"))
         if dataset is not None:
             yield f"dataset={quote_where_needed(str(dataset))}"

@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     from nas_lightning.runs.facts import Findings
 
 
-# The pool of a search that scores architectures untrained: two scores against each other, and a table.
+# The pool of a training-free search: two scores against each other, and a table
 
 POOL_FILE = "pool.csv"
-MOST_ROWS = 200  # of the table; all are in the file
+MOST_ROWS = 200  # of a table on a page; the file has all
 MOST_DOTS = 2000
 
 
 def read_pool(path: Path, chosen: Sequence[str]) -> Mapping[str, Any]:
-    """What the page shows of a pool.
+    """Read and draw a pool.
 
     Args:
-        path: the CSV file: `arch`, then the metrics.
-        chosen: the notations of what the search ended in.
+        path: a CSV file with the columns `arch` and the metrics.
+        chosen: the notations of the result.
     """
     names, scores = _read(path)
     metrics = list(scores)
@@ -83,7 +83,7 @@ def read_pool(path: Path, chosen: Sequence[str]) -> Mapping[str, Any]:
 
 
 def places(values: Sequence[float]) -> list[float]:
-    """The share of the others that a value is above, from 0 to 1; equal values share their mean place.
+    """Return ranks from 0 to 1, the largest value; equal values share their mean rank.
 
     >>> places([10.0, 5.0, 1e30, 5.0])
     [0.6666666666666666, 0.16666666666666666, 1.0, 0.16666666666666666]
@@ -107,11 +107,11 @@ def _read(path: Path) -> tuple[list[str], dict[str, list[float]]]:
     return names, scores
 
 
-# Tables that a run has left, as its page shows them.
+# Tables of a run
 
 
 def stored_table(path: Path) -> Mapping[str, Any]:
-    """A CSV file with the title that stands in the Markdown beside it."""
+    """Read a CSV file, with the title in its Markdown file."""
     columns, *rows = _read_stored_tables(path)
     texts = [[short_number(cell) for cell in row] for row in rows[:MOST_ROWS]]
     note = f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""
@@ -120,7 +120,7 @@ def stored_table(path: Path) -> Mapping[str, Any]:
 
 
 def count_classes(run: Path) -> int:
-    """How many classes a training's test images have; 0 where that is not known."""
+    """Return the number of classes of the test images; 0 if it is unknown."""
     table = run / TEST / TABLES / "classes.csv"
     try:
         return len(_read_stored_tables(table)) - 2  # its head, and the mean of the classes
@@ -129,7 +129,7 @@ def count_classes(run: Path) -> int:
 
 
 def _read_stored_tables(path: Path) -> list[list[str]]:
-    """The rows with the head, of which there is one at least."""
+    """Read the rows with the header; at least one."""
     try:
         rows = [*csv.reader(read_text(path).splitlines())]
     except (ValueError, csv.Error) as error:
@@ -140,7 +140,7 @@ def _read_stored_tables(path: Path) -> list[list[str]]:
 
 
 def _stored_title(markdown: Path) -> str:
-    """What the table's Markdown has in bold above it; empty where it has not."""
+    """Return the bold first line of a Markdown file; empty if there is none."""
     try:
         first = read_text(markdown).partition("\n")[0]
     except (OSError, ValueError):
@@ -149,7 +149,7 @@ def _stored_title(markdown: Path) -> str:
 
 
 def short_number(text: str) -> str:
-    """A cell of a CSV file as a reader gets it.
+    """Format a cell of a CSV file.
 
     >>> short_number("0.123456"), short_number("1234"), short_number("a")
     ('0.1235', '1,234', 'a')
@@ -160,14 +160,14 @@ def short_number(text: str) -> str:
         return text
 
 
-# A front on the page of its search.
+# The front of a search
 
 _AROUND = ("index", "knee", "genotype")
-"""The columns of `front.csv` beside the objectives."""
+"""The columns of `front.csv` other than objectives."""
 
 
 def read_front(path: Path) -> Mapping[str, Any] | None:
-    """What the page shows of a front; None for a search of one objective."""
+    """Read and draw a front; None for a search with one objective."""
     run = RunFolder(path)
     if not run.front.is_file():
         return None
@@ -204,10 +204,8 @@ def _read_front(path: Path) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-# What a run's page shows, section by section: values read from the run's folder, for the templates.
-#
-# A section whose files are missing or broken says so in its place; the others are there all the same. A
-# section that a kind of run cannot have is no section of its page.
+# Sections: values for the templates, read from the folder of the run. A section with missing or damaged files
+# shows why. A section that a kind of run cannot have is omitted.
 
 Values = Mapping[str, Any]
 
@@ -218,9 +216,9 @@ class Section:
 
     Args:
         title: its heading.
-        template: the file in `templates` that shows it.
-        values: what the template is given.
-        missing: why there is nothing to show, instead.
+        template: its file in `templates`.
+        values: of the template.
+        missing: why there are none, instead.
 
     >>> read_section("Pool", "pool.html", lambda: None) is None
     True
@@ -233,7 +231,7 @@ class Section:
 
 
 def read_section(title: str, template: str, gather: Callable[[], Values | None]) -> Section | None:
-    """The section with what `gather` returns; None where it returns None."""
+    """Return the section with the values of `gather`; None if they are None."""
     try:
         values = gather()
     except InputError as error:
@@ -293,7 +291,7 @@ def _texts(genotype: Genotype) -> dict[str, str]:
 
 
 def read_results(record: RunRecord) -> Values:
-    """Losses, accuracies, errors and the task's scores first; the rest but for weights folded away."""
+    """Read losses, accuracies, errors, and scores of the task; the rest, without weights, is collapsed."""
     last = record.metrics
     if not last:
         last = {name: [*values.values()][-1] for name, values in by_epoch(_metrics(record.run)).items()}
@@ -305,7 +303,7 @@ def read_results(record: RunRecord) -> Values:
 
 
 def _best_epoch(record: RunRecord) -> dict[str, str]:
-    """When a training was best on images that were held out; nothing where there were none, or one epoch."""
+    """Return the best epoch on validation images; empty without them, or with one epoch."""
     if record.kind != "training" or not (record.run / METRICS_FILE).is_file():
         return {}
     series = by_epoch(_metrics(record.run))
@@ -354,7 +352,7 @@ def read_weights(record: RunRecord, figures: bool = True) -> Values | None:
 
 
 def read_findings(findings: Findings) -> Values:
-    """Tables as text, figures as SVG in the colors of the page."""
+    """Return tables as text and figures as SVG in the colors of the page."""
     tables = [
         {
             "title": table.title,
@@ -372,7 +370,7 @@ def read_findings(findings: Findings) -> Values:
 
 
 def read_test_images(run: Path) -> Values | None:
-    """A training's results class by class, and where its mistakes are shown; None where there are none."""
+    """Read the results of a training for each class; None without them."""
     table = run / TEST / TABLES / "classes.csv"
     if not table.is_file():
         return None
@@ -380,12 +378,12 @@ def read_test_images(run: Path) -> Values | None:
 
 
 def read_configuration(run: Path) -> Values:
-    """All settings, as they were composed."""
+    """Read the composed configuration."""
     return {"text": read_config_text(run)}
 
 
 def read_stored_findings(run: Path) -> Values:
-    """The tables and figures that the run's folder has; the figures are its PNG files."""
+    """Read the tables and the PNG figures in the folder of a run."""
     tables = [stored_table(path) for path in sorted((run / TABLES).glob("*.csv"))]
     figures = [
         {"title": path.stem.replace("_", " "), "png": base64.b64encode(path.read_bytes()).decode()}

@@ -29,6 +29,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:The number of training batches"),
+    pytest.mark.filterwarnings("ignore:Trying to infer the `batch_size`"),
+    pytest.mark.filterwarnings("ignore:.*returned `None`, this fit will run with no optimizer"),
 ]
 SPACE = NasBench201()
 

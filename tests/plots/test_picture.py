@@ -13,7 +13,7 @@ from matplotlib.textpath import TextToPath
 
 from nas_lightning.plots import draw_genotype, save
 from nas_lightning.plots.files import theme_svg
-from nas_lightning.plots.picture import Box, Group, Line, Picture, Text, beside, text_width
+from nas_lightning.plots.picture import Box, Group, Line, Picture, Text, side_by_side, text_width
 from nas_lightning.plots.style import KINDS, PALETTE, kind
 from nas_lightning.spaces import DartsSpace
 from tests.plots.flat import flat
@@ -56,7 +56,7 @@ def test_text_is_escaped_and_no_formula():
 
 def test_pictures_stand_beside_each_other():
     one = Picture(10, 20, [Text((0, 0), "a")], "one")
-    both = beside([one, one], 2, gap=5, margin=3)
+    both = side_by_side([one, one], 2, gap=5, margin=3)
     assert (both.width, both.height, both.label) == (10 + 5 + 10 + 6, 26, "one")
     assert [mark.place for mark in flat(both)] == [(3, 3), (18, 3)]
 
