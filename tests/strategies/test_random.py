@@ -30,7 +30,7 @@ def test_the_whole_of_a_small_space():
 
 
 def test_more_than_a_space_has(monkeypatch):
-    monkeypatch.setattr(sampling, "_MOST_REPEATS", 100)
+    monkeypatch.setattr(sampling, "_MAX_REPEATS", 100)
     with pytest.raises(InputError, match="as the space has: found 1, got 2"):
         RandomSearch(DartsSpace(nodes=1, ops=["skip_connect"]), count=2)
 
