@@ -223,7 +223,7 @@ def test_classification_equals_cross_entropy():
 
 def test_masks_of_brightnesses_are_no_classes():
     masks = torch.tensor([[[0, 255], [255, 0]]])
-    with pytest.raises(InputError, match=r"divide masks by 255, or task.ignore=255 .*, got \[0, 255\]"):
+    with pytest.raises(InputError, match=r"divide masks by 255, or set task.ignore=255 .*, got \[0, 255\]"):
         Segmentation().count(masks)
     assert Segmentation(ignore=255).count(masks + masks.eq(0)) == 2
     assert Segmentation().count(torch.arange(256).view(1, 16, 16)) == 256
