@@ -1,7 +1,6 @@
 """Files that version 0.1 has written are read and mean what they meant; `files_of_0_1/make.py` made them."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -63,34 +62,4 @@ def test_a_checkpoint_fills_today_s_supernet():
     stored = torch.load(FILES / "search" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     supernet.load_state_dict(
         {name.removeprefix("supernet."): v for name, v in stored.items() if name.startswith("supernet.")}
-    )
-
-
-def test_a_search_that_was_stopped_goes_on_to_the_end_that_it_would_have_had(command, tmp_path):  # noqa: F811
-    shutil.copytree(FILES / "search", tmp_path / "search")
-    outcome = command("search", "resume=search")
-    assert outcome.code == 0, outcome.err
-    found, expected = (
-        json.loads((folder / "summary.json").read_text())
-        for folder in (tmp_path / "search", FILES / "search_end")
-    )
-    assert found["notation"] == expected["notation"]
-    metrics = {name: found["metrics"][name] for name in expected["metrics"]}  # there are more today
-    assert metrics == pytest.approx(expected["metrics"], rel=1e-3)
-    (genotype,) = read_genotypes(tmp_path / "search")
-    assert genotype.cells == read_genotypes(FILES / "search_end")[0].cells
-
-
-def test_a_training_run_goes_on_where_its_class_has_moved(command, tmp_path):  # noqa: F811
-    """All its epochs were over, so that only its end is done again."""
-    shutil.copytree(FILES / "train", tmp_path / "train")
-    shutil.copytree(FILES / "search_end", tmp_path / "made" / "whole")
-    outcome = command("train", "resume=train")
-    assert outcome.code == 0, outcome.err
-    found, expected = (
-        json.loads((folder / "train" / "summary.json").read_text()) for folder in (tmp_path, FILES)
-    )
-    tested = [name for name in expected["metrics"] if name.startswith("test_")]
-    assert {name: found["metrics"][name] for name in tested} == pytest.approx(
-        {name: expected["metrics"][name] for name in tested}, rel=1e-3
     )

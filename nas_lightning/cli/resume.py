@@ -30,6 +30,8 @@ from nas_lightning.runs.record import Record, look_up
 
 PREFIX = "resumed_"
 """Of the name of the primary configuration of a run that is resumed."""
+OF_FOLDER = ("run=", "resume=", "trust=")
+"""Overrides that say where a run is, and nothing of the run."""
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data", "strategy", "limits"),
     *("derivation", "retrain", "init", "ensemble", "study", "seed"),
@@ -145,7 +147,7 @@ def saved_overrides(record: Record, typed: Sequence[str]) -> list[str]:
             raise InputError(
                 f"The sweep was started with `{word}`: type its command again instead of resume=."
             )
-    own = [word for word in record.words if not word.startswith(("run=", "resume=", "trust="))]
+    own = [word for word in record.words if not word.startswith(OF_FOLDER)]
     replaced = {word.lstrip("+~").partition("=")[0] for word in typed}
     return [word for word in (*plain, *own) if word.lstrip("+~").partition("=")[0] not in replaced]
 

@@ -151,7 +151,7 @@ def test_every_setting_that_decides_the_result_is_kept():
 def test_what_has_changed_is_named_classes_first():
     old = {"seed": 1, "strategy": {"_target_": "A", "lr": 0.1}}
     check_kept(old, {**old, "callbacks": {"a": 1}}, "x")
-    with pytest.raises(InputError, match="`strategy._target_` cannot change in a resumed run: A in `x`"):
+    with pytest.raises(InputError, match=r"`strategy._target_` cannot change in a resumed run: A in `x`"):
         check_kept(old, {"seed": 2, "strategy": {"_target_": "B", "lr": 0.1}}, "x")
     with pytest.raises(InputError, match="`seed` cannot change"):
         check_kept(old, {**old, "seed": 2}, "x")
