@@ -24,7 +24,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 
 from nas_lightning.cli.build import own_modules
 from nas_lightning.cli.commands import command_to_resume, image_words
-from nas_lightning.cli.resume import PREFIX
+from nas_lightning.cli.resume import OF_FOLDER, PREFIX, check_kept, check_saved
 from nas_lightning.cli.saved import check_kept, check_saved
 from nas_lightning.errors import DivergenceError, InputError, describe_system_error, original_message
 from nas_lightning.options import option_file
@@ -86,7 +86,7 @@ class Job:
 
     def _continued(self, saved: Record) -> Job:
         """The job with the overrides and choices of the run that it resumes."""
-        typed = self.record.without("resume=", "trust=", "hydra.")
+        typed = self.record.without("hydra.")
         runtime = {**self.record.hydra["runtime"], "choices": saved.choices}
         record = replace(
             self.record, words=(*saved.words, *typed), hydra={**self.record.hydra, "runtime": runtime}
@@ -120,7 +120,7 @@ class Job:
     @property
     def words(self) -> tuple[str, ...]:
         """What was typed, as a run's summary has it."""
-        return tuple(word.lstrip("+") for word in self.record.without("resume=", "trust="))
+        return tuple(word.lstrip("+") for word in self.record.words)
 
     @property
     def own(self) -> dict[str, list[str]]:
@@ -166,7 +166,7 @@ class Job:
         _check_launcher(self)
         argv, before = sys.argv[:], {name: os.environ.get(name) for name in _DDP_VARIABLES}
         folders = [part for folder in self.record.folders for part in ("--config-dir", str(folder))]
-        words = [*self.record.without("resume=", "run=", "hydra.sweep"), "hydra.mode=RUN"]
+        words = [*self.record.without("hydra.sweep"), "hydra.mode=RUN"]
         if self.cfg.resume is not None:
             words = [f"resume={quote(self.cfg.run)}", "trust=true"]  # checked here
         sys.argv[1:] = [*folders, *words]
@@ -252,7 +252,8 @@ def record_of(cfg: DictConfig, hydra: Any) -> Record:
     """What was typed for a job, its configuration, and what Hydra knows of it."""
     about: Any = OmegaConf.to_container(hydra, resolve=False, enum_to_str=True)
     about["job"]["config_name"] = str(hydra.job.config_name).removeprefix(PREFIX)
-    return record_of_config(cfg, hydra.overrides.task, about)
+    words = [word for word in hydra.overrides.task if not word.startswith(OF_FOLDER)]
+    return record_of_config(cfg, words, about)
 
 
 def record_of_config(cfg: DictConfig, words: Iterable[str], hydra: Mapping[str, Any]) -> Record:

@@ -25,6 +25,8 @@ from nas_lightning.utils.files import check_contents
 
 PREFIX = "resumed_"
 """Of the name of the primary configuration of a run that is resumed."""
+OF_FOLDER = ("run=", "resume=", "trust=")
+"""Overrides that say where a run is, and nothing of the run."""
 _NAMING = ("operations", "ops", "modules")
 _SWEEPER = re.compile(r"\+*hydra\.(sweeper\.[a-z]\w*=[\w.,[\]-]+|launcher\.[a-z]\w*=\d+)")
 
@@ -124,6 +126,6 @@ def saved_overrides(record: Record, typed: Sequence[str]) -> list[str]:
             raise InputError(
                 f"The sweep was started with `{word}`: type its command again instead of resume=."
             )
-    own = [word for word in record.words if not word.startswith(("run=", "resume=", "trust="))]
+    own = [word for word in record.words if not word.startswith(OF_FOLDER)]
     replaced = {word.lstrip("+~").partition("=")[0] for word in typed}
     return [word for word in (*plain, *own) if word.lstrip("+~").partition("=")[0] not in replaced]

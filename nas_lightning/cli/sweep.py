@@ -84,9 +84,12 @@ def close_sweep(*, stopped: bool = False) -> None:
 
 def record_of_sweep(config: DictConfig) -> Record:
     """How a sweep as a whole was started."""
+    from nas_lightning.cli.resume import OF_FOLDER
+
     plain: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     hydra = plain.pop("hydra")
-    return Record(tuple(config.hydra.overrides.task), plain, hydra)
+    words = (word for word in config.hydra.overrides.task if not word.startswith(OF_FOLDER))
+    return Record(tuple(words), plain, hydra)
 
 
 def check_same_sweep(old: Record, new: Record, folder: Path) -> None:

@@ -97,7 +97,7 @@ def test_the_screen_has_the_run_and_nothing_else(command, tmp_path):
 
 
 def test_the_command_that_it_proposes_runs(command, tmp_path):
-    _, out, _ = command("search", *QUICK, "strategy=random", "run=a folder, with (signs)")
+    _, out, _ = command("search", *QUICK, "strategy=random", 'run="a folder, with (signs)"')
     words = [*following(out), "trainer.max_epochs=1"]
     assert words[-3:-1] == ["network.channels=4", "network.cells=1"]  # the size that the search has told
     run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -158,7 +158,7 @@ def test_jobs_in_folders_of_their_own_names_are_read(sweep, tmp_path):
         ("hydra.sweeper.directions=[up]", "must be maximize or minimize, 1 times, got [up]"),
         ("hydra.sweeper.objectives=[]", "expected objectives with at least 1 entry"),
         ("hydra.sweeper.objectives=[params,params]", "without repetitions"),
-        ("hydra.sweeper.trials=3", "Did you mean `n_trials`"),
+        ("hydra.sweeper.trials=3", "Did you mean `hydra.sweeper.n_trials`"),
         ("strategy.lr=tag(log,interval(0,1))", "cannot be drawn from"),
     ],
 )
