@@ -61,7 +61,9 @@ class EpochMetrics(Logger):
 class Run:
     """One fit, and everything that must come out the same."""
 
-    def __init__(self, search, trainer, name, folder, *callbacks, every_step=False, resume=None):
+    def __init__(
+        self, search, trainer, name, folder, *callbacks, every_step=False, resume=None, epochs=EPOCHS
+    ):
         options = {"every_n_train_steps": 1} if every_step else {"save_on_train_epoch_end": True}
         checkpoint = ModelCheckpoint(folder, "last", enable_version_counter=False, **options)
         self.checkpoint, self.metrics = folder / "last.ckpt", EpochMetrics()
@@ -74,7 +76,7 @@ class Run:
                 for parameter in self.strategy.parameters():
                     parameter.fill_(0.3)
         callbacks = [RNGState(), checkpoint, *callbacks]
-        self.trainer = trainer(EPOCHS, *callbacks, enable_checkpointing=True, logger=self.metrics)
+        self.trainer = trainer(epochs, *callbacks, enable_checkpointing=True, logger=self.metrics)
         try:
             self.trainer.fit(self.strategy, data, ckpt_path=resume)
             self.finished = True

@@ -139,18 +139,24 @@ def test_widening_keeps_weights(cell_space, supernet, data):
 @pytest.mark.parametrize("batches", [2, 4, 5, 7, 8])
 def test_widening_resumes_to_the_same_bits(batches, tmp_path):
     """A stage is an epoch of three batches; the checkpoint is that of the batch before."""
-    whole = Run(build_search, quiet_trainer, GROWING, tmp_path / "whole")
+    whole = Run(build_search, quiet_trainer, GROWING, tmp_path / "whole", epochs=3)
     assert whole.strategy.supernet.backbone.partial == 1
-    Run(build_search, quiet_trainer, GROWING, tmp_path, StopAfter(batches), every_step=True)
+    Run(build_search, quiet_trainer, GROWING, tmp_path, StopAfter(batches), every_step=True, epochs=3)
     again = Run(
-        build_search, quiet_trainer, GROWING, tmp_path, resume=tmp_path / "last.ckpt", every_step=True
+        build_search,
+        quiet_trainer,
+        GROWING,
+        tmp_path,
+        resume=tmp_path / "last.ckpt",
+        every_step=True,
+        epochs=3,
     )
     assert not differing(whole.result(), again.result())
 
 
 def test_resize_to_checkpoint(tmp_path):
     """As the command line asks before it compares shapes; what is no stage's changes nothing."""
-    grown = Run(build_search, quiet_trainer, GROWING, tmp_path)
+    grown = Run(build_search, quiet_trainer, GROWING, tmp_path, epochs=3)
     stored = torch.load(grown.checkpoint, map_location="meta", weights_only=True)
     fresh = build_search(*GROWING.split(" ", 1)[:1], "nasbench201", *GROWING.split()[1:])[0]
     for partial, changes in ((None, False), (3, False), ("1", False), (1, True)):

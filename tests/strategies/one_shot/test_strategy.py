@@ -38,7 +38,7 @@ from tests.yamls import composed, small
 # Parts in combinations that no paper has: each runs, and resumes to the same bits, or says why not.
 
 
-BATCHES = 9  # of three epochs
+BATCHES = 6  # of two epochs
 
 
 @st.composite
