@@ -24,8 +24,8 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 
 from nas_lightning.cli.build import own_modules
 from nas_lightning.cli.commands import command_to_resume, image_words
-from nas_lightning.cli.resume import OF_FOLDER, PREFIX, check_kept, check_saved
-from nas_lightning.cli.saved import check_kept, check_saved
+from nas_lightning.cli.resume import PREFIX
+from nas_lightning.cli.saved import OF_FOLDER, check_kept, check_saved
 from nas_lightning.errors import DivergenceError, InputError, describe_system_error, original_message
 from nas_lightning.options import option_file
 from nas_lightning.runs.facts import RunFacts

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hydra.core.config_store import ConfigStore
 
-from nas_lightning.cli.saved import check_saved
+from nas_lightning.cli.saved import OF_FOLDER, check_saved
 from nas_lightning.cli.sweep import expand_sweeps
 from nas_lightning.errors import InputError
 from nas_lightning.runs.folder import RunFolder, is_requeued
@@ -25,8 +25,6 @@ from nas_lightning.utils.files import check_contents
 
 PREFIX = "resumed_"
 """Of the name of the primary configuration of a run that is resumed."""
-OF_FOLDER = ("run=", "resume=", "trust=")
-"""Overrides that say where a run is, and nothing of the run."""
 _NAMING = ("operations", "ops", "modules")
 _SWEEPER = re.compile(r"\+*hydra\.(sweeper\.[a-z]\w*=[\w.,[\]-]+|launcher\.[a-z]\w*=\d+)")
 

@@ -16,6 +16,8 @@ from nas_lightning.errors import InputError
 from nas_lightning.options import config_folder
 from nas_lightning.utils.files import read_text
 
+OF_FOLDER = ("run=", "resume=", "trust=")
+"""Overrides that name a run's folder, which are not part of the run."""
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data", "strategy", "limits"),
     *("derivation", "retrain", "pretrained", "ensemble", "study", "seed"),

@@ -84,7 +84,7 @@ def close_sweep(*, stopped: bool = False) -> None:
 
 def record_of_sweep(config: DictConfig) -> Record:
     """How a sweep as a whole was started."""
-    from nas_lightning.cli.resume import OF_FOLDER
+    from nas_lightning.cli.saved import OF_FOLDER
 
     plain: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     hydra = plain.pop("hydra")
