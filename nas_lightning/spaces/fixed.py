@@ -299,7 +299,7 @@ def _refuse_weight_files(args: Mapping[str, Any], names: tuple[str, ...]) -> Non
     for key in args:
         if key.startswith(names):
             where = f"network.args.{key}"
-            raise InputError("expected network.pretrained=true or init=FILE for weights", where=where)
+            raise InputError("expected network.pretrained=true or pretrained=FILE for weights", where=where)
 
 
 def first_line(error: Exception) -> str:
