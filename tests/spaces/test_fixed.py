@@ -138,7 +138,7 @@ REFUSED = {
     "weights from the net": (
         TorchvisionNetwork,
         ("resnet18", {"weights": "DEFAULT"}),
-        "pretrained=true or init",
+        "pretrained=true or pretrained=FILE",
     ),
     "no module": (
         CustomNetwork,
