@@ -62,9 +62,10 @@ def prepare_arguments(script: str) -> str:
     parser.add_argument("--config-dir", "-cd", type=Path)
     flags, rest = parser.parse_known_args(sys.argv[1:])
     overrides = [word for word in sys.argv[1:] if "=" in word and not word.startswith("-")]
-    sys.argv[1:] = [*(word for word in sys.argv[1:] if word not in overrides), *overrides]  # after the flags
+    options = [word for word in sys.argv[1:] if word not in overrides]
+    sys.argv[1:] = [*options, *overrides]  # as Hydra expects them
     folders = [] if flags.config_dir is None else [flags.config_dir]
-    if is_requeued() and (run := _value(rest, "run")) and RunFolder(run).has_record:
+    if not flags.multirun and is_requeued() and (run := _value(rest, "run")) and RunFolder(run).has_record:
         sys.argv[1:] = [f"resume={w[4:]}" if w.startswith("run=") else w for w in sys.argv[1:]]
         rest = [*sys.argv[1:]]
     if folders or any(map(names_module, rest)):
@@ -78,7 +79,7 @@ def prepare_arguments(script: str) -> str:
     if not trust:
         check_contents(resume)
     if flags.multirun:
-        sys.argv += saved_overrides(record, rest)
+        sys.argv[1:] = [*options, *saved_overrides(record, rest), *overrides]
         return script
     node = {name: value for name, value in record.config.items() if name not in ("defaults", "hydra")}
     if not trust:
@@ -149,7 +150,7 @@ def saved_overrides(record: Record, typed: Sequence[str]) -> list[str]:
             )
     own = [word for word in record.words if not word.startswith(OF_FOLDER)]
     replaced = {word.lstrip("+~").partition("=")[0] for word in typed}
-    return [word for word in (*plain, *own) if word.lstrip("+~").partition("=")[0] not in replaced]
+    return [word for word in (*plain, *own) if word.lstrip("~").partition("=")[0] not in replaced]
 
 
 # What a saved configuration may say
