@@ -27,6 +27,7 @@ from nas_lightning.files import check_contents, read_text
 from nas_lightning.options import config_folder
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.runs.record import Record, look_up
+from nas_lightning.text import quote
 
 PREFIX = "resumed_"
 """Of the name of the primary configuration of a run that is resumed."""
@@ -66,8 +67,8 @@ def prepare_arguments(script: str) -> str:
     sys.argv[1:] = [*options, *overrides]  # as Hydra expects them
     folders = [] if flags.config_dir is None else [flags.config_dir]
     if not flags.multirun and is_requeued() and (run := _value(rest, "run")) and RunFolder(run).has_record:
-        sys.argv[1:] = [f"resume={w[4:]}" if w.startswith("run=") else w for w in sys.argv[1:]]
-        rest = [*sys.argv[1:]]
+        rest = [f"resume={quote(run)}", "trust=true"]  # SLURM types the command of the start again
+        sys.argv[1:] = [*options, *rest]
     if folders or any(map(names_module, rest)):
         sys.path += [str(path) for path in (Path.cwd(), *folders) if str(path) not in sys.path]
     resume, trust = _value(rest, "resume"), _value(rest, "trust") == "true"
