@@ -43,8 +43,9 @@ def command_to_repeat(record: Record, facts: RunFacts) -> str:
 
 
 def command_to_resume(record: Record, run: Path) -> str:
-    """Return the command that resumes a run, with `trust=true` if its settings name modules or paths."""
-    words = [*program(record.script, record.folders), f"resume={hydra_value(short_path(run))}"]
+    """Return the command that resumes a run or sweep, with `trust=true` if its settings need that."""
+    sweep = ["-m"] if record.is_sweep else []
+    words = [*program(record.script, record.folders), *sweep, f"resume={hydra_value(short_path(run))}"]
     try:
         check_saved(record.config, record.folders)
     except InputError:

@@ -22,6 +22,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.runs.folder import RunFolder, is_requeued
 from nas_lightning.runs.record import Record, look_up
 from nas_lightning.utils.files import check_contents
+from nas_lightning.utils.text import quote
 
 PREFIX = "resumed_"
 """Of the name of the primary configuration of a run that is resumed."""
@@ -39,11 +40,12 @@ def prepare_arguments(script: str) -> str:
     parser.add_argument("--config-dir", "-cd", type=Path)
     flags, rest = parser.parse_known_args(sys.argv[1:])
     overrides = [word for word in sys.argv[1:] if "=" in word and not word.startswith("-")]
-    sys.argv[1:] = [*(word for word in sys.argv[1:] if word not in overrides), *overrides]  # after the flags
+    options = [word for word in sys.argv[1:] if word not in overrides]
+    sys.argv[1:] = [*options, *overrides]  # as Hydra expects them
     folders = [] if flags.config_dir is None else [flags.config_dir]
-    if is_requeued() and (run := _value(rest, "run")) and RunFolder(run).has_record:
-        sys.argv[1:] = [f"resume={w[4:]}" if w.startswith("run=") else w for w in sys.argv[1:]]
-        rest = [*sys.argv[1:]]
+    if not flags.multirun and is_requeued() and (run := _value(rest, "run")) and RunFolder(run).has_record:
+        rest = [f"resume={quote(run)}", "trust=true"]  # SLURM types the command of the start again
+        sys.argv[1:] = [*options, *rest]
     if folders or any(map(names_module, rest)):
         sys.path += [str(path) for path in (Path.cwd(), *folders) if str(path) not in sys.path]
     resume, trust = _value(rest, "resume"), _value(rest, "trust") == "true"
@@ -55,7 +57,7 @@ def prepare_arguments(script: str) -> str:
     if not trust:
         check_contents(resume)
     if flags.multirun:
-        sys.argv += saved_overrides(record, rest)
+        sys.argv[1:] = [*options, *saved_overrides(record, rest), *overrides]
         return script
     node = {name: value for name, value in record.config.items() if name not in ("defaults", "hydra")}
     if not trust:
@@ -126,4 +128,4 @@ def saved_overrides(record: Record, typed: Sequence[str]) -> list[str]:
             )
     own = [word for word in record.words if not word.startswith(OF_FOLDER)]
     replaced = {word.lstrip("+~").partition("=")[0] for word in typed}
-    return [word for word in (*plain, *own) if word.lstrip("+~").partition("=")[0] not in replaced]
+    return [word for word in (*plain, *own) if word.lstrip("~").partition("=")[0] not in replaced]

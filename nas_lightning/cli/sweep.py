@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,13 +19,13 @@ from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.record import Record, look_up
 from nas_lightning.utils.files import check_contents, turn
 from nas_lightning.utils.machine import check_processes
-from nas_lightning.utils.text import quote, quote_where_needed, short_path
+from nas_lightning.utils.text import quote, short_path
 
 _KEY = "genotype.path"
 _HOW_MANY = ("n_trials", "n_jobs", "max_batch_size")
 """Settings of a sweeper that may change when its sweep is continued."""
-_running: list[tuple[str, RunFolder, ExitStack]] = []
-"""Script, folder, and lock of the sweep that this process runs, if any."""
+_running: list[tuple[Record, RunFolder, ExitStack]] = []
+"""Record, folder, and lock of the sweep that this process runs, if any."""
 
 
 class SweepFolder(Callback):
@@ -57,7 +56,7 @@ class SweepFolder(Callback):
                 check_same_sweep(folder.record, record, folder.path)
                 print(f"Continuing the sweep in {short_path(folder.path)}", flush=True)
             folder.create(record)
-        _running[:] = [(record.script, folder, lock)]
+        _running[:] = [(record, folder, lock)]
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         close_sweep()
@@ -69,16 +68,15 @@ def close_sweep(*, stopped: bool = False) -> None:
     Args:
         stopped: print the command that runs what is missing.
     """
-    from nas_lightning.cli.commands import program
+    from nas_lightning.cli.commands import command_to_resume
 
     while _running:
-        script, folder, lock = _running.pop()
+        record, folder, lock = _running.pop()
         if not job_folders(folder.path):
             folder.withdraw()
         lock.close()
         if stopped:
-            path = quote_where_needed(short_path(folder.path))
-            command = shlex.join([*program(script), "-m", f"resume={path}"])
+            command = command_to_resume(record, folder.path)
             print(f"\nStopped. To rerun missing or failed jobs:\n  {command}", flush=True)
 
 
