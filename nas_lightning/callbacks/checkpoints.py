@@ -18,7 +18,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from nas_lightning.errors import InputError
-from nas_lightning.runs.facts import MetricsCSV
+from nas_lightning.runs.metrics_csv import MetricsCSV
 from nas_lightning.training.epoch_means import EpochMeans, name_as_others_do
 from nas_lightning.utils.files import replacing
 from nas_lightning.validation import PositiveInt, checked

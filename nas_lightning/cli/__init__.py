@@ -1,6 +1,6 @@
 """The command line: `search.py`, `train.py`, `analyze.py`, and the console scripts, on stock Hydra."""
 
 from nas_lightning.cli.main import analyze, latency, search, train
-from nas_lightning.cli.sweep import SweepFolder
+from nas_lightning.cli.sweep import SweepFolder, SweepTable
 
-__all__ = ["SweepFolder", "analyze", "latency", "search", "train"]
+__all__ = ["SweepFolder", "SweepTable", "analyze", "latency", "search", "train"]

@@ -13,9 +13,8 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from nas_lightning.errors import InputError
-from nas_lightning.report.record import job_folders
-from nas_lightning.runs.folder import RunFolder
+from nas_lightning.errors import InputError, describe_system_error
+from nas_lightning.runs.folder import RunFolder, job_folders
 from nas_lightning.runs.record import Record, look_up
 from nas_lightning.utils.files import check_contents, turn
 from nas_lightning.utils.machine import check_processes
@@ -62,20 +61,41 @@ class SweepFolder(Callback):
         close_sweep()
 
 
+class SweepTable(Callback):
+    """Hydra calls it after all jobs of a sweep: it writes their tables and their page.
+
+    >>> from omegaconf import OmegaConf
+    >>> SweepTable().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": "no_such_sweep"}}}))
+    Traceback (most recent call last):
+        ...
+    SystemExit: error: expected the summary of at least one job, got 'none' (in no_such_sweep)
+    """
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        from nas_lightning.report.comparison import write_sweep  # torch, which `--help` does without
+
+        try:
+            is_complete = write_sweep(Path(config.hydra.sweep.dir), config.get("objective"))
+        except (InputError, OSError) as error:  # of which Hydra would make a warning
+            sys.exit(f"error: {describe_system_error(error) or error}")
+        if not is_complete:
+            sys.exit(1)
+
+
 def close_sweep(*, stopped: bool = False) -> None:
     """Leave the sweep's folder to others; one that was refused before its first job leaves none.
 
     Args:
         stopped: print the command that runs what is missing.
     """
-    from nas_lightning.cli.commands import command_to_resume
-
     while _running:
         record, folder, lock = _running.pop()
         if not job_folders(folder.path):
             folder.withdraw()
         lock.close()
         if stopped:
+            from nas_lightning.cli.commands import command_to_resume
+
             command = command_to_resume(record, folder.path)
             print(f"\nStopped. To rerun missing or failed jobs:\n  {command}", flush=True)
 

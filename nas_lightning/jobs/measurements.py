@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 
 from nas_lightning.callbacks.progress import Stopwatch
 from nas_lightning.errors import InputError
-from nas_lightning.runs.facts import METRICS_FILE, read_metrics
+from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.training.epoch_means import name_as_others_do
 
 _LEFT_OUT = ("weights/", "step", "epoch")

@@ -1,6 +1,5 @@
 """Pages and tables of runs."""
 
-from nas_lightning.report.comparison import SweepTable
 from nas_lightning.report.page import LivePage
 
-__all__ = ["LivePage", "SweepTable"]
+__all__ = ["LivePage"]

@@ -7,38 +7,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
-
-from nas_lightning.errors import InputError, describe_system_error, near_match
+from nas_lightning.errors import InputError, near_match
 from nas_lightning.flags import FlagParser, command
 from nas_lightning.genotype import FILE_NAME, read_genotypes
 from nas_lightning.plots.cells import kinds_in, legend_entries
 from nas_lightning.plots.charts import Dot, Dots, Series, by_panel, line_chart, pareto_front, scatter
 from nas_lightning.plots.style import DASHES, SERIES
-from nas_lightning.report.page import ERROR, link_between, read_facts, render
-from nas_lightning.report.record import (
-    RunRecord,
-    check_values,
-    is_number,
-    job_folders,
-    read_start,
-    read_summary,
-)
+from nas_lightning.report.page import ERROR, link_between, read_facts, refresh_all, render
+from nas_lightning.report.record import RunRecord, check_values, is_number, read_summary
 from nas_lightning.report.sections import draw_together, read_section
+from nas_lightning.runs.facts import SIZES as RUN_COSTS
 from nas_lightning.runs.facts import (
-    METRICS_FILE,
     Job,
     differing_settings,
     group_by_settings,
     mean_and_deviation,
     mean_with_deviation,
-    read_metrics,
 )
-from nas_lightning.runs.facts import SIZES as RUN_COSTS
 from nas_lightning.runs.folder import REPORT as REPORT_FILE
-from nas_lightning.runs.folder import SUMMARY
-from nas_lightning.runs.record import has_record, look_up
+from nas_lightning.runs.folder import SUMMARY, job_folders
+from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
+from nas_lightning.runs.record import has_record, look_up, read_start
 from nas_lightning.utils.files import hold, write_whole
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.utils.text import duration, format_decimals
@@ -363,45 +352,24 @@ COLUMNS = (
 SIZES = {"parameters": "params", "multiply-adds": "macs"}
 
 
-class SweepTable(Callback):
-    """Writes the tables and the page of a sweep; Hydra calls it after all jobs.
+def write_sweep(folder: Path, objective: str | None) -> bool:
+    """Print and write the tables of a sweep, and write its page; return whether every job finished.
 
-    >>> from omegaconf import OmegaConf
-    >>> callback = SweepTable()  # in a Hydra configuration, `_target_: nas_lightning.report.SweepTable`
-    >>> callback.on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": "no_such_sweep"}}}))
-    Traceback (most recent call last):
-        ...
-    SystemExit: error: expected the summary of at least one job, got none (in no_such_sweep)
+    Raises:
+        InputError: no job was started.
     """
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        try:
-            self._write(config)
-        except OSError as error:  # of which Hydra would make a warning
-            sys.exit(f"error: {describe_system_error(error) or error}")
-
-    def _write(self, config: DictConfig) -> None:
-        folder = Path(config.hydra.sweep.dir)
-        jobs = read_jobs(folder)
-        if not jobs:
-            sys.exit(f"error: expected the summary of at least one job, got none (in {folder})")
-        objective = config.get("objective")
-        tables = [tabulate_jobs(jobs, objective), *tabulate_seeds(jobs, objective)]
-        text = "\n\n".join([*(table.markdown() for table in tables), *unknown_objective(jobs, objective)])
-        write_whole(folder / "table.md", text + "\n")
-        print(f"\n{text}\n\n{folder / 'table.md'}")
-        self._write_page(folder)
-        if any("error" in job for job in jobs):
-            sys.exit(1)
-
-    def _write_page(self, folder: Path) -> None:
-        from nas_lightning.report.page import refresh_all
-        from nas_lightning.runs.folder import REPORT as REPORT_FILE  # drawing is imported when all is over
-
-        ended = [path for path in job_folders(folder) if (path / SUMMARY).is_file()]
-        if ended:
-            print(write_side_by_side(ended, folder / REPORT_FILE))
-            refresh_all(ended)
+    jobs = read_jobs(folder)
+    if not jobs:
+        raise InputError("expected the summary of at least one job", got="none", where=folder)
+    tables = [tabulate_jobs(jobs, objective), *tabulate_seeds(jobs, objective)]
+    text = "\n\n".join([*(table.markdown() for table in tables), *unknown_objective(jobs, objective)])
+    write_whole(folder / "table.md", text + "\n")
+    print(f"\n{text}\n\n{folder / 'table.md'}")
+    ended = [path for path in job_folders(folder) if (path / SUMMARY).is_file()]
+    if ended:
+        print(write_side_by_side(ended, folder / REPORT_FILE))
+        refresh_all(ended)
+    return not any("error" in job for job in jobs)
 
 
 def read_jobs(sweep: Path) -> list[Job]:

@@ -15,8 +15,9 @@ from nas_lightning.errors import InputError, near_match
 from nas_lightning.flags import FlagParser, command, place_to_write
 from nas_lightning.genotype import FILE_NAME, read_genotypes
 from nas_lightning.report.comparison import flatten
-from nas_lightning.report.record import RunRecord, job_folders, read_summary
+from nas_lightning.report.record import RunRecord, read_summary
 from nas_lightning.runs.facts import Findings
+from nas_lightning.runs.folder import job_folders
 from nas_lightning.runs.record import look_up
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.utils.text import short_path

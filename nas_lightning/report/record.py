@@ -19,42 +19,13 @@ from nas_lightning.report.timeline import Timeline, read_timeline
 from nas_lightning.runs.facts import HISTORY_FILE, KINDS, Job, RunFacts, not_finite_as_nan
 from nas_lightning.runs.folder import SUMMARY
 from nas_lightning.runs.programs import IN_PYTHON, program
-from nas_lightning.runs.record import Record, has_record, look_up, read_record
+from nas_lightning.runs.record import Record, look_up, read_start
 from nas_lightning.utils.files import parse_json, read_text
 from nas_lightning.utils.text import quote_where_needed
 
 # The summaries of finished runs; a damaged one raises an `InputError`.
 
 MOST_SECONDS = 1e10  # centuries
-
-
-def job_folders(sweep: Path) -> list[Path]:
-    """Return the folders of the jobs of a sweep in order; an empty list for other folders.
-
-    Their names follow `hydra.sweep.subdir`, or are numbers if there is no record of the sweep.
-    """
-    if has_record(sweep) and read_start(sweep).is_sweep:
-        return sorted(_runs_below(sweep), key=lambda run: _natural_key(run.relative_to(sweep)))
-    return sorted(
-        (path for path in sweep.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name)
-    )
-
-
-def _runs_below(folder: Path) -> Iterator[Path]:
-    """Yield the runs in a folder, but not those inside of other runs, such as members of an ensemble."""
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
-            is_run = has_record(path) or any((path / name).is_file() for name in (SUMMARY, FILE_NAME))
-            yield from [path] if is_run else _runs_below(path)
-
-
-def _natural_key(path: Path) -> list[tuple[int, str]]:
-    """Return a sort key with numbers by their value: job 10 comes after job 9.
-
-    >>> sorted([Path("seed=10"), Path("seed=9"), Path("b")], key=_natural_key)[1]
-    PosixPath('seed=9')
-    """
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def read_summary(run: Path) -> Job:
@@ -106,14 +77,6 @@ def is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return not isinstance(value, int) or abs(value) < 10**300
-
-
-def read_start(run: Path) -> Record:
-    """Read how a run was started; an empty record if a file is damaged."""
-    try:
-        return read_record(run)
-    except (InputError, RecursionError):
-        return Record((), {}, {})
 
 
 # A run by its folder, without damaged files

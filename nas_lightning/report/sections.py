@@ -31,8 +31,9 @@ from nas_lightning.plots.files import save_curves, save_genotypes, save_weights,
 from nas_lightning.plots.picture import Picture
 from nas_lightning.report.record import RunRecord
 from nas_lightning.report.timeline import Timeline
-from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, METRICS_FILE, TABLES, read_metrics
+from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, TABLES
 from nas_lightning.runs.folder import CANDIDATES, FRONT, RunFolder
+from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.runs.record import look_up, read_config_text
 from nas_lightning.utils.files import read_text
 from nas_lightning.utils.tables import format_cell, thin

@@ -1,7 +1,10 @@
-"""The folder of a run: files, facts, and trackers."""
+"""The folder of a run: files, facts, and trackers.
 
-from nas_lightning.runs.facts import MetricsCSV, RunFacts, read_history
+Import loggers from their modules. They need Lightning, and the command line reads run folders before it loads
+anything heavy.
+"""
+
+from nas_lightning.runs.facts import RunFacts, read_history
 from nas_lightning.runs.folder import RunFolder
-from nas_lightning.runs.trackers import mlflow_logger, wandb_logger
 
-__all__ = ["MetricsCSV", "RunFacts", "RunFolder", "mlflow_logger", "read_history", "wandb_logger"]
+__all__ = ["RunFacts", "RunFolder", "read_history"]

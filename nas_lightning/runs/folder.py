@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,15 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME as GENOTYPE
 from nas_lightning.genotype import Genotype, read_genotypes, write_genotypes
 from nas_lightning.runs.facts import RunFacts, facts_text, read_facts
-from nas_lightning.runs.record import RECORD, Record, has_record, look_up, read_record, remove_record
+from nas_lightning.runs.record import (
+    RECORD,
+    Record,
+    has_record,
+    look_up,
+    read_record,
+    read_start,
+    remove_record,
+)
 from nas_lightning.utils.files import FILE_NAME as LOCK
 from nas_lightning.utils.files import PARTIAL, check_contents, check_file, hold, write_whole
 from nas_lightning.validation import NonNegativeInt, check_argument
@@ -305,3 +314,32 @@ def trial_of(run: Path, pruner: optuna.pruners.BasePruner) -> optuna.Trial | Non
     if number >= len(trials):
         raise InputError(f"expected one of {len(trials)} trials", got=number, where=sweep / JOURNAL)
     return optuna.Trial(study, trials[number]._trial_id)
+
+
+def job_folders(sweep: Path) -> list[Path]:
+    """Return the folders of the jobs of a sweep in order; an empty list for other folders.
+
+    Their names follow `hydra.sweep.subdir`, or are numbers if there is no record of the sweep.
+    """
+    if has_record(sweep) and read_start(sweep).is_sweep:
+        return sorted(_runs_below(sweep), key=lambda run: _natural_key(run.relative_to(sweep)))
+    return sorted(
+        (path for path in sweep.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name)
+    )
+
+
+def _runs_below(folder: Path) -> Iterator[Path]:
+    """Yield the runs in a folder, but not those inside of other runs, such as members of an ensemble."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
+            is_run = has_record(path) or any((path / name).is_file() for name in (SUMMARY, GENOTYPE))
+            yield from [path] if is_run else _runs_below(path)
+
+
+def _natural_key(path: Path) -> list[tuple[int, str]]:
+    """Return a sort key with numbers by their value: job 10 comes after job 9.
+
+    >>> sorted([Path("seed=10"), Path("seed=9"), Path("b")], key=_natural_key)[1]
+    PosixPath('seed=9')
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]

@@ -171,3 +171,11 @@ def _values(content: Any) -> Iterator[Any]:
         value = waiting.pop()
         yield value
         waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def read_start(run: Path) -> Record:
+    """Read how a run was started; an empty record if a file is damaged."""
+    try:
+        return read_record(run)
+    except (InputError, RecursionError):
+        return Record((), {}, {})

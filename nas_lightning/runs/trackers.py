@@ -23,8 +23,9 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
-from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, METRICS_FILE, RunFacts, read_history, read_metrics
+from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, RunFacts, read_history
 from nas_lightning.runs.folder import REPORT, RunFolder, sweep_of
+from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.runs.record import Record, look_up
 from nas_lightning.utils.files import json_text, read_text, write_whole
 from nas_lightning.utils.tables import Table

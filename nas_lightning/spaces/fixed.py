@@ -11,7 +11,6 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar
 
-import timm
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -107,6 +106,8 @@ class TimmNetwork(FixedNetwork):
 
     @checked
     def __init__(self, name: str, args: Mapping[str, Any] = {}, pretrained: bool = False) -> None:
+        import timm  # which takes a second
+
         if ":" in name or not timm.is_model(name):  # nor one of a hub or a folder
             near = get_close_matches(name, timm.list_models(), 1)
             match = near_match(name, near) if near else "timm.list_models() lists the names"
@@ -116,6 +117,8 @@ class TimmNetwork(FixedNetwork):
         self.pretrained = pretrained
 
     def build(self, in_channels: int, num_classes: int) -> nn.Module:
+        import timm
+
         sizes = {"in_chans": in_channels, "num_classes": num_classes}
         try:
             return timm.create_model(self.title, pretrained=self.pretrained, **{**sizes, **self.args})

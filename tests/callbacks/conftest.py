@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from nas_lightning.callbacks import DataLoaderState, GenotypeHistory, RewindMetrics, RNGState
 from nas_lightning.data.loaders import EpochLoader
-from nas_lightning.runs.facts import MetricsCSV
+from nas_lightning.runs.metrics_csv import MetricsCSV
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Strategy
 

@@ -6,7 +6,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 
 from nas_lightning.options import config_folder
-from nas_lightning.runs.facts import MetricsCSV
+from nas_lightning.runs.metrics_csv import MetricsCSV
 
 
 def parts(group, option, run, *overrides):

@@ -23,7 +23,8 @@ from nas_lightning.data.files import read_pickle
 from nas_lightning.models import Ensemble
 from nas_lightning.objectives import TabularNasBench201
 from nas_lightning.report.page import write_report
-from nas_lightning.runs.facts import read_history, read_metrics
+from nas_lightning.runs.facts import read_history
+from nas_lightning.runs.metrics_csv import read_metrics
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.registry import NAMES_OF_0_1
 from tests.cli.conftest import TINY_DATA

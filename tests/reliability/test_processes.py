@@ -20,7 +20,7 @@ import torch
 from nas_lightning.callbacks import GenotypeHistory
 from nas_lightning.data import files
 from nas_lightning.metrics import pool as scoring
-from nas_lightning.runs.facts import MetricsCSV
+from nas_lightning.runs.metrics_csv import MetricsCSV
 from nas_lightning.utils.files import hold
 from tests.cli.conftest import TINY_NETWORK, TINY_SEARCH, run_process, run_script
 from tests.reliability.bad_runs import run_entry

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 from PIL import Image
 
+from nas_lightning.cli import SweepTable
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.jobs.predict import write_outcome
 from nas_lightning.models import Predictions
 from nas_lightning.models.prediction import TEST
-from nas_lightning.report.comparison import SweepTable, write_side_by_side
+from nas_lightning.report.comparison import write_side_by_side
 from nas_lightning.report.page import write_report
 from nas_lightning.runs.facts import Findings
 from nas_lightning.utils.tables import Table

@@ -5,7 +5,7 @@ import json
 import torch
 
 from nas_lightning.genotype import write_genotypes
-from nas_lightning.runs.facts import MetricsCSV
+from nas_lightning.runs.metrics_csv import MetricsCSV
 from nas_lightning.spaces import NasBench201
 
 SPACE = NasBench201()

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from nas_lightning.cli import SweepTable
 from nas_lightning.cli.report import main as write_pages
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import write_genotypes
 from nas_lightning.plots.picture import Group
 from nas_lightning.report.comparison import (
-    SweepTable,
     _costs,
     compare,
     main,

@@ -6,7 +6,7 @@ import struct
 import torch
 from pytorch_lightning.utilities import rank_zero_only
 
-from nas_lightning.runs.facts import MetricsCSV, read_metrics
+from nas_lightning.runs.metrics_csv import MetricsCSV, read_metrics
 
 
 def lines(logger):

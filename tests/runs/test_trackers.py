@@ -17,8 +17,9 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from nas_lightning.options import config_folder
 from nas_lightning.plots.files import save_genotypes
-from nas_lightning.runs.facts import HISTORY_FILE, MetricsCSV, RunFacts, history_line
+from nas_lightning.runs.facts import HISTORY_FILE, RunFacts, history_line
 from nas_lightning.runs.folder import RunFolder, sweep_of
+from nas_lightning.runs.metrics_csv import MetricsCSV
 from nas_lightning.runs.record import Record
 from nas_lightning.runs.trackers import (
     MOST_DRAWN,
