@@ -3,7 +3,7 @@
 import pytest
 import pytorch_lightning as pl
 import torch
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from scipy import stats
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import ntk
 from nas_lightning.metrics.recording import initialize
 from nas_lightning.objectives.inherited import judge_genotype, kendall_tau
+from nas_lightning.options import config_folder
 from nas_lightning.runs.facts import read_history
 from nas_lightning.spaces import Mlp, NasBench201, TwoLayer
 from nas_lightning.strategies import Darts, PRDarts, RandomWS
@@ -432,7 +433,7 @@ def fit(strategy, callback):
 
 @pytest.mark.parametrize("kind", [Darts, PRDarts])
 def test_logged_numbers(kind):
-    with initialize_config_module("nas_lightning.conf", version_base="1.3"):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
         callback = instantiate(compose("callbacks/convergence_rate").callbacks.convergence_rate)
     space = NasBench201()
     strategy = kind(space, space.supernet(in_channels=1, num_classes=3, channels=2, cells=1), arch_lr=0.3)

@@ -63,9 +63,9 @@ UNKNOWN = {  # found by Hydra, before there is a job
 }
 FOUND_BY_THE_JOB = {
     "strategy.lr=${nothing}": "Interpolation key 'nothing' not found",
-    "+strategy.larning_rate=1": "expected a setting of strategy",
-    "+trainer.max_epoch=1": "did you mean 'max_epochs'?",
-    "+supernet.stem=cifar": "expected a setting of supernet",
+    "+strategy.larning_rate=1": "Unknown argument `larning_rate` of strategy",
+    "+trainer.max_epoch=1": "Did you mean 'max_epochs'?",
+    "+supernet.stem=cifar": "Unknown argument `stem` of supernet",
     "+callbacks.mine.threshold=1": "`callbacks.mine` needs a _target_",
     "+callbacks.mine._target_=no.such.Class": "expected a class that can be imported",
     "+callbacks.mine._target_=os.getcwd": "`os.getcwd` must be a pytorch_lightning Callback",
@@ -114,9 +114,9 @@ TRAINING = {
     ("genotype=file",): "`genotype.path` needs a value",
     ("genotype=file", "genotype.path=nowhere"): "expected a run's folder or a genotype file, got 'nowhere'",
     ("genotype=nasbench201_best", "network.chanels=4"): "Did you mean `network.channels`?",
-    ("genotype=nasbench201_best", "network.stem=cifar"): "expected a setting of network",
+    ("genotype=nasbench201_best", "network.stem=cifar"): "Unknown argument `stem` of network",
     ("genotype=nasbench201_best", "network.channels=wide"): "(in network.channels)",
-    ("genotype=darts_v2", "network.stem=mnist"): "expected one of cifar, imagenet, got 'mnist'",
+    ("genotype=darts_v2", "network.stem=mnist"): "must be 'cifar' or 'imagenet', got 'mnist'",
     ("genotype=nasbench201_best", "retrain.lr=0"): "expected lr above 0, got 0 (in retrain.lr)",
     ("genotype=nasbench201_best", "retrain.opt=momentun"): "did you mean 'momentum'?",
     ("genotype=nasbench201_best", "retrain.warmup_epochs=3"): "warm-up",
@@ -181,7 +181,7 @@ def test_an_index_that_is_none(refused, runs, index):
 def test_images_that_are_not_there(refused, tmp_path, images):
     folder = ("space=nasbench201", "dataset=image_folder", "trainer.max_epochs=1", "dataset.batch_size=2")
     assert "dataset.root=" in refused("search", *folder)
-    assert "nothing there" in refused("search", *folder, "dataset.root=missing")
+    assert "no such file" in refused("search", *folder, "dataset.root=missing")
     (tmp_path / "empty").mkdir()
     assert "expected images" in refused("search", *folder, "dataset.root=empty")
     (tmp_path / "single").mkdir()

@@ -7,7 +7,6 @@ import pytest
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics import NTKCondition, Params
-from nas_lightning.objectives import fronts as hypervolume
 from nas_lightning.objectives.fronts import (
     Candidate,
     Objectives,
@@ -16,6 +15,7 @@ from nas_lightning.objectives.fronts import (
     front_of,
     front_ranks,
     fronts_of,
+    hypervolume,
     knee_of,
 )
 
@@ -202,8 +202,8 @@ def space_cells():
         ((), None, "expected two objectives or more"),
         (("params", "params"), None, "expected distinct objectives, got 'params'"),
         (("params", "zen"), None, "expected the metric of an objective, got 'zen'"),
-        (("params", "macs"), (1.0,), "expected 2 numbers, one an objective"),
-        (("params", "macs"), (1.0, float("nan")), "expected 2 numbers, one an objective"),
+        (("params", "macs"), (1.0,), "expected 2 numbers, one per objective"),
+        (("params", "macs"), (1.0, float("nan")), "expected 2 numbers, one per objective"),
     ],
 )
 def test_bad_objectives_raise(names, reference, message):

@@ -301,7 +301,7 @@ def test_loaders_have_their_own_random_numbers():
 def test_external_data_without_search_data_is_rejected(family, cell_space, refusal):
     data = SearchData(TRAIN, VALID)
     message = refusal(FAMILIES[family], cell_space, parts_for(family, cell_space, data), OnlyLightning())
-    assert "SearchData(…) around the data" in message
+    assert "`data` must be an instance of SearchData" in message
 
 
 @pytest.mark.parametrize("name", ["one-shot", "nasi"])

@@ -355,10 +355,10 @@ def _is_path(edges, cell) -> bool:
     [
         (Robot, {"evaluation": "none"}, "expected an evaluation"),
         (Predictor, {"evaluation": "none"}, "expected an evaluation"),
-        (Robot, {"explore": -1}, "explore of at least 0"),
-        (Robot, {"proposals": "best"}, "random, bayesian"),
-        (Predictor, {"starts": 0}, "starts of at least 1"),
-        (Predictor, {"trees": 0}, "trees of at least 1"),
+        (Robot, {"explore": -1}, "`explore` must be at least 0"),
+        (Robot, {"proposals": "best"}, "must be .random. or .bayesian."),
+        (Predictor, {"starts": 0}, "`starts` must be at least 1"),
+        (Predictor, {"trees": 0}, "`trees` must be at least 1"),
     ],
 )
 def test_invalid_options_are_rejected(data, table, strategy, options, message):

@@ -259,11 +259,11 @@ def test_a_group_that_is_empty_costs_nothing():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"regularizer": [SkipLimit()]}, r"expected a Term, got SkipLimit\(limit=2\) \(in strategy.regulari"),
-        ({"regularizer": {"mine": 3}}, "expected a Term or null, got 3"),
-        ({"regularizer": PathDepth}, "expected a Term, got <class"),
-        ({"sampler": Gumbel}, "expected a Sampler, got <class"),
-        ({"arch_step": Gumbel()}, "expected an ArchStep, got Gumbel"),
+        ({"regularizer": [SkipLimit()]}, "must be an instance of Term, got SkipLimit"),
+        ({"regularizer": {"mine": 3}}, "must be an instance of Term, got 3"),
+        ({"regularizer": PathDepth}, "must be .* an instance of Term, got <class"),
+        ({"sampler": Gumbel}, "`sampler` must be an instance of Sampler, got <class"),
+        ({"arch_step": Gumbel()}, "`arch_step` must be an instance of ArchStep, got Gumbel"),
     ],
 )
 def test_parts_of_another_kind_are_rejected(cell_space, parts, message):
@@ -492,7 +492,7 @@ def test_a_loss_that_is_not_finite_ends_the_search(cell_space, supernet, data, t
 
 @pytest.mark.parametrize("order", [0, 3, 1.5])
 def test_invalid_order_is_rejected(cell_space, supernet, order):
-    with pytest.raises(InputError, match="expected one of 1, 2"):
+    with pytest.raises(InputError, match="`order` must be 1 or 2"):
         Darts(cell_space, supernet(cell_space), order=order)
 
 
