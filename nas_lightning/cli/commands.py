@@ -1,4 +1,4 @@
-"""What to type next: commands made of a run's facts and of what was typed for it."""
+"""The next commands of a run, made of its facts and of what was typed for it."""
 
 from __future__ import annotations
 

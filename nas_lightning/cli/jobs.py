@@ -57,7 +57,7 @@ from nas_lightning.utils.files import read_text
 from nas_lightning.utils.tables import align
 from nas_lightning.utils.text import duration, quote, short_path, split_score
 
-REPEAT = "The same from another start"
+REPEAT = "Repeat it with another seed"
 MOST_ROWS = 20
 """Of a front, on the screen."""
 KNEE = "knee"
@@ -404,7 +404,7 @@ def _announce(what: str, cfg: DictConfig) -> None:
 
 
 def _next_lines(following: Mapping[str, str]) -> list[str]:
-    """What to type next, each by what it is for."""
+    """Return the next commands, by what they do."""
     return [line for purpose, typed in following.items() for line in ("", f"{purpose}:", f"  {typed}")]
 
 

@@ -285,7 +285,7 @@ def _sections(
         )
     yield read_section("Front", "findings.html", lambda: read_front(run))
     if commands:
-        yield Section("What to type next", "commands.html", {"commands": commands})
+        yield Section("Next commands", "commands.html", {"commands": commands})
     if not is_ensemble and (not is_study or record.metrics):
         yield results
     if findings is not None:

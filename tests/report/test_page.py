@@ -73,7 +73,7 @@ def test_a_whole_run(run):
         assert shown in page.text
     assert list(page.sections) == [
         "Architecture",
-        "What to type next",
+        "Next commands",
         "Results",
         "Curves",
         "Weights over time",
@@ -89,7 +89,7 @@ def test_a_whole_run(run):
     assert [block for block in page.blocks if block.startswith("cd")] == [
         here + c for c in following.values()
     ]
-    assert "Train it" in page.sections["What to type next"]
+    assert "Train it" in page.sections["Next commands"]
     figures = {"genotype", "curves", "weights_cell"}
     assert {file.name for file in (run / "figures").iterdir()} == {
         f"{n}.{s}" for n in figures for s in ("svg", "png")
@@ -591,7 +591,7 @@ def test_it_shows_the_last_cell_and_loads_itself_again(going):
     page = Page(going / "report.html")
     assert "(not finished)" in page.text
     assert "as of" in page.text
-    assert "resume=" in page.sections["What to type next"]
+    assert "resume=" in page.sections["Next commands"]
     assert "Left out" not in page.sections["Architecture"]
 
 
