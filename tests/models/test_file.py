@@ -225,7 +225,7 @@ def test_custom_space_is_found_in_a_config_folder(tmp_path, refusal):
 def test_settings_that_no_cell_shows_are_compared(refusal):
     genotype = Deeper(twice=True).sample(torch.Generator().manual_seed(0))
     assert refusal(Deeper(twice=True).check, genotype) is None
-    assert "with twice=its own, got True" in refusal(Deeper().check, genotype)
+    assert "with twice=default, got True" in refusal(Deeper().check, genotype)
 
 
 # Training on

@@ -137,7 +137,7 @@ def test_dominated_points_add_no_hypervolume():
 
 
 def test_reference_of_wrong_length_raises():
-    with pytest.raises(InputError, match="expected a reference with a number an objective"):
+    with pytest.raises(InputError, match="expected a reference with one number per objective, got"):
         hypervolume(np.ones((2, 2)), np.ones(3))
 
 

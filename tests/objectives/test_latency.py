@@ -211,7 +211,7 @@ def test_impossible_predictions_raise(devices):
         LatencyModel(Features(space), dict.fromkeys(found[:2], 1.0))
     known = KnownDevices({"d0": table["d0"]})
     other = next(g for g in cells(space, 400, seed=1) if space.notation(g) not in table["d0"])
-    with pytest.raises(InputError, match="expected an architecture that the known devices' table has"):
+    with pytest.raises(InputError, match="expected an architecture in the table of known devices, got '"):
         Features(space, known).rows([other])
     with pytest.raises(InputError, match="expected 3 to 200 networks, got 201"):
         indices_to_measure(Features(space), Features(space).rows(found), 201)

@@ -14,9 +14,9 @@ import torch
 from nas_lightning.cli.build import factory_of, searched_parts
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.counts import cost, count_macs, count_parameters
+from nas_lightning.objectives.latency import Device
 from nas_lightning.objectives.limits import OF_NETWORKS
 from nas_lightning.objectives.memory import inference_memory
-from nas_lightning.objectives.tables import Device
 from nas_lightning.spaces import NasBench201, constrained
 from nas_lightning.spaces.base import draw_distinct, sample_distinct
 from nas_lightning.strategies.supernet import RATE

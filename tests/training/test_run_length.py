@@ -229,7 +229,7 @@ def test_a_training_clips_once(refusal):
 
 
 def test_an_unknown_option_names_the_near_one():
-    with pytest.raises(InputError, match="did you mean 'arch_lr'"):
+    with pytest.raises(InputError, match="Did you mean 'arch_lr'"):
         strategy(arch_lrr=0.1)
-    with pytest.raises(InputError, match="did you mean 'channels'"):
+    with pytest.raises(InputError, match="Did you mean 'channels'"):
         strategy(chanels=3)
