@@ -1,4 +1,4 @@
-"""Checks of a configuration, and what jobs build from it."""
+"""Check a configuration and build the parts of a job from it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ from nas_lightning.utils.machine import check_processes
 from nas_lightning.validation import NonNegativeInt, Seed, arguments, check_argument, check_names
 
 _FOUND_OUT = ("genotype", "in_channels", "num_classes", "norm")
-"""What a network depends on besides its sizes."""
-
+"""Arguments of a network that follow from the data or the genotype."""
 
 _SPECIAL = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 _CHOSEN = ("trainer", "dataset", "task", "space", "search_data", "strategy", "retrain", "limits")
-"""Sections that always stand for a class."""
+"""Sections that must have a `_target_`."""
 _VALUES: dict[str, Any] = {
     "seed": Seed,
     "objective": str | None,
@@ -56,18 +55,22 @@ _VALUES: dict[str, Any] = {
     "objectives": Sequence[str] | None,
     "reference": Sequence[float] | None,
 }
-"""Settings that are no argument of a class."""
+"""Top-level settings and their types."""
 _OF_LOOPS = {
     "limit_val_batches": None,
     "limit_test_batches": None,
     "val_check_interval": None,
     "check_val_every_n_epoch": 1,
 }
-"""Settings of Lightning's trainer without effect in a search, which has no validation or test loop."""
+"""Trainer arguments without effect in a search, which has no validation or test loop, and their defaults."""
 
 
 def check_config(cfg: DictConfig) -> None:
-    """Raise for the first setting that is missing, unknown to its class, or not what it must be."""
+    """Validate a composed configuration.
+
+    Raises:
+        InputError: A setting is missing, unknown to its class, or has an invalid value.
+    """
     missing = sorted(OmegaConf.missing_keys(cfg))
     if missing:
         raise InputError(f"`{missing[0]}` needs a value.")
@@ -83,15 +86,18 @@ def check_config(cfg: DictConfig) -> None:
     for group in ("callbacks", "logger"):
         for name, item in (plain.get(group) or {}).items():
             if item is not None and "_target_" not in item:
-                raise InputError(f"`{group}.{name}` needs a _target_, the class that it stands for.")
+                raise InputError(f"`{group}.{name}` needs a `_target_`: the class to build.")
     check_targets(cfg)
 
 
 def check_targets(cfg: DictConfig) -> None:
-    """Raise for the first setting that the signature of its `_target_` does not take.
+    """Validate all settings by the signatures of their `_target_`.
 
-    Our constructors validate themselves; this also covers the classes of other libraries, and those that are
-    built only after hours, such as a retraining's optimizer.
+    Our constructors validate their own arguments. This also covers classes of other libraries, and objects
+    that are built only hours later, such as the optimizer of a retraining.
+
+    Raises:
+        InputError: The first setting that does not fit.
     """
     for where, node in _nodes(OmegaConf.to_container(cfg, resolve=True), ""):
         hints = arguments(locate(node["_target_"], where))
@@ -101,16 +107,16 @@ def check_targets(cfg: DictConfig) -> None:
 
 
 def check_value(name: str, value: Any, hints: Mapping[str, Any] | None, where: str) -> None:
-    """Raise unless `name` is an argument and `value` is what its annotation says."""
-    if hints is None:  # anything goes
+    """Raise unless `name` is a known argument and `value` fits its annotation."""
+    if hints is None:  # the signature accepts any argument
         return
     check_names([name], hints, where)
-    if not any(_nodes(value, "")):  # a part that is not built yet checks itself
+    if not any(_nodes(value, "")):  # nested objects are validated on their own
         check_argument(name, value, hints[name], f"{where}.{name}")
 
 
 def locate(name: Any, where: str) -> Callable[..., Any]:
-    """The class or function of that dotted name."""
+    """Return the class or function with a dotted name."""
     try:
         target = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
@@ -132,7 +138,7 @@ def _nodes(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def building(where: str | None = None) -> Iterator[None]:
-    """While parts are built: a value that a library refuses is an `InputError` that says where."""
+    """Convert errors of constructors to an `InputError` that names the setting."""
     try:
         yield
     except (InstantiationException, ValueError, MisconfigurationException) as error:
@@ -147,16 +153,19 @@ def building(where: str | None = None) -> Iterator[None]:
 
 
 def build(cfg: DictConfig, where: str | None = None, **parts: Any) -> Any:
-    """What a configuration describes, from its settings and from `parts` that are no settings.
+    """Instantiate a configuration.
 
-    The parts do not go through OmegaConf, which would copy them.
+    Args:
+        cfg: a configuration with a `_target_`.
+        where: the setting that error messages name.
+        **parts: further arguments, which do not pass through OmegaConf, since it would copy them.
     """
     with building(where):
         return factory_of(cfg)(**parts)
 
 
 def factory_of(cfg: DictConfig) -> Callable[..., Any]:
-    """The class or function that a configuration names, with its settings as Python has lists and dicts."""
+    """Return a partial of the configured class, with settings as plain lists and dicts."""
     return instantiate(cfg, _convert_="all", _partial_=True)
 
 
@@ -166,15 +175,22 @@ def build_trainer(
     callbacks: Sequence[pl.Callback] = (),
     names: Collection[str] = NAMES,
 ) -> pl.Trainer:
-    """The trainer with the callbacks and loggers that are configured; callbacks may name these parts."""
+    """Build the trainer with its callbacks and loggers.
+
+    Args:
+        cfg: the whole configuration.
+        parts: parts of the job that callbacks can take as arguments.
+        callbacks: callbacks in addition to the configured ones.
+        names: the names of the available parts.
+    """
     _check_trainer(cfg)
     named = []
     for name, item in (cfg.callbacks or {}).items():
         if item is not None:
             with building(f"callbacks.{name}"):
-                named.append(_of_kind(pl.Callback, parts.build(factory_of(item), names), item))
+                named.append(_check_type(pl.Callback, parts.build(factory_of(item), names), item))
     loggers = [
-        _of_kind(Logger, build(item, f"logger.{name}"), item)
+        _check_type(Logger, build(item, f"logger.{name}"), item)
         for name, item in (cfg.logger or {}).items()
         if item is not None
     ]
@@ -183,20 +199,20 @@ def build_trainer(
     )
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
         raise InputError("expected GPUs, which synchronized batch norms need", where="trainer.sync_batchnorm")
-    if trainer.num_nodes > 1 and not _can_meet(trainer.strategy):
+    if trainer.num_nodes > 1 and not _has_main_address(trainer.strategy):
         expected = "expected MASTER_ADDR in the environment, where the machines meet, or a scheduler's job"
         raise InputError(expected, got=trainer.num_nodes, where="trainer.num_nodes")
     return trainer
 
 
-def _can_meet(strategy: TrainerStrategy) -> bool:
-    """Whether the processes of several machines know where; else each waits for the others, in vain."""
+def _has_main_address(strategy: TrainerStrategy) -> bool:
+    """Return whether the processes know the main node's address; without it they would wait forever."""
     environment = strategy.cluster_environment if isinstance(strategy, ParallelStrategy) else None
     return not isinstance(environment, LightningEnvironment) or "MASTER_ADDR" in os.environ
 
 
-def _of_kind(kind: type, built: Any, cfg: DictConfig) -> Any:
-    """What was built; raises for a class that is none of Lightning's kind."""
+def _check_type(kind: type, built: Any, cfg: DictConfig) -> Any:
+    """Return the object; raise if it is not an instance of Lightning's base class `kind`."""
     if not isinstance(built, kind):
         raise InputError(
             f"`{cfg._target_}` must be a {kind.__module__.split('.')[0]} {kind.__name__}: one of"
@@ -206,7 +222,7 @@ def _of_kind(kind: type, built: Any, cfg: DictConfig) -> Any:
 
 
 def _check_trainer(cfg: DictConfig) -> None:
-    """Raise for settings of the trainer that have no effect, and for a run that trains nothing."""
+    """Raise for trainer arguments that have no effect, and for a run without training steps."""
     trainer = cfg.trainer
     for name, instead in (
         ("logger", "logger=none, or one of its own"),
@@ -222,7 +238,7 @@ def _check_trainer(cfg: DictConfig) -> None:
     check_processes(trainer.get("devices"), "trainer.devices")
     if trainer.get("default_root_dir") != cfg.run:
         raise InputError("`trainer.default_root_dir` is the run's folder: pass run=DIR.")
-    if (trainer.get("min_epochs") or 0) > trainer.max_epochs >= 0:  # below 0, time ends the run
+    if (trainer.get("min_epochs") or 0) > trainer.max_epochs >= 0:  # -1: the time limit ends the run
         raise InputError(
             f"`trainer.min_epochs` must be at most trainer.max_epochs={trainer.max_epochs},"
             f" got {trainer.min_epochs}."
@@ -240,7 +256,7 @@ def _check_trainer(cfg: DictConfig) -> None:
 
 
 def build_data(cfg: DictConfig) -> ImageData | ExternalData:
-    """The data set; what is not ours, such as any `LightningDataModule`, with the run's seed."""
+    """Build the data set; any other `LightningDataModule` is wrapped, with the run's seed."""
     data: Any = build(cfg.dataset, "dataset")
     task: Any = build(cfg.task, "task") if "task" in cfg else MULTI_CLASS
     if isinstance(data, ImageData):
@@ -255,7 +271,7 @@ def build_data(cfg: DictConfig) -> ImageData | ExternalData:
 
 
 def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
-    """The parts of a search or a study."""
+    """Build the parts of a search or a study."""
     space: SearchSpace = build(cfg.space, "space")
     supernet = sizes_of(space.supernet, cfg.supernet, "supernet")
     network = sizes_of(space.network, cfg.network, "network")
@@ -279,7 +295,7 @@ def searched_parts(cfg: DictConfig) -> Parts[SearchData]:
 
 
 def metrics_by_name(objectives: Sequence[str]) -> dict[str, Metric]:
-    """The metrics among objectives, each with the settings of its yaml."""
+    """Build the objectives that are metrics, each with the settings of its yaml."""
     others, found = [name for name in objectives if name not in OBJECTIVES], {}
     known = GlobalHydra.instance().config_loader().get_group_options("metric") if others else []
     for name in others:
@@ -291,13 +307,17 @@ def metrics_by_name(objectives: Sequence[str]) -> dict[str, Metric]:
 
 
 def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
-    """Where a run of the module goes on that is resumed, or that SLURM starts again; None starts anew."""
+    """Return the checkpoint of a resumed or requeued run; None to start from the beginning.
+
+    Raises:
+        InputError: The checkpoint is damaged or does not fit the module.
+    """
     path = RunFolder(cfg.run).checkpoint
     if (cfg.resume is None and not is_requeued()) or not path.is_file():
         return None
     try:
         stored = torch.load(path, map_location="meta", weights_only=True, mmap=True)
-    except Exception as error:  # torch raises whatever the bytes lead it to
+    except Exception as error:  # for a damaged file, torch raises errors of many types
         raise InputError(f"expected a checkpoint: {str(error).splitlines()[0]}", where=path) from None
     parts = {"pytorch-lightning_version", "state_dict", "loops", "optimizer_states"}
     if not isinstance(stored, dict) or not parts <= set(stored):
@@ -310,7 +330,7 @@ def checkpoint(cfg: DictConfig, module: pl.LightningModule) -> str | None:
 
 
 def sizes_of(method: Callable[..., Any], sizes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The sizes of a network or supernet, which the space's method names."""
+    """Return the configured sizes of a network or supernet, validated by the signature of `method`."""
     known = {key: hint for key, hint in (arguments(method) or {}).items() if key not in _FOUND_OUT}
     named = {key: value for key, value in sizes.items() if value is not None}
     for key, value in named.items():
@@ -323,17 +343,17 @@ def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 def own_parts(cfg: DictConfig, folders: tuple[Path, ...]) -> dict[str, Any]:
-    """What a user has of their own that files may name, as `make_space` takes it."""
+    """Return the user's custom parts that files may name, as keywords of `make_space`."""
     return {"folders": folders, "operations": [*cfg.operations], "modules": own_modules(cfg)}
 
 
 def own_modules(cfg: DictConfig) -> list[str]:
-    """A user's own networks that were typed, each of which files may name."""
+    """Return the user's network classes and modules that files may name."""
     return [*cfg.modules, *filter(None, [cfg.network.get("path")])]
 
 
 def network_sizes(space: SearchSpace, folders: tuple[Path, ...]) -> dict[str, Any]:
-    """The sizes of a space's networks, as its yaml has them; what somebody has made has its own."""
+    """Return the network sizes in the space's yaml; a fixed network has none."""
     if isinstance(space, FixedNetwork):
         return {}
     option = compose(f"space/{find_option(space.name, folders)}")
@@ -342,5 +362,5 @@ def network_sizes(space: SearchSpace, folders: tuple[Path, ...]) -> dict[str, An
 
 
 def recipe_of(cfg: DictConfig) -> Callable[..., pl.LightningModule]:
-    """What trains a network, of which only a search's configuration says nothing."""
+    """Return the factory of the retraining module; a search without `retrain` uses the default."""
     return factory_of(cfg.retrain) if "retrain" in cfg else Retrain

@@ -1,4 +1,4 @@
-"""The next commands of a run, made of its facts and of what was typed for it."""
+"""The commands to run after a run, built from its facts and overrides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TASK = ("task=", "task.")
 
 
 def command_to_train(record: Record, run: Path, facts: RunFacts, images: Iterable[str]) -> str:
-    """What trains the architectures of this search at their size on the same images."""
+    """Return the command that trains the found architectures on the same images."""
     words = [
         *program("train", record.folders),
         "genotype=file",
@@ -37,7 +37,7 @@ def command_to_train(record: Record, run: Path, facts: RunFacts, images: Iterabl
 
 
 def command_to_repeat(record: Record, facts: RunFacts) -> str:
-    """What was typed, with the next seed."""
+    """Return the command that repeats a run with the next seed."""
     typed = record.without("seed=", "resume=")
     return shlex.join([*program(record.script, record.folders), *typed, f"seed={facts.seed + 1}"])
 
@@ -54,12 +54,12 @@ def command_to_resume(record: Record, run: Path) -> str:
 
 
 Own = Mapping[str, Sequence[str]]
-"""What files may name of a user's own: `operations` and `modules`, by their dotted names."""
+"""Custom `operations` and `modules` that files may name, by their dotted names."""
 NONE_OWN: Own = MappingProxyType({})
 
 
 def uses_of_model(record: Record, run: Path, own: Own = NONE_OWN) -> dict[str, str]:
-    """What is done with a trained network."""
+    """Return the commands that use a trained network, by purpose."""
     path = short_path(run)
     start = [*program("train", record.folders), f"pretrained={hydra_value(path)}", "retrain=finetune"]
     further = [*start, *_permissions(own), *record.settings(*_TASK)]
@@ -79,7 +79,7 @@ def uses_of_model(record: Record, run: Path, own: Own = NONE_OWN) -> dict[str, s
 def uses_of_ensemble(
     record: Record, run: Path, members: int, images: Iterable[str], own: Own = NONE_OWN
 ) -> dict[str, str]:
-    """What is done with a trained ensemble of so many networks."""
+    """Return the commands that use a trained ensemble of `members` networks, by purpose."""
     path = short_path(run)
     load = f"ensemble = Ensemble.load({_arguments(record, run, own)})"
     attack = [*program("analyze", record.folders), "study=defense", f"study.ensemble={hydra_value(path)}"]
@@ -91,7 +91,13 @@ def uses_of_ensemble(
 def image_words(
     record: Record, choice: str, settings: Mapping[str, Any], option: Mapping[str, Any]
 ) -> list[str]:
-    """A data set's option, what was typed for it, and what else in its settings says which images it has.
+    """Return the overrides that choose the same images again.
+
+    Args:
+        record: the record of the run.
+        choice: the chosen option of `dataset`.
+        settings: the composed settings of the data set.
+        option: the defaults of the option.
 
     >>> own = {"root": "data", "batch_size": 8, "shape": [1, 8, 8]}
     >>> image_words(Record((), {}, {}), "fake", {**own, "batch_size": 9, "root": "my data"}, own)
@@ -109,7 +115,7 @@ def image_words(
 
 
 def hydra_value(value: Any) -> str:
-    """A value in Hydra's notation.
+    """Format a value for Hydra's command line.
 
     >>> hydra_value(None), hydra_value("a b"), hydra_value(0.5)
     ('null', '"a b"', '0.5')
@@ -120,12 +126,12 @@ def hydra_value(value: Any) -> str:
 
 
 def _has_another_task(record: Record) -> bool:
-    """Whether what was typed is of no classes, which folders have and attacks want."""
+    """Return whether the task is not multi-class classification, which image folders and attacks need."""
     return any(word != "task=multi_class" for word in record.settings("task="))
 
 
 def _permissions(own: Own) -> list[str]:
-    """What allows a file to name what is a user's own."""
+    """Return the overrides that allow files to name custom operations and modules."""
     return [f"{kind}=[{','.join(names)}]" for kind, names in own.items() if names]
 
 
@@ -134,7 +140,7 @@ def _folders(folders: Iterable[Path]) -> list[str]:
 
 
 def _arguments(record: Record, run: Path, own: Own) -> str:
-    """The arguments of `nas_lightning.load` for this run, in Python, which is started anywhere."""
+    """Return the arguments of `nas_lightning.load` as Python code, with absolute paths."""
     named = {
         "folders": [str(folder.absolute()) for folder in record.folders],
         **{kind: [*names] for kind, names in own.items()},
@@ -145,7 +151,7 @@ def _arguments(record: Record, run: Path, own: Own) -> str:
 
 
 def program(name: str, folders: Iterable[Path] = ()) -> list[str]:
-    """How this program was started, with the name of another script and the folders of configurations."""
+    """Return the start of a command line for a script, in the way the current one was started."""
     script = Path(sys.argv[0])
     if script.suffix == ".py":
         return [_python(), short_path(script.with_name(f"{name}.py")), *_folders(folders)]

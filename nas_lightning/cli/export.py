@@ -21,14 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("source", help="the folder of a run of train.py, or its model.safetensors")
     parser.add_argument("target", type=place_to_write, help="the .onnx or .pt2 file to write")
     parser.add_argument(
-        "--batch", default="dynamic", help="images at a time; dynamic: any number (the default)"
+        "--batch", default="dynamic", help="batch size, or dynamic for any (default: dynamic)"
     )
-    parser.add_argument("--dynamic-size", action="store_true", help="take images of other sizes, too")
+    parser.add_argument("--dynamic-size", action="store_true", help="accept images of other sizes")
     parser.add_argument(
-        "--with-normalization", action="store_true", help="take images with values from 0 to 1, as they are"
+        "--with-normalization", action="store_true", help="accept unnormalized images with values from 0 to 1"
     )
     parser.add_argument(
-        "--benchmark", action="store_true", help="say how long the file takes here, and its memory"
+        "--benchmark", action="store_true", help="measure latency and memory of the exported file"
     )
     add_own_parts(parser)
     options = parser.parse_args(arguments)

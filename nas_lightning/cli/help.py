@@ -1,4 +1,4 @@
-"""The text of `--help`, read off the yamls, and one line for what Hydra cannot compose."""
+"""The text of `--help`, collected from the yamls, and one-line messages for errors of Hydra."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _INTRODUCTION = {
 
   python train.py genotype=file genotype.path=outputs/search/<run>
   python train.py genotype=darts_v2 dataset=cifar10 dataset.root=~/data
-  python train.py network=timm network.name=resnet18      a network of others, or network=custom: your own
+  python train.py network=timm network.name=resnet18      a network of a library; network=custom: your own
   python train.py -m genotype=darts_v1,darts_v2 seed=0,1  a sweep: a folder a job, a table at the end
   python train.py resume=outputs/train/<run>              resume a run that was stopped
   python train.py pretrained=outputs/train/<run> retrain=finetune dataset=image_folder dataset.root=~/images
 """,
-    "analyze": """Ask a question of many architectures: a study, which ends in tables and figures.
+    "analyze": """Run a study of many architectures, which writes tables and figures.
 
   python analyze.py study=correlation benchmark.path=test_accuracy.csv
   python analyze.py study=correlation benchmark.path=… dataset=cifar10 dataset.root=~/data study.cells=1000
@@ -55,9 +55,9 @@ _ENDING = """Every setting can be given as key=value; --cfg job prints them all 
   trainer.max_epochs=50        length of the run
   logger=wandb                 track with Weights & Biases (WANDB_MODE=offline works)
   dataset.batch_size=64        images per step
-  run=DIR                      the folder that everything is written to
+  run=DIR                      the output folder
   --config-dir DIR             add your own configurations
-  resume=DIR trust=true        obey all that the folder says, as in runs of your own
+  resume=DIR trust=true        resume without safety checks, for a folder that you trust
 
 Flags are Hydra's: --hydra-help lists them.
 """
@@ -70,27 +70,27 @@ _PLUGINS = {
 
 
 def register_resolvers() -> None:
-    """Register what our configurations refer to: `help_text` and `run_folder`."""
+    """Register the OmegaConf resolvers of our yamls: `help_text` and `run_folder`."""
     OmegaConf.register_new_resolver("help_text", _help_of, replace=True)
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
 
 
 def run_folder(resume: str | None, run: str | None, default: str) -> str:
-    """The folder of a run or sweep: the one to resume, the typed one, or a new one by default."""
+    """Return the folder of a run or sweep: `resume`, else `run`, else a new one named `default`."""
     if resume or run:
         return str(Path(resume or run or "").expanduser())
-    names = [default, *(f"{default}-{number}" for number in range(2, 100))]  # of starts in the same second
+    names = [default, *(f"{default}-{number}" for number in range(2, 100))]  # for starts in the same second
     return next((name for name in names if not Path(name).exists()), default)
 
 
 def _help_of(*, _root_: DictConfig) -> str:
     sources = _root_.hydra.runtime.config_sources
     own = [Path(source.path) for source in sources if source.provider == "command-line"]
-    return help_text(str(_root_.hydra.job.name), own).replace("$", "$$")  # a template of Hydra's
+    return help_text(str(_root_.hydra.job.name), own).replace("$", "$$")  # Hydra substitutes `$name`
 
 
 def help_text(script: str, folders: Iterable[Path] = ()) -> str:
-    """Return the whole help of a script: each option of each group with the first line of its yaml."""
+    """Return the help of a script: the options of each group with the first line of their yaml."""
     available = groups(folders)
     parts = [_INTRODUCTION[script].format(default=available["strategy"]["pr_darts"].split(":")[0])]
     for group in _GROUPS[script]:
@@ -103,19 +103,21 @@ def help_text(script: str, folders: Iterable[Path] = ()) -> str:
 
 
 def explain(error: Exception) -> str:
-    """Return one line for a user's mistake; of an unknown option or setting with what is like it."""
+    """Return an error as one line; for an unknown option or setting, suggest a similar one."""
     cause: Any = error if isinstance(error, OmegaConfBaseException) else error.__cause__
-    if isinstance(error, MissingConfigException) and error.options:
+    if isinstance(error, MissingConfigException):
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         package = _PLUGINS.get(option) if group == "hydra/launcher" else None
-        hint = f"pip install {package}" if package else _suggest(option, error.options)
-        return f"`{group}` has no option `{option}`. {hint}"
+        options = error.options or [*groups().get(group, {})]  # Hydra names none for an entry of a list
+        hint = f"pip install {package}" if package else _suggest(option, options)
+        if options:
+            return f"`{group}` has no option `{option}`. {hint}"
     if isinstance(cause, OmegaConfBaseException) and isinstance(cause.parent_node, DictConfig):
         parent, key = cause.parent_node, str(cause.key)
         if key not in parent:
             path, add = str(cause.full_key).removesuffix(key), f"To add it, type +{cause.full_key}=…"
             names = {name: path + name for name in map(str, parent) if name != "hydra"}
-            if not path:  # the setting of a group was typed without it
+            if not path:  # the user may have left out the group
                 names = {**_leaf_names(parent), **names}
             said = [f"There is no setting `{cause.full_key}`.", _suggest(key, names), add]
             return " ".join(filter(None, said))
@@ -123,7 +125,7 @@ def explain(error: Exception) -> str:
 
 
 def _leaf_names(node: DictConfig, path: str = "") -> dict[str, str]:
-    """The dotted name of each setting by its last part; the outermost wins."""
+    """Map the last part of each setting's name to its dotted name; the outermost takes precedence."""
     found: dict[str, str] = {}
     for key, value in node.items_ex(resolve=False):
         if isinstance(value, DictConfig) and key != "hydra" and OmegaConf.to_container(value, resolve=False):
@@ -132,7 +134,12 @@ def _leaf_names(node: DictConfig, path: str = "") -> dict[str, str]:
 
 
 def _suggest(name: str, choices: Mapping[str, str] | Sequence[str]) -> str:
-    """`Did you mean …?`, or the choices if nothing is near; a mapping has the whole name of each."""
+    """Return `Did you mean …?`, or the choices if none is similar.
+
+    Args:
+        name: the unknown name.
+        choices: known names; a mapping has the dotted name of each.
+    """
     known = sorted(choice for choice in choices if not choice.startswith("_"))
     if close := difflib.get_close_matches(name, known, 1):
         return f"Did you mean `{choices[close[0]] if isinstance(choices, Mapping) else close[0]}`?"

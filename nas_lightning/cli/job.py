@@ -1,4 +1,4 @@
-"""A job that Hydra runs: its configuration, its folder, the record of its start, and how it ends."""
+"""A job that Hydra runs: its configuration, folder, and record, and how it ends."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _DDP_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORL
 
 @dataclass(frozen=True)
 class Job:
-    """A job of a script, alone or in a sweep.
+    """A single run, or one job of a sweep.
 
     Args:
-        cfg: the composed configuration, without Hydra's own part.
-        record: what was typed and chosen.
+        cfg: the composed configuration, without the node `hydra`.
+        record: the overrides and chosen options.
     """
 
     cfg: DictConfig
@@ -53,12 +53,12 @@ class Job:
 
     @classmethod
     def start(cls, cfg: DictConfig) -> Job:
-        """The job that Hydra runs now, in its folder; `cfg.resume` says whether it was begun before."""
+        """Create the job of the composed configuration; set `cfg.resume` if it continues an earlier one."""
         _quiet_libraries()
         hydra: Any = HydraConfig.get()
         cfg.run = str(hydra.runtime.output_dir)
         with read_write(hydra):
-            hydra.run.dir = cfg.run  # what Lightning tells the processes that it starts
+            hydra.run.dir = cfg.run  # Lightning passes it to the processes that it starts
         in_sweep, folder = hydra.mode == RunMode.MULTIRUN, RunFolder(cfg.run)
         try:
             job = cls(cfg, record_of(cfg, hydra))
@@ -79,13 +79,13 @@ class Job:
             if saved is not None and cfg.resume is not None:
                 check_kept(saved.config, job.record.config, short_path(cfg.run))
         except (InputError, OmegaConfBaseException) as error:
-            with suppress(OSError):  # not empty, or somebody else's
+            with suppress(OSError):  # not empty, or owned by another user
                 folder.path.rmdir()
             refuse(error, in_sweep)
         return job
 
     def _continued(self, saved: Record) -> Job:
-        """The job with the overrides and choices of the run that it resumes."""
+        """Return the job with the overrides and choices of the run that it resumes."""
         typed = self.record.without("hydra.")
         runtime = {**self.record.hydra["runtime"], "choices": saved.choices}
         record = replace(
@@ -95,12 +95,12 @@ class Job:
 
     @property
     def folder(self) -> RunFolder:
-        """Where everything is written to."""
+        """The output folder."""
         return RunFolder(self.cfg.run)
 
     @property
     def in_sweep(self) -> bool:
-        """Whether it is one of several."""
+        """Whether this is a job of a sweep."""
         return self.record.in_sweep
 
     @property
@@ -110,7 +110,7 @@ class Job:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to do; what failed is tried again."""
+        """Whether a job of a resumed sweep is complete; a failed one is reopened."""
         if not self.in_sweep or self.cfg.resume is None:
             return False
         if self.folder.is_finished and self.folder.facts.error is not None:
@@ -119,17 +119,17 @@ class Job:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What was typed, as a run's summary has it."""
+        """The overrides, as in the run's summary."""
         return tuple(word.lstrip("+") for word in self.record.words)
 
     @property
     def own(self) -> dict[str, list[str]]:
-        """The user's own that files may name: operations and networks."""
+        """Custom operations and modules that files may name."""
         return {"operations": [*self.cfg.operations], "modules": own_modules(self.cfg)}
 
     @property
     def images(self) -> list[str]:
-        """The overrides that choose this job's images again."""
+        """The overrides that choose the same images again."""
         choice = self.choices["dataset"]
         option: Any = OmegaConf.to_container(
             OmegaConf.load(option_file("dataset", choice, self.record.folders)), resolve=False
@@ -141,7 +141,7 @@ class Job:
 
     @contextmanager
     def locked_folder(self) -> Iterator[None]:
-        """The folder, locked; other processes of the run leave that to the first."""
+        """Lock the folder; only the first process of a run does."""
         if not is_first_process():
             yield
             return
@@ -149,17 +149,20 @@ class Job:
             yield
 
     def screen_log(self) -> ScreenLog:
-        """A copy of the screen in the folder, by the first process alone."""
+        """Return the log of the screen, which only the first process writes."""
         return ScreenLog(self.folder.path / f"{self.record.script}.log" if is_first_process() else None)
 
     def write_record(self) -> None:
-        """Save the configuration, once."""
+        """Save the record, unless there is one."""
         if is_first_process():
             self.folder.create(self.record)
 
     @contextmanager
     def own_processes(self) -> Iterator[None]:
-        """While a sweep's job runs: let Lightning start further processes of this job, not of the sweep."""
+        """Let Lightning start further processes of this job of a sweep.
+
+        Lightning starts them with `sys.argv`, which has the command of the whole sweep.
+        """
         if not self.in_sweep:
             yield
             return
@@ -168,7 +171,7 @@ class Job:
         folders = [part for folder in self.record.folders for part in ("--config-dir", str(folder))]
         words = [*self.record.without("hydra.sweep"), "hydra.mode=RUN"]
         if self.cfg.resume is not None:
-            words = [f"resume={quote(self.cfg.run)}", "trust=true"]  # checked here
+            words = [f"resume={quote(self.cfg.run)}", "trust=true"]  # this process has checked the folder
         sys.argv[1:] = [*folders, *words]
         try:
             yield
@@ -184,7 +187,7 @@ class Job:
     # How it ends
 
     def user_error(self, error: Exception) -> InputError | None:
-        """The user's mistake behind an error; None: it is ours, and deserves its traceback."""
+        """Return an error that the user can fix as one line; None for a bug, which needs its traceback."""
         cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
         if isinstance(cause, InputError):
             return InputError(original_message(cause) or str(cause))
@@ -195,15 +198,24 @@ class Job:
         return None
 
     def end_stopped(self, log: ScreenLog, stop: BaseException) -> None:
-        """Say how to resume after Ctrl-C or a signal; a sweep says it of all its jobs."""
+        """Print how to resume after Ctrl-C or a signal; for a sweep, `close_sweep` does."""
         if not self.in_sweep:
             self._withdraw(log)
             self._print_resume()
         if isinstance(stop, SIGTERMException):
-            sys.exit(128 + signal.SIGTERM)  # its own code says that all went well
+            sys.exit(128 + signal.SIGTERM)  # Lightning's exception has the exit code 0
 
     def end_failed(self, log: ScreenLog, error: Exception, retries: int) -> RunFacts:
-        """End a single run; return a failed sweep job's facts, unless it is to be tried again."""
+        """Exit a failed single run, or record the failure of a sweep's job.
+
+        Args:
+            log: the log of the run.
+            error: the error that ended it.
+            retries: remaining attempts of a sweep's job.
+
+        Returns:
+            Facts with the error.
+        """
         message = self.user_error(error)
         if not self.in_sweep:
             if describe_system_error(error) or (
@@ -240,7 +252,11 @@ class Job:
             )
 
     def _withdraw(self, log: ScreenLog | None) -> None:
-        """Remove the folder of a start that has computed nothing; the log of our own error stays."""
+        """Remove the folder of a run that has computed nothing.
+
+        Args:
+            log: the log to remove; None keeps it, for the traceback of a bug.
+        """
         if is_first_process() and self.folder.path.is_dir() and not self.folder.has_work:
             if log is not None:
                 log.forget()
@@ -249,7 +265,7 @@ class Job:
 
 
 def record_of(cfg: DictConfig, hydra: Any) -> Record:
-    """What was typed for a job, its configuration, and what Hydra knows of it."""
+    """Return the record of a job that Hydra has started."""
     about: Any = OmegaConf.to_container(hydra, resolve=False, enum_to_str=True)
     about["job"]["config_name"] = str(hydra.job.config_name).removeprefix(PREFIX)
     words = [word for word in hydra.overrides.task if not word.startswith(OF_FOLDER)]
@@ -257,25 +273,25 @@ def record_of(cfg: DictConfig, hydra: Any) -> Record:
 
 
 def record_of_config(cfg: DictConfig, words: Iterable[str], hydra: Mapping[str, Any]) -> Record:
-    """The record of a run with this configuration, whose references stay, such as `${run}` and `${seed}`."""
+    """Return the record of a run; interpolations such as `${run}` and `${seed}` are kept."""
     config: Any = OmegaConf.to_container(cfg, resolve=False, enum_to_str=True)
     return Record(tuple(words), {**config, "run": None, "resume": None, "trust": False}, hydra)
 
 
 def refuse(error: Exception, in_sweep: bool) -> NoReturn:
-    """End with one line; Hydra's sweeper is told the error of one of its jobs."""
+    """Exit with one line; in a sweep, raise the error for Hydra's sweeper."""
     if in_sweep:
         raise error
     sys.exit(f"error: {' '.join(str(error).split())}")
 
 
 def is_first_process() -> bool:
-    """Whether this process writes the folder."""
+    """Return whether this process writes to the folder."""
     return not rank_zero_only.rank  # type: ignore[attr-defined]
 
 
 def _check_shared_folder(cfg: DictConfig, hydra: Any) -> None:
-    """Raise if torchrun's processes would each write a folder of their own."""
+    """Raise if the processes of torchrun would each write to another folder."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
         return
     if not any(word.startswith("run=") for word in hydra.overrides.task):
@@ -283,7 +299,7 @@ def _check_shared_folder(cfg: DictConfig, hydra: Any) -> None:
 
 
 def _check_launcher(job: Job) -> None:
-    """Raise if Lightning cannot start further processes of a job because it has no command of its own."""
+    """Raise if Lightning cannot start further processes because the launcher runs jobs without a command."""
     strategy, launcher = str(job.cfg.trainer.get("strategy")), job.choices.get("hydra/launcher")
     by_command = strategy.startswith(("ddp", "fsdp", "deepspeed"))
     otherwise = any(word in strategy for word in ("fork", "spawn", "notebook"))
@@ -292,7 +308,7 @@ def _check_launcher(job: Job) -> None:
 
 
 def _quiet_libraries() -> None:
-    """Leave the screen to the run: no advertisements and advice of the libraries."""
+    """Hide tips and warnings of libraries that users cannot act on."""
     for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "timm"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning|torchvision|torch.*scheduler")

@@ -1,4 +1,4 @@
-"""The work of a job: a search, a training, an ensemble, or a study, and what the screen says of it."""
+"""Run a search, a training, an ensemble, or a study from its configuration, and print the results."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ from nas_lightning.utils.text import duration, quote, short_path, split_score
 
 REPEAT = "Repeat it with another seed"
 MOST_ROWS = 20
-"""Of a front, on the screen."""
+"""Rows of a front that are printed."""
 KNEE = "knee"
-"""In the place of an index: of a front."""
+"""Value of `genotype.index` for the knee of a front."""
 _OF_TRAININGS = ("space", "data", "folder", "seed")
-"""The parts that callbacks of a training may name: the network is the module's."""
+"""Parts that callbacks of a training can take as arguments; the network is in the module."""
 Show = Callable[[Job, RunFacts, Mapping[str, str]], None]
 
 
 def run(job: Job) -> RunFacts:
-    """Do the work that the configuration describes, from one seed."""
+    """Seed all random number generators and run the configured job."""
     pl.seed_everything(job.cfg.seed, workers=True, verbose=False)
     if job.record.script == "search":
         return run_search(job)
@@ -81,7 +81,7 @@ def run(job: Job) -> RunFacts:
 
 
 def run_search(job: Job) -> RunFacts:
-    """Search as configured."""
+    """Run a search."""
     cfg = job.cfg
     timed: list[pl.Callback] = [Stopwatch(), *_deadlines(cfg)]
     parts = searched_parts(cfg)
@@ -94,7 +94,7 @@ def run_search(job: Job) -> RunFacts:
         with building("derivation"):
             derivation = parts.build(factory_of(cfg.derivation))
             derivation.check(strategy)
-    parts.data.setup()  # finds what is wrong with the images before the run is announced
+    parts.data.setup()  # raises for invalid images before the first line is printed
     trainer = build_trainer(cfg, parts, timed)
     with published(trainer.loggers, parts.folder):
         start = checkpoint(cfg, strategy)
@@ -109,7 +109,10 @@ def run_search(job: Job) -> RunFacts:
 
 
 def _deadlines(cfg: DictConfig) -> list[Deadline]:
-    """What ends a search by `limits.minutes`, where nothing else does; one without rounds has none to end."""
+    """Return the callback that ends a search after `limits.minutes`, which then replaces `max_epochs`.
+
+    A search with `max_epochs=0` has no rounds to end.
+    """
     if cfg.limits.minutes is None:
         return []
     if cfg.trainer.max_epochs != 0:
@@ -121,14 +124,20 @@ def _deadlines(cfg: DictConfig) -> list[Deadline]:
 
 
 def show_run(job: Job, facts: RunFacts, following: Mapping[str, str]) -> None:
-    """Write the report and print the end of the run, with what to type next by what it is for."""
+    """Write the report and print the results and the next commands.
+
+    Args:
+        job: the job.
+        facts: its results.
+        following: the next commands, by purpose.
+    """
     from nas_lightning.report.page import link_sources, write_report
 
     folder, genotypes = job.folder, job.folder.genotypes
     report = write_report(
         folder.path, facts.seconds, {**following, REPEAT: command_to_repeat(job.record, facts)}
     )
-    if job.cfg.resume is None:  # what a stranger's record names is not written to
+    if job.cfg.resume is None:  # never write to folders that an untrusted record names
         link_sources(folder.path)
     first = "the first architecture" if facts.knee is None else "the knee"
     of_first = f" ({first})" if len(genotypes) > 1 else ""
@@ -139,7 +148,7 @@ def show_run(job: Job, facts: RunFacts, following: Mapping[str, str]) -> None:
         lines.append(", ".join(f"{name} {_format(value)}" for name, value in numbers.items()))
     if facts.note is not None:
         lines.append(facts.note)
-    if job.in_sweep:  # whose table comes at the end
+    if job.in_sweep:  # the sweep prints a table at the end
         lines.append("")
     else:
         lines += ["", f"genotype  {short_path(folder.genotype)}"]
@@ -156,7 +165,7 @@ def show_run(job: Job, facts: RunFacts, following: Mapping[str, str]) -> None:
 
 
 def run_training(job: Job, show: Show = show_run) -> RunFacts:
-    """Train as configured."""
+    """Run a training."""
     cfg = job.cfg
     _check_genotype(job)
     genotype, space, sizes = configured_architecture(cfg, job.record.folders)
@@ -183,7 +192,7 @@ def run_training(job: Job, show: Show = show_run) -> RunFacts:
 
 
 def _check_genotype(job: Job) -> None:
-    """Raise for what the chosen genotype's yaml does not have."""
+    """Raise for settings that the yaml of the chosen genotype does not have."""
     choice = job.choices.get("genotype")
     if job.cfg.get("genotype") is None or choice in (None, "null"):
         return
@@ -196,7 +205,10 @@ def _check_genotype(job: Job) -> None:
 def configured_architecture(
     cfg: DictConfig, folders: tuple[Path, ...]
 ) -> tuple[Genotype, SearchSpace, dict[str, Any]]:
-    """The genotype, its space, and the sizes of the network: the space's own, then the user's."""
+    """Return the configured genotype, its space, and the sizes of the network.
+
+    The user's sizes take precedence over those of the space's yaml.
+    """
     given = cfg.network if "_target_" in cfg.network else None
     sources = {"pretrained": cfg.pretrained, "genotype": cfg.get("genotype"), "network": given}
     named = [f"{name}=…" for name, source in sources.items() if source is not None]
@@ -242,7 +254,7 @@ def _architecture_of_file(path: str, index: Any, own: dict[str, Any]) -> tuple[G
 
 
 def _knee_of(path: Path) -> int:
-    """Which architecture of a front is its knee."""
+    """Return the index of the knee in a front's architectures."""
     knee = read_facts(path / GENOTYPE if path.is_dir() else path).knee
     if knee is None:
         raise InputError("`genotype.index=knee` needs a search with objectives=[…]; pass a number.")
@@ -253,7 +265,7 @@ def _knee_of(path: Path) -> int:
 
 
 def run_ensemble(job: Job) -> RunFacts:
-    """Train the members that are missing, then evaluate all together."""
+    """Train the missing members of an ensemble, then evaluate it."""
     plan: Plan = build(job.cfg.ensemble, "ensemble")
     data = build_data(job.cfg)
     if plan.selects is not None:
@@ -289,7 +301,7 @@ def _show_ensemble(job: Job, end: Any, following: Mapping[str, str]) -> None:
 
 
 def _with_pool(job: Job, plan: Plan, space: str) -> Job:
-    """The job with the architectures that the plan draws, in a file of the run."""
+    """Return the job with the sampled architectures of the plan, written to a file in the run's folder."""
     cfg, folders = copy.deepcopy(job.cfg), job.record.folders
     if cfg.get("genotype") is not None or cfg.pretrained is not None:
         raise InputError("Leave out genotype= and pretrained=: this ensemble draws its architectures.")
@@ -297,7 +309,7 @@ def _with_pool(job: Job, plan: Plan, space: str) -> Job:
     if space not in options:
         raise InputError(f"`ensemble.space` has no option `{space}` ({near_match(space, options)}).")
     pool = job.folder.pool
-    if cfg.resume is None or not pool.is_file():  # whichever process comes first: all draw the same
+    if cfg.resume is None or not pool.is_file():  # several processes may write: they draw the same
         own = pool.with_suffix(f".{os.getpid()}")
         os.replace(write_genotypes(own, plan.draw(make_space(space, folders=folders))), pool)
     with open_dict(cfg):
@@ -306,7 +318,7 @@ def _with_pool(job: Job, plan: Plan, space: str) -> Job:
 
 
 def _choice(cfg: DictConfig, plan: Plan) -> tuple[int, int]:
-    """Which architecture was chosen, and of how many."""
+    """Return the index of the chosen architecture and the number of architectures."""
     if not plan.trains:
         if cfg.get("genotype") is not None or cfg.pretrained is not None:
             raise InputError("Leave out genotype= and pretrained=: this ensemble trains nothing.")
@@ -321,13 +333,13 @@ def _train_member(job: Job, plan: Plan, member: Member, folder: Path, name: str)
     record = record_of_config(cfg, _member_overrides(job, plan, cfg), job.record.hydra)
     own = Job(cfg, record)
     with own.locked_folder():
-        own.write_record()  # a member can be resumed alone, too
+        own.write_record()  # so that a member can be resumed alone
         pl.seed_everything(cfg.seed, workers=True, verbose=False)
         run_training(own, partial(_show_member, name))
 
 
 def _config_of_member(cfg: DictConfig, plan: Plan, member: Member, folder: Path) -> DictConfig:
-    """The configuration of the member's own run."""
+    """Return the configuration of a member's run."""
     own = copy.deepcopy(cfg)
     with open_dict(own):
         own.run = str(folder)
@@ -336,13 +348,13 @@ def _config_of_member(cfg: DictConfig, plan: Plan, member: Member, folder: Path)
         own.ensemble = None
         if own.get("genotype") is not None and "path" in own.genotype:
             own.genotype.index = member.architecture
-        if plan.selects is not None and "seed" in cfg.dataset:  # the same images are held out from all
+        if plan.selects is not None and "seed" in cfg.dataset:  # all hold out the same images
             own.dataset.seed = cfg.dataset.seed
     return own
 
 
 def _member_overrides(job: Job, plan: Plan, own: DictConfig) -> list[str]:
-    """What would have been typed, had the member been trained alone."""
+    """Return the overrides that would train the member alone."""
     given = [f"seed={own.seed}"]
     if plan.space is not None:
         given += ["genotype=file", f"genotype.path={quote(own.genotype.path)}"]
@@ -366,7 +378,7 @@ def _show_member(name: str, job: Job, facts: RunFacts, following: Mapping[str, s
 
 
 def run_study(job: Job) -> RunFacts:
-    """Answer the question that is configured."""
+    """Run a study."""
     from nas_lightning.report.page import link_sources, write_report
 
     cfg, start = job.cfg, time.monotonic()
@@ -376,7 +388,7 @@ def run_study(job: Job) -> RunFacts:
     name = job.choices["study"]
     parts = searched_parts(cfg)
     with building("study"):
-        question = parts.build(factory_of(cfg.study), ("seed",))  # its options may have names of other parts
+        question = parts.build(factory_of(cfg.study), ("seed",))  # options may have the names of other parts
         if not isinstance(question, Study):
             raise InputError(f"`study._target_` must be a subclass of Study, got {type(question).__name__}.")
         named = named_parts(question, parts)
@@ -392,11 +404,11 @@ def run_study(job: Job) -> RunFacts:
     return facts
 
 
-# The screen
+# Output on the screen
 
 
 def _announce(what: str, cfg: DictConfig) -> None:
-    """One line before the work starts."""
+    """Print one line before the work starts."""
     if is_first_process():
         count = cfg.trainer.max_epochs
         length = f"{count} epoch{'s' * (count != 1)}" if count >= 0 else duration(60 * cfg.limits.minutes)
@@ -404,12 +416,12 @@ def _announce(what: str, cfg: DictConfig) -> None:
 
 
 def _next_lines(following: Mapping[str, str]) -> list[str]:
-    """Return the next commands, by what they do."""
+    """Return the lines of the next commands, each under its purpose."""
     return [line for purpose, typed in following.items() for line in ("", f"{purpose}:", f"  {typed}")]
 
 
 def _architectures(genotypes: list[Genotype], metrics: Mapping[str, float]) -> Iterable[str]:
-    """Each architecture; several have numbers, and what was logged of them as `members/<number>/…`."""
+    """Yield the lines of each architecture; several are numbered, with metrics `members/<number>/…`."""
     for number, genotype in enumerate(genotypes, 1):
         if len(genotypes) > 1:
             own = {name: value for name, value in metrics.items() if name.startswith(f"members/{number}/")}
@@ -419,7 +431,7 @@ def _architectures(genotypes: list[Genotype], metrics: Mapping[str, float]) -> I
 
 
 def _front(folder: RunFolder, knee: int) -> list[str]:
-    """The table of a front, at most so many of its rows around the knee."""
+    """Return the table of a front, with at most `MOST_ROWS` rows around the knee."""
     header, *rows = csv.reader(read_text(folder.front).splitlines())
     start = max(0, min(knee - MOST_ROWS // 2, len(rows) - MOST_ROWS))
     shown = [[short_number(cell) for cell in row[:-1]] for row in rows[start : start + MOST_ROWS]]
@@ -428,7 +440,7 @@ def _front(folder: RunFolder, knee: int) -> list[str]:
 
 
 def select_headline(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Losses, accuracies, ranks and the task's scores, which is what a reader looks for first."""
+    """Return the losses, accuracies, ranks, and scores of the task."""
     ends = ("_loss", "_accuracy", "_rank", "hypervolume")
     return {
         name: value for name, value in sorted(metrics.items()) if name.endswith(ends) or split_score(name)

@@ -1,4 +1,4 @@
-"""The entry points, and the one job function that Hydra calls."""
+"""The entry points of the commands, and the job function that Hydra calls."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def latency() -> None:
 
 
 def run_command(script: str, *overrides: str) -> None:
-    """Run a script's command line; a user's mistake is one line and the exit code 1."""
+    """Run the command line of a script; print errors that users can fix as one line, with exit code 1."""
     set_thread_defaults()
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra hands exceptions over
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises instead of printing and exiting
     accept_all_letters()
     register_resolvers()
     sys.argv[1:1] = overrides
@@ -63,7 +63,7 @@ def run_command(script: str, *overrides: str) -> None:
             )()
     except (InputError, HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         sys.exit(f"error: {explain(error)}")
-    except BrokenPipeError:  # `--help | head` has read enough
+    except BrokenPipeError:  # such as `--help | head`
         sys.stdout = None
         sys.exit(1)
     except OSError as error:
@@ -80,14 +80,14 @@ def run_command(script: str, *overrides: str) -> None:
 
 def run_job(cfg: DictConfig) -> float | None:
     """Run the job of a composed configuration and return its objective to Hydra's sweeper."""
-    from nas_lightning.cli.job import Job, refuse  # torch and Lightning, which `--help` and typos do without
+    from nas_lightning.cli.job import Job, refuse  # imports torch, which `--help` and typos do not need
 
     job = Job.start(cfg)
     with ExitStack() as stack:
         try:
             stack.enter_context(job.locked_folder())
             log = stack.enter_context(job.screen_log())
-            if job.is_complete:  # of a sweep that is continued
+            if job.is_complete:  # a job of a resumed sweep
                 return job.folder.facts.numbers.get(cfg.objective)
             job.write_record()
         except (InputError, OSError) as error:  # the folder belongs to another process, or cannot be written
@@ -96,7 +96,7 @@ def run_job(cfg: DictConfig) -> float | None:
 
 
 def _run_attempts(job: Job, log: ScreenLog) -> float | None:
-    """Validate the configuration, do the work, and handle its failure; a sweep's job may be retried."""
+    """Validate the configuration and run the job; retry a failed job of a sweep."""
     from nas_lightning.cli.build import check_config
     from nas_lightning.cli.jobs import run
 

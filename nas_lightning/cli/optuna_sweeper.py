@@ -1,7 +1,7 @@
-"""The jobs of a sweep as Optuna's trials: values are drawn, one job's outcome after another's.
+"""Run the jobs of a sweep as Optuna trials.
 
-A trial's number is its job's. The journal in the sweep's folder knows all trials: the same command typed once
-more, on this machine or another, continues the sweep. A trial whose process is gone runs again in its folder.
+A trial has the number of its job. The journal in the sweep's folder stores all trials: the same command
+continues the sweep, on this machine or another. A trial whose process has ended runs again in its folder.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from nas_lightning.validation import DISTINCT, Seed, check_argument, entries
 Direction = Literal["maximize", "minimize"]
 Objectives = Annotated[Sequence[str], entries(1), DISTINCT] | None
 WHERE = "hydra.sweeper"
-RESULTS = "optimization_results.yaml"  # as Hydra's own plugin for Optuna calls it
+RESULTS = "optimization_results.yaml"  # the name that Hydra's Optuna plugin uses
 _DIRECTIONS: dict[str, Direction] = {"maximize": "maximize", "minimize": "minimize"}
 _LESS = ("loss", "error", "rank", "params", "macs", "seconds", "latency_ms", "memory_mb")
 _OWNER, _OWNERS = "owner", ".optuna"
-_PLAIN = re.compile(r"\w[\w.-]{,199}")  # what becomes a folder's name
+_PLAIN = re.compile(r"\w[\w.-]{,199}")  # safe as a folder's name
 SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed),
     "gp": lambda seed: optuna.samplers.GPSampler(seed=seed),
@@ -48,18 +48,18 @@ SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
 
 
 class Trials:
-    """A sweep's trials.
+    """The trials of a sweep.
 
     Args:
-        config: the sweep's, with Hydra's part.
-        words: what was typed; what varies among it is drawn.
-        loader: knows the options of groups.
+        config: the configuration of the sweep, with the node `hydra`.
+        words: the overrides; those that vary are sampled.
+        loader: Hydra's config loader.
         sampler: one of `SAMPLERS`.
-        n_trials: in all.
-        n_jobs: launched together.
-        objectives: of a run's numbers; None: its `objective`.
-        directions: one an objective; None: what their names say.
-        seed: of the sampler.
+        n_trials: total number of trials.
+        n_jobs: number of trials that are launched together.
+        objectives: metrics to optimize. Default: the setting `objective`.
+        directions: `maximize` or `minimize` for each objective. Default: inferred from its name.
+        seed: seed of the sampler.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Trials:
         self.space = {o.get_key_element(): distribution(o) for o in overrides if o.is_sweep_override()}
         if not self.space:
             raise InputError("Nothing varies. Pass a setting such as strategy.lr=interval(0.01,0.1).")
-        self.chooses = any(map(loader.get_group_options, self.space))  # such as strategies: unlike jobs
+        self.chooses = any(map(loader.get_group_options, self.space))  # jobs may differ in their metrics
         self.fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
         self.make_sampler, self.seed = SAMPLERS[sampler], seed
         machine = re.sub(r"[^\w.-]", "_", socket.gethostname())
         self.owner = f"on_{machine}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
     def run(self, launcher: Launcher, check: Callable[[list[list[str]]], None]) -> list[Any]:
-        """Launch trials until there are as many as are wanted; returns what Hydra is told of the jobs."""
+        """Launch trials until there are `n_trials`; return the `JobReturn` of each for Hydra."""
         returns: list[Any] = []
         OmegaConf.save(self.config, self.folder / "multirun.yaml")
         self.storage = open_storage(self.folder)
@@ -120,16 +120,16 @@ class Trials:
             return optuna.create_study(
                 study_name=STUDY, storage=self.storage, directions=self.directions, load_if_exists=True
             )
-        except ValueError as error:  # other directions than those that are there
+        except ValueError as error:  # the stored study has other directions
             raise InputError(f"The sweep in `{self.folder}` has other objectives: {error}") from None
 
     def _next(self, study: optuna.Study) -> list[FrozenTrial]:
-        """What to launch, which no other process takes meanwhile."""
+        """Return the trials to launch, which no other process can take meanwhile."""
         with turn(self.folder / _OWNERS):
-            return self._stopped(study) or self._drawn(study)
+            return self._take_over(study) or self._draw(study)
 
-    def _stopped(self, study: optuna.Study) -> list[FrozenTrial]:
-        """Trials whose processes are gone, which this process takes over."""
+    def _take_over(self, study: optuna.Study) -> list[FrozenTrial]:
+        """Take over the running trials whose processes have ended."""
         running = [trial for trial in self._trials(study) if trial.state == TrialState.RUNNING]
         others = [trial for trial in running if trial.user_attrs[_OWNER] != self.owner]
         gone = [trial for trial in others if _is_gone(self.folder, trial.user_attrs[_OWNER])]
@@ -139,10 +139,11 @@ class Trials:
             self.storage.set_trial_user_attr(trial_id, _OWNER, self.owner)
         return gone
 
-    def _drawn(self, study: optuna.Study) -> list[FrozenTrial]:
-        """The next trials, each from a sampler of its own: it does not matter who has drawn those before.
+    def _draw(self, study: optuna.Study) -> list[FrozenTrial]:
+        """Sample the next trials.
 
-        Drawn beside the journal, which knows all of a trial then or, after a kill, nothing.
+        Each has a new sampler, so that the values do not depend on which process sampled earlier ones. Values
+        are sampled in memory and then stored at once: a kill leaves no incomplete trial in the journal.
         """
         drawn: list[FrozenTrial] = []
         while len(drawn) < self.n_jobs and (count := len(trials := self._trials(study))) < self.n_trials:
@@ -156,7 +157,12 @@ class Trials:
         return drawn
 
     def _trials(self, study: optuna.Study) -> list[FrozenTrial]:
-        """All that the journal knows; raises unless this sweep has drawn them: they become overrides."""
+        """Return all trials of the journal.
+
+        Raises:
+            InputError: A trial has values that this sweep cannot draw. They become overrides, so values that
+                somebody else wrote could run code.
+        """
         trials = study.get_trials(deepcopy=False)
         for trial in trials:
             where, owner = f"{self.folder / JOURNAL}, trial {trial.number}", trial.user_attrs.get(_OWNER)
@@ -176,7 +182,7 @@ class Trials:
         return [*self.fixed, *(f"{name}={value}" for name, value in trial.params.items())]
 
     def _tell(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
-        """Tell Optuna the jobs' objectives, as their folders have them; a job without them has failed."""
+        """Report the objectives in the jobs' folders to Optuna; a job without them has failed."""
         without = []
         for trial in trials:
             stored = study.get_trials(deepcopy=False)[trial.number]
@@ -194,7 +200,7 @@ class Trials:
             self._report_missing(numbers, alike=not (self.chooses or complete))
 
     def _numbers(self, number: int) -> dict[str, float] | None:
-        """A job's metrics and sizes; None if it has failed."""
+        """Return the metrics and sizes of a job, None if it has failed."""
         own = OmegaConf.masked_copy(self.config, ["hydra"])
         OmegaConf.set_readonly(own, False)
         OmegaConf.update(own, "hydra.job.num", number)
@@ -202,7 +208,7 @@ class Trials:
         return None if not run.is_finished or run.facts.error is not None else run.facts.numbers
 
     def _report_missing(self, numbers: Mapping[str, float], *, alike: bool) -> None:
-        """Say which objectives a job lacks; raise if all others are alike, and will lack them too."""
+        """Print the objectives that a job lacks; raise if all jobs are alike and will lack them, too."""
         missing = [name for name in self.objectives if name not in numbers]
         if missing and alike:
             raise InputError(f"No job has the objective `{missing[0]}` ({near_match(missing[0], numbers)}).")
@@ -210,7 +216,7 @@ class Trials:
         print(f"a job has no finite {named}: it has failed for Optuna", flush=True)
 
     def _write_best(self, study: optuna.Study) -> None:
-        """The best trial, or those that no other is better than in everything."""
+        """Write and print the best trial, or the Pareto front of several objectives."""
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         several = len(self.objectives) > 1
         best = [] if not complete else study.best_trials if several else [study.best_trial]
@@ -228,7 +234,7 @@ class Trials:
 
 
 def directions_of(objectives: Sequence[str], typed: Sequence[str] | None) -> list[Direction]:
-    """Whether more or less of each is better: as typed, or by its name.
+    """Return the direction of each objective: as configured, or inferred from its name.
 
     >>> directions_of(["valid_accuracy", "params"], None)
     ['maximize', 'minimize']
@@ -244,7 +250,7 @@ def directions_of(objectives: Sequence[str], typed: Sequence[str] | None) -> lis
 
 
 def values_of(numbers: Mapping[str, float], objectives: Sequence[str]) -> list[float] | None:
-    """The objectives of a job with these numbers; None if one is missing or not finite.
+    """Return the objectives of a job, None if one is missing or not finite.
 
     >>> values_of({"valid_accuracy": 0.5, "params": 10}, ["params"])
     [10.0]
@@ -254,7 +260,7 @@ def values_of(numbers: Mapping[str, float], objectives: Sequence[str]) -> list[f
 
 
 def distribution(override: Override) -> BaseDistribution:
-    """What an override of a sweep is drawn from.
+    """Return the distribution of an override of a sweep.
 
     >>> from hydra.core.override_parser.overrides_parser import OverridesParser
     >>> words = ["lr=tag(log,interval(0.01,1))", "n=int(interval(1,4))", "k=range(2,9,3)", "seed=0,1"]
@@ -283,7 +289,7 @@ def distribution(override: Override) -> BaseDistribution:
 
 
 def _can_draw(drawn_from: BaseDistribution, value: Any) -> bool:
-    """Whether a value is one that the distribution may come to."""
+    """Return whether the distribution contains a value."""
     if isinstance(drawn_from, CategoricalDistribution):
         return value in drawn_from.choices
     assert isinstance(drawn_from, (IntDistribution, FloatDistribution))
@@ -294,7 +300,7 @@ def _can_draw(drawn_from: BaseDistribution, value: Any) -> bool:
 
 
 def _consecutive(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
-    """Runs of consecutive numbers, which a launcher takes together."""
+    """Group trials into runs of consecutive numbers: a launcher numbers the jobs of a batch in sequence."""
     runs: list[list[FrozenTrial]] = []
     for trial in sorted(trials, key=lambda trial: trial.number):
         if runs and runs[-1][-1].number == trial.number - 1:
@@ -305,7 +311,7 @@ def _consecutive(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
 
 
 def _owners_folder(sweep: Path, owner: str) -> Path:
-    """A folder that a process locks while it is there, whatever machine asks."""
+    """Create the folder that a process keeps locked while it runs, visible to all machines."""
     folder = sweep / _OWNERS / owner
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -1,11 +1,11 @@
-"""What a trained network, or an ensemble, says of images: a CSV file of all, and a page.
+"""Predict a folder of images with a trained network or ensemble; write a CSV file and an HTML page.
 
 nas-predict RUN IMAGES [--out FOLDER] [--masks FOLDER] [--batch 64] [--device cpu] [--runtime torch|onnx]
             [--optimize]
 
-Folders that are named like classes say what is right; then the page has the confusion matrix, precision and
-recall of each class, how far confidence can be trusted, and the most confident mistakes. A network of
-segmentation leaves a mask for each image; --masks names a folder with true ones under the images' names.
+If subfolders are named after classes, they are the labels, and the page has the confusion matrix, precision
+and recall per class, a calibration plot, and the most confident errors. A segmentation network writes a mask
+per image; --masks is a folder of ground-truth masks with the names of the images.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ MOST_BATCH = 65_536
 
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; prints how right the predictions are, and the paths of what was written."""
+    """Run the command: print the accuracy if labels are known, and the paths of the files."""
     parser = FlagParser(prog="nas-predict", description=__doc__.split("\n")[0])
     parser.add_argument("run", help="the folder of a training or of an ensemble, or a model.safetensors")
     parser.add_argument("images", type=Path, help="a folder or a .tar file of images, or one image")
-    parser.add_argument("--out", type=Path, help="where to write; by default predictions/<images> in the run")
-    parser.add_argument("--masks", type=Path, help="true masks, for a network of segmentation")
-    parser.add_argument("--batch", type=int, default=64, help="images at a time")
-    parser.add_argument("--device", default="cpu", help="where the network computes, such as cuda")
-    parser.add_argument("--runtime", choices=("torch", "onnx"), default="torch", help="what computes it")
-    parser.add_argument("--optimize", action="store_true", help="fold norms and freeze weights, on a CPU")
+    parser.add_argument("--out", type=Path, help="output folder (default: predictions/<images> in the run)")
+    parser.add_argument("--masks", type=Path, help="ground-truth masks, for a segmentation network")
+    parser.add_argument("--batch", type=int, default=64, help="batch size (default: 64)")
+    parser.add_argument("--device", default="cpu", help="device, such as cuda (default: cpu)")
+    parser.add_argument("--runtime", choices=("torch", "onnx"), default="torch", help="inference engine")
+    parser.add_argument("--optimize", action="store_true", help="fold norms and freeze weights, on CPU only")
     add_own_parts(parser)
     options = parser.parse_args(arguments)
     if not 1 <= options.batch <= MOST_BATCH:
         raise InputError(f"expected a number from 1 to {MOST_BATCH:,}", got=options.batch, where="--batch")
     run = Path(options.run)
-    from nas_lightning.jobs.predict import predict  # torch: --help need not wait for it
+    from nas_lightning.jobs.predict import predict  # imports torch, which --help does not need
     from nas_lightning.models.prediction import PREDICTIONS as FOLDER
 
     if options.out is None:

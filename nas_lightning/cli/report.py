@@ -1,4 +1,4 @@
-"""Write the page of a run again from its folder, or one page that compares several runs.
+"""Write the report of a run again, or a report that compares several runs.
 
 nas-report RUN [RUN ...] [--out FILE]
 """
@@ -17,10 +17,12 @@ from nas_lightning.utils.text import short_path
 
 @command
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command: print the path of the page."""
+    """Run the command: print the path of the report."""
     parser = FlagParser(prog="nas-report", description=__doc__.split("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path, help="folders of searches, trainings, or studies")
-    parser.add_argument("--out", type=place_to_write, help="the page of several runs: comparison.html")
+    parser.add_argument(
+        "--out", type=place_to_write, help="output file for several runs (default: comparison.html)"
+    )
     options = parser.parse_args(arguments)
     if options.out and len(options.runs) == 1:
         raise InputError("--out needs several runs; the page of one run is in its folder", got=1)

@@ -1,8 +1,9 @@
-"""`resume=DIR`: continue a run from the configuration that it saved, or a sweep (`-m`) from its overrides.
+"""`resume=DIR`: continue a run from its saved configuration, or a sweep (`-m`) from its saved overrides.
 
-The folder may be a stranger's, so what it says is data. The saved configuration becomes Hydra's primary
-configuration, under the values that are typed now; its classes must be named by our yamls, by those of a
-`--config-dir`, or on this command line, and its files lie in its own folder. `trust=true` skips these checks.
+The saved configuration becomes Hydra's primary configuration, and command-line values take precedence. The
+folder may come from somebody else, so it must not run foreign code: classes must be named by our yamls, by
+those of a `--config-dir`, or on this command line, and files must be in the run's folder. `trust=true` skips
+these checks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from nas_lightning.utils.files import check_contents
 from nas_lightning.utils.text import quote
 
 PREFIX = "resumed_"
-"""Of the name of the primary configuration of a run that is resumed."""
+"""Prefix of the name of a resumed run's primary configuration."""
 _NAMING = ("operations", "ops", "modules")
 _SWEEPER = re.compile(r"\+*hydra\.(sweeper\.[a-z]\w*=[\w.,[\]-]+|launcher\.[a-z]\w*=\d+)")
 
@@ -33,7 +34,7 @@ _SWEEPER = re.compile(r"\+*hydra\.(sweeper\.[a-z]\w*=[\w.,[\]-]+|launcher\.[a-z]
 def prepare_arguments(script: str) -> str:
     """Rewrite `sys.argv` for Hydra and return the name of the primary configuration.
 
-    `resume=` and, in sweeps, folders of earlier sweeps are what Hydra does not know.
+    This implements `resume=`, and folders of earlier sweeps as values of `genotype.path`.
     """
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--multirun", "-m", action="store_true")
@@ -44,7 +45,7 @@ def prepare_arguments(script: str) -> str:
     sys.argv[1:] = [*options, *overrides]  # as Hydra expects them
     folders = [] if flags.config_dir is None else [flags.config_dir]
     if not flags.multirun and is_requeued() and (run := _value(rest, "run")) and RunFolder(run).has_record:
-        rest = [f"resume={quote(run)}", "trust=true"]  # SLURM types the command of the start again
+        rest = [f"resume={quote(run)}", "trust=true"]  # SLURM repeats the first command
         sys.argv[1:] = [*options, *rest]
     if folders or any(map(names_module, rest)):
         sys.path += [str(path) for path in (Path.cwd(), *folders) if str(path) not in sys.path]
@@ -68,7 +69,7 @@ def prepare_arguments(script: str) -> str:
 
 
 def names_module(word: str) -> bool:
-    """Whether an override names something that is imported: a class, operations, or networks of a user.
+    """Return whether an override names a user's code to import: a class, operations, or modules.
 
     >>> [names_module(word) for word in ("strategy._target_=mine.Search", "operations=[mine.Conv]", "seed=1")]
     [True, True, False]
@@ -79,7 +80,7 @@ def names_module(word: str) -> bool:
 
 
 def _value(words: Sequence[str], key: str) -> str | None:
-    """The last value that was typed for a key; None for null."""
+    """Return the last value of a key in the overrides, None if it is null or missing."""
     values = [word.partition("=")[2].strip("\"'") for word in words if word.startswith(f"{key}=")]
     return values[-1] if values and values[-1] != "null" else None
 
@@ -88,7 +89,7 @@ def read_start(script: str, path: Path, *, sweep: bool) -> Record:
     """Return the record of a run or sweep to resume.
 
     Raises:
-        InputError: there is none, it is of another script, or its checkpoint is damaged.
+        InputError: There is none, it is of another script, or its checkpoint is damaged.
     """
     run = RunFolder(path)
     if not run.has_record or not run.record.config:
@@ -105,7 +106,7 @@ def read_start(script: str, path: Path, *, sweep: bool) -> Record:
 
 
 def _is_intact(file: Path) -> bool:
-    """Whether every part of the archive that torch saved has its checksum."""
+    """Return whether all checksums in a checkpoint, which is a zip archive, are correct."""
     try:
         with zipfile.ZipFile(file) as archive:
             return archive.testzip() is None
@@ -114,9 +115,10 @@ def _is_intact(file: Path) -> bool:
 
 
 def saved_overrides(record: Record, typed: Sequence[str]) -> list[str]:
-    """The overrides of a saved sweep that are not typed anew; settings of Hydra itself only if plain.
+    """Return the overrides of a saved sweep that are not typed again.
 
-    The jobs check what is composed of them.
+    Of Hydra's settings, only plain ones of the sweeper and launcher are included. The jobs check the composed
+    configuration.
     """
     of_hydra = look_up(record.hydra, "overrides", "hydra")
     plain = [word for word in of_hydra or () if isinstance(word, str) and _SWEEPER.fullmatch(word)]

@@ -1,4 +1,4 @@
-"""What a saved configuration may contain, and what a resumed run keeps of it."""
+"""Check saved configurations: that they run no foreign code, and that a resumed run has the same settings."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from nas_lightning.options import config_folder
 from nas_lightning.utils.files import read_text
 
 OF_FOLDER = ("run=", "resume=", "trust=")
-"""Overrides that name a run's folder, which are not part of the run."""
+"""Overrides that locate a run's folder and are not part of its record."""
 KEPT = (
     *("space", "supernet", "genotype", "network", "dataset", "search_data", "strategy", "limits"),
     *("derivation", "retrain", "pretrained", "ensemble", "study", "seed"),
     *("trainer.max_epochs", "trainer.max_steps", "trainer.max_time"),
 )
-"""Settings that decide the result: a resumed run has those of the stopped one."""
+"""Settings that affect the result and cannot change when a run is resumed."""
 MOVABLE = (
     *(".root", ".download", ".num_workers", ".in_memory", ".eval_batch_size", ".workers", ".cells"),
     "study.scores",
 )
-"""Exceptions: where the data are and how they are read, and how much a study looks at."""
+"""Exceptions: location and loading of the data, and the number of architectures of a study."""
 _NAMING = ("operations", "ops", "modules")
 _WRITING = ("callbacks", "logger", "trainer")
 """Groups whose classes write files."""
 _REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+|\[\w+\])*\}")
-"""To another setting, which computes nothing."""
+"""A plain interpolation of another setting, without a resolver."""
 _SPECIAL = ("_target_", "_convert_", "_partial_", "_recursive_")
 
 
-# What a saved configuration may say
+# Check that a saved configuration is safe
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the yamls of a folder of configurations say.
+    """Names and values in trusted yamls.
 
     Args:
-        targets: the arguments that each class is given, by its dotted name.
-        values: all texts.
-        outputs: (top, last) names of settings in the run's folder.
+        targets: the configured arguments of each class, by its dotted name.
+        values: all strings.
+        outputs: (first, last) parts of the names of settings whose path is in the run's folder.
     """
 
     targets: dict[str, set[str]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Known:
     outputs: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, node: Any, path: tuple[str, ...]) -> None:
-        """Take in a yaml's content that belongs at `path`."""
+        """Add the content of a yaml that belongs at `path`."""
         if isinstance(node, Mapping):
             if isinstance(node.get("_target_"), str):
                 self.targets.setdefault(node["_target_"], set()).update(map(str, node))
@@ -82,12 +82,15 @@ def _known(folders: tuple[Path, ...]) -> Known:
 
 
 def check_saved(config: Mapping[str, Any], folders: Sequence[Path] = (), typed: Sequence[str] = ()) -> None:
-    """Raise for the first thing in a saved configuration that would run foreign code or write elsewhere.
+    """Raise if a saved configuration could run foreign code or write outside of the run's folder.
 
     Args:
-        config: as it was composed, with references to other settings.
-        folders: configurations that the user has named now.
-        typed: overrides of this command, which may say anything.
+        config: the composed configuration, with interpolations.
+        folders: folders of `--config-dir`, which are trusted.
+        typed: overrides of this command, which are trusted.
+
+    Raises:
+        InputError: The first unsafe setting.
     """
     known = _known((config_folder(), *folders))
     keys = tuple(f"{word.lstrip('+').partition('=')[0]}." for word in typed)
@@ -110,7 +113,7 @@ def check_saved(config: Mapping[str, Any], folders: Sequence[Path] = (), typed: 
 def _refusal(
     path: tuple[str, ...], value: Any, target: str | None, known: Known, typed: Sequence[str]
 ) -> str | None:
-    """Why a setting is not taken from a saved configuration; None if it is."""
+    """Return the reason why a setting of a saved configuration is unsafe, None if it is safe."""
     top, last = path[0], path[-1]
     text = value if isinstance(value, str) else ""
     if last == "_target_":
@@ -132,14 +135,14 @@ def _refusal(
 
 
 def name_of(path: Sequence[str]) -> str:
-    """A setting's dotted name."""
+    """Return the dotted name of a setting."""
     return ".".join(path)
 
 
 def _leaves(
     node: Any, path: tuple[str, ...] = (), target: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], Any, str | None]]:
-    """Each plain value with the names that lead to it and the class whose argument it is."""
+    """Yield the path and value of each leaf, and the class whose argument it is."""
     if isinstance(node, Mapping) and node:
         inner = node.get("_target_")
         for name, value in node.items():
@@ -151,11 +154,11 @@ def _leaves(
         yield path, node, target
 
 
-# What a resumed run keeps
+# Check that a resumed run has the same settings
 
 
 def check_kept(old: Mapping[str, Any], new: Mapping[str, Any], where: object) -> None:
-    """Raise for the first setting, classes before others, that decides the result and has changed."""
+    """Raise if a setting that affects the result has changed; changed classes are reported first."""
     before, now = kept_settings(old), kept_settings(new)
     for key in sorted({*before, *now}, key=lambda key: (not key.endswith("_target_"), key)):
         if before.get(key) != now.get(key):
@@ -166,7 +169,7 @@ def check_kept(old: Mapping[str, Any], new: Mapping[str, Any], where: object) ->
 
 
 def kept_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide the result, by their dotted names; those that are null count as missing."""
+    """Return the settings that affect the result by their dotted names, without those that are null."""
     names = tuple(f"{name}." for name in KEPT)
     leaves: dict[str, list[Any]] = {}
     for path, value, _ in _leaves(config):

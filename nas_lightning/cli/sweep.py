@@ -1,4 +1,4 @@
-"""Sweeps: their folder, runs of earlier sweeps as values, and the command that runs what is missing."""
+"""Sweeps: their folder, their tables, and runs of earlier sweeps as values."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from nas_lightning.utils.text import quote, short_path
 
 _KEY = "genotype.path"
 _HOW_MANY = ("n_trials", "n_jobs", "max_batch_size")
-"""Settings of a sweeper that may change when its sweep is continued."""
+"""Settings of a sweeper that may change when its sweep is resumed."""
 _running: list[tuple[Record, RunFolder, ExitStack]] = []
 """Record, folder, and lock of the sweep that this process runs, if any."""
 
 
 class SweepFolder(Callback):
-    """Hydra calls it around a sweep: the folder is new or that of the same sweep, recorded and locked.
+    """Hydra callback that records and locks the folder of a sweep, which must be new or of the same sweep.
 
-    A sweep whose jobs Optuna draws is shared by several processes, which keep out of each other's way.
+    With Optuna, several processes can share a sweep; they lock the folder only for moments.
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         try:
             self._open(config)
-        except (InputError, OSError) as error:  # of which Hydra would make a warning
+        except (InputError, OSError) as error:  # Hydra would only print a warning
             sys.exit(f"error: {error}")
 
     def _open(self, config: DictConfig) -> None:
         check_processes(OmegaConf.select(config, "hydra.launcher.n_jobs"), "hydra.launcher.n_jobs")
         folder, record = RunFolder(Path(config.hydra.sweep.dir).absolute()), record_of_sweep(config)
-        OmegaConf.update(config, "hydra.sweep.dir", str(folder.path))  # wherever a launcher's processes start
+        OmegaConf.update(config, "hydra.sweep.dir", str(folder.path))  # absolute, for remote processes
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quote(str(folder.path))}")
         if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
             raise InputError("The processes of torchrun share no sweep. Leave out -m.")
@@ -62,7 +62,7 @@ class SweepFolder(Callback):
 
 
 class SweepTable(Callback):
-    """Hydra calls it after all jobs of a sweep: it writes their tables and their page.
+    """Hydra callback that writes the tables and the report of a sweep after its last job.
 
     >>> from omegaconf import OmegaConf
     >>> SweepTable().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": "no_such_sweep"}}}))
@@ -72,21 +72,21 @@ class SweepTable(Callback):
     """
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        from nas_lightning.report.comparison import write_sweep  # torch, which `--help` does without
+        from nas_lightning.report.comparison import write_sweep  # imports torch, which `--help` does not need
 
         try:
             is_complete = write_sweep(Path(config.hydra.sweep.dir), config.get("objective"))
-        except (InputError, OSError) as error:  # of which Hydra would make a warning
+        except (InputError, OSError) as error:  # Hydra would only print a warning
             sys.exit(f"error: {describe_system_error(error) or error}")
         if not is_complete:
             sys.exit(1)
 
 
 def close_sweep(*, stopped: bool = False) -> None:
-    """Leave the sweep's folder to others; one that was refused before its first job leaves none.
+    """Unlock the sweep's folder, and remove it if no job has started.
 
     Args:
-        stopped: print the command that runs what is missing.
+        stopped: print the command that resumes the sweep.
     """
     while _running:
         record, folder, lock = _running.pop()
@@ -101,7 +101,7 @@ def close_sweep(*, stopped: bool = False) -> None:
 
 
 def record_of_sweep(config: DictConfig) -> Record:
-    """How a sweep as a whole was started."""
+    """Return the record of a sweep as a whole."""
     from nas_lightning.cli.saved import OF_FOLDER
 
     plain: Any = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
@@ -111,7 +111,7 @@ def record_of_sweep(config: DictConfig) -> Record:
 
 
 def check_same_sweep(old: Record, new: Record, folder: Path) -> None:
-    """Raise if the sweep in the folder has other jobs, or numbers them in another way."""
+    """Raise if the sweep in the folder has other jobs, or another numbering of them."""
     from nas_lightning.cli.saved import check_kept
 
     if not old.is_sweep or old.script != new.script:
@@ -125,7 +125,7 @@ def check_same_sweep(old: Record, new: Record, folder: Path) -> None:
 
 
 def _swept(record: Record) -> list[Any]:
-    """What varies, and what names and draws the jobs."""
+    """Return the settings that define a sweep's jobs: what varies, the sweeper, and the folders' names."""
     settings = look_up(record.hydra, "sweeper") or {}
     sweeper = {name: value for name, value in settings.items() if name not in _HOW_MANY}
     varied = [word.lstrip("+") for word in record.words if _is_varied(word)]
@@ -139,10 +139,11 @@ def _is_varied(word: str) -> bool:
 
 
 def expand_sweeps(word: str) -> str:
-    """Return `genotype.path=` with the runs of a sweep, or those of a pattern, in place of its folder.
+    """Replace the folder of a sweep, or a pattern, in `genotype.path=` by the runs.
 
-    train.py -m genotype=file genotype.path=SWEEP
-    train.py -m genotype=file 'genotype.path=glob(a/*)'
+    Examples of command lines:
+        train.py -m genotype=file genotype.path=SWEEP
+        train.py -m genotype=file 'genotype.path=glob(a/*)'
     """
     key, _, value = word.partition("=")
     if key.lstrip("+") != _KEY or value[:1] in "\"'[{" or value.startswith("choice("):
@@ -156,7 +157,7 @@ def expand_sweeps(word: str) -> str:
 
 
 def _runs(path: str) -> Iterator[str]:
-    """The runs of a sweep that have an architecture, in their order; any other path itself."""
+    """Yield the runs of a sweep that have an architecture, in order; for any other path, yield itself."""
     folder = RunFolder(path)
     if not (folder.has_record and folder.record.is_sweep):
         yield path
