@@ -6,6 +6,7 @@ say: not finite, below zero, a count of nothing, a share of more than all.
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin
@@ -83,10 +84,14 @@ def yamls() -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def constructors(target: Any) -> dict[str, Callable[..., Any]]:
-    """A function itself, or the constructors of a class and of those of its bases that are ours."""
+    """A function itself, or the constructors of a class and of those of its bases that are ours.
+
+    A dataclass has one constructor for all its fields, which calls none of its bases'.
+    """
     if not isinstance(target, type):
         return {f"{target.__module__}.{target.__name__}": target}
-    ours = [base for base in target.__mro__ if base.__module__.startswith("nas_lightning.")]
+    bases = [base for base in target.__mro__ if base is target or not is_dataclass(base)]
+    ours = [base for base in bases if base.__module__.startswith("nas_lightning.")]
     return {f"{c.__module__}.{c.__name__}": vars(c)["__init__"] for c in ours if "__init__" in vars(c)}
 
 

@@ -22,10 +22,10 @@ ROW = re.compile(r"^\| [^|]+ \| `(nas_lightning/[\w/]+)/`[^|]*\| [^|]*\| `([\w.]
 """A row of the page's table: the folder of a class, and its public name."""
 OF_A_FOLDER = (
     *("tests/strategies/test_contract.py", "tests/spaces/test_contract.py", "tests/data/test_contract.py"),
-    *("tests/metrics/test_contract.py", "tests/studies/test_contract.py", "tests/test_defaults.py"),
+    *("tests/metrics/test_base.py", "tests/studies/test_contract.py", "tests/test_defaults.py"),
 )
 OF_THE_REPOSITORY = (
-    *("tests/test_conf.py", "tests/test_rooms.py", "tests/test_package.py", "tests/test_docstrings.py"),
+    *("tests/test_conf.py", "tests/test_package.py", "tests/test_docstrings.py"),
     *("tests/spaces/test_operations.py", "tests/strategies/one_shot/test_samplers.py", *OF_A_FOLDER),
 )
 CHOICE = """

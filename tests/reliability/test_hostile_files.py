@@ -5,6 +5,7 @@ What would run leaves the file `marker` behind; what does not fit is one line, b
 
 import json
 import pickle
+import re
 import time
 import zipfile
 from html import escape
@@ -132,7 +133,7 @@ def test_a_training_begins_with_no_sizes_that_fill_the_memory(saved, tmp_path, c
     path = rewrite(saved, tmp_path / "model.safetensors", lambda header: header["sizes"].update(sizes))
     start = time.monotonic()
     outcome = command("train", f"pretrained={path}", *TINY_DATA, "run=mine")
-    assert outcome.err.startswith("error: expected")
+    assert re.match("error: (expected |`(cells|channels)` must be )", outcome.err)
     assert len(outcome.err.splitlines()) == 1
     assert time.monotonic() - start < 60
 
@@ -217,7 +218,7 @@ def test_an_official_table_is_unpickled_only_where_it_is_trusted(tmp_path, refus
 def test_a_pickle_of_images_builds_arrays_only(tmp_path, refusal):
     file = tmp_path / "data_batch_1"
     file.write_bytes(pickle.dumps({"data": Payload(tmp_path / MARKER)}))
-    assert "it asks for" in refusal(read_pickle, file)
+    assert "it imports pathlib.Path.touch" in refusal(read_pickle, file)
     assert not (tmp_path / MARKER).exists()
 
 
