@@ -203,7 +203,8 @@ def test_all_candidates_leave_the_same_images_out_and_are_runs_like_any_other(tm
     assert [config.seed for config in configs] == [0, 1, 2]
     assert [config.dataset.seed for config in configs] == [0, 0, 0]
     assert command("train", "resume=a/candidate_2").code == 0
-    assert "expected ensemble.pool=3" in command("train", "resume=a", "ensemble.pool=4").err
+    kept = "`ensemble.pool` cannot change in a resumed run: 3 in `a`, 4 now."
+    assert kept in command("train", "resume=a", "ensemble.pool=4").err
 
 
 def test_a_random_ensemble_needs_no_selection(tmp_path, command):
