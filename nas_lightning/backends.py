@@ -1,7 +1,7 @@
-"""Work on many items by several processes: of this machine, or of a cluster of Ray's or of Dask's.
+"""Map a function over items in several processes of this machine, or of a Ray or Dask cluster.
 
-What is done is packed once, and unpacked once by each process. An item comes to what it comes to in this
-process, bit for bit: its threads and whether its kernels are deterministic go along.
+The function is pickled once, and unpickled once by each process. Results equal those of a single process bit
+for bit: processes use the same number of threads and the same setting of deterministic kernels.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Backend = Literal["processes", "ray", "dask"]
 T = TypeVar("T")
 Work = Callable[..., T]
 _PACKAGES = {"ray": "ray", "dask": "distributed"}
-_PATIENCE = 600  # seconds that a scheduler of our own may take to start, on a machine with much other work
-_unpacked: dict[str, Work[Any]] = {}  # of this process: the last one, by its name
+_PATIENCE = 600  # seconds until a local scheduler must have started, even on a busy machine
+_unpacked: dict[str, Work[Any]] = {}  # cache of this process: the last function, by its name
 
 
 def check_backend(backend: Backend, where: str) -> None:
@@ -50,13 +50,13 @@ def spread(
     workers: int = 1,
     backend: Backend = "processes",
 ) -> Iterator[T]:
-    """`work(*item)` of each, as they come.
+    """Yield `work(*item)` of each item, in order of completion.
 
     Args:
-        work: what is done, a function of modules that the processes have, too.
-        items: its arguments.
-        workers: processes of this machine; a cluster of Ray's or Dask's that is there has its own.
-        backend: `ray` and `dask` join the cluster that RAY_ADDRESS or DASK_SCHEDULER_ADDRESS names.
+        work: the function; all processes must be able to import its modules.
+        items: the arguments of each call.
+        workers: number of processes on this machine; an existing cluster has its own number.
+        backend: `ray` and `dask` connect to the cluster of RAY_ADDRESS or DASK_SCHEDULER_ADDRESS if set.
 
     >>> list(spread(divmod, [(7, 2), (9, 4)]))
     [(3, 1), (2, 1)]
@@ -69,12 +69,12 @@ def spread(
 
 
 def is_alone(workers: int, backend: Backend) -> bool:
-    """Whether this process does everything."""
+    """Return whether this process does all the work."""
     return backend == "processes" and workers <= 1
 
 
 def width(backend: Backend, workers: int) -> int:
-    """How many items are at work together."""
+    """Return how many items are processed in parallel."""
     if backend == "ray":
         return max(1, int(_ray(workers).cluster_resources().get("CPU", 1)))
     if backend == "dask":
@@ -84,13 +84,13 @@ def width(backend: Backend, workers: int) -> int:
 
 @dataclass(frozen=True)
 class Packed:
-    """Work on its way to other processes.
+    """A pickled function for other processes.
 
     Args:
-        content: pickled, or the file that it is in.
-        name: of this work and no other.
-        threads: of each process.
-        deterministic: whether kernels are to be.
+        content: the pickled function, or a file with it.
+        name: a unique name.
+        threads: number of threads of each process.
+        deterministic: whether to use deterministic kernels.
     """
 
     content: bytes | Path
@@ -99,7 +99,7 @@ class Packed:
     deterministic: bool
 
     def unpack(self) -> Work[Any]:
-        """The work, unpacked once in a process."""
+        """Return the function, which is unpickled once per process."""
         import cloudpickle
 
         if self.name not in _unpacked:
@@ -111,8 +111,8 @@ class Packed:
         return _unpacked[self.name]
 
     @contextmanager
-    def surroundings(self) -> Iterator[None]:
-        """While an item is at work."""
+    def environment(self) -> Iterator[None]:
+        """Set the number of threads and deterministic kernels within the context."""
         threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
         torch.set_num_threads(self.threads)
         torch.use_deterministic_algorithms(self.deterministic)
@@ -128,17 +128,17 @@ def _pack(work: Work[Any]) -> Packed:
 
     try:
         content = cloudpickle.dumps(work)
-    except Exception as error:  # whatever an object of a user's says to being pickled
+    except Exception as error:  # custom objects may raise any error when they are pickled
         said = " ".join(str(error).split()) or type(error).__name__
-        expected = f"expected work that other processes can be given, or workers=1: {said}"
+        expected = f"The work must be picklable for other processes; otherwise use workers=1: {said}"
         raise InputError(expected, where="backend") from error
     deterministic = torch.are_deterministic_algorithms_enabled()
     return Packed(content, uuid.uuid4().hex, torch.get_num_threads(), deterministic)
 
 
 def do_item(packed: Packed, item: tuple[Any, ...]) -> Any:
-    """One item, in whatever process."""
-    with packed.surroundings():
+    """Process one item, in any process."""
+    with packed.environment():
         return packed.unpack()(*item)
 
 
@@ -150,7 +150,7 @@ def _by_processes(packed: Packed, items: Sequence[tuple[Any, ...]], workers: int
         file = Path(folder) / "work"
         file.write_bytes(packed.content)
         filed = Packed(file, packed.name, packed.threads, packed.deterministic)
-        count = min(workers, len(items))  # all of which start at once
+        count = min(workers, len(items))  # joblib starts all processes at once
         parallel = Parallel(n_jobs=count, backend="loky", return_as="generator_unordered", batch_size=1)
         yield from parallel(delayed(do_item)(filed, item) for item in items)
 
@@ -169,7 +169,7 @@ def _by_ray(packed: Packed, items: Sequence[tuple[Any, ...]], workers: int) -> I
 
 
 def _ray(workers: int) -> Any:
-    """Ray, connected: to the cluster that is there, else to one of so many processes on this machine."""
+    """Connect to the existing Ray cluster, or start a local one with so many processes."""
     import ray
 
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(_PATIENCE))
@@ -185,31 +185,31 @@ def _by_dask(packed: Packed, items: Sequence[tuple[Any, ...]], workers: int) -> 
     from distributed import as_completed
 
     client = _dask(workers)
-    (shared,) = client.scatter([packed], broadcast=True, hash=False)  # a worker that dies takes no copy along
+    (shared,) = client.scatter([packed], broadcast=True, hash=False)  # survives the death of a worker
     futures = [client.submit(do_item, shared, item, pure=False) for item in items]
     for future in as_completed(futures):
         yield future.result()
 
 
 def _dask(workers: int) -> Any:
-    """A client of the scheduler that is there, else of one with so many processes on this machine."""
+    """Return a client of the existing Dask scheduler, or of a local one with so many processes."""
     import dask
     from distributed import default_client
 
     if _is_dask_worker():
-        expected = "expected another backend in a worker of Dask's, which would wait for itself"
-        raise InputError(expected, got="dask", where="backend")
+        expected = "A Dask worker cannot use the backend `dask`: it would wait for itself"
+        raise InputError(expected, where="backend")
     try:
         return default_client()
-    except ValueError:  # there is none
+    except ValueError:  # no client yet
         return connect_dask(dask.config.get("scheduler-address", None), workers)
 
 
 def connect_dask(address: str | None, workers: int) -> Any:
-    """A client of that scheduler, or of one of so many processes on this machine."""
+    """Return a client of the scheduler at an address, or of a local one with so many processes."""
     from distributed import Client
 
-    logging.getLogger("distributed").setLevel(logging.ERROR)  # workers come and go: no news
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # starting and ending workers are normal
     if address is not None:
         return Client(address, loop=_running_loop())
     settings: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
@@ -218,10 +218,9 @@ def connect_dask(address: str | None, workers: int) -> Any:
 
 
 def _running_loop() -> Any:
-    """The event loop of a client, in a thread of its own.
+    """Start the event loop of a client in a thread.
 
-    Dask's own thread has ten seconds to start, and a bare assertion where a machine with much other work
-    needs longer.
+    Dask would start it, too, but fails with an assertion if that takes ten seconds on a busy machine.
     """
     from tornado.ioloop import IOLoop
 
@@ -229,7 +228,7 @@ def _running_loop() -> Any:
 
     async def live() -> None:
         loops.put(IOLoop.current())
-        await asyncio.Event().wait()  # as long as this process does
+        await asyncio.Event().wait()  # until the process ends
 
     Thread(target=asyncio.run, args=(live(),), daemon=True).start()
     return loops.get()

@@ -1,4 +1,4 @@
-"""The one exception for what a user typed, wrote or pointed at; the entry scripts print it as one line."""
+"""`InputError`, the exception for invalid input, which the commands print as one line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-_MOST, _LETTERS = 30, 450  # choices that one line names, and the letters that it has for them
+_MOST, _LETTERS = 30, 450  # maximum number of choices in a message, and of their characters
 
 
 class InputError(ValueError):
-    """Something the user gave does not fit. The message says what was expected, what came, and where.
+    """Invalid input. The message says what must hold, what was given, and where.
 
     Args:
-        expected: a sentence that begins with "expected".
-        got: what came; None: the message does not say.
-        where: a file, a setting, an argument; None: the message does not say.
+        expected: what must hold, and how to fix it.
+        got: the given value, if the message should contain it.
+        where: the file, setting, or argument, if the message should contain it.
 
     >>> raise InputError("expected an operation", got="sep_conv_4x4", where="conf/genotype/mine.yaml")
     Traceback (most recent call last):
@@ -33,17 +33,17 @@ class InputError(ValueError):
         if where is not None:
             message += f" (in {where})"
         line = " ".join(message.split())
-        super().__init__("".join(c if c.isprintable() else "�" for c in line))  # a terminal obeys others
+        super().__init__("".join(c if c.isprintable() else "�" for c in line))  # no terminal escapes
 
 
 class DivergenceError(InputError):
-    """A loss or weight that is not finite: the run as it was started cannot go on."""
+    """A loss or weight is not finite, so the run cannot continue."""
 
 
 def _short(value: object, limit: int = 120) -> str:
     try:
         text = repr(value) if isinstance(value, str) else str(value)
-    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
+    except (RecursionError, ValueError):  # nested too deeply, or an integer with thousands of digits
         text = f"an enormous {type(value).__name__}"
     return _cut(text, limit)
 
@@ -53,7 +53,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def near_match(name: str, choices: Iterable[str]) -> str:
-    """`, did you mean 'x'?`, or the whole list where nothing is near.
+    """Return `did you mean 'x'?`, or the list of choices if none is similar.
 
     >>> near_match("dart", ["darts", "gdas"])
     "did you mean 'darts'?"
@@ -66,7 +66,7 @@ def near_match(name: str, choices: Iterable[str]) -> str:
 
 
 def choose_from(choices: Sequence[str]) -> str:
-    """As many of the choices as a line has room for, the first ones.
+    """Return the first choices, as many as fit into a line.
 
     >>> choose_from(["adam", "sgd"]), choose_from([f"weights/{number:03}" for number in range(100)])[-20:]
     ('choose from adam, sgd', 'ts/029 and 70 others')
@@ -78,17 +78,20 @@ def choose_from(choices: Sequence[str]) -> str:
 
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE}
-"""What a disk, or one that is shared by machines, answers for reasons of its own."""
+"""Error numbers of local and network disks."""
 _DEAD = ("TerminatedWorkerError", "BrokenProcessPool")
-"""What pools raise, by name: who asks has not imported them."""
+"""Names of errors of process pools, compared by name since their modules may not be imported."""
 
 
 def describe_system_error(error: BaseException | None, place: object = None) -> str | None:
-    """What the system did to a run, in one line, whatever has been raised because of it; else None.
+    """Describe an error of the system in one line; return None for other errors.
 
-    That is a disk that refuses to be written, a file that is gone, a process that was killed, a connection
-    that is not to be had: nothing of the run is wrong, and it can go on. `place` is named for a disk that
-    does not say what it has refused, as none does once a file is open.
+    Such errors are a full disk, a missing file, lack of memory, a killed process, or a lost connection. The
+    run can be resumed once they are fixed.
+
+    Args:
+        error: the error, which may have been raised because of a system error.
+        place: a path to name if the system error has none, as after a failed write to an open file.
 
     >>> describe_system_error(OSError(errno.ENOSPC, "No space left on device", "run/metrics.csv"))
     'expected a place that can be written: No space left on device (in run/metrics.csv)'
@@ -104,13 +107,13 @@ def describe_system_error(error: BaseException | None, place: object = None) -> 
 
 
 def disk_error(error: BaseException) -> OSError | None:
-    """What a disk has refused, whatever has been raised because of it, and be it a library's text; else None.
+    """Return the disk error behind an error, None if there is none.
 
     >>> disk_error(RuntimeError("I/O error: File too large (os error 27)")).errno == errno.EFBIG
     True
     """
     for reason in _reasons(error):
-        said = re.search(r"\(os error (\d+)\)", str(reason))  # as the libraries in Rust put it
+        said = re.search(r"\(os error (\d+)\)", str(reason))  # as libraries in Rust format it
         number = reason.errno if isinstance(reason, OSError) else int(said[1]) if said else None
         if number in _DISK:
             return OSError(number, os.strerror(number))
@@ -118,7 +121,7 @@ def disk_error(error: BaseException) -> OSError | None:
 
 
 def _reasons(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what it was raised because of."""
+    """Yield an error and its causes."""
     seen = set[int]()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -127,7 +130,7 @@ def _reasons(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _describe(error: BaseException, place: object) -> str | None:
-    """What says so wherever it stands among the reasons of an error."""
+    """Describe an error of a disk, memory, or worker process; any cause of an error can be one."""
     text = str(error)
     if isinstance(error, OSError) and error.errno in _DISK:
         where = error.filename or place
@@ -145,7 +148,7 @@ def _describe(error: BaseException, place: object) -> str | None:
 
 
 def _is_memory(error: BaseException) -> bool:
-    """Whether Python, NumPy or torch, on whatever device, has run out of it."""
+    """Return whether Python, NumPy, or torch has run out of memory, on any device."""
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
@@ -154,7 +157,7 @@ _LOADER = "DataLoader worker (pid"
 
 
 def _describe_file(error: BaseException) -> str | None:
-    """An error of the system's that nobody has caught."""
+    """Describe an uncaught error of a file or connection."""
     if not isinstance(error, OSError):
         return None
     if error.filename is not None:
@@ -168,7 +171,9 @@ def _describe_file(error: BaseException) -> str | None:
 
 
 def original_message(error: BaseException) -> str | None:
-    r"""What was said by an error in a loader's process, which comes with its traceback as text; else None.
+    r"""Return the message of an error in a DataLoader worker, None for other errors.
+
+    PyTorch raises such an error again with the traceback as its message.
 
     >>> original_message(OSError("Caught OSError in DataLoader worker process 0.\n  line 3\nOSError: gone"))
     'gone'

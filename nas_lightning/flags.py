@@ -1,4 +1,4 @@
-"""The flags of the small commands beside the entry scripts, and what they answer to bad ones: one line."""
+"""Argument parsing and error handling of the commands that do not use Hydra."""
 
 from __future__ import annotations
 
@@ -13,91 +13,89 @@ from pathlib import Path
 from typing import NoReturn, ParamSpec
 
 from nas_lightning.errors import InputError
-from nas_lightning.signals import TOLD_TO_END, ends_when_told
+from nas_lightning.signals import EXIT_CODE, exit_on_sigterm
 from nas_lightning.utils.files import check_writable
 
 P = ParamSpec("P")
 
 
 def place_to_write(text: str) -> Path:
-    """A path that a file can be written to, for `add_argument(type=…)`."""
+    """Parse the path of an output file and check that it can be written, for `add_argument(type=…)`."""
     path = Path(text)
     try:
         if not path.name:
             raise ValueError("no name of a file")
         check_writable(path)
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have, too
+    except (OSError, ValueError) as error:  # ValueError also for an invalid file name
         reason = getattr(error, "strerror", None) or str(error)
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: {reason}") from None
     return path
 
 
 class FlagParser(argparse.ArgumentParser):
-    """Raises for what is typed wrong, where argparse by itself prints pages.
+    """An `ArgumentParser` that raises an `InputError` for invalid arguments.
 
-    Args: those of argparse's.
-
-    >>> FlagParser(prog="nas-table").parse_args(["--color"])
+    >>> FlagParser(prog="nas-table").parse_args(["-c"])
     Traceback (most recent call last):
     ...
-    nas_lightning.errors.InputError: expected what `nas-table --help` says: unrecognized arguments: --color
+    nas_lightning.errors.InputError: Invalid arguments: unrecognized arguments: -c. See `nas-table --help`.
     """
 
-    def parse_args(  # type: ignore[override]  # no other namespace is asked for
+    def parse_args(  # type: ignore[override]  # only argparse's own namespace
         self, args: Sequence[str] | None = None, namespace: None = None
     ) -> argparse.Namespace:
         for word in sys.argv[1:] if args is None else args:
-            if "\0" in word:  # nothing that is called so can be named
+            if "\0" in word:  # no file can have such a name
                 raise InputError("expected words without null characters", got=word, where="the command line")
         return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"expected what `{self.prog} --help` says: {message}")
+        raise InputError(f"Invalid arguments: {message}. See `{self.prog} --help`.")
 
 
 def add_own_parts(parser: argparse.ArgumentParser) -> None:
-    """The flags that say which parts of a user's own a model's file may name."""
+    """Add the flags for custom spaces, operations, and networks that a model's file may name."""
     add = parser.add_argument
-    add("--config-dir", action="append", default=[], help="your own folder of spaces")
-    add("--operation", action="append", default=[], help="your own that the file may name")
-    add("--module", action="append", default=[], help="your own network that the file may name")
+    add("--config-dir", action="append", default=[], help="folder with the yamls of your spaces")
+    add("--operation", action="append", default=[], help="your operation that the file may use")
+    add("--module", action="append", default=[], help="your network that the file may use")
 
 
 def own_parts(options: argparse.Namespace) -> dict[str, list[str]]:
-    """What `nas_lightning.load` is told of them; users have their own modules where they are."""
+    """Return these flags as keywords of `nas_lightning.load`; modules are found in the current folder."""
     if options.module or options.operation:
         sys.path.append(os.getcwd())
     return {"folders": options.config_dir, "operations": options.operation, "modules": options.module}
 
 
 def accept_all_letters() -> None:
-    """Let a screen or file that has few letters, as in old locales, get its own sign for those it lacks."""
+    """Escape characters that the encoding of the screen lacks, instead of raising an error."""
     for screen in (sys.stdout, sys.stderr):
         if isinstance(screen, io.TextIOWrapper):
             screen.reconfigure(errors="backslashreplace")
 
 
 def command(main: Callable[P, None]) -> Callable[P, None]:
-    """A command that ends with one line and the exit code 1 for what its user or the system has got wrong.
+    """Decorate a command: errors of the user or the system are one line with exit code 1.
 
-    One that is told to end says so, and leaves no file half written.
+    After Ctrl-C or SIGTERM it prints that it was stopped, and leaves no incomplete file.
     """
 
     @functools.wraps(main)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         accept_all_letters()
         try:
-            with ends_when_told():
+            with exit_on_sigterm():
                 main(*args, **kwargs)
         except KeyboardInterrupt:
-            _say_stopped()
+            _print_stopped()
             sys.exit(128 + signal.SIGINT)
         except SystemExit as end:
-            if end.code == TOLD_TO_END:
-                _say_stopped()
+            if end.code == EXIT_CODE:
+                _print_stopped()
             raise
-        except BrokenPipeError:  # whoever reads what is printed has read enough
-            sys.stdout = None  # so that nothing is flushed into the closed pipe
+        except BrokenPipeError:  # such as `… | head`
+            sys.stdout = None  # at exit, Python would flush it into the closed pipe
             sys.exit(1)
         except InputError as error:
             sys.exit(f"error: {error}")
@@ -111,5 +109,5 @@ def command(main: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-def _say_stopped() -> None:
+def _print_stopped() -> None:
     print("\nStopped. The same command starts over.", file=sys.stderr)

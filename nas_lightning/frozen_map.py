@@ -1,4 +1,4 @@
-"""A mapping that never changes, so that what has settings can be hashed."""
+"""An immutable, hashable mapping for settings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from nas_lightning.errors import InputError
 
 
 class FrozenMap(Mapping[str, Any]):
-    """A mapping of what JSON has that never changes: it can be hashed, and its lists are tuples.
+    """An immutable, hashable mapping of JSON values; lists become tuples.
 
     Args:
-        values: names and what JSON has.
+        values: JSON values by name.
 
     >>> FrozenMap({"ops": ["skip_connect"], "nodes": 2})
     FrozenMap({'nodes': 2, 'ops': ('skip_connect',)})
@@ -37,7 +37,7 @@ class FrozenMap(Mapping[str, Any]):
         return f"FrozenMap({self._values})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain containers, ready for JSON or YAML."""
+        """Convert to plain containers for JSON or YAML."""
         return {name: _thaw(value) for name, value in self._values.items()}
 
 

@@ -1,9 +1,9 @@
-"""The options of configuration: groups of yaml files, ours and a user's own.
+"""The options of configuration groups: our yaml files and those of `--config-dir`.
 
-A yaml's comments say what its settings cannot. The first one is its line in `--help`; two others are words:
+The first comment of a yaml is its line in `--help`. Two other comments are read by tests:
 
-    # Small: space.nodes=1 supernet.channels=4    with which it takes seconds
-    # Yours: space.ops                            what the class takes besides, for its user's own to pass
+    # Small: space.nodes=1 supernet.channels=4    quick-run overrides
+    # Yours: space.ops                            further arguments of the class, not in the yaml
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from nas_lightning.utils.files import read_text
 
 
 def config_folder() -> Path:
-    """Where the package's configurations are."""
-    inside = Path(__file__).parent / "conf"  # of an installed package; of a checkout beside it
+    """Return the folder of the package's configurations."""
+    inside = Path(__file__).parent / "conf"  # in an installed package; a checkout has it at the top level
     return inside if inside.is_dir() else Path(__file__).parents[1] / "conf"
 
 
 def groups(folders: Iterable[Path] = ()) -> dict[str, dict[str, str]]:
-    """Options and their one line, by group; nested options are named with slashes."""
+    """Return the options of each group with their line in `--help`; nested options contain slashes."""
     return _groups(tuple(folders))
 
 
@@ -34,20 +34,20 @@ def _groups(folders: tuple[Path, ...]) -> dict[str, dict[str, str]]:
     for folder in (config_folder(), *folders):
         for path in sorted(folder.glob("*/**/*.yaml")):
             if path.name.startswith("_"):
-                continue  # a part of others
+                continue  # included by other yamls
             group, *rest = path.relative_to(folder).with_suffix("").parts
             options_of.setdefault(group, {})["/".join(rest)] = description(path)
     return options_of
 
 
 def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path:
-    """The yaml behind an option."""
+    """Return the yaml of an option."""
     files = [folder / group / f"{option}.yaml" for folder in (*folders, config_folder())]
     return next(file for file in files if file.is_file())
 
 
 def description(path: Path) -> str:
-    """The first comment of a yaml that is no instruction to Hydra."""
+    """Return the first comment of a yaml that is not a directive of Hydra."""
     for line in read_text(path, errors="replace").splitlines():
         if line.startswith("#") and not line.startswith("# @"):
             return line.lstrip("# ").strip()
@@ -55,7 +55,7 @@ def description(path: Path) -> str:
 
 
 def comment_words(path: Path, label: str) -> list[str]:
-    """The words of the comment `# Label: …`, which goes on in lines that are indented; none without it.
+    """Return the words of the comment `# Label: …` and its indented lines, empty if there is none.
 
     >>> comment_words(option_file("space", "mlp"), "Small")
     ['space.layers=4', 'supernet.width=8', 'network.width=8']

@@ -1,4 +1,4 @@
-"""SIGTERM, sent by `kill`, by containers and on preemption: an end that says how to go on, as Ctrl-C is."""
+"""Handle SIGTERM, which `kill`, containers, and preemption send, like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-TOLD_TO_END = 128 + signal.SIGTERM
+EXIT_CODE = 128 + signal.SIGTERM
 
 
 @contextmanager
-def ends_when_told() -> Iterator[None]:
-    """Raise `SystemExit` on SIGTERM, where nobody has another way; a training's is its checkpoint."""
+def exit_on_sigterm() -> Iterator[None]:
+    """Raise `SystemExit` on SIGTERM, unless there is another handler, such as that of a training."""
     usual = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if not usual or threading.current_thread() is not threading.main_thread():
         yield
@@ -22,10 +22,10 @@ def ends_when_told() -> Iterator[None]:
     process = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != process:  # a fork, which has nothing to say
-            os._exit(TOLD_TO_END)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
-        raise SystemExit(TOLD_TO_END)
+        if os.getpid() != process:  # a forked process exits silently
+            os._exit(EXIT_CODE)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
+        raise SystemExit(EXIT_CODE)
 
     signal.signal(signal.SIGTERM, end)
     try:

@@ -1,7 +1,7 @@
-"""Jobs: a search, a training, an ensemble, a study. Each takes its parts and needs no command line.
+"""The Python API of the commands: functions that run a search, a training, an ensemble, or a study.
 
-They are for those who call them from code of their own: a notebook, an optimizer of settings, a cluster's
-scheduler. Each writes its folder as the scripts do and returns the facts of the run.
+Use them in notebooks, hyperparameter optimizers, and schedulers. Each takes its parts as objects, writes the
+same folder as the command, and returns the facts of the run.
 """
 
 from nas_lightning.jobs.ensemble import ensemble

@@ -1,7 +1,7 @@
-"""An ensemble: each member a run of its own within the run, then all together on the test images.
+"""Ensembles: train each member in a subfolder of the run, then evaluate all on the test images.
 
-A member whose run is over is not trained again; the one that was stopped goes on from its checkpoint.
-Where members are selected from a pool, its candidates are what is trained.
+Finished members are not trained again, and a stopped one is resumed from its checkpoint. If members are
+selected from a pool, all candidates of the pool are trained.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from nas_lightning.tasks import MultiClass, check_classes, task_of
 FOLDER = "ensemble"
 Value = TypeVar("Value", bound=Hashable)
 TrainMember = Callable[[Member, Path, str], object]
-"""(member, its folder, its name: "Member 1 of 3") → whatever; leaves a finished training in the folder."""
+"""(member, its folder, its name such as "Member 1 of 3") → anything; trains the member into the folder."""
 
 
 class Conclusion(NamedTuple):
-    """What an ensemble ends in.
+    """The results of an ensemble.
 
     Args:
         facts: its summary.
         findings: tables and figures.
-        files: those that a reader opens.
-        networks: how many there are, each of which may predict several times.
+        files: the written files to show to the user.
+        networks: number of networks, each of which may predict several times.
     """
 
     facts: RunFacts
@@ -66,18 +66,18 @@ def ensemble(
     device: str | torch.device = "cpu",
     words: Sequence[str] = (),
 ) -> RunFacts:
-    """Train the members that a plan names and evaluate them together.
+    """Train the members of an ensemble and evaluate them together.
 
     Args:
-        plan: which networks, and how they are put together.
-        train_member: trains one into the folder that it is given, such as by `nas_lightning.jobs.train`.
-        data: the images that the ensemble is tested on.
-        folder: of the run; each member has one in it.
-        seed: of the run, for its summary.
-        architecture: the number of the architecture that was chosen.
-        architectures: how many there are.
-        device: where the members predict.
-        words: what was typed for the run, for its summary.
+        plan: the members, and how their predictions are combined.
+        train_member: trains a member into a folder, for example with `nas_lightning.jobs.train`.
+        data: the test images.
+        folder: the run's folder; each member has a subfolder.
+        seed: the run's seed, for its summary.
+        architecture: index of the chosen architecture.
+        architectures: number of architectures.
+        device: device of the evaluation.
+        words: the overrides of the run, for its summary.
     """
     members = plan.members(architecture, architectures)
     runs = train_members(plan, members, Path(folder), train_member)
@@ -87,7 +87,11 @@ def ensemble(
 def train_members(
     plan: Plan, members: Sequence[Member], folder: Path, train_member: TrainMember
 ) -> list[Path]:
-    """The folders of the members' finished runs; only what is not finished is trained."""
+    """Train the members that are not finished; return the folders of all.
+
+    Raises:
+        DivergenceError: A member diverged, or too few candidates of a pool did not.
+    """
     what = "member" if plan.selects is None else "candidate"
     runs = []
     for number, member in enumerate(members, 1):
@@ -107,7 +111,7 @@ def train_members(
 
 
 def _has_diverged(run: Path) -> bool:
-    """Whether a candidate's training has: it is worse than any other, and no reason to end."""
+    """Return whether the training of a candidate has diverged, which excludes it from the selection."""
     return RunFolder(run).is_finished and RunFolder(run).facts.error is not None
 
 
@@ -121,9 +125,20 @@ def conclude(
     words: Sequence[str] = (),
     own: Mapping[str, Any] = {},
 ) -> Conclusion:
-    """Select, evaluate and write; `runs` are what was trained for it, `own` is as `make_space` takes it."""
+    """Select members, evaluate the ensemble, and write it.
+
+    Args:
+        plan: the plan of the ensemble.
+        runs: folders of the trained members or candidates.
+        data: the test images.
+        folder: the run's folder.
+        seed: the run's seed.
+        device: device of the evaluation.
+        words: the overrides of the run.
+        own: custom parts, as keywords of `make_space`.
+    """
     start, earlier = time.monotonic(), _training_seconds(runs)
-    torch.manual_seed(seed)  # whatever was trained before, in this start or an earlier one
+    torch.manual_seed(seed)  # the result must not depend on how many members this process has trained
     selection = None
     if plan.selects is not None:
         check_classes(data, "members are selected by probabilities of")
@@ -158,7 +173,7 @@ def conclude(
 
 
 def _training_seconds(runs: Iterable[Path]) -> float:
-    """What the training of these runs took, in whatever start of theirs and of the ensemble's."""
+    """Return the total training time, including that of earlier, stopped processes."""
     return sum(RunFolder(run).facts.seconds or 0 for run in runs)
 
 
@@ -168,7 +183,7 @@ def _judge(
     selection: MemberSelection | None,
     data: ImageData | ExternalData,
 ) -> tuple[Findings, dict[str, float]]:
-    """What the ensemble is worth on these batches, by its task."""
+    """Evaluate the ensemble with the scores of its task."""
     task = task_of(data)
     if isinstance(task, MultiClass):
         evaluation = evaluate(together, batches)

@@ -1,4 +1,4 @@
-"""The tables and figures of an ensemble: its members alone and together, and how they differ."""
+"""Tables and figures of an ensemble: scores of the members and the ensemble, and diversity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ def ensemble_findings(
     batches: Sequence[Batch],
     images: str,
 ) -> Findings:
-    """Of an ensemble that was tested on these batches of a data set."""
+    """Return the tables and figures of an evaluated ensemble.
+
+    Args:
+        ensemble: the ensemble.
+        evaluation: its evaluation on `batches`.
+        selection: the selection of its members, if any.
+        batches: the test batches.
+        images: name of the data set.
+    """
     selected = [] if selection is None else [selection.table()]
     return Findings([*selected, *_tables(evaluation, images)], _figures(ensemble, evaluation, batches))
 
@@ -55,7 +63,7 @@ def _cells(quality: Quality) -> list[Entry]:
 
 
 def _figures(ensemble: Ensemble, evaluation: Evaluation, batches: Sequence[Batch]) -> dict[str, Any]:
-    from nas_lightning.models import evaluation as figures  # and with them matplotlib
+    from nas_lightning.models import evaluation as figures  # imports matplotlib
 
     found = {
         "member_errors": figures.errors(evaluation),

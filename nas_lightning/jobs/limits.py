@@ -1,4 +1,4 @@
-"""Limits and objectives on the parts of a search."""
+"""Apply limits and objectives to the parts of a search."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def limit_parts(
     metrics: Mapping[str, Metric] | None = None,
     reference: Sequence[float] | None = None,
 ) -> Parts[SearchData]:
-    """The parts with a space in which only networks within the limits are left, and with objectives.
+    """Return the parts with a space of only the networks within the limits, and with objectives.
 
     Args:
-        parts: of a search.
-        limits: of the networks; `limits.device` is that of the objectives, too.
-        objectives: their names; none: one thing counts, as the strategy has it.
+        parts: the parts of a search.
+        limits: limits of the networks; `limits.device` also applies to the objectives.
+        objectives: names of the objectives. Default: the single objective of the strategy.
         metrics: the objectives that are metrics.
-        reference: see `Objectives`.
+        reference: reference point of the hypervolume, see `Objectives`.
 
     >>> from nas_lightning.data import Digits
     >>> from nas_lightning.spaces import NasBench201
@@ -67,7 +67,7 @@ def _no_costs(genotype: Genotype) -> dict[str, float]:
 
 
 def _device(parts: Parts[SearchData], limits: Limits, objectives: Sequence[str]) -> Device | None:
-    """The device of a limit or an objective; raises where there is one without the other."""
+    """Return the device of a latency limit or objective; raise if one is given without the other."""
     is_asked = limits.latency_ms is not None or LATENCY in objectives
     if is_asked and limits.device is None:
         raise InputError("expected a device, such as my_laptop.csv, got none", where="limits.device")

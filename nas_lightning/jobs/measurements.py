@@ -1,4 +1,4 @@
-"""What a trainer has measured when it is done."""
+"""Read the time and the metrics of a trainer that has finished."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEFT_OUT = ("weights/", "step", "epoch")
 
 
 def stopwatch_of(trainer: pl.Trainer) -> Stopwatch:
-    """The trainer's stopwatch, which a trainer without one gets."""
+    """Return the trainer's stopwatch; add one if it has none."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, Stopwatch):
             return callback
@@ -25,16 +25,17 @@ def stopwatch_of(trainer: pl.Trainer) -> Stopwatch:
 
 
 def check_steps(trainer: pl.Trainer) -> None:
-    """Raise where no batch has been trained on, in whatever start of the run: nothing has been found then."""
+    """Raise if the run, including earlier processes, has not trained on any batch."""
     if not trainer.fit_loop.epoch_loop.batch_progress.total.completed:
         expected = "expected at least one step (trainer.max_steps, .max_time, .limit_train_batches)"
         raise InputError(expected, got="none", where="trainer")
 
 
 def last_metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
-    """The last value of each metric, without the weight of every edge.
+    """Return the last value of each metric, without architecture weights.
 
-    A run that was killed after its last epoch trains no more when it is resumed, and has them from its file.
+    A run that was killed after its last epoch trains no further when it is resumed; its metrics come from
+    `metrics.csv`.
     """
     path = run / METRICS_FILE
     rows = read_metrics(path) if path.is_file() else []

@@ -1,12 +1,12 @@
-"""The parts of a job: what strategies, derivations, callbacks and studies get by their arguments' names.
+"""The parts of a job, which strategies, derivations, callbacks, and studies get by argument name.
 
 space       the `SearchSpace`
-supernet    a supernet of the space, for the images' channels and classes; a study gets the function
-() → supernet, whose keywords change the sizes
+supernet    a supernet of the space for the images' channels and classes; studies get the function
+            () → supernet, whose keywords change the sizes
 network     genotype → its network; keywords change the sizes
 data        the images: `SearchData` in searches and studies, `ImageData` or `ExternalData` in trainings
-benchmark   the tabular benchmark, None where there is none
-objectives  what counts in a search for a front, None where one thing does
+benchmark   the tabular benchmark or None
+objectives  the objectives of a multi-objective search or None
 retrain     network → the LightningModule that trains it
 trainer     () → a trainer without loggers; keywords change it
 folder      the run's folder
@@ -44,20 +44,20 @@ Data = TypeVar("Data", SearchData, ImageData | ExternalData)
 
 @dataclass(frozen=True)
 class Parts(Generic[Data]):
-    """What a job is made of; `build` hands it to whoever names it.
+    """The parts of a job; `build` passes them to a class or function by the names of its arguments.
 
     Args:
         space: the search space.
-        data: the images; their channels and classes are the networks'.
-        folder: of the run.
-        seed: of the run.
-        supernet_sizes: what `space.supernet` takes besides, such as `channels` and `cells`.
-        network_sizes: what `space.network` takes besides.
-        benchmark: the table that searches may ask and results are looked up in.
+        data: the images, which determine the channels and classes of networks.
+        folder: the run's folder.
+        seed: the run's seed.
+        supernet_sizes: further arguments of `space.supernet`, such as `channels` and `cells`.
+        network_sizes: further arguments of `space.network`.
+        benchmark: tabular benchmark for searches, and for the summary of their results.
         recipe: (network=…, num_classes=…) → the LightningModule that trains a network.
         trainer: keywords → a trainer.
-        task: what the networks' outputs mean; None: what the data say.
-        objectives: what counts, where it is several things.
+        task: the task of the networks. Default: the data set's.
+        objectives: the objectives of a multi-objective search.
 
     >>> from nas_lightning.data import Digits
     >>> from nas_lightning.spaces import NasBench201
@@ -85,33 +85,33 @@ class Parts(Generic[Data]):
 
     @property
     def supernet(self) -> Callable[..., Supernet]:
-        """() → a supernet; keywords differ from the run's sizes."""
+        """() → a supernet; keywords override the run's sizes."""
         return self._of_task(partial(self.space.supernet, **{**self._shape, **self.supernet_sizes}))
 
     @property
     def network(self) -> Callable[..., Network]:
-        """genotype → its network; keywords differ from the run's sizes."""
+        """genotype → its network; keywords override the run's sizes."""
         return self._of_task(partial(self.space.network, **{**self._shape, **self.network_sizes}))
 
     def _of_task(self, build: Callable[..., Any]) -> Callable[..., Any]:
-        """What builds networks, with the head of the task."""
+        """Return a builder whose networks have the head of the task."""
         task = task_of(self.data) if self.task is None else self.task
         return build if is_usual(task) else partial(_build_for, task, build)
 
     def retrain(self, network: nn.Module) -> pl.LightningModule:
-        """What trains a network on the images."""
+        """Return the LightningModule that trains a network on the images."""
         return self.recipe(network=network, num_classes=self.data.num_classes)
 
     def check_network(self) -> None:
-        """Raise for sizes that no network can have, now and not after hours."""
+        """Raise for invalid sizes before the search starts, by building a random network."""
         build, any_genotype = self.network, self.space.sample(torch.Generator().manual_seed(0))
         with torch.device("meta"):
             build(any_genotype)
 
     def build(self, factory: Callable[..., Any], names: Collection[str] = NAMES) -> Any:
-        """What a class or function makes of the parts that its signature names.
+        """Call a class or function with the parts that its signature names.
 
-        Arguments that a `functools.partial` has already, such as a `seed` of its own, stay.
+        Arguments that a `functools.partial` has already, such as another `seed`, take precedence.
         """
         given = factory.keywords if isinstance(factory, partial) else {}
         named = parameters(factory)
@@ -130,6 +130,6 @@ def _build_for(task: Task, build: Callable[..., Any], *args: Any, **sizes: Any) 
 
 
 def parameters(factory: Callable[..., Any]) -> Collection[str]:
-    """The names of the arguments that a class or function, or a partial of one, has."""
+    """Return the names of the arguments of a class or function, or of a partial of one."""
     function = factory.func if isinstance(factory, partial) else factory
     return arguments(function) or {}

@@ -1,4 +1,4 @@
-"""Images predicted by a trained network: a CSV file of all rows, and a page that shows where it is wrong."""
+"""Predict images with a trained network; write a CSV file and a page that shows the errors."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from nas_lightning.runs.facts import Findings
 from nas_lightning.utils.files import hold, write_whole
 from nas_lightning.utils.progress import follow
 
-_BATCHES, _ROUNDS = (1, 64), 10  # whose latency is measured
+_BATCHES, _ROUNDS = (1, 64), 10  # batch sizes and repetitions of the latency measurement
 
 
 class Outcome(NamedTuple):
-    """What predicting images ends in.
+    """The results of predicting images.
 
     Args:
-        predictions: a row an image.
-        findings: how right they are, where classes are known.
-        latency: milliseconds of a batch, by its size; empty where it was not measured.
-        csv: the file of all rows.
-        page: shows them.
+        predictions: the predictions, one row per image.
+        findings: scores, if labels are known.
+        latency: milliseconds per batch, by its size; empty if not measured.
+        csv: the file with all rows.
+        page: the HTML page.
     """
 
     predictions: Predictions | Masks
@@ -73,12 +73,12 @@ def predict(
 
     Args:
         run: the folder of a training or of an ensemble, or a model's file.
-        images: a folder, a tar file or one image; folders that are named like classes say what is right.
-        out: where the files go.
-        masks: for a network of segmentation, a folder of true masks under the images' names.
-        batch: images at a time.
-        device: where the network computes.
-        **loading: see `nas_lightning.load`, such as `runtime="onnx"`.
+        images: a folder, a tar file, or one image; subfolders with the names of classes are labels.
+        out: the output folder.
+        masks: for a segmentation network, a folder of ground-truth masks with the names of the images.
+        batch: batch size.
+        device: device of the network.
+        **loading: arguments of `nas_lightning.load`, such as `runtime="onnx"`.
     """
     pictures = list_pictures(images)
     predictor = Predictor(run, device, **loading)
@@ -87,7 +87,7 @@ def predict(
         raise InputError(expected, got=f"task={predictor.about.task}", where=run)
     title = f"{Path(run).resolve().name} on {Path(images).resolve().name}"
     Path(out).mkdir(parents=True, exist_ok=True)
-    with hold(Path(out)):  # all of its files are of one run and the same images
+    with hold(Path(out)):  # two processes must not mix their files
         latency = _latency(predictor)
         if predictor.about.dense:
             found = predict_masks(predictor, pictures, None if masks is None else Path(masks), batch)
@@ -97,7 +97,7 @@ def predict(
 
 
 def _latency(predictor: Predictor) -> dict[int, float]:
-    """Milliseconds of a batch, by its size."""
+    """Measure the milliseconds per batch, by its size."""
     pixels = [torch.rand(size, *predictor.about.image) for size in _BATCHES]
     times = time_in_turn([partial(predictor, x) for x in pixels], _ROUNDS)
     return dict(zip(_BATCHES, medians(times)[0].tolist(), strict=True))
@@ -111,7 +111,7 @@ def write_masks(
     latency: Mapping[int, float],
 ) -> Outcome:
     """Write a PNG of each mask, the table of all images, and the page."""
-    from nas_lightning.report.predictions import masks_page  # and with it matplotlib
+    from nas_lightning.report.predictions import masks_page  # imports matplotlib
 
     out = Path(out)
     for row, mask in follow([*found.masks.items()], "masks"):
@@ -124,13 +124,15 @@ def write_masks(
 
 
 def describe_test(run: Path, data: ImageData | ExternalData, probabilities: Tensor, truth: Tensor) -> Outcome:
-    """What a training's test came to, image by image, in `predictions/test` of its run.
+    """Write the predictions of the test images to `predictions/test` of a training.
+
+    Names and pictures are included if the predictions are of the first test images in order.
 
     Args:
         run: the folder of the training.
-        data: whose test images they are; names and pictures are shown where these are the first, in order.
-        probabilities: (n, classes).
-        truth: (n,).
+        data: the data set.
+        probabilities: predicted probabilities, of shape (n, classes).
+        truth: labels, of shape (n,).
     """
     samples = data.test if isinstance(data, ImageData) else None
     if samples is not None and not torch.equal(samples.labels[: len(truth)], truth):
@@ -142,7 +144,7 @@ def describe_test(run: Path, data: ImageData | ExternalData, probabilities: Tens
 
 
 def picture_of(samples: Samples, row: int) -> Image.Image:
-    """An image as it was evaluated: in color where there are three channels, else the first one in gray."""
+    """Return an image as evaluated: three channels in color, otherwise the first channel in gray."""
     ((pixels, _),) = samples.read([BatchRows(torch.tensor([row]))], random=False)
     array = np.ascontiguousarray(pixels[0].permute(1, 2, 0).numpy())
     return Image.fromarray(array if array.shape[-1] == 3 else array[..., 0])
@@ -155,8 +157,16 @@ def write_outcome(
     picture: Callable[[int], Image.Image] | None,
     latency: Mapping[int, float] | None = None,
 ) -> Outcome:
-    """Write the table of all rows, tables and figures, and the page; `picture` gives the image of a row."""
-    from nas_lightning.report.predictions import predictions_page  # and with it matplotlib
+    """Write the table of all rows, tables and figures, and the page.
+
+    Args:
+        out: the output folder.
+        title: title of the page.
+        predictions: the predictions.
+        picture: row → its image; None: without pictures.
+        latency: milliseconds per batch, by its size.
+    """
+    from nas_lightning.report.predictions import predictions_page  # imports matplotlib
 
     out, latency = Path(out), latency or {}
     findings = findings_of(predictions)

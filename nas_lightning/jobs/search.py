@@ -1,4 +1,4 @@
-"""A search: fit, derive, look up, and one summary of it all."""
+"""Run a search: fit the strategy, derive genotypes, and write the summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nas_lightning.runs.folder import RunFolder
 from nas_lightning.strategies import Strategy
 
 Derivation = Callable[[Strategy, SearchData], list[Genotype]]
-"""How a search's end becomes genotypes, the best first."""
+"""(strategy, data) → the genotypes of a finished search, the best first."""
 
 
 def search(
@@ -32,15 +32,15 @@ def search(
     checkpoint: str | Path | None = None,
     words: Sequence[str] = (),
 ) -> RunFacts:
-    """Search, and write what was found to the parts' folder.
+    """Run a search, and write its results to the folder.
 
     Args:
-        strategy: what searches, or a class or partial that is given the parts that it names.
-        parts: space, images, seed and folder of the run.
-        trainer: fits the strategy; None: the parts' own.
-        derivation: how its end becomes genotypes; None: as the strategy does.
-        checkpoint: of a run that was stopped and goes on.
-        words: what was typed for the run, for its summary.
+        strategy: the strategy, or a class or partial that is called with the parts that it names.
+        parts: space, images, seed, and folder of the run.
+        trainer: fits the strategy. Default: `parts.trainer()`.
+        derivation: derives genotypes from the fitted strategy. Default: `strategy.derive()`.
+        checkpoint: the checkpoint of a stopped run to resume.
+        words: the overrides of the run, for its summary.
 
     >>> from tempfile import TemporaryDirectory
     >>> from nas_lightning.data import Fake
@@ -65,7 +65,7 @@ def search(
         check_steps(trainer)
     derived = strategy.derive() if derivation is None else derivation(strategy, parts.data)
     genotypes = list(dict.fromkeys(strategy.space.keep_limits(genotype) for genotype in derived))
-    seconds = round(stopwatch.seconds(), 1)  # what follows describes what is there
+    seconds = round(stopwatch.seconds(), 1)  # without the summary that follows
     front = strategy.front()
     chosen = genotypes[0 if front is None else front.knee]
     size = cost(parts.network(chosen), parts.data.image)
@@ -96,7 +96,7 @@ def search(
 
 
 def look_up(genotype: Genotype, benchmark: TabularBenchmark | None) -> tuple[dict[str, float], str | None]:
-    """What a table says of the result, and a note where it lacks the architecture."""
+    """Return the entries of a tabular benchmark for the result, and a note if it lacks the architecture."""
     if benchmark is None:
         return {}, None
     note = (
@@ -108,7 +108,7 @@ def look_up(genotype: Genotype, benchmark: TabularBenchmark | None) -> tuple[dic
 
 
 def build_strategy(factory: Callable[..., Strategy], parts: Parts[SearchData]) -> Strategy:
-    """The strategy; one whose constructor takes no seed draws from the run's all the same."""
+    """Build the strategy; if its constructor takes no seed, its generator is seeded with the run's seed."""
     if parts.objectives is not None and "objectives" not in parameters(factory):
         expected = "expected a strategy that several objectives are for, such as strategy=evolution"
         raise InputError(expected, got=", ".join(parts.objectives.names), where="objectives")

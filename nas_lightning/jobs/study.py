@@ -1,4 +1,4 @@
-"""A study: hand over the parts that it names, run it, write what it found."""
+"""Run a study with the parts that it names, and write its results."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nas_lightning.studies.base import Study
 def study(
     question: Study, parts: Parts[SearchData], *, name: str | None = None, words: Sequence[str] = ()
 ) -> RunFacts:
-    """Answer a question, and write tables and figures to the parts' folder.
+    """Run a study, and write its tables and figures to the folder.
 
     Args:
         question: the study.
-        parts: what it may name, and the folder of the run.
-        name: of the study; None: its class'.
-        words: what was typed for the run, for its summary.
+        parts: the parts that it can name, and the folder of the run.
+        name: name of the study. Default: the name of its class.
+        words: the overrides of the run, for its summary.
     """
     start = time.monotonic()
     findings = question.run(**named_parts(question, parts))
@@ -32,7 +32,11 @@ def study(
 
 
 def named_parts(question: Study, parts: Parts[SearchData]) -> dict[str, Any]:
-    """The parts that a study names; raises for one that it cannot do without, and for images that are bad."""
+    """Return the parts that a study names.
+
+    Raises:
+        InputError: A required part is missing, or images or network sizes are invalid.
+    """
     named = question.wants()
     if "data" in named:
         parts.data.setup()
@@ -50,7 +54,7 @@ def named_parts(question: Study, parts: Parts[SearchData]) -> dict[str, Any]:
 def write_findings(
     findings: Findings, parts: Parts[SearchData], name: str, seconds: float, words: Sequence[str] = ()
 ) -> RunFacts:
-    """Write what a study found and its summary."""
+    """Write the results of a study and its summary."""
     files = findings.write(parts.folder)
     facts = RunFacts(
         "study",

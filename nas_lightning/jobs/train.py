@@ -1,4 +1,4 @@
-"""Training of an architecture: build its network, fit, test once, write the model."""
+"""Train an architecture: build its network, fit, test once, and write the model."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from nas_lightning.training.retrain import Retrain, check_forward, freeze_unused
 
 
 class Training(NamedTuple):
-    """An architecture that is ready to be trained.
+    """A prepared training.
 
     Args:
         genotype: the architecture.
         module: the LightningModule that trains its network.
-        described: what the model's file will say of it.
-        size: of the network.
-        new_classifier: whether it starts from a trained network of other classes.
+        described: the description in the model's file.
+        size: parameters and multiply-adds of the network.
+        new_classifier: whether the classifier of the pretrained network was replaced.
     """
 
     genotype: Genotype
@@ -61,15 +61,15 @@ def train(
     checkpoint: str | Path | None = None,
     words: Sequence[str] = (),
 ) -> RunFacts:
-    """Train an architecture, and write its model to the parts' folder.
+    """Train an architecture, and write its model to the folder.
 
     Args:
-        genotype: one of the parts' space.
-        parts: space, images, sizes of the network, recipe, seed and folder of the run.
-        trainer: fits and tests; None: the parts' own.
-        pretrained: a run of a training, or its model's file, whose weights training starts from.
-        checkpoint: of a run that was stopped and goes on.
-        words: what was typed for the run, for its summary.
+        genotype: the architecture.
+        parts: space, images, sizes of the network, recipe, seed, and folder of the run.
+        trainer: fits and tests. Default: `parts.trainer()`.
+        pretrained: the run of a training, or its model's file, whose weights the training starts from.
+        checkpoint: the checkpoint of a stopped run to resume.
+        words: the overrides of the run, for its summary.
 
     >>> from functools import partial
     >>> from tempfile import TemporaryDirectory
@@ -91,7 +91,13 @@ def train(
 def prepare_training(
     genotype: Genotype, parts: Parts[ImageData | ExternalData], pretrained: str | Path | None = None
 ) -> Training:
-    """Build all, and raise for what does not fit together; the network's weights may be a trained one's."""
+    """Build the network and its LightningModule, and check that they fit the data.
+
+    Args:
+        genotype: the architecture.
+        parts: see `train`.
+        pretrained: see `train`.
+    """
     space, data = parts.space, parts.data
     network = parts.network(genotype)
     materialize(network, data.image)
@@ -111,7 +117,7 @@ def prepare_training(
 
 
 def start_from(pretrained: str | Path, network: nn.Module, described: Description) -> bool:
-    """Take over the weights of a trained network; returns whether those of its classifier were, too."""
+    """Load the weights of a trained network; return whether its classifier fits, too."""
     channels = describe(pretrained).image[0]
     if channels != described.image[0]:
         raise InputError(
@@ -127,7 +133,7 @@ def fit(
     checkpoint: str | Path | None = None,
     words: Sequence[str] = (),
 ) -> RunFacts:
-    """Train what is prepared, test it once, write it; the arguments are those of `train`."""
+    """Fit and test a prepared training, and write its model; see `train` for the arguments."""
     folder, (genotype, module, described, size, _) = RunFolder(parts.folder), training
     trainer = trainer or parts.trainer()
     stopwatch = stopwatch_of(trainer)
@@ -160,11 +166,11 @@ def fit(
 
 
 def use_best(module: Retrain, path: Path) -> None:
-    """The weights of the best validation accuracy, in runs that validate; the last epoch's in others."""
+    """Load the weights of the best validation accuracy, if the run validates; else keep the last ones."""
     if path.is_file():
         module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
 
 
 def tested_network(module: Retrain) -> nn.Module:
-    """The network with the weights that were tested, which are the averaged ones where they are kept."""
+    """Return the network with the tested weights: the moving average, if there is one."""
     return module.network if module.average is None else module.average.module

@@ -1,4 +1,4 @@
-"""Pools and short trainings by other processes come to what they come to in one, bit for bit."""
+"""Backends with several processes give the same results as one process, bit for bit."""
 
 import sys
 import threading
@@ -107,9 +107,9 @@ def test_a_backend_that_is_none_says_which_there_are(command):
     assert err == "error: `backend` must be 'processes', 'ray' or 'dask', got 'rays' (in strategy.backend)\n"
 
 
-def test_work_that_cannot_be_packed_is_one_line():
+def test_work_that_cannot_be_pickled_is_one_line():
     lock = threading.Lock()
-    with pytest.raises(InputError, match="expected work that other processes can be given"):
+    with pytest.raises(InputError, match="The work must be picklable"):
         list(spread(lambda number: (lock, number), [(1,), (2,)], workers=2))
 
 

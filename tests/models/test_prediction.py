@@ -201,7 +201,7 @@ def test_a_network_for_gray_images_sees_them_in_gray(images, tmp_path):
         (["{run}", "{images}", "--device", "cuda:9"], "expected a device of this machine"),
         (["{run}", "{images}", "--device", "toaster"], "expected a device of this machine"),
         (["{run}", "{images}", "--device", "meta"], "expected a device of this machine"),
-        (["{run}", "{images}", "--runtime", "java"], "expected what `nas-predict --help` says"),
+        (["{run}", "{images}", "--runtime", "java"], "See `nas-predict --help`."),
     ],
 )
 def test_wrong_arguments_are_one_line(words, message, run, images, tmp_path):

@@ -353,7 +353,7 @@ def twice(folder):
             ["trained", "--metric", "acc"],
             "expected a metric of the run (choose from test_accuracy), got 'acc'",
         ),
-        (None, ["trained", "--test", "sign"], "expected what `nas-compare --help` says"),
+        (None, ["trained", "--test", "sign"], "See `nas-compare --help`."),
         (
             other_training,
             ["trained"],
