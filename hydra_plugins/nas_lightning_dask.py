@@ -1,4 +1,4 @@
-"""`hydra/launcher=nas_dask`: the jobs of a sweep on a cluster of Dask's, by its own scheduler and workers."""
+"""`hydra/launcher=nas_dask`: run the jobs of a sweep on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from omegaconf import DictConfig, open_dict
 
 
 class DaskLauncher(Launcher):
-    """Jobs by Dask's distributed scheduler.
+    """Launch jobs with Dask's distributed scheduler.
 
     Args:
-        address: of a scheduler that runs, such as tcp://host:8786; None: one of its own on this machine.
-        n_workers: processes of that one.
+        address: address of a running scheduler, such as tcp://host:8786. Default: start one on this machine.
+        n_workers: number of worker processes on this machine; each runs one job at a time.
 
     >>> DaskLauncher(n_workers=2).n_workers
     2
@@ -58,7 +58,7 @@ def run_in_worker(
     function: TaskFunction,
     state: dict[Any, Any],
 ) -> JobReturn:
-    """A job, in the process of a worker."""
+    """Run a job in the process of a worker."""
     from hydra.core.hydra_config import HydraConfig
 
     setup_globals()
@@ -77,8 +77,8 @@ def run_in_worker(
 
 
 def _client(address: str | None, n_workers: int) -> Any:
-    """To a scheduler; a worker of our own has one job at a time."""
-    from nas_lightning.backends import connect_dask  # heavy, and not wanted while plugins are looked for
+    """Return a client of the scheduler."""
+    from nas_lightning.backends import connect_dask  # imports torch; Hydra imports plugins at every start
     from nas_lightning.errors import InputError
 
     if find_spec("distributed") is None:

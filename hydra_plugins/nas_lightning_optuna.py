@@ -1,4 +1,4 @@
-"""`hydra/sweeper=nas_optuna`: Hydra finds sweepers in this namespace only; the work is nas_lightning's."""
+"""`hydra/sweeper=nas_optuna`. Hydra finds plugins only in this namespace; see `cli/optuna_sweeper.py`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from omegaconf import DictConfig
 
 
 class OptunaSweeper(Sweeper):
-    """Jobs whose settings Optuna draws, from intervals and from values; any launcher runs them.
+    """Sample settings of jobs with Optuna, from intervals and lists of values; any launcher runs them.
 
     Args:
-        sampler: tpe, gp, nsga2 or random.
-        n_trials: jobs in all, of all machines that have joined; those that fail count.
-        n_jobs: how many are launched together.
-        objectives: what is optimized, of a run's metrics and its params, macs and seconds; None: `objective`.
-        directions: maximize or minimize, one an objective; None: what their names say.
-        seed: of the sampler.
-        params: what is varied, as configurations have it.
+        sampler: tpe, gp, nsga2, or random.
+        n_trials: total number of jobs on all machines, including failed ones.
+        n_jobs: number of jobs that are launched together.
+        objectives: metrics to optimize, or params, macs, and seconds. Default: the setting `objective`.
+        directions: maximize or minimize for each objective. Default: inferred from its name.
+        seed: seed of the sampler.
+        params: overrides that vary, for configuration files.
 
     >>> OptunaSweeper(n_trials=2).settings["sampler"]
     'tpe'

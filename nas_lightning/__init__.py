@@ -1,4 +1,4 @@
-"""Neural architecture search made of PyTorch Lightning parts."""
+"""Neural architecture search with PyTorch Lightning."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ _HOMES = {"export": "nas_lightning.models.export"}
 
 
 def __getattr__(name: str) -> Any:
-    """What is imported when it is first asked for: `import nas_lightning` alone is instant."""
+    """Import the public functions on first access, so that `import nas_lightning` does not load torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "nas_lightning.models.file")), name)

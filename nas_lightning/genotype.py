@@ -47,7 +47,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its edges in the order of (target, source, op), its input nodes and its output nodes.
+    """A cell: its edges sorted by (target, source, op), its input nodes, and its output nodes.
 
     Args:
         edges: in any order.

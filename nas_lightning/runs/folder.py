@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from nas_lightning.runs.record import (
     remove_record,
 )
 from nas_lightning.utils.files import FILE_NAME as LOCK
-from nas_lightning.utils.files import PARTIAL, check_contents, check_file, hold, write_whole
+from nas_lightning.utils.files import PARTIAL, check_file, hold, write_whole
 from nas_lightning.validation import NonNegativeInt, check_argument
 
 if TYPE_CHECKING:
@@ -34,20 +33,17 @@ if TYPE_CHECKING:
     from optuna.storages.journal import JournalFileOpenLock
 
 
-# The folder of a run: the names, reads and writes of everything that a run leaves.
-#
-# It is new, writable and nobody else's when a run starts, and free again where the run has come to nothing.
-# `summary.json` says what the run has come to: where it is, the run is over.
+# A run is finished when its folder contains `summary.json`, which is written last.
 
 SUMMARY = "summary.json"
 REPORT = "report.html"
 POOL = "pool.json"
-"""The architectures that were drawn for an ensemble: a matter of seconds."""
+"""The architectures that were sampled for an ensemble."""
 FRONT, CANDIDATES = "front.csv", "candidates.csv"
-"""The front of a search with several objectives, and all that it looked at."""
+"""The front of a multi-objective search, and all its evaluated architectures."""
 CHECKPOINT = "checkpoints/last.ckpt"
 BEST = "checkpoints/best.ckpt"
-DEEPEST = 4  # folders between a job and its sweep
+DEEPEST = 4  # maximum depth of a job's folder in that of its sweep
 SWEEP = "multirun.yaml"  # Hydra's record of a sweep
 _NO_WORK = (
     RECORD,
@@ -57,14 +53,14 @@ _NO_WORK = (
     "tensorboard",
     "wandb",
     "mlflow",
-)  # loggers have their folders before the first number
+)  # files that exist before anything is computed; loggers create their folders early
 
 
 class RunFolder:
-    """What a run leaves.
+    """The folder of a run and the paths of its files.
 
     Args:
-        path: of the folder, which need not be there yet.
+        path: the folder, which need not exist yet.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -87,39 +83,15 @@ class RunFolder:
         self.error = self.path / "error.txt"
 
     # The start
-
-    @classmethod
-    def reserve(cls, path: str | Path, *, typed: bool, again: bool = False) -> RunFolder:
-        """Make the folder that a run is written to.
-
-        One that was typed must have no run in it, unless that goes on `again`; the default's name ends in the
-        time of day and gets a number where two runs start in the same second.
-        """
-        run = cls(path)
-        try:
-            if typed and not again and (run.has_record or (run.path / SWEEP).exists()):
-                raise InputError(
-                    "expected a new folder, or resume=FOLDER to go on", got=str(path), where="run"
-                )
-            check_contents(run.path)
-            there = next(parent for parent in (run.path, *run.path.absolute().parents) if parent.exists())
-            if not there.is_dir() or not os.access(there, os.W_OK):
-                raise NotADirectoryError
-            return run._make() if typed else run._make_with_number()
-        except OSError as error:
-            reason = f": {error.strerror}" if error.strerror else ""
-            expected = f"expected a folder that can be written{reason}"
-            raise InputError(expected, got=str(path), where="run") from None
-
     def create(self, record: Record) -> None:
-        """Make the folder and write the run's record; a first one stays."""
+        """Create the folder and write the record, unless there is one."""
         if not self.has_record:
             self._make()
             record.write(self.path)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes out of the folder, and take away what a killed one has not completed."""
+        """Lock the folder, and remove incomplete files of killed processes."""
         self._make()
         with hold(self.path):
             self._remove_partials()
@@ -127,7 +99,7 @@ class RunFolder:
             yield
 
     def _remove_partials(self) -> None:
-        """Those of runs within this one, too, unless somebody is at work there."""
+        """Remove incomplete files, also in runs within this one that no other process has locked."""
         for place, names, files in os.walk(self.path):
             partials = {name for name in (*names, *files) if name.endswith(PARTIAL)}
             runs = {name for name in names if has_record(Path(place, name))}
@@ -138,54 +110,45 @@ class RunFolder:
                     pass
             names[:] = [name for name in names if name not in partials | runs]
 
-    def _make(self) -> RunFolder:
+    def _make(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        return self
-
-    def _make_with_number(self) -> RunFolder:
-        for number in count(1):
-            free = self.path if number == 1 else self.path.with_name(f"{self.path.name}-{number}")
-            with contextlib.suppress(FileExistsError):
-                free.mkdir(parents=True)
-                break
-        return RunFolder(free)
 
     @property
     def has_record(self) -> bool:
-        """Whether a run has begun here."""
+        """Whether a run was started in the folder."""
         return has_record(self.path)
 
     @property
     def record(self) -> Record:
-        """How the run was started."""
+        """The record of the run's start."""
         return read_record(self.path)
 
     # The end
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is over."""
+        """Whether the run has ended."""
         return self.summary.is_file()
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing either: commands, which leave a record, write the page last."""
+        """Whether the run has ended and, if a command started it, its report is written."""
         return self.is_finished and (self.report.is_file() or not self.has_record)
 
     @property
     def facts(self) -> RunFacts:
-        """What the run has come to."""
+        """The results of the run."""
         return read_facts(self.summary)
 
     @property
     def genotypes(self) -> list[Genotype]:
-        """The architectures that it found or trained."""
+        """The architectures that the run found or trained."""
         return read_genotypes(self.path)
 
     def finish(self, facts: RunFacts, genotypes: Iterable[Genotype] = ()) -> None:
-        """Write what the run has come to, once: its architectures with what they are, then its summary.
+        """Write the genotypes, then the summary, which marks the run as finished.
 
-        The facts stand beside the genotypes, too, for that file is what people hand on.
+        The file of the genotypes also has the facts, so that it can be shared alone.
         """
         found = list(genotypes)
         if found:
@@ -193,21 +156,21 @@ class RunFolder:
         write_whole(self.summary, facts_text(facts))
 
     def reopen(self) -> None:
-        """Let a run that has failed be tried again."""
+        """Remove the summary of a failed run, so that it can be retried."""
         self.summary.unlink(missing_ok=True)
         self.error.unlink(missing_ok=True)
 
     def withdraw(self) -> None:
-        """Let a corrected command use the folder again, after a start that has not got as far as to work.
+        """Remove the traces of a run that has computed nothing, so that a corrected command can start here.
 
-        Where anything but a log and loggers' folders is newer than the record of the start, all is kept.
-        Otherwise the records go, an empty log, and the folder itself where nothing else is in it.
+        This removes the record, empty logs, and the folder if it is empty then. If the run has computed
+        anything, all files are kept.
         """
         for member in self._members():
             member.withdraw()
         if self.has_record and self.has_work:
             return
-        with contextlib.suppress(OSError):  # not empty, or on a disk that cannot be written
+        with contextlib.suppress(OSError):  # not empty, or a read-only disk
             remove_record(self.path)
             for log in self.path.glob("*.log"):
                 if not log.stat().st_size:
@@ -218,20 +181,20 @@ class RunFolder:
 
     @property
     def has_work(self) -> bool:
-        """Whether anything has been computed since the folder was locked, or else its record written."""
+        """Whether any result is newer than the lock or, without a lock, the record."""
         marks = [path for path in (self.path / LOCK, self.path / RECORD) if path.exists()]
         if not marks:
             return False
         return self._newest() >= marks[0].stat().st_mtime_ns
 
     def _date_lock(self) -> None:
-        """Newer than what is there and no more: a clock that is set back hides no work."""
-        with contextlib.suppress(OSError):  # no lock, or somebody else's
+        """Date the lock just after the newest file, so that `has_work` does not depend on the clock."""
+        with contextlib.suppress(OSError):  # no lock, or owned by another user
             date = self._newest() + 1
             os.utime(self.path / LOCK, ns=(date, date))
 
     def _newest(self) -> int:
-        """When the last of what may be work was written, in members, too."""
+        """Return the modification time of the newest result, including those of ensemble members."""
         members = self._members()
         left_out = {*_NO_WORK, *(member.path.name for member in members)}
         others = [path for path in self.path.iterdir() if path.suffix != ".log" and path.name not in left_out]
@@ -239,13 +202,13 @@ class RunFolder:
         return max((*dates, *(member._newest() for member in members)), default=0)
 
     def _members(self) -> list[RunFolder]:
-        """The runs of their own that an ensemble makes."""
+        """Return the runs of an ensemble's members or candidates."""
         found = (path for name in ("member_*", "candidate_*") for path in self.path.glob(name))
         return [RunFolder(path) for path in found if path.is_dir()]
 
 
 def sweep_of(run: Path) -> Path | None:
-    """The folder of the sweep that a run is a job of, however deep `hydra.sweep.subdir` has put it."""
+    """Return the sweep that a run is a job of, None if there is none."""
     for parent in run.absolute().parents[:DEEPEST]:
         if has_record(parent):
             return parent if read_record(parent).is_sweep else None
@@ -253,42 +216,46 @@ def sweep_of(run: Path) -> Path | None:
 
 
 def is_requeued() -> bool:
-    """Whether SLURM has started this job before."""
+    """Return whether SLURM has started this job before."""
     return int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
 
 
-# The journal of a sweep whose jobs Optuna draws: a file that several machines write to.
+# The journal of an Optuna sweep, which several machines can write to.
 
 JOURNAL = "optuna_journal.log"
 STUDY = "sweep"
 PRUNED = "pruned"
-"""The attribute of a trial that its own job has ended early."""
+"""Attribute of a trial that its job has pruned."""
 
 
 def open_storage(sweep: Path) -> optuna.storages.BaseStorage:
-    """The journal in a sweep's folder, whose lines somebody else may have written."""
+    """Open the journal in a sweep's folder, which may come from somebody else.
+
+    Raises:
+        InputError: It is a link, a special file, or no journal.
+    """
     import optuna
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a sweep's table says what came out
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # the sweep's table has the results
     sweep.mkdir(parents=True, exist_ok=True)
     path = sweep / JOURNAL
     if path.is_symlink():
         raise InputError("expected a file, and no link", where=path)
     check_file(path)
-    lock = JournalFileOpenLock(str(path))  # a link in its place, left by a kill, may lead to nothing
+    lock = JournalFileOpenLock(str(path))  # a symlink lock that a kill leaves may be broken
     _cut_last_line(path, lock)
     try:
         storage: Any = JournalStorage(JournalFileBackend(str(path), lock))
     except OSError:
         raise
-    except Exception as error:  # Optuna's code takes its lines as they are
+    except Exception as error:  # Optuna does not validate the lines
         raise InputError(f"expected a journal of Optuna: {error!r:.200}", where=path) from None
     return storage
 
 
 def _cut_last_line(path: Path, lock: JournalFileOpenLock) -> None:
-    """One that a full disk, or a kill, has ended in its middle: the next would be written into it."""
+    """Remove an incomplete last line after a full disk or a kill; the next line would be appended to it."""
     if not path.exists():
         return
     lock.acquire()
@@ -301,7 +268,7 @@ def _cut_last_line(path: Path, lock: JournalFileOpenLock) -> None:
 
 
 def trial_of(run: Path, pruner: optuna.pruners.BasePruner) -> optuna.Trial | None:
-    """The trial whose job a run is; None where it is the job of no such sweep."""
+    """Return the trial of a run, None if it is not a job of an Optuna sweep."""
     sweep = sweep_of(run)
     if sweep is None or not (sweep / JOURNAL).is_file():
         return None

@@ -1,4 +1,4 @@
-"""The record of a run's start: what was typed, and what it composed to. Hydra's three files in `.hydra`."""
+"""The record of a run's start: overrides and composed configuration, as Hydra's three files in `.hydra`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from nas_lightning.errors import InputError
 from nas_lightning.utils.files import read_text, replacing, write_whole
 
 RECORD = ".hydra"
-MOST_VALUES = 100_000  # of a file: far above any configuration, and aliases of aliases are soon more
+MOST_VALUES = 100_000  # far above any configuration; nested yaml aliases can expand without end
 _WORDS, _CONFIG, _HYDRA = "overrides.yaml", "config.yaml", "hydra.yaml"
 
 
 @dataclass(frozen=True)
 class Record:
-    """How a run was started.
+    """The record of a run's start.
 
     Args:
-        words: the overrides that were typed.
-        config: the composed configuration; references to other settings, such as `${run}`, stay.
-        hydra: what Hydra says of itself: the script's name, choices of groups, folders of configurations.
+        words: the overrides on the command line.
+        config: the composed configuration, with interpolations such as `${run}`.
+        hydra: the node `hydra`: script, chosen options, and config folders.
 
     >>> Record(("seed=1",), {"seed": 1}, {"job": {"config_name": "search"}}).kind
     'search'
@@ -38,18 +38,18 @@ class Record:
 
     @property
     def script(self) -> str:
-        """The entry script: search, train or analyze."""
+        """The entry script: search, train, or analyze."""
         return str(look_up(self.hydra, "job", "config_name") or "")
 
     @property
     def is_sweep(self) -> bool:
-        """Whether it is a sweep as a whole, whose jobs have numbers and records of their own."""
+        """Whether this is the record of a sweep as a whole, not of one of its jobs."""
         job = look_up(self.hydra, "job")
         return self.in_sweep and look_up(job, "num") in (None, "???")
 
     @property
     def in_sweep(self) -> bool:
-        """Whether it is a job of a sweep, or a sweep."""
+        """Whether this is the record of a sweep or of a job of a sweep."""
         return look_up(self.hydra, "mode") == "MULTIRUN"
 
     def settings(self, *beginnings: str) -> list[str]:
@@ -67,7 +67,7 @@ class Record:
 
     @property
     def kind(self) -> str | None:
-        """Which of the facts' kinds the run will be; None where its script is not known."""
+        """The `kind` of the run's facts, None if the script is unknown."""
         if self.script == "train":
             return "training" if self.config.get("ensemble") is None else "ensemble"
         return {"search": "search", "analyze": "study"}.get(self.script)
@@ -80,7 +80,7 @@ class Record:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The user's own folders of configurations."""
+        """The folders of `--config-dir`."""
         sources = look_up(self.hydra, "runtime", "config_sources")
         own = [
             source
@@ -90,7 +90,7 @@ class Record:
         return tuple(Path(str(look_up(source, "path"))) for source in own)
 
     def write(self, run: Path) -> None:
-        """Write the files, all or none; what an earlier version's start has left half done goes."""
+        """Write all files atomically; replace an incomplete record."""
         contents = {_WORDS: list(self.words), _CONFIG: self.config, _HYDRA: {"hydra": self.hydra}}
         if (run / RECORD).exists() and not has_record(run):
             shutil.rmtree(run / RECORD)
@@ -101,20 +101,23 @@ class Record:
 
 
 def has_record(run: Path) -> bool:
-    """Whether the folder has the record of a start, whole: Hydra itself wrote the words last."""
+    """Return whether the folder has a complete record; its overrides are written last."""
     return (run / RECORD / _WORDS).is_file()
 
 
 def remove_record(run: Path) -> None:
-    """Take it away, the words first: what a kill leaves is no record, and if they stay all does."""
+    """Remove the record; the overrides first, so that an interrupted removal leaves no valid record."""
     (run / RECORD / _WORDS).unlink(missing_ok=True)
     shutil.rmtree(run / RECORD, ignore_errors=True)
 
 
 def read_record(run: Path) -> Record:
-    """The record in a run's folder, which may be a stranger's: of each file only plain values are read.
+    """Read the record in a run's folder.
 
-    A missing file is an empty one; a damaged one is an `InputError`.
+    The folder may come from somebody else, so only plain values are read. Missing files count as empty.
+
+    Raises:
+        InputError: A file is damaged.
     """
     words, config, hydra = (_read(run / RECORD / name) for name in (_WORDS, _CONFIG, _HYDRA))
     if not isinstance(words or [], list) or not all(isinstance(word, str) for word in words or []):
@@ -129,7 +132,7 @@ def read_record(run: Path) -> Record:
 
 
 def read_config_text(run: Path) -> str:
-    """The composed configuration in a run's folder, as it is written there."""
+    """Return the text of the composed configuration in a run's folder."""
     file = run / RECORD / _CONFIG
     try:
         return read_text(file, errors="replace")
@@ -138,7 +141,7 @@ def read_config_text(run: Path) -> str:
 
 
 def look_up(record: object, *names: str) -> Any:
-    """A value by its path of names; None where there is none.
+    """Return a nested value by its path of names, None if it does not exist.
 
     >>> look_up({"hydra": {"runtime": 3}}, "hydra", "runtime"), look_up({"hydra": []}, "hydra", "runtime")
     (3, None)
@@ -165,7 +168,7 @@ def _read(file: Path) -> Any:
 
 
 def _values(content: Any) -> Iterator[Any]:
-    """Every value in there as often as it is named, which in a file of aliases may be without end."""
+    """Yield every nested value, repeatedly if yaml aliases repeat it; this may not end."""
     waiting = [content]
     while waiting:
         value = waiting.pop()

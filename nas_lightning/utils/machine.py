@@ -1,4 +1,4 @@
-"""How many processes this machine may be asked for."""
+"""The limit for numbers of processes on this machine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nas_lightning.validation import NonNegativeInt, PositiveInt, check_argument
 
 
 def count_cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-PER_CORE = 8  # more of them wait for each other, and each has hundreds of megabytes of its own
+PER_CORE = 8  # more processes would only wait for each other, and each takes hundreds of megabytes
 _MOST = PER_CORE * count_cores()
 
 
@@ -30,11 +30,11 @@ def _fits_machine(count: int) -> int:
 OF_MACHINE = AfterValidator(_fits_machine)
 Processes = Annotated[PositiveInt, OF_MACHINE]
 MoreProcesses = Annotated[NonNegativeInt, OF_MACHINE]
-"""As many besides this one."""
+"""Number of processes in addition to this one."""
 
 
 def check_processes(count: object, where: str) -> None:
-    """Raise for more of them than that; whoever starts them judges what is no number of processes.
+    """Raise if a number of processes is above the limit; other values, such as "auto", are not checked.
 
     >>> check_processes(100_000, "trainer.devices")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""What a loop has done and what is left of it: a bar on a terminal, now and then a line elsewhere."""
+"""Progress of a loop: a bar on a terminal, a line per minute in logs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ FIRST, APART = 10.0, 60.0  # seconds before the first line, and between two
 
 
 class OutOfTimeError(Exception):
-    """Work that is given up because the time for it is over."""
+    """A time limit has ended the work."""
 
 
 def never() -> bool:
-    """That the time for a loop is over, where there is no limit."""
+    """Return False: the condition that ends a loop without a time limit."""
     return False
 
 
 def follow(
     items: Iterable[Item], what: str, *, total: int | None = None, done: int = 0, shown: bool = True
 ) -> Iterator[Item]:
-    """The items, as the loop takes them.
+    """Yield the items and show the progress.
 
     Args:
-        items: what there is to do.
-        what: the plural of what they are.
-        total: how many there are altogether; None: as many as `items` has, where that is known.
-        done: how many of them were done before.
-        shown: whether anything is said.
+        items: the items.
+        what: their name in the plural.
+        total: total number of items. Default: `len(items)` if it has a length.
+        done: number of items that were processed earlier.
+        shown: whether to show the progress.
 
     >>> [item for item in follow("ab", "letters")]
     ['a', 'b']
@@ -63,7 +63,7 @@ def _in_lines(items: Iterable[Item], what: str, total: int | None, done: int) ->
 
 
 def line_of(what: str, number: int, done: int, total: int | None, seconds: float) -> str:
-    """A line after `number` items in so many seconds.
+    """Return a line of progress after `number` items in `seconds`.
 
     >>> line_of("images", 30, 10, 100, 60.0)
     'images: 40 of 100, 30 a minute, about 2 min to go'

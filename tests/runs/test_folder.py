@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 import nas_lightning
+from nas_lightning.cli.help import run_folder
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import read_genotypes
 from nas_lightning.runs.facts import RunFacts
@@ -114,7 +115,7 @@ def test_killed_withdrawal_leaves_no_record(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             run.withdraw()
     assert [*run.path.glob(".hydra/*")]
-    RunFolder.reserve(run.path, typed=True).create(RECORD)
+    run.create(RECORD)
     assert run.record == RECORD
 
 
@@ -128,5 +129,7 @@ def test_a_record_that_cannot_be_taken_back_stays_whole(tmp_path, monkeypatch):
 
 
 def test_default_folder_gets_a_number(tmp_path):
-    folders = [RunFolder.reserve(tmp_path / "a", typed=False).path.name for _ in range(3)]
-    assert folders == ["a", "a-2", "a-3"]
+    for name in ("a", "a-2", "a-3"):
+        folder = Path(run_folder(None, None, str(tmp_path / "a")))
+        folder.mkdir()
+        assert folder.name == name
