@@ -98,7 +98,7 @@ def test_an_operation_of_one_s_own_is_searched_trained_drawn_and_exported(comman
     assert ghost in known.genotype.ops
     assert "GhostConv" in Path("searched/report.html").read_text()
     target = words(printed(out, "Export it"), "nas_lightning.cli.export")
-    nas_lightning.models.export.main([word.replace(".onnx", ".pt2") for word in target])
+    nas_lightning.cli.export.main([word.replace(".onnx", ".pt2") for word in target])
     assert Path("trained/model.pt2").is_file()
 
 

@@ -7,9 +7,10 @@ from hydra.utils import get_object
 
 from nas_lightning.errors import InputError
 from nas_lightning.utils.machine import PER_CORE, check_processes, count_cores
-from nas_lightning.validation import arguments, is_within
+from nas_lightning.validation import arguments
 from tests.cli.conftest import TINY_SEARCH
 from tests.test_defaults import OPTIONS
+from tests.test_settings import accepts
 from tests.yamls import file
 
 MOST = PER_CORE * count_cores()
@@ -35,8 +36,8 @@ def test_whatever_has_workers_has_a_bound():
         if name.endswith(("workers", "processes", "threads"))
     }
     assert len(hints) > 10
-    assert [name for name, hint in hints.items() if is_within(MOST + 1, hint)] == []
-    assert [name for name, hint in hints.items() if not is_within(MOST, hint)] == []
+    assert [name for name, hint in hints.items() if accepts(hint, MOST + 1)] == []
+    assert [name for name, hint in hints.items() if not accepts(hint, MOST)] == []
 
 
 @pytest.mark.parametrize("setting", MANY)
@@ -44,7 +45,7 @@ def test_more_than_the_machine_can_bear_is_said_before_it_starts(setting, comman
     code, _, err = command("search", *MANY[setting], f"{setting}={MOST + 1}")
     assert code == 1
     (line,) = err.splitlines()
-    assert f"{PER_CORE} for each of the {count_cores()} cores of this machine, got {MOST + 1}" in line
+    assert f"must be at most {MOST}, {PER_CORE} for each core of this machine, got {MOST + 1}" in line
     assert line.endswith(f"(in {setting})")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

@@ -183,13 +183,13 @@ def test_a_screen_of_few_letters_is_no_error(script, command, tmp_path, monkeypa
 
 
 def test_a_run_in_a_folder_whose_name_is_no_text(runs, command, monkeypatch):
-    """Bytes of an older system's: the page says which, and the run itself is asked for in UTF-8."""
+    """Bytes of an older system: the page says which, and Hydra refuses the word of a new run."""
     folder = Path(os.fsdecode(b"caf\xe9"))
     (runs / "trained").rename(runs / folder)
     assert run_entry("nas-report", str(folder)) == 0
     assert "caf\\udce9" in (runs / folder / "report.html").read_text(encoding="utf-8")
     outcome = command("search", *TINY_SEARCH, f"run={folder}")
-    assert (outcome.code, outcome.err) == (
-        1,
-        "error: expected words in UTF-8, got 'run=caf\\\\xe9' (in the command line)\n",
-    )
+    assert outcome.code == 1
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("error: ")
+    assert "run=caf" in line

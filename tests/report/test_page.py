@@ -17,6 +17,7 @@ import torch
 from markupsafe import escape
 from matplotlib.figure import Figure
 
+from nas_lightning.cli.report import main
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import FILE_NAME, write_genotypes
 from nas_lightning.plots.style import INK
@@ -24,7 +25,6 @@ from nas_lightning.report.page import (
     FOLLOWERS,
     LivePage,
     link_sources,
-    main,
     read_relatives,
     refresh_all,
     write_report,
