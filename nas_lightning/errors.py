@@ -94,11 +94,11 @@ def describe_system_error(error: BaseException | None, place: object = None) -> 
         place: a path to name if the system error has none, as after a failed write to an open file.
 
     >>> describe_system_error(OSError(errno.ENOSPC, "No space left on device", "run/metrics.csv"))
-    'expected a place that can be written: No space left on device (in run/metrics.csv)'
+    'Cannot write: No space left on device (in run/metrics.csv)'
     >>> describe_system_error(FileNotFoundError(errno.ENOENT, "No such file or directory", "images/0.png"))
-    'expected a file or folder that can be used: No such file or directory (in images/0.png)'
+    'Cannot open a file or folder: No such file or directory (in images/0.png)'
     >>> describe_system_error(MemoryError())
-    "expected as much memory as the run asks for: smaller sizes, batches or fewer workers, got 'too little'"
+    'Not enough memory. Use smaller networks, smaller batches, or fewer workers.'
     """
     for reason in _reasons(error):
         if line := _describe(reason, place) or (_describe_file(reason) if reason is error else None):
@@ -134,16 +134,16 @@ def _describe(error: BaseException, place: object) -> str | None:
     text = str(error)
     if isinstance(error, OSError) and error.errno in _DISK:
         where = error.filename or place
-        return str(InputError(f"expected a place that can be written: {error.strerror}", where=where))
+        return str(InputError(f"Cannot write: {error.strerror}", where=where))
     if isinstance(error, RuntimeError) and "PytorchStreamWriter failed" in text:
-        expected = "expected a place that a checkpoint can be written to: is the disk full?"
-        return str(InputError(expected, where=place))
+        return str(InputError("Cannot write a checkpoint: is the disk full?", where=place))
     if _is_memory(error):
-        expected = "expected as much memory as the run asks for: smaller sizes, batches or fewer workers"
-        return str(InputError(expected, got=" ".join(text.split()) or "too little"))
+        reason = f" ({text[:300]})" if text else ""
+        advice = "Use smaller networks, smaller batches, or fewer workers."
+        return str(InputError(f"Not enough memory{reason}. {advice}"))
     if type(error).__name__ in _DEAD or (isinstance(error, RuntimeError) and text.startswith(_LOADER)):
         reason = text.split("\n")[0].split(". ")[0].rstrip(".")
-        return str(InputError(f"expected worker processes that nobody ends (is memory short?): {reason}"))
+        return str(InputError(f"A worker process was killed (is memory short?): {reason}"))
     return None
 
 
@@ -161,12 +161,11 @@ def _describe_file(error: BaseException) -> str | None:
     if not isinstance(error, OSError):
         return None
     if error.filename is not None:
-        expected = f"expected a file or folder that can be used: {error.strerror}"
-        return str(InputError(expected, where=error.filename))
+        return str(InputError(f"Cannot open a file or folder: {error.strerror}", where=error.filename))
     if text := original_message(error):
-        return str(InputError(f"expected a file or folder that can be used: {text}"))
+        return str(InputError(f"Cannot open a file or folder: {text}"))
     if isinstance(error, (ConnectionError, TimeoutError)) or "Connection" in type(error).__name__:
-        return str(InputError(f"expected a connection: {error}"[:400]))
+        return str(InputError(f"The connection failed: {error}"[:400]))
     return None
 
 

@@ -46,7 +46,7 @@ class FlagParser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         for word in sys.argv[1:] if args is None else args:
             if "\0" in word:  # no file can have such a name
-                raise InputError("expected words without null characters", got=word, where="the command line")
+                raise InputError("Arguments must not contain null characters", got=word)
         return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
@@ -101,10 +101,7 @@ def command(main: Callable[P, None]) -> Callable[P, None]:
             sys.exit(f"error: {error}")
         except OSError as error:
             reason = error.strerror or str(error)
-            refused = InputError(
-                f"expected a place that can be read and written: {reason}", got=error.filename
-            )
-            sys.exit(f"error: {refused}")
+            sys.exit(f"error: {InputError(f'Cannot read or write: {reason}', where=error.filename)}")
 
     return run
 

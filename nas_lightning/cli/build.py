@@ -198,9 +198,9 @@ def build_trainer(
         cfg.trainer, "trainer", callbacks=[*resume_callbacks(), *callbacks, *named], logger=loggers or False
     )
     if cfg.trainer.get("sync_batchnorm") and trainer.strategy.root_device.type == "cpu":
-        raise InputError("expected GPUs, which synchronized batch norms need", where="trainer.sync_batchnorm")
+        raise InputError("expected GPUs for synchronized batch norms", where="trainer.sync_batchnorm")
     if trainer.num_nodes > 1 and not _has_main_address(trainer.strategy):
-        expected = "expected MASTER_ADDR in the environment, where the machines meet, or a scheduler's job"
+        expected = "expected MASTER_ADDR in the environment, or the job of a scheduler"
         raise InputError(expected, got=trainer.num_nodes, where="trainer.num_nodes")
     return trainer
 
@@ -215,8 +215,8 @@ def _check_type(kind: type, built: Any, cfg: DictConfig) -> Any:
     """Return the object; raise if it is not an instance of Lightning's base class `kind`."""
     if not isinstance(built, kind):
         raise InputError(
-            f"`{cfg._target_}` must be a {kind.__module__.split('.')[0]} {kind.__name__}: one of"
-            " pytorch_lightning, as ours are, not of lightning.pytorch."
+            f"`{cfg._target_}` must be a {kind.__module__.split('.')[0]} {kind.__name__}, not one of"
+            " lightning.pytorch."
         )
     return built
 
@@ -225,7 +225,7 @@ def _check_trainer(cfg: DictConfig) -> None:
     """Raise for trainer arguments that have no effect, and for a run without training steps."""
     trainer = cfg.trainer
     for name, instead in (
-        ("logger", "logger=none, or one of its own"),
+        ("logger", "logger=NAME, such as logger=none"),
         ("callbacks", "callbacks.NAME._target_=…"),
     ):
         if trainer.get(name) is not None:
@@ -261,7 +261,7 @@ def build_data(cfg: DictConfig) -> ImageData | ExternalData:
     task: Any = build(cfg.task, "task") if "task" in cfg else MULTI_CLASS
     if isinstance(data, ImageData):
         if not isinstance(task, MultiClass):
-            expected = f"expected data of your own (dataset=mine), for {data.name} has classes"
+            expected = f"expected your own data (dataset=mine), since {data.name} has classes"
             raise InputError(expected, got=task.name, where="task")
         return data
     with building("dataset"):

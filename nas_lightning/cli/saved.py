@@ -118,7 +118,7 @@ def _refusal(
     text = value if isinstance(value, str) else ""
     if last == "_target_":
         named = text in known.targets or any(text in word for word in typed)
-        return None if named and text else "names a class of its own"
+        return None if named and text else "names a custom class"
     if last.startswith("_") and last not in _SPECIAL:
         return "has an argument without a name"
     in_run = text == "${run}" or (text.startswith("${run}/") and ".." not in text and text.count("${") == 1)
@@ -127,10 +127,10 @@ def _refusal(
     if top in _WRITING and not in_run and text not in known.values and {*"/\\~"} & {*text}:
         return "names a path"
     if top in _WRITING[:2] and target is not None and last not in known.targets.get(target, ()):
-        return "has a further argument"
+        return "adds an argument"
     own = [name for name in path if name in _NAMING]
     if (own and "." in text) or (path[:1] == ("modules",)) or name_of(path) == "network.path":
-        return "names a module of its own" if text else None
+        return "names a custom module" if text else None
     return "downloads or trusts something" if last in ("download", "trust") and value else None
 
 

@@ -74,6 +74,6 @@ def _device(parts: Parts[SearchData], limits: Limits, objectives: Sequence[str])
     if limits.device is None:
         return None
     if not is_asked:
-        raise InputError("expected limits.latency_ms beside it", got=limits.device, where="limits.device")
+        raise InputError("`limits.device` needs limits.latency_ms, or latency_ms among the objectives.")
     settings = device_settings(parts.space, parts.data, parts.network_sizes)
     return Device(limits.device, parts.space, settings)

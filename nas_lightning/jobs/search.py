@@ -99,18 +99,14 @@ def look_up(genotype: Genotype, benchmark: TabularBenchmark | None) -> tuple[dic
     """Return the entries of a tabular benchmark for the result, and a note if it lacks the architecture."""
     if benchmark is None:
         return {}, None
-    note = (
-        None
-        if benchmark.knows(genotype)
-        else "not in the table (benchmark.path): what it is worth is unknown"
-    )
+    note = None if benchmark.knows(genotype) else "not in the table (benchmark.path): its accuracy is unknown"
     return benchmark.describe(genotype), note
 
 
 def build_strategy(factory: Callable[..., Strategy], parts: Parts[SearchData]) -> Strategy:
     """Build the strategy; if its constructor takes no seed, its generator is seeded with the run's seed."""
     if parts.objectives is not None and "objectives" not in parameters(factory):
-        expected = "expected a strategy that several objectives are for, such as strategy=evolution"
+        expected = "expected a multi-objective strategy, such as strategy=evolution"
         raise InputError(expected, got=", ".join(parts.objectives.names), where="objectives")
     strategy: Strategy = parts.build(factory)
     if "seed" not in parameters(factory):

@@ -45,9 +45,7 @@ def named_parts(question: Study, parts: Parts[SearchData]) -> dict[str, Any]:
     handed = {name: getattr(parts, name) for name in named}
     missing = [name for name, needed in named.items() if needed and handed[name] is None]
     if missing:
-        raise InputError(
-            f"expected a {missing[0]}, which the study needs: {missing[0]}=… (--help lists them)"
-        )
+        raise InputError(f"The study needs a {missing[0]}: pass {missing[0]}=… (`--help` lists the options).")
     return handed
 
 

@@ -86,7 +86,7 @@ def test_a_network_of_ones_own_has_to_be_named(tmp_path, command, my_nets):
     assert "expected a network that you allow" in command("train", *QUICK, "pretrained=a", "run=b").err
     assert command("train", *QUICK, "pretrained=a", "modules=[my_nets.Net]", "run=b").code == 0
     refused = command("train", "resume=a").err
-    assert "names a module of its own: `network.path` is 'my_nets.Net'" in refused
+    assert "names a custom module: `network.path` is 'my_nets.Net'" in refused
     assert command("train", "resume=a", "trust=true").code == 0
 
 

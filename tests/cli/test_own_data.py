@@ -98,7 +98,7 @@ def test_a_task_is_followed_from_search_to_report(command, tmp_path):
     assert "members are selected by probabilities of, got 'segmentation'" in outcome.err
     outcome = command("search", *SIZES, "dataset=fake", "task=regression", "strategy=darts")
     assert (outcome.code, outcome.err.count("\n")) == (1, 1)
-    assert "expected data of your own" in outcome.err
+    assert "expected your own data" in outcome.err
 
 
 OWN_TASK = """# Mine

@@ -97,7 +97,7 @@ def test_a_strangers_configuration_names_no_code_and_no_place(finished, key):
 def test_a_class_of_a_typed_folder_is_accepted(finished, tmp_path):
     config = saved(finished)
     config["strategy"] = {"_target_": "mine.Search"}
-    with pytest.raises(InputError, match="names a class of its own"):
+    with pytest.raises(InputError, match="names a custom class"):
         check_saved(config)
     (tmp_path / "strategy").mkdir()
     (tmp_path / "strategy" / "mine.yaml").write_text("_target_: mine.Search\n")

@@ -204,7 +204,7 @@ def test_a_search_ends_where_the_table_lacks_its_architecture(command, tmp_path,
     asked = (f"benchmark={benchmark}", "benchmark.path=table.csv", "run=a")
     code, out, err = command("search", *TINY_DATA, *search, "network.channels=8", "network.cells=1", *asked)
     assert (code, err) == (0, "")
-    said = "not in the table (benchmark.path): what it is worth is unknown"
+    said = "not in the table (benchmark.path): its accuracy is unknown"
     assert said in out.splitlines()
     facts = json.loads((tmp_path / "a" / "genotype.json").read_text())
     assert facts["note"] == said
@@ -228,7 +228,7 @@ def test_evaluations_by_a_table_that_lacks_nearly_everything(command, tmp_path, 
         code, out, err = command("search", *TINY_DATA, *sizes, *asked, *table)
     assert code == 0, err
     assert sum("missing architectures count as 0 %" in str(one.message) for one in said) == 1
-    assert "not in the table (benchmark.path): what it is worth is unknown" in out.splitlines()
+    assert "not in the table (benchmark.path): its accuracy is unknown" in out.splitlines()
     assert read_genotypes(tmp_path / "a")
 
 

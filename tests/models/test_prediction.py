@@ -201,7 +201,7 @@ def test_a_network_for_gray_images_sees_them_in_gray(images, tmp_path):
         (["{run}", "{images}", "--device", "cuda:9"], "expected a device of this machine"),
         (["{run}", "{images}", "--device", "toaster"], "expected a device of this machine"),
         (["{run}", "{images}", "--device", "meta"], "expected a device of this machine"),
-        (["{run}", "{images}", "--runtime", "java"], "See `nas-predict --help`."),
+        (["{run}", "{images}", "--runtime", "java"], "Invalid arguments: argument --runtime"),
     ],
 )
 def test_wrong_arguments_are_one_line(words, message, run, images, tmp_path):
@@ -366,4 +366,4 @@ def test_wrong_masks_are_one_line(run, dense, scenes, tmp_path, refusal):
         predict(network, scenes / "images", tmp_path / "out", masks=masks)
 
     assert "expected a folder of true masks" in refusal(judged, dense, tmp_path / "nowhere")
-    assert "expected a network of segmentation beside true masks" in refusal(judged, run, scenes / "masks")
+    assert "expected a segmentation network" in refusal(judged, run, scenes / "masks")

@@ -236,7 +236,7 @@ def test_a_front_that_is_none_is_left_out_with_a_line(wrong, runs, tmp_path, cap
 
 
 def test_a_name_that_no_folder_can_have_is_one_line():
-    with pytest.raises(SystemExit, match="error: expected words without null characters"):
+    with pytest.raises(SystemExit, match="error: Arguments must not contain null characters"):
         main(["\0"])
 
 

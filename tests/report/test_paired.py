@@ -353,7 +353,7 @@ def twice(folder):
             ["trained", "--metric", "acc"],
             "expected a metric of the run (choose from test_accuracy), got 'acc'",
         ),
-        (None, ["trained", "--test", "sign"], "See `nas-compare --help`."),
+        (None, ["trained", "--test", "sign"], "Invalid arguments: argument --test"),
         (
             other_training,
             ["trained"],
@@ -368,7 +368,7 @@ def twice(folder):
         (
             lambda f: (f / "f").touch(),
             ["trained", "--out", "f"],
-            "expected a place that can be read and written",
+            "Cannot read or write",
         ),
     ],
 )

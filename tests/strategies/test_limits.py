@@ -94,7 +94,7 @@ def test_no_multipliers_without_limits(search):
             "expected at least 4,792, which the smallest network of the space has, got '10'",
         ),
         (["limits.latency_ms=2"], "expected a device, such as my_laptop.csv"),
-        (["limits.device=a.csv"], "expected limits.latency_ms beside it"),
+        (["limits.device=a.csv"], "`limits.device` needs limits.latency_ms"),
         (["limits.latency_ms=2", "limits.device=a.csv"], "expected a table of latencies, .csv or .parquet"),
     ],
 )

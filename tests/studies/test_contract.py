@@ -45,7 +45,7 @@ REFUSED = [
     ((), "Choose a study: study=<one of "),
     (("study=correlatoin",), "Did you mean `correlation`?"),
     (("study=correlation",), "`benchmark.path` needs a value."),
-    (("study=correlation", "benchmark=none"), "expected a benchmark, which the study needs: benchmark="),
+    (("study=correlation", "benchmark=none"), "The study needs a benchmark: pass benchmark="),
     (("study=correlation", "benchmark.path=table.csv", "space=darts"), "expected space=nasbench201"),
     (("study=correlation", "strategy=darts"), "strategy"),
     (("resume=missing",), "No run in `missing`."),

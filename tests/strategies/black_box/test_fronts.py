@@ -293,7 +293,7 @@ def test_a_run_without_a_front_has_no_knee(command, tmp_path):  # noqa: F811
             ["objectives=[params,macs]", "strategy.metrics=top"],
             "expected the objective ranking, which",
         ),
-        (["objectives=[params,macs]", "limits.device=a.csv"], "expected limits.latency_ms beside it"),
+        (["objectives=[params,macs]", "limits.device=a.csv"], "`limits.device` needs limits.latency_ms"),
     ],
 )
 def test_invalid_objectives_are_rejected_early(command, words, line, tmp_path):  # noqa: F811
