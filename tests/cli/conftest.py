@@ -1,4 +1,4 @@
-"""The entry scripts, called as a user calls them but in this process, on runs of a second."""
+"""Fixtures that call the entry scripts in this process, on runs of a second."""
 
 import logging
 import os
@@ -38,7 +38,7 @@ CELL = "|nor_conv_3x3~0|+|none~0|nor_conv_3x3~1|+|skip_connect~0|none~1|skip_con
 
 
 class Outcome(NamedTuple):
-    """What a user sees of a command."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
 
 @contextmanager
 def process_state() -> Iterator[None]:
-    """A process of its own would start with these, and end with them."""
+    """Restore global state that a separate process would start with."""
     argv, path, handlers = sys.argv[:], sys.path[:], logging.root.handlers[:]
     try:
         with warnings.catch_warnings():
@@ -60,7 +60,7 @@ def process_state() -> Iterator[None]:
 
 
 def run_script(name: str, *argv: str) -> int:
-    """The exit code of `python <name>.py <argv>`; its message goes to stderr, as Python sends it."""
+    """Return the exit code of `python <name>.py <argv>`; print its message to stderr, as Python does."""
     with process_state():
         sys.argv[:] = [str(REPOSITORY / f"{name}.py"), *argv]
         try:
@@ -74,7 +74,7 @@ def run_script(name: str, *argv: str) -> int:
 
 
 def run_process(name: str, *argv: str, **options) -> subprocess.Popen:
-    """The same as a process of its own, on one thread, which the results' last bits depend on."""
+    """Run the command in a separate process with one thread, which the last bits of results depend on."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     words = [sys.executable, str(REPOSITORY / f"{name}.py"), *argv]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

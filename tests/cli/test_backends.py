@@ -28,7 +28,7 @@ POOL = ("strategy.pool_size=4",)
 
 
 def names(where: str, marker: str) -> list[str]:
-    """The options of a group whose yaml has that line, or that of a part."""
+    """Return the options of a group whose yaml contains `marker`."""
     files = sorted((CONF / where).glob("[!_]*.yaml"))
     return [file.stem for file in files if marker in file.read_text()]
 
@@ -44,7 +44,7 @@ SLOW = [
 
 
 def search(command, strategy: str, *words: str) -> tuple[object, ...]:
-    """What a search of three rounds has come to; its loggers and checkpoints say how."""
+    """Return the results of a search of three rounds, without logs and checkpoints."""
     argv = (*TINY_SEARCH, f"strategy={strategy}", "strategy.evaluation=training", *QUICK)
     run = "_".join(["of", *words]).replace("strategy.", "")
     own = (*SMALL.get(strategy, POOL), "trainer.max_epochs=3", f"run={run}")
@@ -123,7 +123,7 @@ def test_an_error_in_another_process_is_the_error_here():
 
 @pytest.mark.slow
 def test_dask_starts_on_a_machine_whose_threads_start_late(monkeypatch):
-    """Its own client waits ten seconds for the thread of its loop, and ends in a bare assertion then."""
+    """Dask's own client fails with an assertion if the thread of its loop takes ten seconds to start."""
     utils = pytest.importorskip("distributed.utils")
     run = utils.asyncio_run
 

@@ -1,4 +1,4 @@
-"""Sweeps on engines whose processes and nodes die: typed or queued again, they end as if none had."""
+"""Sweeps on clusters whose processes and nodes die: rerun or requeued, they give the same results."""
 
 import json
 import os
@@ -19,9 +19,9 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 class Death(pl.Callback):
-    """While the job of seed 1 trains for the first time, a signal reaches a process of its engine's.
+    """Send a signal to a process of the launcher the first time that the job of seed 1 trains.
 
-    A job that is to fail has failed by then: joblib ends all processes with that one.
+    A job that should fail must have failed before, since joblib ends all processes if one is killed.
     """
     def on_train_batch_end(self, trainer, module, *rest):
         mark = Path({mark!r})
@@ -33,7 +33,7 @@ class Death(pl.Callback):
             os.kill({process}, signal.{name})
 
 class Poison(pl.Callback):
-    """The job of seed 2 fails while the file is there."""
+    """Fail the job of seed 2 while the file exists."""
     def on_train_batch_end(self, trainer, module, *rest):
         if trainer.default_root_dir.endswith("2") and Path({poison!r}).exists():
             raise RuntimeError("poison")
@@ -43,7 +43,7 @@ BOTH = ("+callbacks.death._target_=death.Death", "+callbacks.poison._target_=dea
 
 @pytest.fixture
 def death(tmp_path):
-    """`death("SIGKILL")`: the words for callbacks by which a process gets that signal, and a job fails."""
+    """`death("SIGKILL")`: overrides for callbacks that send a process the signal and fail a job."""
 
     def write(name: str, process: str = "os.getpid()", *, poison: bool = False) -> tuple[str, ...]:
         files = {"mark": str(tmp_path / "mark"), "poison": str(tmp_path / "poisonous")}
@@ -99,7 +99,7 @@ def test_a_worker_of_dasks_that_is_killed_leaves_its_job_to_another(whole, death
 
 @pytest.mark.slow
 def test_a_node_of_rays_that_dies_leaves_its_jobs_to_another(whole, death, tmp_path, monkeypatch):  # noqa: F811
-    """A node's own process is its workers' parent."""
+    """The parent process of the workers is the node."""
     pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     from ray.cluster_utils import Cluster
 

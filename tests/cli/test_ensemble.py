@@ -1,4 +1,4 @@
-"""`train.py ensemble=…`: members that are runs of their own, and an ensemble that is one object."""
+"""`train.py ensemble=…`: training of the members, and evaluation of the ensemble."""
 
 import csv
 import json
@@ -67,7 +67,7 @@ FOLDERS = (".", "member_1", "member_2")
 
 
 class Stopped(KeyboardInterrupt):
-    """A user's, in the middle of a member's training."""
+    """Interrupt the training of a member, as Ctrl-C does."""
 
 
 def test_a_stopped_run_goes_on_with_the_member_and_epoch_where_it_was(tmp_path, command, monkeypatch):
@@ -208,7 +208,7 @@ def test_all_candidates_leave_the_same_images_out_and_are_runs_like_any_other(tm
 
 
 def test_a_random_ensemble_needs_no_selection(tmp_path, command):
-    """URS: as many members as architectures, and no images held out."""
+    """URS has one member per architecture and holds out no images."""
     argv = ("ensemble=nes_rs", "ensemble.space=nasbench201", "ensemble.pool=2", "ensemble.size=2")
     code, out, err = command("train", *QUICK, *argv, "run=a")
     assert (code, err) == (0, "")

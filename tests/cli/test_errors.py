@@ -1,4 +1,4 @@
-"""Mistakes: one line on stderr, an exit code, no training, and nothing that was there is changed."""
+"""User errors: one line on stderr, exit code 1, no training, and no change of existing files."""
 
 import json
 import signal
@@ -285,7 +285,7 @@ def test_a_start_that_failed_leaves_its_folder_to_the_next(refused, command, tmp
 
 
 def test_what_was_in_a_folder_before_stays(refused, runs):
-    """A user's own files, and the record of a run that is gone on with."""
+    """A user's files, and the record of a resumed run."""
     (runs / "a").mkdir()
     (runs / "a" / "notes.log").write_text("mine")
     (runs / "a" / "photo.png").write_text("mine, too")
@@ -306,12 +306,12 @@ def test_an_interrupted_start_leaves_nothing(command, tmp_path, monkeypatch):
 
 
 def test_the_cell_that_the_tests_train_is_one(command):
-    """So that the refusals above are for what they are about."""
+    """The cases above must fail for the reason that they test."""
     assert NasBench201().notation(NasBench201().parse(CELL)) == CELL
 
 
 def test_a_reader_that_stops_early_gets_no_traceback():
-    """As `--help | head` does: the pipe is closed before the help is written."""
+    """The pipe is closed before the help is written, as with `--help | head`."""
     script = Path(__file__).parents[2] / "train.py"
     command = [sys.executable, "-u", str(script), "--help"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

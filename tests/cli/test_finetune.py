@@ -1,4 +1,4 @@
-"""What a training run ends with, and training that starts from it."""
+"""The weights that a training saves, and fine-tuning that starts from them."""
 
 import json
 
@@ -28,7 +28,7 @@ def same(one, other):
 
 
 def accuracy(run):
-    """Of the network in the file, on the test images that the runs here have."""
+    """Return the test accuracy of the saved network on the images that the runs use."""
     data, network = Fake(shape=(1, 8, 8), train_size=32, test_size=16, batch_size=8), nas_lightning.load(run)
     with torch.no_grad():
         return sum(int((network(x).argmax(1) == y).sum()) for x, y in data.test_dataloader()) / 16
@@ -57,7 +57,7 @@ def test_the_last_epoch_where_nothing_is_validated(tmp_path, command):
 
 
 def test_the_best_epoch_where_it_is_known(tmp_path, command):
-    """At a learning rate that spoils the network, the first epoch is the best."""
+    """With a learning rate that diverges, the first epoch is the best."""
     spoilt = ("retrain.lr=0.5", "retrain.clip=null", "dataset.noise=0.1", "dataset.val_fraction=0.5")
     argv = (*QUICK, *spoilt, "trainer.max_epochs=4", "seed=1", "run=a")
     assert command("train", *argv).code == 0
@@ -77,7 +77,7 @@ def test_the_averaged_weights_where_they_are_kept(tmp_path, command):
 
 
 def test_the_first_step_starts_from_the_inherited_weights(runs, command):
-    """With steps too small for float32 they are also what is left."""
+    """Steps that are too small for float32 keep the weights."""
     still = ("retrain.lr=1e-30", "network.auxiliary=true", "run=b")
     code, out, err = command("train", "pretrained=trained", *OTHERS, *still)
     assert (code, err) == (0, "")
@@ -113,7 +113,7 @@ def test_a_finished_run_that_is_resumed_ends_with_the_same_network(runs, command
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_frozen_backbone_stays_the_same(runs, command, epochs):
-    """For two epochs of two not a bit changes; for one of two it moves in the second."""
+    """Frozen for two of two epochs, no bit changes; for one of two, weights change in the second."""
     argv = (*OTHERS, "trainer.max_epochs=2", f"callbacks.frozen.epochs={epochs}", "run=b")
     assert command("train", "pretrained=trained", *argv).code == 0
     before, after = state("trained"), state("b")

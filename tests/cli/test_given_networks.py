@@ -1,4 +1,4 @@
-"""`train.py network=…` from the first word to the last."""
+"""`train.py network=…`: training, loading, and ensembles of fixed networks."""
 
 import json
 
@@ -66,7 +66,7 @@ def test_it_goes_on_to_the_same_bits(tmp_path, command):
 
 
 class Stop:
-    """Raises as Ctrl-C does, after the first epoch."""
+    """Raise KeyboardInterrupt after the first epoch."""
 
     def __new__(cls):
         import pytorch_lightning as pl

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment, then `resume=`: what comes out is what the run that was never killed comes to."""
+"""A run that is killed at a random moment and resumed gives the results of an uninterrupted run."""
 
 import random
 import signal
@@ -19,7 +19,7 @@ OURS = ("nas_lightning", "nas_lightning_rng")  # a strategy's generator, and eve
 
 
 def killed(name: str, *argv: str, folder: Path, run: str) -> bool:
-    """Start the command, kill it a random moment after its first checkpoint; False: it was done by then."""
+    """Kill the command at a random moment after its first checkpoint; return False if it has ended before."""
     process = run_process(name, *argv, f"run={run}", cwd=folder)
     checkpoint = folder / run / "checkpoints" / "last.ckpt"
     while not checkpoint.exists():
@@ -32,7 +32,7 @@ def killed(name: str, *argv: str, folder: Path, run: str) -> bool:
 
 
 def assert_same(a, b, where="checkpoint"):
-    """Bit for bit, however deep."""
+    """Compare nested values bit for bit."""
     if isinstance(a, torch.Tensor):
         assert torch.equal(a, b), where
     elif isinstance(a, dict):
@@ -96,7 +96,7 @@ def test_second_order(command, tmp_path):
 
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_ten_times_ends_as_one_that_nobody_killed(command, tmp_path):
-    """At moments that a seed draws; what has ended before its moment is compared, and another begins."""
+    """Kill at seeded random moments; a sweep that ends before is compared, and another one starts."""
     moments, kills, sweeps = random.Random(17), 0, 1
     argv = ("-m", *SEARCH, "strategy=darts", "seed=0,1")
     assert command("search", *argv, "run=whole").code == 0

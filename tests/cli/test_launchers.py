@@ -1,4 +1,4 @@
-"""A sweep of four jobs by each launcher that is installed comes to what it comes to in one process."""
+"""A sweep of four jobs gives the same results with each installed launcher as in one process."""
 
 import re
 import sys
@@ -41,7 +41,7 @@ def test_four_jobs_are_what_they_are_in_one_process(name, whole, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_jobs_that_share_a_folder_are_refused_by_what_is_wrong(name, tmp_path):
-    """And not by the death of a worker, which would be started anew."""
+    """The error must not be the death of a worker."""
     module, words = LAUNCHERS[name]
     pytest.importorskip(module)
     code, out = finish(*WORDS, "seed=0,1", *words, "run=sweep", "hydra.sweep.subdir=same", cwd=tmp_path)

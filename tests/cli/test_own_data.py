@@ -1,4 +1,4 @@
-"""`dataset=mine`: a user's own data module, which has what Lightning promises and nothing else."""
+"""`dataset=mine`: a custom LightningDataModule with nothing but Lightning's interface."""
 
 import json
 import re
@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture
 def mine(command, tmp_path):
-    """Their folder of configurations, with a plain module and with what `ExternalData` is told besides."""
+    """A config folder with a plain data module, and with one wrapped in `ExternalData`."""
     (tmp_path / "conf" / "dataset").mkdir(parents=True)
     plain = "# Mine\n_target_: tests.own_data.OnlyLightning\nbatch_size: 8\n"
     (tmp_path / "conf" / "dataset" / "mine.yaml").write_text(plain, encoding="utf-8")
@@ -114,7 +114,7 @@ score: r2
 
 
 def test_a_task_of_ones_own_is_a_yaml(command, tmp_path):
-    """What a search prints as the next command trains by the same task."""
+    """The command that a search prints trains with the same task."""
     for group, name, text in (
         ("dataset", "made", "# Made up\n_target_: tests.own_tasks.Made\ntask: regression\n"),
         ("task", "own", OWN_TASK),

@@ -1,4 +1,4 @@
-"""What a run prints as the next command runs, for every space at settings that are not its own."""
+"""The next commands that a run prints can be run, for each space with non-default settings."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ from torch import nn
 
 
 class GhostConv(nn.Module):
-    """Half of the channels by a convolution, the others by a depthwise one of those (arXiv:1911.11907)."""
+    """GhostConv (arXiv:1911.11907): half of the channels from a convolution, half from a depthwise one."""
 
     def __init__(self, channels, stride, norm):
         super().__init__()
@@ -47,21 +47,21 @@ OF_CELLS = {
 
 
 def printed(out: str, purpose: str) -> str:
-    """The command under a heading that a run prints."""
+    """Return the command under a heading of the output."""
     found = re.search(rf"^{purpose}:\n  (.+)$", out, re.MULTILINE)
     assert found, out
     return found[1]
 
 
 def words(line: str, program: str) -> list[str]:
-    """What follows the program in a printed command."""
+    """Return the arguments of a printed command."""
     parts = shlex.split(line)
     place = next(i for i, part in enumerate(parts) if part.endswith(program))
     return parts[place + 1 :]
 
 
 def run_what_is_printed(command, *chosen: str) -> tuple[nas_lightning.models.file.Description, str]:
-    """Search, train as the search says, load as the training says; what the file says, and the last words."""
+    """Search, train, and load with the printed commands; return the description and the last arguments."""
     searched = command("search", "strategy=random", "strategy.count=1", *chosen, *IMAGES, "run=searched")
     assert searched.code == 0, searched.err
     quick = ("trainer.max_epochs=1", "run=trained")

@@ -1,4 +1,4 @@
-"""Commands whose runs are of several processes: none waits for another that does something else."""
+"""Runs with several processes: no deadlocks, and the results of a single run folder."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def test_two_processes_search_to_the_end_whatever_accompanies_them(
 
 @pytest.mark.slow
 def test_a_sweep_of_jobs_of_two_processes_is_one_sweep(tmp_path):
-    """Seen red on version 0.1: a job's second process repeated the sweep, and two tables came."""
+    """The second process of a job must not run the whole sweep again."""
     words = (*TINY_SEARCH, *TWO, "strategy=darts", "trainer.max_epochs=1", "callbacks.history.figures=false")
     code, out, err = finish("search", "-m", *words, "seed=0,1", "run=swept", cwd=tmp_path)
     assert code == 0, err
@@ -103,7 +103,7 @@ NODE = ("-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--ma
 
 
 def run_nodes(port: int, *argv: str, cwd) -> list[str]:
-    """What two nodes of one process each say, started by torchrun on this machine."""
+    """Return the output of two single-process nodes that torchrun starts on this machine."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     script = str(REPOSITORY / f"{argv[0]}.py")
     words = [*NODE, f"--master-port={port}"]
@@ -151,7 +151,7 @@ def test_two_nodes_of_torchrun_come_to_what_two_processes_do(script, words, file
 
 @pytest.fixture
 def torchrun(monkeypatch):
-    """As if torchrun had started the tests' process as the second of two."""
+    """Set the environment of the second of two processes of torchrun."""
     for name, value in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "1"}.items():
         monkeypatch.setenv(name, value)
 

@@ -1,4 +1,4 @@
-"""`resume=`: which saved configurations count, what they may say, and what must not have changed."""
+"""`resume=`: validation of saved configurations, and settings that cannot change."""
 
 import zipfile
 from pathlib import Path

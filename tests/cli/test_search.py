@@ -1,4 +1,4 @@
-"""`search.py` from the first word to the last: what it prints, writes, returns and proposes."""
+"""`search.py`: its output, files, objective, and next commands."""
 
 import csv
 import html
@@ -28,12 +28,12 @@ QUICK = (*TINY_SEARCH, "trainer.max_epochs=2")
 
 
 def following(out: str) -> list[str]:
-    """The words of the command that a search proposes."""
+    """Return the arguments of the next command that a search prints."""
     return shlex.split(out.split("Train it:\n")[1])
 
 
 class Spy(Callback):
-    """Sees what a job returns to Hydra."""
+    """Record the return value of a job."""
 
     returned: list = []  # noqa: RUF012
 
@@ -218,7 +218,7 @@ EVALUATING = [name for name in options("strategy") if "_black_box" in yaml_of("s
 
 @pytest.mark.parametrize("strategy", EVALUATING)
 def test_evaluations_by_a_table_that_lacks_nearly_everything(command, tmp_path, strategy):
-    """What the table lacks is worth 0 %, which is said once, and is no end of the search."""
+    """Missing architectures count as 0 %, with a single warning."""
     write_small_table(tmp_path, "nasbench101")
     asked = (f"strategy={strategy}", "strategy.evaluation=table", "trainer.max_epochs=2")
     words = (*small("strategy", strategy), "space=nasbench1shot1_s1", "network.channels=8", "network.cells=1")
@@ -247,7 +247,7 @@ def test_the_same_seed_twice(command, tmp_path):
 
 
 def test_further_callbacks_by_name(command, tmp_path):
-    """They name the parts that they want, as strategies do; arguments of the trainer need no plus sign."""
+    """Callbacks get parts by argument name, and arguments of the trainer need no plus sign."""
     argv = (*QUICK, "callbacks=[search,ntk,ranking]", "callbacks.ranking.every_n_epochs=1", "run=a")
     assert command("search", *argv, "strategy=darts", "trainer.limit_train_batches=1").code == 0
     logged = set((tmp_path / "a" / "metrics.csv").read_text().splitlines()[0].split(","))
@@ -349,7 +349,7 @@ def test_a_sweep_side_by_side(tmp_path):
 
 @pytest.fixture
 def users(tmp_path):
-    """`users(name, line)`: a strategy of the user's own, in their module, with a yaml in mine/strategy."""
+    """`users(name, line)`: a custom strategy in a user's module, with a yaml in mine/strategy."""
 
     def write(name: str, line: str) -> None:
         (tmp_path / "mine" / "strategy").mkdir(parents=True, exist_ok=True)
@@ -445,7 +445,7 @@ def test_descriptions_are_sentences_of_one_line():
 
 
 def told_to_stop(folder: Path, number: signal.Signals, *argv: str) -> tuple[int, str]:
-    """The exit code and the screen of a search that gets the signal when its first epoch is over."""
+    """Return the exit code and output of a search that gets a signal after its first epoch."""
     words = (*TINY_SEARCH, "trainer.max_epochs=5000", "strategy=gdas", "run=a", *argv)
     run = run_process("search", *words, cwd=folder)
     while not (folder / "a" / "checkpoints" / "last.ckpt").exists():
@@ -468,7 +468,7 @@ def test_a_terminated_run_says_how_to_go_on(tmp_path):
 
 @pytest.mark.slow
 def test_several_processes_stop_together_where_one_is_terminated(tmp_path):
-    """Lightning's own handler leaves them waiting for each other."""
+    """With Lightning's handler, the processes would wait for each other."""
     code, _ = told_to_stop(tmp_path, signal.SIGTERM, "trainer=ddp", "dataset.batch_size=2")
     assert code == 128 + signal.SIGTERM
 

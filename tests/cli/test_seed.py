@@ -1,4 +1,4 @@
-"""The run's seed is a part: whoever names it gets it, and who has one of their own keeps it."""
+"""The run's seed is passed to parts that name it; an explicit seed takes precedence."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -15,7 +15,7 @@ KNOWS_NONE = "def __init__(self, space): super().__init__(space)"
 
 @pytest.fixture
 def stranger(tmp_path):
-    """`stranger(line, yaml)`: a strategy with that constructor and a yaml of its own in mine/strategy."""
+    """`stranger(line, yaml)`: a custom strategy with a constructor, and its yaml in mine/strategy."""
 
     def write(constructor: str, yaml: str = "") -> None:
         (tmp_path / "mine" / "strategy").mkdir(parents=True)

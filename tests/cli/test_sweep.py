@@ -1,4 +1,4 @@
-"""Sweeps: jobs that fail, what is missing of a sweep that stopped, and runs of earlier sweeps as values."""
+"""Sweeps: failed jobs, resuming, and runs of earlier sweeps as values."""
 
 import shutil
 import subprocess
@@ -23,7 +23,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 
 class Poison(pl.Callback):
-    """Its process is killed while the job of seed 1 trains for the first time, as the system does."""
+    """Kill the process the first time that the job of seed 1 trains."""
     def on_train_batch_end(self, trainer, module, *rest):
         mark = Path({mark!r})
         if trainer.default_root_dir.endswith("1"):
@@ -145,7 +145,7 @@ def test_an_interrupted_job_is_a_row(sweep):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A sweep of twelve jobs, of which the fourth has no architecture, and a run beside it."""
+    """A sweep of twelve jobs, of which the fourth has no architecture, and a single run."""
     monkeypatch.chdir(tmp_path)
     RunFolder(tmp_path / "a_sweep").create(SWEEP)
     for run in [*(f"a_sweep/{job}" for job in range(12)), "alone"]:
@@ -181,7 +181,7 @@ def test_two_lines_search_and_train_all(command, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_worker_of_joblib_loses_nothing(tmp_path, command):
-    """joblib's other processes end with the one that is killed; what they have done is kept."""
+    """joblib ends all processes if one is killed; finished jobs are kept."""
     own = ("launcher=joblib", "hydra.launcher.n_jobs=2", "run=sweep")
     (tmp_path / "poison.py").write_text(POISON.format(mark=str(tmp_path / "mark")))
     poison = "+callbacks.poison._target_=poison.Poison"
@@ -203,7 +203,7 @@ def finish(*words, cwd):
 
 
 def assert_same_results(one, other):
-    """Whatever has run them."""
+    """Compare the metrics, histories, and genotypes of two runs."""
     for name in ("metrics.csv", "history.jsonl"):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
     assert RunFolder(one).genotypes == RunFolder(other).genotypes

@@ -1,4 +1,4 @@
-"""`train.py` from the first word to the last."""
+"""`train.py`: its output, files, and resuming."""
 
 import csv
 import json
@@ -132,7 +132,7 @@ def test_a_sweep_over_sizes(tmp_path, command):
 
 
 def test_a_job_that_slurm_starts_again_goes_on(tmp_path, command, monkeypatch):
-    """The same command in the same folder; without SLURM's word for it, it would start anew."""
+    """Repeat the command in the same folder; only SLURM's restart count makes it resume."""
     argv = (*QUICK, "trainer=slurm", "genotype=nasbench201_best", "trainer.max_epochs=3")
     whole = command("train", *argv, "run=whole")
     assert whole.code == 0, whole.err
@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_after_its_last_epoch(runs, command):
 
 @pytest.mark.parametrize(("name", "folder"), [("search", "searched"), ("train", "trained")])
 def test_the_cost_of_a_run_is_that_of_all_its_starts(runs, command, name, folder):
-    """As if the stopped start had taken an hour: the checkpoint says so."""
+    """Add an hour to the time that the checkpoint stores."""
     run = runs / folder
     path = run / "checkpoints" / "last.ckpt"
     whole = json.loads((run / "summary.json").read_text())["seconds"]

@@ -1,4 +1,4 @@
-"""Sweeps whose jobs Optuna draws: killed, joined, with failures, with several objectives, with pruning."""
+"""Optuna sweeps: killed, shared, with failures, with several objectives, and with pruning."""
 
 import json
 import math
@@ -27,11 +27,11 @@ DRAWN = (
 
 
 class Stop(KeyboardInterrupt):
-    """Somebody ends the sweep."""
+    """Interrupts the sweep."""
 
 
 def jobs(*, stop_at=None, fail_at=()):
-    """A job of no time, whose accuracy is best at `BEST`; its network grows with the rate."""
+    """A fast job whose accuracy is best at `BEST`, and whose network grows with the rate."""
 
     def run(cfg):
         job = Job.start(cfg)
@@ -51,7 +51,7 @@ def jobs(*, stop_at=None, fail_at=()):
 
 @pytest.fixture
 def sweep(command, monkeypatch, tmp_path):
-    """`sweep("hydra.sweeper.n_trials=4", stop_at=2)`: what the command says and the trials that there are."""
+    """`sweep("hydra.sweeper.n_trials=4", stop_at=2)`: run a sweep; return its output and trials."""
 
     def run(*words, folder="sweep", **options):
         monkeypatch.setattr("nas_lightning.cli.main.run_job", jobs(**options))
@@ -93,7 +93,7 @@ def test_what_is_drawn_comes_nearer_to_the_best(sweep, tmp_path):
 
 
 def test_a_sweep_goes_on_by_its_folder_alone(sweep, command, monkeypatch, tmp_path):
-    """Red before: its number of trials was forgotten, and its sampler refused."""
+    """The number of trials and the sampler are restored."""
     words = ("hydra.sweeper.n_trials=3", "hydra.sweeper.sampler=random", "hydra.sweeper.seed=7")
     _, whole = sweep(*words, folder="whole")
     (code, out, _), _ = sweep(*words, stop_at=1)
@@ -113,7 +113,7 @@ def test_failed_trials_count_and_are_rows(sweep, tmp_path):
 
 
 def test_an_objective_that_no_job_has_ends_a_sweep_after_its_first(sweep, tmp_path):
-    """Seen red on version 0.1: random search has no valid_accuracy, and all trials failed one by one."""
+    """Random search has no valid_accuracy: the sweep must end after the first job."""
     (code, _, err), trials = sweep("hydra.sweeper.n_trials=4", "objective=params_of")
     assert (code, [trial.state.name for trial in trials]) == (1, ["FAIL"])
     assert err == "error: No job has the objective `params_of` (did you mean 'params'?).\n"
@@ -178,7 +178,7 @@ def test_without_anything_that_varies_there_is_nothing_to_draw(command, monkeypa
 
 
 def rewritten(journal, change):
-    """The journal with other lines, as somebody else may have written them."""
+    """Change the lines of the journal, as a malicious user could."""
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     changed = [change(dict(line)) for line in lines]
     journal.write_text("".join(json.dumps(line) + "\n" for line in changed if line is not None))
@@ -189,7 +189,7 @@ def with_owner(name):
 
 
 def with_values(key, value):
-    """The rate drawn by everybody: `key` is params or distributions."""
+    """Change the sampled rate of all trials; `key` is params or distributions."""
 
     def change(line):
         if key not in line:
@@ -200,7 +200,7 @@ def with_values(key, value):
 
 
 def with_param(name):
-    """One more setting, that no word of the sweep varies."""
+    """Add a setting that the sweep does not vary."""
 
     def change(line):
         more = {key: {**line[key], name: line[key]["strategy.lr"]} for key in line.keys() & {*DRAWS}}
@@ -241,13 +241,13 @@ MORE_FOREIGN = [
 
 
 def some(first, others):
-    """All, of which `make test` takes the first."""
+    """All cases; `make test` runs the first."""
     return [*first, *(pytest.param(*other, marks=pytest.mark.slow) for other in others)]
 
 
 @pytest.mark.parametrize(("change", "message"), some(FOREIGN, MORE_FOREIGN))
 def test_a_journal_of_somebody_else_is_data(change, message, sweep, command, tmp_path):
-    """Neither a folder outside nor a word of the command comes from it."""
+    """A journal must add neither overrides nor folders outside of the sweep."""
     (code, *_), _ = sweep("hydra.sweeper.n_trials=3", stop_at=1)
     assert code == 130
     rewritten(tmp_path / "sweep" / JOURNAL, change)
@@ -273,7 +273,7 @@ def test_what_is_no_journal_is_one_line(text, sweep, command, tmp_path):
 
 
 def test_a_journal_whose_last_line_is_cut_goes_on(sweep, tmp_path):
-    """As a full disk leaves it: what was said in whole lines counts."""
+    """An incomplete last line, as after a full disk, is dropped."""
     _, whole = sweep("hydra.sweeper.n_trials=3", folder="whole")
     sweep("hydra.sweeper.n_trials=2")
     with (tmp_path / "sweep" / JOURNAL).open("a") as file:
@@ -284,7 +284,7 @@ def test_a_journal_whose_last_line_is_cut_goes_on(sweep, tmp_path):
 
 @pytest.mark.slow
 def test_the_lock_of_a_killed_process_does_not_keep_others_out(sweep, monkeypatch, tmp_path):
-    """Half a minute long it does, as nobody can tell whether its holder is still there."""
+    """The lock expires after half a minute, since its holder may still run."""
     monkeypatch.setattr("optuna.storages.journal._file.time.monotonic", iter(range(0, 10**6, 20)).__next__)
     sweep("hydra.sweeper.n_trials=1")
     (tmp_path / "sweep" / f"{JOURNAL}.lock").touch()

@@ -1,7 +1,7 @@
-"""Runs whose files are broken, and the flags of the commands that read runs.
+"""Runs with damaged files, and invalid arguments of the commands that read runs.
 
-A finished search, training, ensemble and study are made once; a case gets a copy with one file changed:
-replaced, cut, or one of its parts something else.
+A finished search, training, ensemble, and study are created once. Each case gets a copy with one file that is
+replaced, cut, or changed in one of its parts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.cli.conftest import (
 )
 
 PIPE = "is a pipe"
-"""Which whoever opens it waits for."""
+"""A pipe, which blocks whoever opens it."""
 QUICK = ("trainer.max_epochs=1", "callbacks.history.figures=false", "callbacks.progress=null")
 TRAINING = (*TINY_DATA, *TINY_NETWORK, *QUICK[::2])
 KINDS = {
@@ -44,7 +44,7 @@ KINDS = {
         "trainer.max_epochs=1",
     ),
 }
-"""What makes the runs."""
+"""Commands that create the runs."""
 _TABLE = ("nas-table", "broken")
 _PAGE = ("nas-report", "broken")
 _ARMS = ("nas-compare", "broken", "good", "--baseline", "darts", "--out", "out")
@@ -72,7 +72,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "study": (_TABLE, _PAGE, ("nas-analyze", "resume=broken"), ("nas-report", "broken", "good")),
 }
-"""Who reads which run; of a run that goes on the summary is taken away."""
+"""Commands that read each run; for `resume=`, the summary is removed."""
 
 PARTS: dict[str, Any] = {
     **{"null": None, "3": 3, "-1": -1, "a half": 0.5, "nan": float("nan"), "infinity": float("inf")},
@@ -81,7 +81,7 @@ PARTS: dict[str, Any] = {
     **{"a formula": "=1+1", "1e300": 1e300, "a great number": 10**30, "an enormous number": 10**400},
     **{"deep": json.loads("[" * 300 + "]" * 300), "mixed": [None, {"a": [1.5]}, "b"]},
 }
-"""What a part of a file becomes."""
+"""Replacements of a part of a file."""
 FLAGS = (
     *(("nas-table",), ("nas-table", "nowhere"), ("nas-table", "good", "--format", "nope")),
     *(("nas-table", "good", "good"), ("nas-table", "--nope"), ("nas-table", "good/summary.json")),
@@ -159,11 +159,11 @@ FLAGS = (
         )
     ),
 )
-"""What is typed wrong for the commands that read runs."""
+"""Invalid arguments of the commands that read runs."""
 
 
 class Damage(NamedTuple):
-    """Which file of a run of which kind, and what becomes of it: `how` at the place of that number."""
+    """A damaged file of a run: `how` is applied to the part with that number."""
 
     kind: str
     file: str
@@ -176,7 +176,7 @@ class Damage(NamedTuple):
 
 @cache
 def entries() -> dict[str, Callable[[], object]]:
-    """What the installed commands call, by their names."""
+    """Return the entry points of the installed commands by name."""
     parser = configparser.ConfigParser()
     parser.read(REPOSITORY / "setup.cfg", encoding="utf-8")
     lines = parser["options.entry_points"]["console_scripts"].strip().splitlines()
@@ -189,7 +189,7 @@ def entries() -> dict[str, Callable[[], object]]:
 
 
 def run_entry(name: str, *words: str) -> int:
-    """The exit code of an installed command; its message goes to stderr, as Python sends it."""
+    """Return the exit code of an installed command; print its message to stderr, as Python does."""
     with process_state():
         sys.argv[:] = [name, *words]
         try:
@@ -204,7 +204,7 @@ def run_entry(name: str, *words: str) -> int:
 
 @cache
 def source(kind: str) -> Path:
-    """The folder of a finished run of that kind."""
+    """Return the folder of a finished run of a kind."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script, *words = KINDS[kind]
@@ -215,7 +215,7 @@ def source(kind: str) -> Path:
 
 @cache
 def files(kind: str) -> tuple[str, ...]:
-    """The files of a run, by their path in it."""
+    """Return the contents of a run's files by relative path."""
     run = source(kind)
     found = (str(p.relative_to(run)) for p in sorted(run.rglob("*")) if p.is_file())
     return tuple(name for name in found if not name.endswith((".log", ".svg", ".html", ".png", ".lock")))
@@ -223,7 +223,7 @@ def files(kind: str) -> tuple[str, ...]:
 
 @st.composite
 def damages(draw: st.DrawFn, whole: list[str]) -> tuple[Damage, tuple[str, ...]]:
-    """A damaged run, and a command that reads it; `whole`: what can become of a file as a whole."""
+    """A damaged run and a command that reads it; `whole` are replacements of a whole file."""
     kind = draw(st.sampled_from(sorted(KINDS)))
     file = draw(st.sampled_from(files(kind)))
     hows = [f"becomes {name}" for name in PARTS] if has_parts(file) else []
@@ -235,14 +235,14 @@ def damages(draw: st.DrawFn, whole: list[str]) -> tuple[Damage, tuple[str, ...]]
 
 
 def has_parts(file: str) -> bool:
-    """Whether parts of that file can be changed."""
+    """Return whether parts of the file can be changed."""
     return file.endswith((".json", ".jsonl", ".yaml", ".csv", ".safetensors"))
 
 
 def place_runs(
     folder: Path, damage: Damage | None, goes_on: bool, whole: Callable[[bytes], bytes] | None
 ) -> None:
-    """Put a good run and a broken one into a folder, beside a folder of somebody's with a file in it."""
+    """Create an intact run, a damaged one, and an unrelated folder with a file."""
     (folder / "mine").mkdir()
     (folder / "mine" / "kept.txt").write_text("kept")
     shutil.copytree(source("training"), folder / "good")
@@ -297,7 +297,7 @@ def _json(value: Any) -> str:
 
 
 def _change_header(file: Path, place: int, value: Any) -> None:
-    """A part of what the header of a file of weights says of their network; now and then of the weights."""
+    """Change a part of the description in a weights file's header, sometimes of the weights."""
     content = file.read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
@@ -311,7 +311,7 @@ def _change_header(file: Path, place: int, value: Any) -> None:
 
 
 def changed(content: Any, place: int, value: Any) -> Any:
-    """The content with one part, or itself, replaced; `...`: with that part gone.
+    """Return the content with one part, or all of it, replaced; `...` removes the part.
 
     >>> changed({"a": [1, 2]}, 2, None), changed([1, 2], 1, ...), changed(3, 0, "x")
     ({'a': [None, 2]}, [2], 'x')

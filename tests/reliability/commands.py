@@ -1,4 +1,4 @@
-"""Small commands of every kind, and whether two runs of one came to the same, to the bit."""
+"""Small commands of every kind, and bitwise comparison of their results."""
 
 import csv
 import json
@@ -32,23 +32,23 @@ LONG = {
         "ensemble.size=2",
     ),
 }
-"""Those that take minutes to be killed everywhere."""
+"""Commands for which killing at every change takes minutes."""
 LOGS = {"search.log", "train.log", "analyze.log"}
 TIMED = {*LOGS, "report.html", "table.md", "multirun.yaml", "hydra.yaml", "seconds.json"}
-"""Files that say how long something took, when, or where."""
+"""Files that contain times or paths."""
 LATENCIES = "times.csv"
 OF_LATENCIES = {"device", "times", "latencies", "foretold"}
-"""Where the first is, milliseconds are what the run is about: in these files, and in its metrics."""
+"""In runs with the file LATENCIES, these files and the metrics contain measured milliseconds."""
 
 
 def commands_to_finish(folder: Path, words: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """What a user types after a kill: `resume=`, or, where there is nothing to resume, the same again."""
+    """Return the arguments after a kill: `resume=`, or the same again if there is nothing to resume."""
     sweep = ("-m",) if "-m" in words else ()
     return {"resume": (words[0], *sweep, f"resume={folder.name}"), "again": words}
 
 
 def finish(folder: Path, words: tuple[str, ...]) -> str:
-    """How the run was finished, by one command."""
+    """Finish the run with one command; return how."""
     for name, typed in commands_to_finish(folder, words).items():
         if command_in_child(folder, *typed) == 0:
             return name
@@ -56,7 +56,7 @@ def finish(folder: Path, words: tuple[str, ...]) -> str:
 
 
 def assert_same_folder(whole: Path, other: Path) -> None:
-    """The same files with the same contents, but for how long it took."""
+    """Compare all files of two folders, except for times."""
     names = [{str(path.relative_to(run)) for path in files_of(run)} for run in (whole, other)]
     assert names[0] == names[1], names[0] ^ names[1]
     for name in sorted(names[0]):
@@ -71,13 +71,13 @@ def files_of(run: Path) -> list[Path]:
 
 
 def saved(file: Path) -> dict[str, object]:
-    """What a checkpoint goes on with."""
+    """Return the parts of a checkpoint that affect resuming."""
     checkpoint = torch.load(file, weights_only=True)
     return {key: checkpoint[key] for key in (*KEPT, *OURS) if key in checkpoint}
 
 
 def content(run: Path, name: str) -> object:
-    """What two equal runs share of a file."""
+    """Return the content of a file that is equal in two equal runs."""
     file = run / name
     measures = (run / LATENCIES).exists()
     if file.name in TIMED or (measures and file.stem in OF_LATENCIES):
@@ -91,7 +91,7 @@ def content(run: Path, name: str) -> object:
 
 
 def columns_of(table: Path) -> list[str]:
-    """Of a CSV file, or of the one beside a table in another form."""
+    """Return the header of a CSV file, or of the CSV version of a table."""
     return table.read_text().partition("\n")[0].split(",") if table.is_file() else []
 
 

@@ -1,4 +1,4 @@
-"""What happens to runs, and what comes into them, besides what their users type."""
+"""Tests of faults: killed processes, full disks, damaged and malicious files."""
 
 from tests.cli.conftest import command, finished, images, runs
 

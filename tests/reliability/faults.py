@@ -1,4 +1,4 @@
-"""A command in a child of this process, which dies, or meets an error, at its n-th change of a folder."""
+"""Run a command in a child process that is killed, or gets an error, at its n-th change of a folder."""
 
 import errno
 import os
@@ -16,15 +16,15 @@ CHANGES = {
     **{"os.rename": (0, 2), "os.remove": (0, 1), "os.mkdir": (0, 2), "os.rmdir": (0, 1)},
     **{"os.symlink": (1, 2), "os.link": (1, 3), "os.truncate": (0, None)},
 }
-"""Which argument is the path, and which the open folder that it may be in; -1: the current one."""
+"""Index of the argument with the path, and of its directory's file descriptor; -1: current folder."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class ChangesOf:
-    """Counts the file operations below a folder; calls `fault` before the one of that number.
+    """Counts the file operations below a folder and calls `fault` before operation number `at`.
 
-    An audit hook sees what Python opens, makes, renames and removes. What a library's own code writes into
-    an open file is not seen; such a file takes its place by a rename, which is.
+    An audit hook sees the files that Python opens, creates, renames, and removes. It does not see what
+    libraries write to open files, but these files are renamed to their final names afterwards.
     """
 
     def __init__(self, folder: Path, at: int | None, fault: Callable[[str, str], None]) -> None:
@@ -54,7 +54,7 @@ class ChangesOf:
 
 
 def _path_of(event: str, args: tuple) -> str:
-    """The whole path, also where a folder is taken away by the names of what is in it."""
+    """Return the absolute path, also of files that are removed relative to an open folder."""
     path, place = CHANGES.get(event, (0, None))
     known = place is None or args[place] == -1
     folder = os.getcwd() if known else os.readlink(f"/proc/self/fd/{args[place]}")
@@ -62,7 +62,7 @@ def _path_of(event: str, args: tuple) -> str:
 
 
 def in_child(work: Callable[[], int], said: Path | None = None) -> int:
-    """The exit code of `work` in a fork; minus the signal where one ended it. What it says goes to a file."""
+    """Return the exit code of `work` in a fork, or minus its signal; the output goes to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
@@ -87,14 +87,14 @@ def kill(event: str, path: str) -> None:
 
 
 def fill_disk(event: str, path: str) -> None:
-    """As the system does where a file system is full: what is there can be removed, nothing can be made."""
+    """A full disk: files can be removed, but not created."""
     if event in ("os.remove", "os.rmdir") or (event == "os.mkdir" and os.path.exists(path)):
         return
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
 def make_read_only(event: str, path: str) -> None:
-    """As the system does after an error of a disk: nothing can be changed."""
+    """A read-only disk: nothing can be changed."""
     if event != "os.mkdir" or not os.path.exists(path):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
@@ -102,14 +102,14 @@ def make_read_only(event: str, path: str) -> None:
 def command_in_child(
     folder: Path, *words: str, at: int | None = None, fault: Callable[[str, str], None] = kill
 ) -> int:
-    """The exit code of `<words[0]>.py <words[1:]>` typed beside `folder`, with a fault at a change of it."""
+    """Return the exit code of `<words[0]>.py <words[1:]>`, with a fault at a change of `folder`."""
     return work_in_child(folder, partial(run_script, *words), at=at, fault=fault)
 
 
 def work_in_child(
     folder: Path, work: Callable[[], int], at: int | None = None, fault: Callable[[str, str], None] = kill
 ) -> int:
-    """The exit code of what is called beside `folder`, with a fault at a change of it."""
+    """Return the exit code of a call, with a fault at a change of `folder`."""
 
     def begin() -> int:
         os.chdir(folder.parent)
@@ -120,12 +120,12 @@ def work_in_child(
 
 
 def said_by(folder: Path) -> Path:
-    """The file of what the last command in a child has said."""
+    """Return the file with the output of the last command in a child process."""
     return folder.parent / "said.txt"
 
 
 def changes_of(folder: Path, work: Callable[[], int]) -> list[str]:
-    """What a call changes in a folder, in order."""
+    """Return the changes that a call makes in a folder, in order."""
     names = folder.parent / "changes.txt"
 
     def begin() -> int:

@@ -1,10 +1,7 @@
-"""A disk that is full, or goes read-only, while a run is written: one line, and one command afterwards.
+"""A disk that is full or becomes read-only during a run: a one-line error, and the run can be resumed.
 
-By a fault at some change of the run's folder; by the system's limit on the size of files; by file systems
-that are small or read-only, where this process may mount some.
-
-Seen red on version 0.1, as tracebacks, in 20 of 20 tries with a search and a training: both faults from 0.3,
-0.5, 0.7 and 0.9 of their changes on, files of at most 8,000 bytes, a file system of 64 kB.
+The tests inject faults at changes of the run's folder, limit the size of files, and use small or read-only
+file systems if this process may mount some.
 """
 
 import os
@@ -43,7 +40,7 @@ MORE = "size=256m"
 
 
 def check_line(said: str, message: str, folder: Path, jobs: int = 1) -> None:
-    """One line, a sweep's for each job, that says what the system said and where."""
+    """Check for one line, or one per job of a sweep, with the system's message and the path."""
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     assert 1 <= len(errors) <= jobs, said
     assert all(message in error for error in errors), said
@@ -57,19 +54,19 @@ def jobs_of(whole: Whole) -> int:
 
 
 def check_advice(said: str, folder: Path) -> None:
-    """What to type is said where there is something to go on with."""
+    """The command to resume is printed if there is something to resume."""
     begun = (folder / ".hydra").exists() or (folder / "multirun.yaml").exists()
     assert (f"resume={folder.name}" in said) == begun, said
 
 
 def check_goes_on(whole: Whole, folder: Path) -> None:
-    """One command comes to what the run that nothing met came to."""
+    """One command finishes the run with the results of an undisturbed run."""
     assert finish(folder, whole.words) != "dead end"
     assert_same_folder(whole.folder, folder)
 
 
 def met_from(number: int, whole: Whole, tmp_path: Path, fault: Callable = fill_disk) -> None:
-    """A fault from that change on."""
+    """Cause a fault at this change and all later ones."""
     folder = tmp_path.resolve() / "run"
     assert command_in_child(folder, *whole.words, at=number, fault=fault) == 1
     message = FULL if fault is fill_disk else READ_ONLY
@@ -96,7 +93,7 @@ def test_a_search_whose_file_system_goes_read_only(whole, tmp_path):
 
 
 def test_a_search_that_cannot_take_its_record_back(whole, tmp_path):
-    """Nothing is computed yet, so the start would be withdrawn, were the folder not read-only."""
+    """The record of a run without results would be removed, but the folder is read-only."""
     run = whole("search")
     met_from(first("history.jsonl", run), run, tmp_path, make_read_only)
 
@@ -123,7 +120,7 @@ def test_from_each_of_them(kind, fault, whole, tmp_path):
 
 
 def run_limited(size: int, words: tuple[str, ...]) -> int:
-    """The exit code of a command in a process that may write no longer file."""
+    """Return the exit code of a command in a process with a limited file size."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     return run_script(*words)
 
@@ -149,7 +146,7 @@ def test_files_that_may_not_be_so_long(kind, share, whole, tmp_path):
 
 @pytest.fixture
 def mount(tmp_path) -> Iterator[Callable[[str], Path]]:
-    """`mount("size=1m")`: a file system in memory with these options, mounted anew where it is there."""
+    """`mount("size=1m")`: mount, or remount, a file system in memory with these options."""
     place = tmp_path.resolve() / "disk"
     place.mkdir()
 
@@ -170,7 +167,7 @@ def mount(tmp_path) -> Iterator[Callable[[str], Path]]:
 
 
 def command_on(place: Path, *words: str) -> tuple[int, str]:
-    """The exit code of a command that is typed there, and what it says, which goes elsewhere."""
+    """Return the exit code and output of a command in that folder; the output is stored elsewhere."""
     said = place.parent / "said.txt"
 
     def work() -> int:
@@ -196,7 +193,7 @@ def test_a_file_system_that_is_small(kind, share, whole, mount):
 
 
 def test_a_file_system_that_is_read_only(whole, mount):
-    """Neither starts there nor goes on; what is there stays as it is."""
+    """Runs neither start nor resume, and existing files do not change."""
     run, place = whole("search"), mount(MORE)
     shutil.copytree(run.folder, place / "run")
     (place / "run" / "summary.json").unlink()
@@ -212,7 +209,7 @@ def test_a_file_system_that_is_read_only(whole, mount):
 
 @pytest.mark.parametrize("call", [1, pytest.param(2, marks=SLOW)])
 def test_events_of_tensorboard_on_a_disk_that_is_full(call, whole, mount, monkeypatch):
-    """Its thread writes on where the run is told, and says no more than the run does."""
+    """Errors in TensorBoard's thread add no output to that of the run."""
     place, log, count = mount("size=2m"), TensorBoardLogger.log_metrics, 0
 
     def fill_and_log(self, *args, **named):
@@ -239,7 +236,7 @@ def test_events_of_tensorboard_on_a_disk_that_is_full(call, whole, mount, monkey
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
 def test_a_table_converted_on_a_disk_that_is_small(share, mount):
-    """Less than a page of memory is none; with as much as is needed it is done."""
+    """The size is rounded to memory pages; with enough space the command succeeds."""
     place = mount(MORE)
     write_table(place.parent)
     words = (str(place.parent / "table.csv"), str(place / "out" / "x.parquet"))
@@ -279,7 +276,7 @@ def test_an_export_that_may_not_be_so_long(name, runs):
 
 @pytest.fixture
 def ext4(tmp_path) -> Iterator[Path]:
-    """A file system that goes read-only where it meets an error."""
+    """A file system that becomes read-only after an error."""
     image, place = tmp_path / "image", tmp_path.resolve() / "disk"
     place.mkdir()
     image.write_bytes(b"")
@@ -293,7 +290,7 @@ def ext4(tmp_path) -> Iterator[Path]:
 
 
 def damage_file_system(event: str, path: str) -> None:
-    """Let its driver find an error, as if of the disk."""
+    """Let the driver of the file system detect a disk error."""
     device = os.stat(path if os.path.exists(path) else os.path.dirname(path)).st_dev
     name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
     Path(f"/sys/fs/ext4/{name}/trigger_fs_error").write_text("an error")

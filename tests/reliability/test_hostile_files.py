@@ -1,6 +1,6 @@
-"""Files that a stranger made: models, architectures, ensembles, tables, histories, checkpoints, pickles.
+"""Malicious files: models, architectures, ensembles, tables, histories, checkpoints, pickles.
 
-What would run leaves the file `marker` behind; what does not fit is one line, before memory is filled.
+Malicious code would create the file `marker`. Invalid files must be one-line errors, before memory is filled.
 """
 
 import json
@@ -57,7 +57,7 @@ NAMES = [
 
 @pytest.fixture
 def evil(tmp_path, monkeypatch):
-    """A module that can be imported, and leaves the marker."""
+    """A module whose import creates the marker."""
     (tmp_path / "evil.py").write_text(EVIL.format(tmp_path) + "class Evil: ...\n")
     (tmp_path / "evil.yaml").write_text("space: {_target_: evil.Evil}\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -76,7 +76,7 @@ def saved(tmp_path_factory):
 
 
 def rewrite(saved, target, change):
-    """A model file whose header is changed."""
+    """Write a model file with a changed header."""
     with safe_open(saved, framework="pt") as opened:
         header = json.loads(opened.metadata()["nas_lightning"])
         weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
@@ -251,7 +251,7 @@ def test_a_group_of_a_history_has_a_name_that_is_no_path(runs, refusal, name):
     [r"$\frac{$", "<script>stolen()</script>", "$x$<script>stolen()</script>", "=1+1", "--><a"],
 )
 def test_a_name_is_text_wherever_it_is_shown(runs, name):
-    """Of an operation and of a metric, in pages, drawings and tables."""
+    """Names of operations and metrics are escaped in pages, drawings, and tables."""
     run = runs / "searched"
     lines = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     for line in lines:
@@ -274,7 +274,7 @@ def test_a_name_is_text_wherever_it_is_shown(runs, name):
 
 @pytest.mark.parametrize("column", ["=1+1", " @me", "+a|b", "＝1+1"])
 def test_a_table_of_metrics_has_no_formula(runs, refusal, column):
-    """One that goes on is written anew."""
+    """A resumed run rewrites the table."""
     file = runs / "searched" / "metrics.csv"
     head, *rows = file.read_text().splitlines()
     file.write_text("".join(f"{line}\n" for line in [f"{head},{column}", *(f"{row},1" for row in rows)]))

@@ -1,6 +1,6 @@
-"""`resume=` of a folder that a stranger made: nothing in it runs, and nothing outside of it is written.
+"""`resume=` of a malicious folder: its code does not run, and no file outside of it is written.
 
-What a stranger would run leaves the file `MARKER` behind, what he would write goes to the folder `elsewhere`.
+Malicious code would create the file `MARKER`, and malicious paths would write to the folder `elsewhere`.
 """
 
 import os
@@ -19,7 +19,7 @@ EVIL = f'from pathlib import Path\nPath("{{}}/{MARKER}").touch()\n'
 
 
 class Payload:
-    """What touches the marker when it is unpickled."""
+    """Creates the marker when it is unpickled."""
 
     def __init__(self, marker):
         self.marker = str(marker)
@@ -30,7 +30,7 @@ class Payload:
 
 @pytest.fixture
 def stranger(runs, monkeypatch):
-    """A folder with a search of somebody's, a pickle and modules beside it; the marker is not yet there."""
+    """A folder with a search, a malicious pickle, and malicious modules; the marker does not exist yet."""
     monkeypatch.delitem(sys.modules, "evil", raising=False)
     (runs / "payload.pkl").write_bytes(pickle.dumps(Payload(runs / MARKER)))
     (runs / "searched" / "evil.py").write_text(EVIL.format(runs))
@@ -40,7 +40,7 @@ def stranger(runs, monkeypatch):
 
 
 def outside(folder):
-    """All that is not in the run, with its bytes."""
+    """Return the contents of all files outside of the run."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {p: p.read_bytes() for p in files if "searched" not in p.relative_to(folder).parts[:1]}
 
@@ -101,7 +101,7 @@ def test_a_link_out_of_the_folder_is_not_followed(stranger, command, link):
 
 
 def start(name, *argv, cwd):
-    """A process of its own, which has not found Hydra's plugins yet."""
+    """Run in a new process, which has not imported Hydra's plugins."""
     words = [sys.executable, str(REPOSITORY / f"{name}.py"), *argv]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)

@@ -1,4 +1,4 @@
-"""A run killed before any change of its folder, once each: one command finishes it, to the same bits."""
+"""A run that is killed before any change of its folder is finished by one command, bit for bit."""
 
 import shutil
 from collections.abc import Callable
@@ -19,7 +19,7 @@ KILLED = -9
 
 
 class Whole(NamedTuple):
-    """The run that nothing kills: its folder, its command, what it changes in its folder."""
+    """An undisturbed run: its folder, its command, and the changes in its folder."""
 
     folder: Path
     words: tuple[str, ...]
@@ -51,7 +51,7 @@ def killed_at(number: int, whole: Whole, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_some_of_them(kind, whole, tmp_path):
-    """At the record of the start, in the middle, at the end."""
+    """Kill while the record is written, in the middle, and at the end."""
     run = whole(kind)
     count = len(run.changes)
     assert count > 20
@@ -61,7 +61,7 @@ def test_some_of_them(kind, whole, tmp_path):
 
 
 def test_a_picture_is_there_twice_where_its_svg_is(tmp_path):
-    """Which is all that a resumed run looks for."""
+    """A resumed run looks only for the SVG."""
     folder = tmp_path.resolve() / "figures"
 
     def draw() -> int:

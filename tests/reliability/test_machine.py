@@ -1,4 +1,4 @@
-"""No setting starts more processes than the machine can bear."""
+"""Numbers of processes are limited by the number of cores."""
 
 import re
 

@@ -1,10 +1,4 @@
-"""Processes that are killed or meet each other, files that are gone: one line, and what goes on.
-
-Seen red on version 0.1: tracebacks for a loader that is killed, a pool's worker that is killed, a logger
-that cannot connect, and loaders whose group is told to end; images that are gone were one line without a
-command to go on with; `resume=` of a run that was going on trained along with it, and two starts into one
-folder both ended well. A run without loaders that is told to end was right there.
-"""
+"""Killed and concurrent processes and missing files: a one-line error, and the run can be resumed."""
 
 import io
 import os
@@ -37,7 +31,7 @@ SEARCH = (
 
 
 def one_line(outcome) -> str:
-    """The error, of a run that says how to go on."""
+    """Return the error of a run that prints how to resume."""
     assert outcome.code == 1
     assert "Traceback" not in outcome.err
     (line,) = outcome.err.splitlines()
@@ -47,7 +41,7 @@ def one_line(outcome) -> str:
 
 
 def after_one_epoch(monkeypatch, call) -> None:
-    """`call()` at the start of the second epoch."""
+    """Call a function at the start of the second epoch."""
     begin = GenotypeHistory.on_train_epoch_end
 
     def append(self, trainer, pl_module):
@@ -101,7 +95,7 @@ def test_a_pools_worker_that_is_killed(command, monkeypatch):
 
 
 def test_a_logger_that_cannot_connect(command, tmp_path, monkeypatch):
-    """The log has the traceback of what the screen has in one line."""
+    """The screen has one line; the log has the traceback."""
 
     def refuse(*args, **named):
         raise ConnectionRefusedError(111, "Connection refused")
@@ -144,7 +138,7 @@ LOADED = (*SEARCH, *OF_FOLDER, "dataset.num_workers=2")
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [LOADED, (*SEARCH, *TINY_SEARCH)], ids=["loaders", "alone"])
 def test_a_group_of_processes_that_is_told_to_end(words, images, tmp_path):
-    """By a terminal that is closed, or a scheduler: loaders end with their run, which has saved."""
+    """The signal of a closed terminal or a scheduler: the run saves, and its loaders end."""
     argv = (*words, "trainer.max_epochs=200", "run=run")
     process = run_process("search", *argv, cwd=tmp_path, start_new_session=True)
     while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists():

@@ -1,4 +1,4 @@
-"""A search killed at any step, however it logs, is resumed to the same files, whatever its strategy."""
+"""A search that is killed at any step and resumed writes the same files, for every strategy."""
 
 import os
 import random
@@ -15,7 +15,7 @@ from tests.reliability.faults import in_child, said_by
 from tests.yamls import options, small_form
 
 LOGGING = (1, 3, 50)
-"""Every step, some steps, none but at the end of an epoch."""
+"""Log every step, every few steps, or only at the end of epochs."""
 SAMPLE = (("pr_darts", 1), ("nasi", 3), ("evolution", 1), ("gdas", 50))
 KILLED = -signal.SIGKILL
 
@@ -27,7 +27,7 @@ def words(strategy: str, every: int) -> tuple[str, ...]:
 
 
 def run_in_child(folder: Path, typed: tuple[str, ...], kill_after: int | None = None) -> tuple[int, int]:
-    """The exit code of a command, and how many batches it has trained on; it is killed after so many."""
+    """Return the exit code and the number of trained batches; kill the command after that many."""
     folder.mkdir(parents=True, exist_ok=True)
     steps = folder / "steps.txt"
 
@@ -52,7 +52,7 @@ def run_in_child(folder: Path, typed: tuple[str, ...], kill_after: int | None = 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The run that nothing kills, and its steps."""
+    """An undisturbed run and its number of steps."""
 
     @cache
     def run(strategy: str, every: int) -> tuple[Path, int]:

@@ -1,4 +1,4 @@
-"""Ctrl-C, typed twice, and SIGTERM at any change of a run's folder: no traceback, and one command goes on."""
+"""Ctrl-C, twice, and SIGTERM at any change of a run's folder: no traceback, and the run can be resumed."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ __all__ = ["whole"]  # the fixture
 
 
 class Signals:
-    """A fault: sends this process a signal, so many times, at one change after the other."""
+    """Return a fault that sends this process a signal at several successive changes."""
 
     def __init__(self, number: int, times: int) -> None:
         self.number, self.times = number, times

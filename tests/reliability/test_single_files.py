@@ -1,4 +1,4 @@
-"""Files that commands write outside of runs: exports and converted tables, killed, full, or wanted twice."""
+"""Exports and converted tables: after a kill, on a full disk, and with concurrent commands."""
 
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("x.pt2", "x.onnx
 
 @pytest.fixture(params=["x.parquet", *LONG])
 def written(request, tmp_path):
-    """A folder for the file, the command that writes it, and the file as it is when nothing goes wrong."""
+    """The path of the file, the command that writes it, and its size after an undisturbed command."""
     if request.param == "x.parquet":
         write_table(tmp_path)
         words, command = (str(tmp_path / "table.csv"),), convert
