@@ -234,8 +234,13 @@ def test_blocks_of_our_networks_are_stem_and_cells(space, cells, generator, imag
 
 
 def test_impossible_options_raise():
-    for wrong in (lambda: Meco(images=0), lambda: Zen(images=1), lambda: Zico(1), lambda: Swap(0)):
-        with pytest.raises(InputError, match="expected"):
+    for wrong, least in (
+        (lambda: Meco(images=0), "at least 1"),
+        (lambda: Zen(images=1), "at least 2"),
+        (lambda: Zico(1), "at least 2"),
+        (lambda: Swap(0), "at least 1"),
+    ):
+        with pytest.raises(InputError, match=least):
             wrong()
     with pytest.raises(InputError, match="4 samples for 2 parts"):
         Zico()(nn.Linear(2, 2), (torch.randn(3, 2), torch.tensor([0, 1, 0])))

@@ -297,7 +297,7 @@ def test_a_script_finds_the_models(script, capsys):
         (["--model-kwargs", "genotype=darts_v3"], "did you mean 'darts_v2'?"),
         (
             ["--model-kwargs", "genotype=darts_v2", "cells=0"],
-            "`cells` must be at least 1, got 0 (in network.cells)",
+            "`cells` must be at least 1, got 0",
         ),
         (
             ["--model-kwargs", "genotype=darts_v2", "cells=1", "--grad-checkpointing"],

@@ -32,7 +32,7 @@ KINDS = ("nasbench201", "darts", "nasbench1shot1_s1", "nasbench101", "resnet")
 def quick(monkeypatch):
     """The same with less work: fewer networks counted, fewer architectures looked at."""
     monkeypatch.setattr(constrained, "COUNTED", 40)
-    monkeypatch.setattr(constrained, "MOST", 300)
+    monkeypatch.setattr(constrained, "MAX_EVALUATED", 300)
 
 
 @cache

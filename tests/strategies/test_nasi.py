@@ -9,22 +9,22 @@ from torch.nn import functional as F
 
 from nas_lightning.data import Fake, SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.strategies import nasi as trace
-from nas_lightning.strategies import nasi as trace_module
-from nas_lightning.strategies.nasi import Nasi, parameters_without_biases, trace_and_direction
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies import nasi
+from nas_lightning.strategies.nasi import Nasi, parameters_without_biases, trace, trace_and_direction
 from nas_lightning.strategies.one_shot.relaxations import uniform_noise
 
 NO_IMAGES = SearchData(Fake())  # where a fresh mini-batch comes with each step
 
 
-class Toy(nn.Module):
+class Toy(Supernet):
     """logits = (θ s(w) x, 0) with s = Σ w ⊙ c. At θ = 0, for x = 2 and the first label:
 
     L = ln(1 + exp(−2 θ s)),   ∂L/∂θ = −s,   t = s²,   ∂t/∂w = 2 s c.
     """
 
     def __init__(self, c):
-        super().__init__()
+        nn.Module.__init__(self)
         self.c, self.theta = c, nn.Parameter(torch.zeros(()))
         self.head = nn.Linear(1, 2)  # takes no part
 
@@ -228,7 +228,7 @@ def test_processes_share_one_trace(cell_space, supernet, bare, monkeypatch):
         for tensor, mean in zip(tensors, whole, strict=True):
             tensor.copy_(mean)
 
-    monkeypatch.setattr(trace_module, "average", averaged)
+    monkeypatch.setattr(nasi, "average", averaged)
     shared = [slope(rows) for rows in halves]
     torch.testing.assert_close((shared[0][1] + shared[1][1]) / 2, expected)
     assert float(shared[0][0]) == float(shared[1][0]) == pytest.approx(float(t))

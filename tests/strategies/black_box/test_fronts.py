@@ -18,8 +18,7 @@ from nas_lightning.jobs.limits import limit_parts
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.jobs.search import build_strategy
 from nas_lightning.metrics import Swap
-from nas_lightning.objectives import fronts as hypervolume
-from nas_lightning.objectives.fronts import front_ranks
+from nas_lightning.objectives.fronts import front_ranks, hypervolume
 from nas_lightning.objectives.limits import Limits
 from nas_lightning.report import comparison
 from nas_lightning.spaces import DartsSpace, NasBench101, NasBench201
@@ -253,7 +252,10 @@ def test_run_saves_its_front_and_trains_any_member(command, device, tmp_path, ca
     assert (code, err) == (0, "")
     trained = json.loads((tmp_path / "trained" / "summary.json").read_text())
     assert trained["notation"] == [summary["notation"][summary["knee"]]]
-    for index, line in (("9", "expected an index below"), ("ankle", "expected an index below")):
+    for index, line in (
+        ("9", "`genotype.index` must be below 1, got 9"),
+        ("ankle", "`genotype.index` must be"),
+    ):
         code, out, err = command("train", *train, *tiny, f"genotype.index={index}", "run=other")
         assert (code, len(err.splitlines())) == (1, 1)
         assert line in err
@@ -262,7 +264,10 @@ def test_run_saves_its_front_and_trains_any_member(command, device, tmp_path, ca
 def test_a_run_without_a_front_has_no_knee(command, tmp_path):  # noqa: F811
     assert command("search", *TINY_SEARCH, "strategy=random", "run=plain").code == 0
     words = ("genotype=file", "genotype.path=plain", "genotype.index=knee")
-    assert "expected a number: only a search with objectives=[…] has a knee" in command("train", *words).err
+    assert (
+        "`genotype.index=knee` needs a search with objectives=[…]; pass a number."
+        in command("train", *words).err
+    )
 
 
 @pytest.mark.parametrize(
@@ -273,18 +278,18 @@ def test_a_run_without_a_front_has_no_knee(command, tmp_path):  # noqa: F811
         (["objectives=[params,latency_ms]"], "expected a device, such as my_laptop.csv"),
         (["objectives=[params,parms]"], "expected an objective (did you mean 'params'?)"),
         (["objectives=params"], "`objectives` must be a valid list, got 'params'"),
-        (["objectives=[params,macs]", "reference=[1]"], "expected 2 numbers, one an objective"),
+        (["objectives=[params,macs]", "reference=[1]"], "expected 2 numbers, one per objective"),
         (
             ["objectives=[params,macs]", "reference=[1,nan]"],
             "`reference[1]` must be a finite number",
         ),
         (
             ["objectives=[params,macs]", "strategy=darts"],
-            "expected a strategy that several objectives",
+            "expected a multi-objective strategy, such as strategy=evolution",
         ),
         (
             ["objectives=[params,macs]", "strategy=greedy"],
-            "expected a strategy that several objectives",
+            "expected a multi-objective strategy, such as strategy=evolution",
         ),
         (["objectives=[params,accuracy]"], "expected accuracy and an evaluation"),
         (["objectives=[params,macs]", "strategy.evaluation=training"], "expected accuracy and an evaluation"),

@@ -395,8 +395,10 @@ def test_the_whole_of_a_small_space():
 
 
 def test_more_than_a_space_has(monkeypatch):
-    monkeypatch.setattr(sampling, "_MOST_REPEATS", 100)
-    with pytest.raises(InputError, match="expected a count that the space has: found 1, got 2"):
+    monkeypatch.setattr(sampling, "_MAX_REPEATS", 100)
+    with pytest.raises(
+        InputError, match="expected at most as many architectures as the space has: found 1, got 2"
+    ):
         RandomSearch(DartsSpace(nodes=1, ops=["skip_connect"]), count=2)
 
 

@@ -14,6 +14,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import InheritedWeights
 from nas_lightning.spaces import DartsSpace
+from nas_lightning.spaces.supernet import Supernet
 from nas_lightning.strategies import Darts
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 
@@ -204,11 +205,11 @@ def test_best_response_trains_both_in_every_step(nesbs, trainer):
     assert strategy.relax().weights["cell"].argmax(dim=1).tolist() == [2] * 6
 
 
-class Costs(nn.Module):
+class Costs(Supernet):
     """A stand-in for a supernet: logits k·(1, 2, 3), k the sum of its path's costs; k = 0 is the best."""
 
     def __init__(self, costs):
-        super().__init__()
+        nn.Module.__init__(self)
         self.backbone, self.head = nn.Identity(), nn.Linear(1, 3)
         self.register_buffer("costs", costs)
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import DartsSpace, Mlp
-from nas_lightning.spaces.darts_nasi import OPS
+from nas_lightning.spaces.darts import OPS
 from nas_lightning.spaces.graph import CellGraph
 from nas_lightning.spaces.supernet import mixture
 from nas_lightning.strategies import (
