@@ -252,13 +252,10 @@ def test_run_saves_its_front_and_trains_any_member(command, device, tmp_path, ca
     assert (code, err) == (0, "")
     trained = json.loads((tmp_path / "trained" / "summary.json").read_text())
     assert trained["notation"] == [summary["notation"][summary["knee"]]]
-    for index, line in (
-        ("9", "`genotype.index` must be below 1, got 9"),
-        ("ankle", "`genotype.index` must be"),
-    ):
+    for index in ("9", "ankle"):
         code, out, err = command("train", *train, *tiny, f"genotype.index={index}", "run=other")
         assert (code, len(err.splitlines())) == (1, 1)
-        assert line in err
+        assert f"`genotype.index` must be below {len(rows)}, got {index}" in err
 
 
 def test_a_run_without_a_front_has_no_knee(command, tmp_path):  # noqa: F811
