@@ -62,12 +62,14 @@ def run_command(script: str, *overrides: str) -> None:
                 run_job
             )()
     except (InputError, HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        close_sweep(stopped=describe_system_error(error) is not None)
         sys.exit(f"error: {explain(error)}")
     except BrokenPipeError:  # such as `--help | head`
         sys.stdout = None
         sys.exit(1)
     except OSError as error:
         if message := describe_system_error(error):
+            close_sweep(stopped=True)
             sys.exit(f"error: {message}")
         raise
     except (KeyboardInterrupt, SystemExit) as stop:

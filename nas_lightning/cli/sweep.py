@@ -93,7 +93,7 @@ def close_sweep(*, stopped: bool = False) -> None:
         if not job_folders(folder.path):
             folder.withdraw()
         lock.close()
-        if stopped:
+        if stopped and folder.has_record:
             from nas_lightning.cli.commands import command_to_resume
 
             command = command_to_resume(record, folder.path)
