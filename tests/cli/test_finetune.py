@@ -128,14 +128,14 @@ def test_a_frozen_backbone_stays_the_same(runs, command, epochs):
         (("pretrained=nowhere",), "expected the folder of a run of train.py"),
         (
             ("pretrained=trained", "genotype=darts_v2"),
-            "expected one architecture",
+            "Choose one architecture, got pretrained=… and genotype=…",
         ),
         (
             ("pretrained=trained", "dataset.shape=[3,8,8]"),
             "as `pretrained` has, got 3",
         ),
         (("pretrained=trained", "network.channels=8"), "expected the same network"),
-        (("pretrained=trained", "network.chanels=8"), "did you mean 'channels'"),
+        (("pretrained=trained", "network.chanels=8"), "Did you mean `network.channels`?"),
         (("pretrained=trained", "callbacks.frozen.epochs=-1"), "callbacks.frozen.epochs"),
     ],
 )
