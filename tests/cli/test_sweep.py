@@ -137,7 +137,7 @@ def test_an_interrupted_job_is_a_row(sweep):
     RunFolder(sweep / "1").summary.unlink()
     first, second = read_jobs(sweep)
     assert "error" not in first
-    assert second["error"] == "did not come to its end: stopped or killed"
+    assert second["error"] == "not finished: stopped or killed"
     assert "seed=1" in second["overrides"]
     with RunFolder(sweep / "1").lock():
         assert read_jobs(sweep)[1]["error"] == "at work"
