@@ -140,7 +140,7 @@ def test_an_interrupted_job_is_a_row(sweep):
     assert second["error"] == "not finished: stopped or killed"
     assert "seed=1" in second["overrides"]
     with RunFolder(sweep / "1").lock():
-        assert read_jobs(sweep)[1]["error"] == "at work"
+        assert read_jobs(sweep)[1]["error"] == "running"
 
 
 @pytest.fixture
