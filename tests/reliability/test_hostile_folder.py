@@ -107,9 +107,7 @@ def start(name, *argv, cwd):
     return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize(
-    "argv", [("--help",), ("--cfg", "job"), ("--info",), ("resume=.", "trainer.max_epochs=1")], ids=" ".join
-)
+@pytest.mark.parametrize("argv", [("--help",), ("resume=.", "trainer.max_epochs=1")], ids=" ".join)
 def test_no_command_imports_from_the_folder_where_it_is_typed(stranger, argv):
     run = stranger / "searched"
     (run / "hydra_plugins").mkdir()

@@ -175,6 +175,7 @@ def fit_with_pages(monkeypatch, clock, folder, *, page, minutes):
     return deadline, begun
 
 
+@pytest.mark.slow
 def test_pages_take_two_percent_of_the_time_and_are_no_ends_of_epochs(tmp_path, monkeypatch, clock):
     deadline, begun = fit_with_pages(monkeypatch, clock, tmp_path, page=0.6, minutes=2)
     assert 3 <= len(begun) <= 5  # one in 30 seconds
@@ -245,6 +246,7 @@ def test_a_last_stage_leaves_time_for_what_follows_it(clock, share, is_over):
     assert deadline.is_over() == is_over
 
 
+@pytest.mark.slow
 def test_evaluations_and_scores_are_given_up_when_the_time_is_over(tmp_path, clock):
     space, images = NasBench201(), data()
 
