@@ -142,5 +142,5 @@ def test_a_data_set_takes_it_and_the_other_draws_stay():
     assert not torch.equal(x, y)
     first, second = (Augment(rand_augment=m).parameters(5, 6, 9, generator(0)) for m in (0, 9))
     assert torch.equal(first, second[:, :5])
-    with pytest.raises(InputError, match="of at most 30, got 31"):
+    with pytest.raises(InputError, match="must be at most 30, got 31"):
         Digits(rand_augment=31)

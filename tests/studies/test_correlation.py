@@ -153,7 +153,7 @@ def test_command_resumes_with_more_cells_and_refuses_other_settings(command, tab
         assert "main.csv" in err
     code, _, err = command("analyze", "resume=a", "study.scheme=xavier")
     assert code == 1
-    assert "expected study.scheme=lecun" in err
+    assert "`study.scheme` cannot change in a resumed run: lecun" in err
 
 
 MISTAKES = [

@@ -76,7 +76,7 @@ def test_saved_rounds_are_not_computed_again(tmp_path, command, ensemble, monkey
 
 REFUSED = [
     (("study.attacks=[fgms]",), "did you mean 'fgsm'?"),
-    (("study.attacks=[]",), "expected attacks with at least 1 entry"),
+    (("study.attacks=[]",), "`attacks` must have at least 1 item"),
     (("study.members=1",), "`members` must be at least 2"),
     (("study.ensemble=nowhere",), "expected a folder with an ensemble.json"),
     (("study.ensemble=ensemble", "dataset.num_classes=3"), "expected images as the members were trained on"),
