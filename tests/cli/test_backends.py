@@ -46,7 +46,7 @@ SLOW = [
 def search(command, strategy: str, *words: str) -> tuple[object, ...]:
     """Return the results of a search of three rounds, without logs and checkpoints."""
     argv = (*TINY_SEARCH, f"strategy={strategy}", "strategy.evaluation=training", *QUICK)
-    run = "_".join(["of", *words]).replace("strategy.", "")
+    run = "_".join(["of", *words]).replace("strategy.", "").replace("=", "_")
     own = (*SMALL.get(strategy, POOL), "trainer.max_epochs=3", f"run={run}")
     code, out, err = command("search", *argv, *own, *words)
     assert code == 0, err

@@ -203,7 +203,7 @@ def test_a_file_system_that_is_read_only(whole, mount):
     assert code == 1
     check_line(said, READ_ONLY, place / "run")
     code, said = command_on(place, *run.words[:-1], "run=new")
-    assert (code, said) == (1, "error: expected a folder that can be written, got 'new' (in run)\n")
+    assert (code, said) == (1, "error: Cannot write: Read-only file system (in new)\n")
     assert {path: path.read_bytes() for path in files_of(place)} == before
 
 
