@@ -21,6 +21,7 @@ from nas_lightning.errors import InputError, describe_system_error
 from nas_lightning.flags import accept_all_letters
 from nas_lightning.options import config_folder
 from nas_lightning.signals import exit_on_sigterm
+from nas_lightning.utils.text import is_text, printable
 from nas_lightning.utils.threads import set_thread_defaults
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ def run_command(script: str, *overrides: str) -> None:
     register_resolvers()
     sys.argv[1:1] = overrides
     try:
+        for word in sys.argv[1:]:
+            if not is_text(word):  # Hydra's parser cannot read it
+                raise InputError("Arguments must be UTF-8", got=printable(word))
         with exit_on_sigterm():
             config_name = prepare_arguments(script)
             hydra.main(version_base="1.3", config_path=str(config_folder()), config_name=config_name)(
