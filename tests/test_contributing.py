@@ -15,7 +15,7 @@ PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
 RECIPES = {Path(path): text for path, text in FILE.findall(PAGE)}
 CONTRACTS = (
     *("tests/strategies/test_contract.py", "tests/spaces/test_contract.py", "tests/data/test_contract.py"),
-    *("tests/metrics/test_contract.py", "tests/studies/test_contract.py", "tests/test_defaults.py"),
+    *("tests/metrics/test_base.py", "tests/studies/test_contract.py", "tests/test_defaults.py"),
 )
 CHOICE = """
 import re
