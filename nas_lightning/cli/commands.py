@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
-import shutil
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from typing import Any
 
 from nas_lightning.cli.saved import check_saved
 from nas_lightning.errors import InputError
+from nas_lightning.runs import programs
 from nas_lightning.runs.facts import RunFacts
 from nas_lightning.runs.programs import IN_PYTHON
 from nas_lightning.runs.record import Record
@@ -64,10 +64,9 @@ def uses_of_model(record: Record, run: Path, own: Own = NONE_OWN) -> dict[str, s
     start = [*program("train", record.folders), f"pretrained={hydra_value(path)}", "retrain=finetune"]
     further = [*start, *_permissions(own), *record.settings(*_TASK)]
     images = "dataset=…" if _has_another_task(record) else "dataset=image_folder dataset.root=…"
-    flags = [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
-    parts = [*_folders(record.folders), *flags]
-    export = [_python(), "-m", "nas_lightning.cli.export", path, f"{path}/model.onnx", *parts]
-    predict = [_python(), "-m", "nas_lightning.cli.predict", path, *parts]
+    parts = [*_folders(record.folders), *_flags(own)]
+    export = [*program("export"), path, f"{path}/model.onnx", *parts]
+    predict = [*program("predict"), path, *parts]
     return {
         IN_PYTHON: f"network = nas_lightning.load({_arguments(record, run, own)})",
         "Predict the images of a folder": f"{shlex.join(predict)} …",
@@ -81,11 +80,17 @@ def uses_of_ensemble(
 ) -> dict[str, str]:
     """Return the commands that use a trained ensemble of `members` networks, by purpose."""
     path = short_path(run)
+    parts = [*_folders(record.folders), *_flags(own)]
     load = f"ensemble = Ensemble.load({_arguments(record, run, own)})"
     attack = [*program("analyze", record.folders), "study=defense", f"study.ensemble={hydra_value(path)}"]
     attacked = members > 1 and not _has_another_task(record)
-    more = {"Attack it": shlex.join([*attack, *images])} if attacked else {}
-    return {IN_PYTHON: f"from nas_lightning.models import Ensemble; {load}", **more}
+    export = shlex.join([*program("export"), path, f"{path}/ensemble.onnx", *parts])
+    return {
+        IN_PYTHON: f"from nas_lightning.models import Ensemble; {load}",
+        "Predict the images of a folder": f"{shlex.join([*program('predict'), path, *parts])} …",
+        **({"Export it": export} if members > 1 else {}),
+        **({"Attack it": shlex.join([*attack, *images])} if attacked else {}),
+    }
 
 
 def image_words(
@@ -135,6 +140,10 @@ def _permissions(own: Own) -> list[str]:
     return [f"{kind}=[{','.join(names)}]" for kind, names in own.items() if names]
 
 
+def _flags(own: Own) -> list[str]:
+    return [word for kind, names in own.items() for name in names for word in (f"--{kind[:-1]}", name)]
+
+
 def _folders(folders: Iterable[Path]) -> list[str]:
     return [word for folder in folders for word in ("--config-dir", short_path(folder))]
 
@@ -142,6 +151,7 @@ def _folders(folders: Iterable[Path]) -> list[str]:
 def _arguments(record: Record, run: Path, own: Own) -> str:
     """Return the arguments of `nas_lightning.load` as Python code, with absolute paths."""
     named = {
+        "with_normalization": True,
         "folders": [str(folder.absolute()) for folder in record.folders],
         **{kind: [*names] for kind, names in own.items()},
     }
@@ -151,16 +161,6 @@ def _arguments(record: Record, run: Path, own: Own) -> str:
 
 
 def program(name: str, folders: Iterable[Path] = ()) -> list[str]:
-    """Return the start of a command line for a script, in the way the current one was started."""
-    script = Path(sys.argv[0])
-    if script.suffix == ".py":
-        return [_python(), short_path(script.with_name(f"{name}.py")), *_folders(folders)]
-    other = script.with_name(f"nas-{name}")
-    on_path = shutil.which(f"nas-{name}") == str(other)
-    return [f"nas-{name}" if on_path else short_path(other), *_folders(folders)]
-
-
-def _python() -> str:
-    found = shutil.which("python")
-    same = found is not None and Path(found).absolute() == Path(sys.executable).absolute()
-    return "python" if same else short_path(sys.executable)
+    """Return the start of a command line that runs a command, such as `train`, in the current folder."""
+    words = [short_path(word) if os.path.isabs(word) else word for word in programs.program(name)]
+    return [*words, *_folders(folders)]

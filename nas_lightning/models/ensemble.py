@@ -32,6 +32,11 @@ Passes = Annotated[int, at_least(1), at_most(10_000)]  # a limit for numbers in 
 _EXPECTED = f"expected a folder with an {FILE_NAME}, such as outputs/train/<run>/ensemble"
 
 
+def is_ensemble(run: str | Path) -> bool:
+    """Return whether a folder is that of an ensemble or of its run."""
+    return any((Path(run) / place / FILE_NAME).is_file() for place in (".", "ensemble"))
+
+
 class Ensemble(nn.Module):
     """Networks whose predictions are averaged: class probabilities, or the predictions of their task.
 

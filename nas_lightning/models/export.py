@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from nas_lightning.errors import InputError
 from nas_lightning.metrics.recording import logits_of
-from nas_lightning.objectives.latency import medians, time_in_turn
-from nas_lightning.objectives.memory import inference_memory
 from nas_lightning.spaces.network import DerivedNetwork
 from nas_lightning.utils.files import hold_file, replacing
 
@@ -41,14 +39,17 @@ class Dynamic(NamedTuple):
     size: bool
 
 
-def _write_pt2(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:
+Metadata = Mapping[str, str]
+
+
+def _write_pt2(network: nn.Module, x: Tensor, dynamic: Dynamic, metadata: Metadata, path: Path) -> None:
     batch = {0: torch.export.Dim("batch", min=1)} if dynamic.batch else {}
     size = dict.fromkeys((2, 3), torch.export.Dim.DYNAMIC) if dynamic.size else {}
     program = torch.export.export(network, (x,), dynamic_shapes=({**batch, **size},))
     with warnings.catch_warnings():  # of weights that are not on the CPU
         warnings.filterwarnings("ignore", "No complete tensor found in the group")
         whole = io.BytesIO()  # torch aborts the process on a full disk
-        torch.export.save(program, whole)
+        torch.export.save(program, whole, extra_files=dict(metadata))
     path.write_bytes(whole.getbuffer())
 
 
@@ -64,8 +65,10 @@ def _read_pt2(path: Path) -> Run:
         return torch.export.load(file).module()
 
 
-def _write_onnx(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> None:
+def _write_onnx(network: nn.Module, x: Tensor, dynamic: Dynamic, metadata: Metadata, path: Path) -> None:
     _onnxruntime()
+    import onnx
+
     batch = {0: "batch"} if dynamic.batch else {}
     size = {2: "height", 3: "width"} if dynamic.size else {}
     torch.onnx.export(
@@ -79,6 +82,9 @@ def _write_onnx(network: nn.Module, x: Tensor, dynamic: Dynamic, path: Path) -> 
         external_data=False,
         verbose=False,
     )
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, dict(metadata))
+    onnx.save(model, path)
 
 
 def _sizes_onnx(image: Image) -> tuple[Image, list[Image]]:
@@ -115,7 +121,7 @@ def _larger(image: Image) -> Image:
 class _Format(NamedTuple):
     """Functions that write and read a format, and choose sizes to trace and compare."""
 
-    write: Callable[[nn.Module, Tensor, Dynamic, Path], None]
+    write: Callable[[nn.Module, Tensor, Dynamic, Metadata, Path], None]
     read: Callable[[Path], Run]
     sizes: Callable[[Image], tuple[Image, list[Image]]]
 
@@ -222,8 +228,12 @@ def export(
     *,
     batch: int | None = None,
     dynamic_size: bool = False,
+    dtype: torch.dtype = torch.float32,
+    metadata: Metadata | None = None,
 ) -> ExportedFile:
     """Export a network in eval mode, without its auxiliary head, to ONNX or torch.export.
+
+    The file takes the images that the network takes; `deploy.export_run` includes their normalization.
 
     The file is read again and run on random images. It is not written if outputs differ by more than
     `TOLERANCE`.
@@ -235,6 +245,8 @@ def export(
         batch: the batch size of the file. Default: any.
         dynamic_size: take images of other sizes. With ONNX any size; with torch.export only sizes that differ
             by a multiple of the network's total stride.
+        dtype: data type of the images: float32 or uint8.
+        metadata: texts to keep in the file: ONNX's metadata, or `extra_files` of torch.export.
     """
     path = Path(path)
     if path.suffix not in FORMATS:
@@ -242,15 +254,17 @@ def export(
     if batch is not None and batch < 1:
         raise InputError("expected a batch of at least one image", got=batch)
     export_format = FORMATS[path.suffix]
-    plain = _plain(network, image)
+    plain = _plain(network, image, dtype)
     traced, sizes = export_format.sizes(image) if dynamic_size else (image, [image])
-    _check_sizes(plain, [traced, *sizes])
+    for size in (traced, *sizes):
+        _run(plain, size, dtype)
     dynamic, batches = Dynamic(batch is None, dynamic_size), [batch] if batch else [1, 3]
     try:
         with hold_file(path), replacing(path) as partial:
-            export_format.write(plain, torch.randn(batch or 2, *traced), dynamic, partial)
+            x = random_images(batch or 2, traced, dtype)
+            export_format.write(plain, x, dynamic, metadata or {}, partial)
             run = export_format.read(partial)
-            difference = max(_difference(plain, run, size, batches) for size in sizes)
+            difference = max(_difference(plain, run, size, batches, dtype) for size in sizes)
     except (InputError, OSError):
         raise
     except Exception as error:  # torch and ONNX Runtime raise many kinds
@@ -260,15 +274,17 @@ def export(
     return ExportedFile(path, path.stat().st_size, difference)
 
 
-def _check_sizes(network: nn.Module, sizes: Sequence[Image]) -> None:
-    """Raise unless the network takes images of each of the sizes."""
-    for size in sizes:
-        _run(network, size)
+def random_images(count: int, image: Image, dtype: torch.dtype) -> Tensor:
+    """Return standard normal images, or random bytes: (count, c, h, w)."""
+    if dtype == torch.uint8:
+        return torch.randint(256, (count, *image), dtype=dtype)
+    return torch.randn(count, *image, dtype=dtype)
 
 
-def _run(network: nn.Module, size: Image) -> Any:
+def _run(network: nn.Module, size: Image, dtype: torch.dtype) -> Any:
+    """Run the network on a black image; raise unless it takes images of this size."""
     try:
-        return network(torch.zeros(1, *size))
+        return network(torch.zeros(1, *size, dtype=dtype))
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(f"expected a network that takes images of {size}: {line}") from None
@@ -285,21 +301,23 @@ class _LogitsAlone(nn.Module):
         return logits_of(self.network(x))
 
 
-def _plain(network: nn.Module, image: Image) -> nn.Module:
+def _plain(network: nn.Module, image: Image, dtype: torch.dtype) -> nn.Module:
     """Return a copy without parts for training."""
     plain = copy.deepcopy(network).cpu().float().eval().requires_grad_(False)
     for module in plain.modules():
         if isinstance(module, DerivedNetwork):
             module.auxiliary = None
-    return plain if isinstance(_run(plain, image), Tensor) else _LogitsAlone(plain).eval()
+    return plain if isinstance(_run(plain, image, dtype), Tensor) else _LogitsAlone(plain).eval()
 
 
 @torch.no_grad()
-def _difference(network: nn.Module, run: Run, image: Image, batches: Sequence[int]) -> float:
+def _difference(
+    network: nn.Module, run: Run, image: Image, batches: Sequence[int], dtype: torch.dtype
+) -> float:
     """Return max |f(x) − g(x)| over random images; raise if it is too large."""
     largest = 0.0
     for batch in batches:
-        x = torch.randn(batch, *image)
+        x = random_images(batch, image, dtype)
         expected, found = network(x), run(x)
         difference = float((expected - found).abs().max())
         allowed = TOLERANCE * max(1.0, float(expected.abs().max()))
@@ -335,46 +353,3 @@ class OnnxNetwork(nn.Module):
         if x.shape[1:] != self.image:
             raise InputError(f"expected images of {self.image}", got=tuple(x.shape[1:]))
         return self.run(x.detach().float().cpu())
-
-
-# Latency and memory of an exported file.
-
-ROUNDS = 20
-
-
-class Speed(NamedTuple):
-    """Latency and memory of an exported file.
-
-    Args:
-        ms: median milliseconds.
-        error: its bootstrap error.
-        bytes: peak memory of a forward pass, weights included.
-        images: batch size.
-
-    >>> print(Speed(ms=1.234, error=0.04, bytes=2_500_000, images=1))
-    1.23 ± 0.04 ms and 2.5 MB for 1 image at a time
-    """
-
-    ms: float
-    error: float
-    bytes: int
-    images: int
-
-    def __str__(self) -> str:
-        count = f"{self.images} image{'s' * (self.images > 1)} at a time"
-        return f"{self.ms:.3g} ± {self.error:.1g} ms and {self.bytes / 1e6:.3g} MB for {count}"
-
-
-def benchmark(path: Path, network: nn.Module, image: Image, batch: int | None = None) -> Speed:
-    """Measure an exported file.
-
-    Args:
-        path: the file.
-        network: the exported network, whose memory is counted.
-        image: (channels, height, width).
-        batch: batch size of the file. None: any, measured with one image.
-    """
-    run, x = FORMATS[path.suffix].read(path), torch.zeros(batch or 1, *image)
-    with torch.inference_mode():
-        ms, errors = medians(time_in_turn([lambda: run(x)], ROUNDS))
-        return Speed(float(ms[0]), float(errors[0]), inference_memory(network, x), len(x))

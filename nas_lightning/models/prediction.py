@@ -18,8 +18,7 @@ from torch import Tensor
 
 from nas_lightning.data.files import MOST_PIXELS, Fit, ImageFile, decode, find_images, walk_images
 from nas_lightning.errors import InputError
-from nas_lightning.models.ensemble import FILE_NAME as ENSEMBLE
-from nas_lightning.models.ensemble import Ensemble
+from nas_lightning.models.ensemble import Ensemble, is_ensemble
 from nas_lightning.models.evaluation import BINS, calibration_error
 from nas_lightning.models.file import describe, load
 from nas_lightning.plots.style import COLORS, GRAY, INK, label_axes, tidy
@@ -192,7 +191,7 @@ class Predictor:
 
     def __init__(self, run: str | Path, device: str = "cpu", **loading: Any) -> None:
         folder, own = Path(run), {name: value for name, value in loading.items() if name not in _OF_SPEED}
-        if any((folder / place / ENSEMBLE).is_file() for place in (".", "ensemble")):
+        if is_ensemble(folder):
             self.ensemble = Ensemble.load(folder, with_normalization=True, **loading)
             self.about = self.ensemble.descriptions[0]
         else:

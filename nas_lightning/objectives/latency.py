@@ -110,14 +110,15 @@ def best_rows(rows: Array, count: int, noise: float) -> list[int]:
     return chosen
 
 
-# Timing on busy machines. All calls take turns, round after round, each round in another order, so that
-# load affects all of them alike. The result is the median over rounds, its error that of the bootstrap
-# (Efron 1979).
+# Timing on busy machines. All functions take turns, round after round, each round in another order, so that
+# load affects all of them alike. Each call is timed alone: the median over a round's calls, then over rounds,
+# ignores the calls that other processes interrupt. The error is that of the bootstrap (Efron 1979).
 
 Clock = Literal["wall", "processor"]
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
 """Wall-clock time, or processor time, the latency of one thread without interruptions."""
 RESAMPLES = 200
+LEAST_CALLS = 3  # of which the first finds other networks in the caches
 
 
 def time_in_turn(
@@ -129,38 +130,40 @@ def time_in_turn(
     clock: Clock = "wall",
     seed: int = 0,
 ) -> Array:
-    """Return the milliseconds of each call in each round: (calls, rounds).
+    """Return the median milliseconds of each function's calls in each round: (functions, rounds).
 
     Args:
         calls: functions to measure.
         rounds: number of rounds.
         warmup: calls before the first round.
-        least_ms: repeat short calls within a round until they take this long together.
+        least_ms: in a round, call a function until its calls take this long together, and at least
+            `LEAST_CALLS` times.
         clock: `wall` or `processor`.
         seed: seed of the orders.
 
     >>> time_in_turn([lambda: sum(range(100)), lambda: sum(range(20_000))], rounds=3).shape
     (2, 3)
     """
-    now = CLOCKS[clock]
-    counts = [_count_calls(call, warmup, least_ms) for call in calls]
+    for call in calls:
+        for _ in range(warmup):
+            call()
     found = np.empty((len(calls), rounds))
     generator = np.random.default_rng(seed)
     for number in follow(range(rounds), "rounds"):
         for index in generator.permutation(len(calls)):
-            call, start = calls[index], now()
-            for _ in range(counts[index]):
-                call()
-            found[index, number] = 1000 * (now() - start) / counts[index]
+            found[index, number] = np.median(_time_calls(calls[index], CLOCKS[clock], least_ms))
     return found
 
 
-def _count_calls(call: Callable[[], object], warmup: int, least_ms: float) -> int:
-    for _ in range(warmup):
+def _time_calls(call: Callable[[], object], now: Callable[[], float], least_ms: float) -> list[float]:
+    """Return the milliseconds of each call."""
+    times: list[float] = []
+    end = time.perf_counter() + least_ms / 1000
+    while len(times) < LEAST_CALLS or time.perf_counter() < end:
+        start = now()
         call()
-    start = time.perf_counter()
-    call()
-    return max(1, int(np.ceil(least_ms / 1000 / max(time.perf_counter() - start, 1e-7))))
+        times.append(1000 * (now() - start))
+    return times
 
 
 def medians(times: Array, seed: int = 0) -> tuple[Array, Array]:

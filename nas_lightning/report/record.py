@@ -197,8 +197,9 @@ class RunRecord:
             words = [*program("train"), "genotype=file", f"genotype.path={path}", *several]
             yield "Train it", shlex.join([*words, *self._plain_words()])
         elif self.kind == "training":
-            yield IN_PYTHON, f"network = nas_lightning.load({place!r})"
+            yield IN_PYTHON, f"network = nas_lightning.load({place!r}, with_normalization=True)"
             yield "Predict the images of a folder", f"{shlex.join([*program('predict'), place])} …"
+            yield "Export it", shlex.join([*program("export"), place, f"{place}/model.onnx"])
 
     def _plain_words(self) -> Iterator[str]:
         """Yield overrides for the same images and sizes, without those that could name code."""

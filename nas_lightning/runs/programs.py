@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,12 +20,12 @@ def program(name: str) -> list[str]:
     True
     """
     command, script = f"nas-{name}", _CHECKOUT / f"{name}.py"
-    beside = Path(sys.executable).with_name(command)
-    if shutil.which(command) == str(beside):
-        return [command]
-    if beside.is_file():
-        return [str(beside)]
-    return [sys.executable, str(script)] if script.is_file() else [command]
+    installed = shutil.which(command, path=sysconfig.get_path("scripts"))
+    if installed is not None:
+        return [command if shutil.which(command) == installed else installed]
+    if script.is_file():  # a checkout that is not installed
+        return [sys.executable, str(script)]
+    return [sys.executable, "-m", f"nas_lightning.cli.{name}"]
 
 
 def from_anywhere(commands: Mapping[str, str]) -> dict[str, str]:

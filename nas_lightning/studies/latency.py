@@ -6,21 +6,19 @@ Writes `device.csv` for searches with a limit: `limits.device=RUN/device.csv lim
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.pool import PoolFile
-from nas_lightning.models.export import export, read_onnx
+from nas_lightning.models.latency import Conditions, Runtime, measure_networks
 from nas_lightning.objectives.counts import cost
 from nas_lightning.objectives.latency import (
     LEAST,
@@ -30,7 +28,6 @@ from nas_lightning.objectives.latency import (
     LatencyModel,
     device_settings,
     medians,
-    time_in_turn,
     write_device,
 )
 from nas_lightning.runs.facts import Findings
@@ -39,13 +36,11 @@ from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import spearman
 from nas_lightning.utils.machine import Processes
-from nas_lightning.utils.progress import follow
 from nas_lightning.utils.tables import Entry, Estimate, Table
 from nas_lightning.validation import Seed, above, at_least, at_most, checked
 
 FILE, TIMES = "device.csv", "times.csv"
 NOTE = "ρ of Spearman; a measurement and its repetition are the medians of odd rounds and of even ones"
-Runtime = Literal["eager", "compiled", "onnx"]
 
 
 class Latency(Study):
@@ -86,10 +81,8 @@ class Latency(Study):
         if judged > networks - LEAST:
             expected = f"expected at most {networks - LEAST}, so that {LEAST} are left"
             raise InputError(expected, got=judged, where="study.judged")
-        if clock == "processor" and threads > 1:
-            raise InputError("expected one thread, for processor time", got=threads, where="study.threads")
-        self.networks, self.judged, self.runtime, self.threads = networks, judged, runtime, threads
-        self.clock, self.rounds, self.least_ms, self.seed = clock, rounds, least_ms, seed
+        self.networks, self.judged, self.conditions = networks, judged, Conditions(runtime, threads, clock)
+        self.rounds, self.least_ms, self.seed = rounds, least_ms, seed
         self.device = device or platform.machine() or "device"
 
     def run(
@@ -104,9 +97,7 @@ class Latency(Study):
         drawn = draw_distinct(space, self.networks, torch.Generator().manual_seed(self.seed))
         settings = {
             **device_settings(space, data, network_sizes),
-            "runtime": self.runtime,
-            "threads": str(self.threads),
-            "clock": self.clock,
+            **self.conditions.settings,
             "torch": torch.__version__,
         }
         times = self._times(drawn, space, network, data.image, folder, settings)
@@ -137,17 +128,10 @@ class Latency(Study):
     def _measure(
         self, drawn: Sequence[Genotype], network: NetworkFactory, image: tuple[int, int, int]
     ) -> Array:
-        """Return the milliseconds in each round, (networks, rounds)."""
-        x = torch.zeros(1, *image)
-        with fixed_threads(self.threads), torch.inference_mode(), TemporaryDirectory() as place:
-            runs = []
-            for number, genotype in enumerate(follow(drawn, "networks")):
-                with torch.random.fork_rng(devices=[]):
-                    built = network(genotype).eval()
-                runs.append(runner(built, self.runtime, image, Path(place) / f"{number}.onnx", self.threads))
-            calls = [lambda run=run: run(x) for run in runs]
-            options: dict[str, Any] = {"least_ms": self.least_ms, "clock": self.clock, "seed": self.seed}
-            return time_in_turn(calls, self.rounds, **options)
+        """Return the median milliseconds of each round, (networks, rounds)."""
+        builds = [partial(network, genotype) for genotype in drawn]
+        options: dict[str, Any] = {"least_ms": self.least_ms, "seed": self.seed}
+        return measure_networks(builds, image, self.conditions, self.rounds, **options)
 
     def _judge(
         self,
@@ -160,8 +144,8 @@ class Latency(Study):
         ms, errors = found
         count = self.networks - self.judged
         known = dict(zip(drawn[:count], ms[:count].tolist(), strict=True))
-        foretold = LatencyModel(Features(space), known).predict(drawn[count:])
-        guess, truth = np.array([latency.ms for latency in foretold]), ms[count:]
+        predictions = LatencyModel(Features(space), known).predict(drawn[count:])
+        guess, truth = np.array([latency.ms for latency in predictions]), ms[count:]
         ceiling = spearman(*(np.median(times[count:, half::2], axis=1) for half in (0, 1)))
         numbers = {
             "rho": spearman(guess, truth),
@@ -169,44 +153,21 @@ class Latency(Study):
             "rho_macs": spearman(macs[count:], truth),
             "median_error": float(np.median(np.abs(guess / truth - 1))),
         }
-        said = [f"{latency.ms:.4g} ± {latency.error:.2g}" for latency in foretold]
+        said = [f"{latency.ms:.4g} ± {latency.error:.2g}" for latency in predictions]
         measured = map(Estimate, ms.tolist(), errors.tolist())
         texts = [""] * count + said
         rows: list[list[Entry]] = [
             [space.notation(genotype), ms, text]
             for genotype, ms, text in zip(drawn, measured, texts, strict=True)
         ]
-        kind = f"{self.runtime}, {self.threads} thread{'s' * (self.threads > 1)}, {self.clock} time"
-        what = f"{self.judged} networks of {space.name}, foretold from {count} others: {kind}"
+        kind = f"medians of calls; {self.conditions}"
+        what = f"{self.judged} networks of {space.name}, predicted from {count} others ({kind})"
         columns = ["ρ", "of a measurement with its repetition", "of multiply-adds", "median error"]
-        each = ["network", "measured", "foretold"]
+        each = ["network", "measured", "predicted"]
         return Findings(
             [
-                Table("foretold", what, columns, [[*numbers.values()]], NOTE),
+                Table("predicted", what, columns, [[*numbers.values()]], NOTE),
                 Table("latencies", "Milliseconds for one image", each, rows, long=True),
             ],
             numbers=numbers,
         )
-
-
-def runner(
-    network: nn.Module, runtime: Runtime, image: tuple[int, int, int], place: Path, threads: int
-) -> Callable[[torch.Tensor], object]:
-    """Return a function that computes the network; `place` is the file of an exported one."""
-    if runtime == "compiled":
-        network.compile()
-    if runtime != "onnx":
-        return network
-    with torch.inference_mode(False):
-        return read_onnx(export(network, place, image).path, threads)
-
-
-@contextmanager
-def fixed_threads(count: int) -> Iterator[None]:
-    """Set the number of threads inside the context."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

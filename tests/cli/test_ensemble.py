@@ -60,7 +60,7 @@ def test_every_architecture_of_a_file(tmp_path, command, cells):
     for part in ("study=defense", "ensemble=all seed=1<", "How the members differ", "prediction map"):
         assert part in page
     assert "Left out" not in page
-    assert "nas_lightning.cli.export" in (run / "member_1" / "report.html").read_text()
+    assert "nas-export" in (run / "member_1" / "report.html").read_text()
 
 
 FOLDERS = (".", "member_1", "member_2")

@@ -45,9 +45,9 @@ def test_the_last_epoch_where_nothing_is_validated(tmp_path, command):
     assert accuracy("a") == claimed(tmp_path / "a")
     for line in (
         "model     a/model.safetensors",
-        f"  network = nas_lightning.load('{tmp_path / 'a'}')",
-        "-m nas_lightning.cli.export a a/model.onnx",
-        "train.py pretrained=a retrain=finetune dataset=image_folder dataset.root=…",
+        f"  network = nas_lightning.load('{tmp_path / 'a'}', with_normalization=True)",
+        "nas-export a a/model.onnx",
+        "nas-train pretrained=a retrain=finetune dataset=image_folder dataset.root=…",
     ):
         assert line in out
     known = describe("a")

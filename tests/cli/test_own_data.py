@@ -129,12 +129,12 @@ def test_a_task_of_ones_own_is_a_yaml(command, tmp_path):
     assert re.search(r"epoch 1/1 .* valid \d\.\d+( mae \S+| r2 \S+){2}$", outcome.out, re.M), outcome.out
     assert re.search(r"^train_loss .*, valid_r2 -?\d", outcome.out, re.M)
     assert ">R2<" in re.sub(r"\s", "", (tmp_path / "found" / "report.html").read_text(encoding="utf-8"))
-    further = printed_words(printed(outcome.out, "Train it"), "train.py")
+    further = printed_words(printed(outcome.out, "Train it"), "nas-train")
     assert {"task=own", "task.loss.delta=0.2"} <= set(further)
     outcome = command("train", *further, *TINY_NETWORK, "trainer.max_epochs=1", "run=trained")
     assert outcome.code == 0, outcome.err
     assert {"test_r2", "test_mae"} <= set(metrics_of(tmp_path / "trained"))
-    finetune = printed_words(printed(outcome.out, "Train it further on your own images"), "train.py")
+    finetune = printed_words(printed(outcome.out, "Train it further on your own images"), "nas-train")
     again = [word for word in finetune if word != "dataset=…"]
     outcome = command("train", *again, "dataset=made", "trainer.max_epochs=1", "run=tuned")
     assert outcome.code == 0, outcome.err

@@ -65,7 +65,7 @@ def run_what_is_printed(command, *chosen: str) -> tuple[nas_lightning.models.fil
     searched = command("search", "strategy=random", "strategy.count=1", *chosen, *IMAGES, "run=searched")
     assert searched.code == 0, searched.err
     quick = ("trainer.max_epochs=1", "run=trained")
-    trained = command("train", *words(printed(searched.out, "Train it"), "train.py"), *quick)
+    trained = command("train", *words(printed(searched.out, "Train it"), "nas-train"), *quick)
     assert trained.code == 0, trained.err
     there = {"nas_lightning": nas_lightning}
     exec(printed(trained.out, "Use it in Python"), there)
@@ -97,7 +97,7 @@ def test_an_operation_of_one_s_own_is_searched_trained_drawn_and_exported(comman
     known, out = run_what_is_printed(command, f"space={name}", *small("space", name), ops)
     assert ghost in known.genotype.ops
     assert "GhostConv" in Path("searched/report.html").read_text()
-    target = words(printed(out, "Export it"), "nas_lightning.cli.export")
+    target = words(printed(out, "Export it"), "nas-export")
     nas_lightning.cli.export.main([word.replace(".onnx", ".pt2") for word in target])
     assert Path("trained/model.pt2").is_file()
 

@@ -20,7 +20,7 @@ from nas_lightning.jobs.search import look_up
 from nas_lightning.objectives import TabularNasBench101
 from nas_lightning.options import config_folder, description, groups
 from nas_lightning.spaces import NasBench101, NasBench201
-from tests.cli.conftest import REPOSITORY, TINY_DATA, TINY_SEARCH, run_process
+from tests.cli.conftest import TINY_DATA, TINY_SEARCH, run_process
 from tests.yamls import file as yaml_of
 from tests.yamls import options, small
 
@@ -140,10 +140,10 @@ def test_the_command_has_the_images_that_an_experiment_chose(command, tmp_path, 
     assert code == 0, err
     words = following(out)
     page = html.unescape((next((tmp_path / "outputs" / "search").iterdir()) / "report.html").read_text())
-    program = [words[0], words[1].replace("train.py", "search.py"), "--config-dir", "mine"]
+    program = [words[0].replace("nas-train", "nas-search"), "--config-dir", "mine"]
     again = [*program, *quick, "strategy=random", "experiment=cats", "network.cells=1", "seed=1"]
     assert all(f">cd {tmp_path} && {shlex.join(line)}</pre>" in page for line in (words, again))
-    assert words[2:4] == ["--config-dir", "mine"]
+    assert words[1:3] == ["--config-dir", "mine"]
     assert "dataset=image_folder" in words
     assert f"dataset.root={images}" in words
     assert not any("batch_size" in word for word in words)  # a search's, not the training's
@@ -445,7 +445,8 @@ def told_to_stop(folder: Path, number: signal.Signals, *argv: str) -> tuple[int,
         time.sleep(0.1)
     os.kill(run.pid, number)
     out, _ = run.communicate(timeout=60)
-    assert shlex.split(out.split("Resume with:\n")[1])[1:] == [str(REPOSITORY / "search.py"), "resume=a"]
+    name, *words = shlex.split(out.split("Resume with:\n")[1])
+    assert (Path(name).name, words) == ("nas-search", ["resume=a"])
     return run.returncode, out
 
 

@@ -97,7 +97,7 @@ def test_a_sweep_goes_on_by_its_folder_alone(sweep, command, monkeypatch, tmp_pa
     words = ("hydra.sweeper.n_trials=3", "hydra.sweeper.sampler=random", "hydra.sweeper.seed=7")
     _, whole = sweep(*words, folder="whole")
     (code, out, _), _ = sweep(*words, stop_at=1)
-    assert (code, out.splitlines()[-1].endswith("search.py -m resume=sweep")) == (130, True)
+    assert (code, out.splitlines()[-1].endswith("nas-search -m resume=sweep")) == (130, True)
     monkeypatch.setattr("nas_lightning.cli.main.run_job", jobs())
     code, _, err = command("search", "-m", "resume=sweep")
     assert (code, err) == (0, "")

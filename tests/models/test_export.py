@@ -127,7 +127,7 @@ def test_command_with_a_fixed_batch_and_normalization(tmp_path, capsys, suffix):
         network, tmp_path / "model.safetensors", space, genotype, sizes, image=IMAGE, classes="abcd", **scale
     )
     target = tmp_path / "out" / f"a.{suffix}"
-    main([str(tmp_path), str(target), "--batch", "2", "--with-normalization", "--dynamic-size"])
+    main([str(tmp_path), str(target), "--batch", "2", "--dynamic-size"])
     printed = capsys.readouterr().out
     assert f"{target}: {target.stat().st_size:,} bytes, outputs differ by at most" in printed
     x = torch.rand(2, *IMAGE)
@@ -157,7 +157,9 @@ def test_command_measures_latency(tmp_path, capsys, suffix):
     save(network, tmp_path / "model.safetensors", space, genotype, sizes, image=IMAGE, classes="abcd")
     main([str(tmp_path), str(tmp_path / f"a.{suffix}"), "--benchmark"])
     *_, said = capsys.readouterr().out.strip().splitlines()
-    match = re.fullmatch(r"([\d.]+) ± [\d.e-]+ ms and ([\d.]+) MB for 1 image at a time", said)
+    runtime = {"onnx": "ONNX Runtime", "pt2": "torch.export"}[suffix]
+    how = rf"\(median of calls; {runtime}, 1 thread, wall clock\)"
+    match = re.fullmatch(rf"([\d.]+) ± [\d.e-]+ ms {how} and ([\d.]+) MB for 1 image at a time", said)
     assert match, said
     assert float(match[1]) > 0
     weights = 4 * sum(value.numel() for value in network.state_dict().values()) / 1e6
@@ -189,7 +191,7 @@ def test_mistakes_raise_one_line(tmp_path, refusal, monkeypatch):
 def test_help(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
-    assert "--with-normalization" in capsys.readouterr().out
+    assert "--input" in capsys.readouterr().out
 
 
 # Frozen networks, and networks in ONNX Runtime

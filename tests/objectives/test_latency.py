@@ -8,6 +8,7 @@ import torch
 
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.latency import (
+    LEAST_CALLS,
     Belief,
     Device,
     Features,
@@ -121,13 +122,25 @@ def test_short_calls_are_repeated():
 
     time_in_turn([lambda: call(0, 0.001), lambda: call(1, 0.03)], rounds=2, warmup=1, least_ms=20)
     assert counts[0] > 10
-    assert counts[1] == 1 + 1 + 2  # to warm up, to see how long it takes, a round each
+    assert counts[1] == 1 + 3 + 3  # to warm up, and the least number of calls in each round
+
+
+def test_interrupted_calls_do_not_count():
+    """A mean over the calls of a round would be five times as long."""
+    calls = []
+
+    def call():
+        calls.append(len(calls))
+        time.sleep(0.05 if len(calls) % 4 == 0 else 0.001)
+
+    ms, _ = medians(time_in_turn([call], rounds=2, least_ms=150))
+    assert ms[0] < 5
 
 
 def test_each_round_has_all_calls_in_an_order_of_its_own():
     order = []
     time_in_turn([lambda i=i: order.append(i) for i in range(5)], rounds=3, warmup=1, least_ms=1e-9)
-    rounds = [tuple(order[10 + 5 * n : 15 + 5 * n]) for n in range(3)]
+    rounds = [tuple(order[5 + 15 * n : 20 + 15 * n : LEAST_CALLS]) for n in range(3)]
     assert all(sorted(one) == list(range(5)) for one in rounds)
     assert len(set(rounds)) == 3
 

@@ -60,7 +60,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "training": (
         *(_TABLE, (*_TABLE, "good", "--format", "csv"), (*_TABLE, "--format", "latex"), _ARMS),
         *(_PAGE, ("nas-report", "good", "broken"), _EXPORT, ("nas-train", "resume=broken")),
-        ("nas-export", "broken/model.safetensors", "out.pt2", "--with-normalization", "--batch", "1"),
+        ("nas-export", "broken/model.safetensors", "out.pt2", "--input", "normalized", "--batch", "1"),
         ("nas-train", *TRAINING, "pretrained=broken"),
         ("nas-train", *TRAINING, "ensemble=runs", "ensemble.runs=[broken,good]"),
         ("nas-search", "resume=broken"),
