@@ -1,4 +1,4 @@
-"""Ask a question of architectures and searches: `python analyze.py --help` tells how."""
+"""Ask a question of architectures and searches: the same as `nas-analyze`, see `nas-analyze --help`."""
 
 from nas_lightning.cli import analyze
 

@@ -1,4 +1,4 @@
-"""Search an architecture: `python search.py --help` tells how."""
+"""Search an architecture: the same as `nas-search`, see `nas-search --help`."""
 
 from nas_lightning.cli import search
 

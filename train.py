@@ -1,4 +1,4 @@
-"""Train an architecture: `python train.py --help` tells how."""
+"""Train an architecture: the same as `nas-train`, see `nas-train --help`."""
 
 from nas_lightning.cli import train
 

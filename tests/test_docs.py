@@ -66,7 +66,7 @@ def commands() -> list[tuple[str, str]]:
     lines = [
         (page.name, line) for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()
     ]
-    scripts = tuple(f"python {name}.py" for name in SHORT)
+    scripts = tuple(f"nas-{name} " for name in SHORT)
     return sorted({(name, line) for name, line in lines if line.startswith(scripts)})
 
 
@@ -78,8 +78,8 @@ def named(text: str) -> str:
 
 def short(words: list[str], run: Path) -> list[str]:
     """The command with what its parts' yamls call small, where it says nothing else itself."""
-    name = words[1].removesuffix(".py")
-    given = [named(word) for word in words[2:]]
+    name = words[0].removeprefix("nas-")
+    given = [named(word) for word in words[1:]]
     typed = dict(word.split("=", 1) for word in given if "=" in word)
     parts = dict(DEFAULT[name])
     for group in {"experiment", "study"} & set(typed):
@@ -112,10 +112,10 @@ def workplace(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
-        search = ["python", "search.py", "space=nasbench201"]
+        search = ["nas-search", "space=nasbench201"]
         assert run_script("search", *short(search, folder / "searched")) == 0
         images = ["dataset=image_folder", "dataset.root=my_images", "dataset.image_size=32"]
-        train = ["python", "train.py", "genotype=file", "genotype.path=searched", *images]
+        train = ["nas-train", "genotype=file", "genotype.path=searched", *images]
         assert run_script("train", *short(train, folder / "trained")) == 0
         yield folder
     for name in [name for name in sys.modules if name.startswith("my_nas")]:
@@ -132,7 +132,7 @@ def test_commands_run(page, line, workplace, tmp_path, capsys):
     if any(word in line for word in ELSEWHERE):
         pytest.skip("needs more than a moment; its like is run by another test")
     words = shlex.split(line)
-    name = words[1].removesuffix(".py")
+    name = words[0].removeprefix("nas-")
     assert run_script(name, *short(words, tmp_path)) == 0, capsys.readouterr().err
     assert (tmp_path / ("tables" if name == "analyze" else "genotype.json")).exists()
 
@@ -157,16 +157,16 @@ def test_the_story_of_limits_is_true(workplace, tmp_path, capsys, monkeypatch):
         "train": ("trainer.max_epochs=1",),
     }
     for line in scripts:
-        name, *typed = line.removeprefix("python ").split()
+        name, *typed = line.replace("nas-latency", "nas-analyze study=latency").removeprefix("nas-").split()
         pairs = (word.partition("=") for word in typed)
         words = [f"{key}={smaller.get(key, value)}" for key, _, value in pairs]
-        added = ("dataset.batch_size=8", *quick[name.removesuffix(".py")])
-        assert run_script(name.removesuffix(".py"), *words, *added) == 0, capsys.readouterr().err
+        added = ("dataset.batch_size=8", *quick[name])
+        assert run_script(name, *words, *added) == 0, capsys.readouterr().err
     facts = json.loads(Path("my_network/summary.json").read_text(encoding="utf-8"))
     assert facts["params"] <= 100_000
     space = NasBench201()
     assert Device("my_laptop/device.csv", space)(space.parse(facts["notation"][0])) <= 2
     capsys.readouterr()
-    main(export.split()[3:])
+    main(export.split()[1:])
     assert Path("my_network/model.onnx").is_file()
     assert "ms" in capsys.readouterr().out

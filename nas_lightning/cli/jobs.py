@@ -146,6 +146,7 @@ def show_run(job: Job, facts: RunFacts, following: Mapping[str, str]) -> None:
     lines = ["", *shown, "", size]
     if numbers := select_headline(facts.metrics):
         lines.append(", ".join(f"{name} {_format(value)}" for name, value in numbers.items()))
+    lines += [f"{name} {text}" for name, text in facts.costs.items()]
     if facts.note is not None:
         lines.append(facts.note)
     if job.in_sweep:  # the sweep prints a table at the end
@@ -224,7 +225,7 @@ def configured_architecture(
         return described.genotype, described.make_space(), {**described.sizes, **own}
     if cfg.get("genotype") is None:
         raise InputError(
-            "Choose an architecture: genotype=file genotype.path=<run of search.py>, a published one such as"
+            "Choose an architecture: genotype=file genotype.path=<run of nas-search>, a published one such as"
             " genotype=darts_v2, or a network: network=timm network.name=resnet18. `--help` lists them."
         )
     chosen: Any = OmegaConf.to_container(cfg.genotype, resolve=True)

@@ -51,12 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.out = folder / FOLDER / options.images.resolve().name
     own: dict[str, Any] = own_parts(options)
     how = {name: getattr(options, name) for name in ("masks", "batch", "device", "runtime", "optimize")}
-    for line in _summary(predict(run, options.images, options.out, **how, **own)):
+    outcome = predict(run, options.images, options.out, **how, **own)
+    for line in _summary(outcome, "ONNX Runtime" if options.runtime == "onnx" else "PyTorch"):
         print(line)
 
 
-def _summary(outcome: Outcome) -> Iterator[str]:
+def _summary(outcome: Outcome, runtime: str) -> Iterator[str]:
+    import torch
+
     from nas_lightning.models import Predictions
+    from nas_lightning.models.latency import state_conditions
 
     predictions, numbers = outcome.predictions, outcome.findings.numbers
     yield f"{len(predictions.names):,} images, {len(predictions.errors):,} of them could not be read"
@@ -67,7 +71,8 @@ def _summary(outcome: Outcome) -> Iterator[str]:
         accuracy = format_share(numbers["accuracy"])
         yield f"accuracy {accuracy} on the {known:,} whose class is known; calibration error {error}"
     times = [f"{format_number(value)} ms for {size}" for size, value in outcome.latency.items()]
-    yield f"the network takes {', '.join(times)}"
+    conditions = state_conditions(runtime, torch.get_num_threads())
+    yield f"the network takes {', '.join(times)} (median of calls; {conditions})"
     for path in (outcome.csv, outcome.page):
         yield f"  {short_path(path)}"
 

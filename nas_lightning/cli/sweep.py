@@ -142,8 +142,8 @@ def expand_sweeps(word: str) -> str:
     """Replace the folder of a sweep, or a pattern, in `genotype.path=` by the runs.
 
     Examples of command lines:
-        train.py -m genotype=file genotype.path=SWEEP
-        train.py -m genotype=file 'genotype.path=glob(a/*)'
+        nas-train -m genotype=file genotype.path=SWEEP
+        nas-train -m genotype=file 'genotype.path=glob(a/*)'
     """
     key, _, value = word.partition("=")
     if key.lstrip("+") != _KEY or value[:1] in "\"'[{" or value.startswith("choice("):

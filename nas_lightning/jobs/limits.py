@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.jobs.parts import Parts
 from nas_lightning.metrics.base import Metric
+from nas_lightning.models.latency import Conditions, measure_networks
 from nas_lightning.objectives.fronts import Objectives
-from nas_lightning.objectives.latency import Device, device_settings
+from nas_lightning.objectives.latency import Device, device_settings, medians
 from nas_lightning.objectives.limits import Limits, NetworkCosts
 from nas_lightning.spaces.constrained import Bounds, check_bounds, limit_space
 
@@ -47,6 +50,7 @@ got '4,000' (in limits.params)
     ('params', 'macs')
     """
     device = _device(parts, limits, objectives)
+    parts = replace(parts, limits=limits.of_networks, device=device)
     if objectives:
         given = None if reference is None else tuple(reference)
         aims = Objectives(tuple(objectives), _no_costs, metrics or {}, given)
@@ -60,6 +64,34 @@ got '4,000' (in limits.params)
     bounds = Bounds(parts.space, named, measure, known)
     check_bounds(parts.space, bounds)
     return replace(parts, space=limit_space(parts.space, bounds))
+
+
+def limited_costs(parts: Parts[SearchData], genotype: Genotype) -> dict[str, dict[str, Any]]:
+    """Return the limited costs of a network, and its latency if there is a device: `value` and `limit`."""
+    names = dict.fromkeys([*parts.limits, *([LATENCY] if parts.device else [])])
+    counted = NetworkCosts(parts.network, parts.data.image, [name for name in names if name != LATENCY])
+    found: dict[str, dict[str, Any]] = {name: {"value": value} for name, value in counted(genotype).items()}
+    if parts.device is not None:
+        latency = parts.device.latency(genotype)
+        found[LATENCY] = {"value": latency.ms, "error": latency.error, "source": parts.device.name}
+    return {name: {**found[name], **_limit(parts, name)} for name in names}
+
+
+def _limit(parts: Parts[SearchData], name: str) -> dict[str, float]:
+    return {"limit": parts.limits[name]} if name in parts.limits else {}
+
+
+def measure_here(parts: Parts[SearchData], genotype: Genotype) -> dict[str, Any]:
+    """Measure a network on this machine under the conditions of the device; empty if they are unknown."""
+    conditions = None if parts.device is None else Conditions.read(parts.device.settings)
+    if conditions is None or conditions.runtime == "compiled":  # minutes
+        return {}
+    try:
+        times = measure_networks([partial(parts.network, genotype)], parts.data.image, conditions)
+    except InputError:  # without the packages for ONNX
+        return {}
+    ms, errors = medians(times)
+    return {"ms": float(ms[0]), "error": float(errors[0]), "conditions": str(conditions)}
 
 
 def _no_costs(genotype: Genotype) -> dict[str, float]:

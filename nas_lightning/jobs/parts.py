@@ -27,6 +27,7 @@ from torch import nn
 
 from nas_lightning.data import ExternalData, ImageData, SearchData
 from nas_lightning.objectives.fronts import Objectives
+from nas_lightning.objectives.latency import Device
 from nas_lightning.objectives.tables import TabularBenchmark
 from nas_lightning.spaces import Network, SearchSpace, Supernet
 from nas_lightning.tasks import Task, is_usual, task_of
@@ -58,6 +59,8 @@ class Parts(Generic[Data]):
         trainer: keywords → a trainer.
         task: the task of the networks. Default: the data set's.
         objectives: the objectives of a multi-objective search.
+        limits: limits of the costs of networks, by name.
+        device: predicts latencies for a limit or an objective.
 
     >>> from nas_lightning.data import Digits
     >>> from nas_lightning.spaces import NasBench201
@@ -78,6 +81,8 @@ class Parts(Generic[Data]):
     trainer: Callable[..., pl.Trainer] = pl.Trainer
     task: Task | None = None
     objectives: Objectives | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    device: Device | None = None
 
     def __post_init__(self) -> None:
         if self.benchmark is not None:

@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
+from nas_lightning.jobs.limits import limited_costs, measure_here
 from nas_lightning.jobs.measurements import check_steps, last_metrics, stopwatch_of
 from nas_lightning.jobs.parts import Parts, parameters
 from nas_lightning.objectives.counts import cost
@@ -87,6 +88,8 @@ def search(
         notation=tuple(parts.space.notation(genotype) for genotype in genotypes),
         knee=None if front is None else front.knee,
         note=note,
+        limits=limited_costs(parts, chosen),
+        measured=measure_here(parts, chosen) if trainer.is_global_zero else {},
     )
     if trainer.is_global_zero:
         if front is not None:

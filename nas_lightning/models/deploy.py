@@ -43,11 +43,12 @@ def trained_network(run: str | Path, values: Input = "float", **own: Any) -> tup
     """
     inside = values != "normalized"
     if is_ensemble(run):
-        network: nn.Module = Ensemble.load(run, with_normalization=inside, **own)
-        if isinstance(network, McDropPath):
+        ensemble = Ensemble.load(run, with_normalization=inside, **own)
+        if isinstance(ensemble, McDropPath):
             expected = "expected an ensemble of networks; passes with random drop path cannot be exported"
             raise InputError(expected, got="MC DropPath", where=run)
-        about = network.descriptions[0]
+        network: nn.Module = ensemble
+        about = ensemble.descriptions[0]
     else:
         network, about = load(run, with_normalization=inside, **own), describe(run, **own)
     return nn.Sequential(FromBytes(), network).eval() if values == "uint8" else network, about

@@ -40,7 +40,7 @@ def is_ensemble(run: str | Path) -> bool:
 class Ensemble(nn.Module):
     """Networks whose predictions are averaged: class probabilities, or the predictions of their task.
 
-    Use `load` for the folder of an ensemble, and `of_runs` for runs of `train.py`.
+    Use `load` for the folder of an ensemble, and `of_runs` for runs of `nas-train`.
 
     Args:
         members: networks from images to logits, (b, c, h, w) → (b, classes).

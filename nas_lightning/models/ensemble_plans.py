@@ -238,12 +238,12 @@ class TrainedRuns(Plan):
     """Networks that are trained already.
 
     Args:
-        runs: folders of runs of `train.py`, or of sweeps of them.
+        runs: folders of runs of `nas-train`, or of sweeps of them.
 
     >>> TrainedRuns("no_such_sweep")
     Traceback (most recent call last):
         ...
-    nas_lightning.errors.InputError: expected a run of train.py, or a sweep, got ...
+    nas_lightning.errors.InputError: expected a run of nas-train, or a sweep, got ...
     """
 
     trains = False
@@ -268,5 +268,5 @@ def _runs_in(folder: Path) -> list[Path]:
         return [folder]
     found = sorted(folder.glob(f"*/{FILE_NAME}"), key=lambda path: (len(path.parent.name), path.parent.name))
     if not found:
-        raise InputError("expected a run of train.py, or a sweep", got=str(folder), where="ensemble.runs")
+        raise InputError("expected a run of nas-train, or a sweep", got=str(folder), where="ensemble.runs")
     return [path.parent for path in found]

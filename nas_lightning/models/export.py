@@ -94,7 +94,7 @@ def _sizes_onnx(image: Image) -> tuple[Image, list[Image]]:
 
 
 def read_onnx(path: Path, threads: int = 0) -> Run:
-    """Return a function that runs the file in ONNX Runtime; 0 threads: its default."""
+    """Return a function that runs the file in ONNX Runtime; 0: ONNX Runtime's default number of threads."""
     runtime = _onnxruntime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -347,7 +347,9 @@ class OnnxNetwork(nn.Module):
         super().__init__()
         self.image = image
         with TemporaryDirectory() as folder:
-            self.run = read_onnx(export(network, Path(folder) / "network.onnx", image).path)
+            self.run = read_onnx(
+                export(network, Path(folder) / "network.onnx", image).path, torch.get_num_threads()
+            )
 
     def forward(self, x: Tensor) -> Tensor:  # (b, c, h, w) → (b, classes)
         if x.shape[1:] != self.image:

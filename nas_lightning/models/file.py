@@ -214,7 +214,7 @@ def check_same(expected: Mapping[str, Tensor], stored: Mapping[str, Tensor], whe
 FILE_NAME = "model.safetensors"
 Runtime = Literal["torch", "onnx"]
 _KEY = "nas_lightning"
-_EXPECTED = f"expected the folder of a run of train.py, or its {FILE_NAME}"
+_EXPECTED = f"expected the folder of a run of nas-train, or its {FILE_NAME}"
 
 
 def save(

@@ -63,7 +63,7 @@ class Conditions:
 
     @classmethod
     def read(cls, settings: Mapping[str, str]) -> Conditions | None:
-        """Return the conditions in the settings of a device's file; None if this machine cannot repeat them."""
+        """Return the conditions in a device's file; None if this machine cannot repeat them."""
         runtime, threads, clock = (settings.get(name, "") for name in ("runtime", "threads", "clock"))
         if runtime not in get_args(Runtime) or not threads.isdecimal() or clock not in CLOCKS:
             return None

@@ -475,6 +475,8 @@ class Device:
         space: the space of the networks.
         network: settings that must agree with those in the file.
 
+    `settings` are those in the file, such as the runtime.
+
     >>> from nas_lightning.spaces import NasBench201
     >>> Device("phone.csv", NasBench201())
     Traceback (most recent call last):
@@ -496,8 +498,8 @@ class Device:
             raise InputError(
                 f"expected {LEAST} measured networks or more", got=len(self.measured), where=path
             )
-        _check_settings(Path(path), network or {})
-        self.space = space
+        self.settings = _check_settings(Path(path), network or {})
+        self.space, self.name = space, name
         order = torch.randperm(len(self.measured), generator=torch.Generator().manual_seed(0))
         names = list(self.measured)
         chosen = [names[index] for index in order[:MOST].tolist()]
@@ -505,11 +507,13 @@ class Device:
         self.model = LatencyModel(Features(space), known)
 
     def __call__(self, genotype: Genotype) -> float:
-        measured = self.measured.get(self.space.notation(genotype))
-        if measured is not None:
-            return measured
-        (latency,) = self.model.predict([genotype])
+        latency = self.latency(genotype)
         return latency.ms + latency.error
+
+    def latency(self, genotype: Genotype) -> Latency:
+        """Return the measured latency, with an error of 0, or the prediction."""
+        measured = self.measured.get(self.space.notation(genotype))
+        return self.model.predict([genotype])[0] if measured is None else Latency(measured, 0.0)
 
     def fastest(self, limit: float) -> list[Genotype]:
         """Return at most `MOST` measured networks within the limit in milliseconds, the fastest first."""
@@ -527,13 +531,14 @@ def _path_and_column(name: str) -> tuple[str, str | None]:
     return (found[1], found[2]) if found else (name, None)
 
 
-def _check_settings(path: Path, network: dict[str, str]) -> None:
-    """Raise if the file was measured with networks of other sizes."""
+def _check_settings(path: Path, network: dict[str, str]) -> dict[str, str]:
+    """Return the settings of the file; raise if it was measured with networks of other sizes."""
     settings = read_settings(path)
     for name, value in network.items():
         if settings.get(name, value) != value:
             expected = f"expected {name}={settings[name]}, with which {path} was measured"
             raise InputError(expected, got=value, where="limits.device")
+    return settings
 
 
 def device_settings(space: SearchSpace, data: SearchData, sizes: Mapping[str, Any]) -> dict[str, str]:

@@ -102,7 +102,7 @@ def read_runs(folders: Sequence[str | Path], *, needed: bool = True) -> tuple[li
             except InputError as error:
                 left_out.append(f"{run} ({error})")
     if not runs and needed:
-        raise InputError("expected a finished run of train.py", got=", ".join(left_out) or "none")
+        raise InputError("expected a finished run of nas-train", got=", ".join(left_out) or "none")
     return runs, left_out
 
 
@@ -113,7 +113,7 @@ def read_training(run: Path) -> Job:
         raise InputError("expected a run that has not failed", where=run)
     error = job["metrics"].get(_METRIC)
     if error is None:
-        raise InputError("expected a run of train.py", where=run)
+        raise InputError("expected a run of nas-train", where=run)
     if not 0 <= error <= 1:
         raise InputError(f"expected `{_METRIC}` from 0 to 1", got=error, where=run / SUMMARY)
     check_values(job, run, numbers=["params", "macs"], texts=["dataset"])

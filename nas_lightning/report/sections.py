@@ -31,7 +31,7 @@ from nas_lightning.plots.files import save_curves, save_genotypes, save_weights,
 from nas_lightning.plots.picture import Picture
 from nas_lightning.report.record import RunRecord
 from nas_lightning.report.timeline import Timeline
-from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, TABLES
+from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, TABLES, RunFacts
 from nas_lightning.runs.folder import CANDIDATES, FRONT, RunFolder
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.runs.record import look_up, read_config_text
@@ -293,13 +293,14 @@ def _texts(genotype: Genotype) -> dict[str, str]:
 
 def read_results(record: RunRecord) -> Values:
     """Read losses, accuracies, errors, and scores of the task; the rest, without weights, is collapsed."""
-    last = record.metrics
-    if not last:
+    last, costs = record.metrics, RunFacts.from_dict(record.facts).costs if record.facts else {}
+    if not last and not costs:
         last = {name: [*values.values()][-1] for name, values in by_epoch(_metrics(record.run)).items()}
     listed = {name: format_number(last[name]) for name in sorted(last) if not name.startswith("weights/")}
     ends = ("_loss", "_accuracy", "_error")
     first = {name: text for name, text in listed.items() if name.endswith(ends) or split_score(name)}
     first |= _best_epoch(record)
+    first |= costs
     return {"first": first, "rest": {name: text for name, text in listed.items() if name not in first}}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from nas_lightning.errors import InputError
 from nas_lightning.utils.files import json_text, parse_json, read_text, write_whole
 from nas_lightning.utils.tables import Table, thin
-from nas_lightning.utils.text import format_error
+from nas_lightning.utils.text import format_error, format_number
 from nas_lightning.validation import DISTINCT, NonNegativeInt, check_argument, entries
 from nas_lightning.version import __version__
 
@@ -61,6 +61,9 @@ class RunFacts:
         versions: versions of the libraries.
         error: the error of a failed run in one line; the rest may be missing then.
         note: a remark about the result in one line.
+        limits: costs of the network that have a limit: `value` and `limit` by name; a latency also has the
+            `error` of a prediction, and the `source`.
+        measured: latency of the network on this machine: `ms`, `error`, and `conditions`.
 
     >>> facts = RunFacts("search", seed=1, metrics={"valid_accuracy": 0.9}, versions={})
     >>> facts.as_dict()
@@ -88,6 +91,8 @@ class RunFacts:
     versions: Mapping[str, str] = field(default_factory=_versions)
     error: str | None = None
     note: str | None = None
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -107,8 +112,34 @@ class RunFacts:
         return {name: v for name, v in plain.items() if name in kept or v not in (None, [], {})}
 
     def comparable(self) -> dict[str, Any]:
-        """Return all facts in which equal runs agree: without seconds and overrides."""
-        return {name: v for name, v in self.as_dict().items() if name not in ("seconds", "overrides")}
+        """Return all facts in which equal runs agree: without overrides and measured times."""
+        of_one_run = ("seconds", "overrides", "measured")
+        return {name: v for name, v in self.as_dict().items() if name not in of_one_run}
+
+    @property
+    def costs(self) -> dict[str, str]:
+        """The costs of the network beside their limits, in words.
+
+        >>> latency = {"value": 0.5, "error": 0.02, "limit": 0.6, "source": "laptop.csv"}
+        >>> here = {"ms": 0.52, "error": 0.01, "conditions": "PyTorch, 1 thread, wall clock"}
+        >>> RunFacts("search", limits={"latency_ms": latency}, measured=here).costs
+        {'latency_ms': '0.5 ± 0.02 predicted by laptop.csv (limit 0.6)', \
+'latency_ms here': '0.52 ± 0.01 measured on this machine (PyTorch, 1 thread, wall clock)'}
+        """
+        texts = {}
+        try:
+            for name, cost in self.limits.items():
+                limit = f" (limit {format_number(cost['limit'])})" if "limit" in cost else ""
+                error = cost.get("error")
+                spread = f" ± {error:.1g} predicted" if error else " measured" if "source" in cost else ""
+                source = f" by {cost['source']}" if "source" in cost else ""
+                texts[name] = f"{format_number(cost['value'])}{spread}{source}{limit}"
+            if self.measured:
+                ms, error, how = (self.measured[key] for key in ("ms", "error", "conditions"))
+                texts["latency_ms here"] = f"{ms:.3g} ± {error:.1g} measured on this machine ({how})"
+        except (KeyError, TypeError, ValueError, AttributeError) as wrong:
+            raise InputError(f"expected costs and their limits: {wrong!r}") from None
+        return texts
 
     @classmethod
     def from_dict(cls, data: object, where: object = None) -> RunFacts:

@@ -40,7 +40,7 @@ class Defense(Study):
     """Attack each member in turn, defend with all; report mean and standard deviation over the rounds.
 
     Args:
-        ensemble: folder of a run of `train.py ensemble=…`; None: train random architectures with the study's
+        ensemble: folder of a run of `nas-train ensemble=…`; None: train random architectures with the study's
             `retrain`, `trainer`, and `network`.
         members: number of random architectures.
         attacks: names of `settings`, in the order of the table.

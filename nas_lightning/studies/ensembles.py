@@ -42,7 +42,7 @@ class EnsembleComparison(Study):
     """Compare ensembles on the same test images.
 
     Args:
-        runs: folders of runs of `train.py ensemble=…`, by name; None: train two ensembles with the study's
+        runs: folders of runs of `nas-train ensemble=…`, by name; None: train two ensembles with the study's
             `retrain`, `trainer`, and `network`: one random architecture with several seeds, and several
             random architectures.
         members: members of each of these two.

@@ -241,7 +241,7 @@ REFUSED = [
         ("ensemble=mc_drop_path", "ensemble.rate=0", "genotype=nasbench201_best"),
         "`rate` must be greater than 0",
     ),
-    (("ensemble=runs", "ensemble.runs=[nowhere]"), "expected a run of train.py, or a sweep, got 'nowhere'"),
+    (("ensemble=runs", "ensemble.runs=[nowhere]"), "expected a run of nas-train, or a sweep, got 'nowhere'"),
     (("ensemble=runs",), "`ensemble.runs` needs a value"),
     (("ensemble=al",), "Did you mean `all`?"),
 ]

@@ -124,8 +124,8 @@ def test_a_frozen_backbone_stays_the_same(runs, command, epochs):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("pretrained=searched",), "expected the folder of a run of train.py, or its model.safetensors"),
-        (("pretrained=nowhere",), "expected the folder of a run of train.py"),
+        (("pretrained=searched",), "expected the folder of a run of nas-train, or its model.safetensors"),
+        (("pretrained=nowhere",), "expected the folder of a run of nas-train"),
         (
             ("pretrained=trained", "genotype=darts_v2"),
             "Choose one architecture, got pretrained=… and genotype=…",

@@ -196,7 +196,7 @@ def test_a_network_for_gray_images_sees_them_in_gray(images, tmp_path):
     [
         (["{run}", "{tmp}/nothing"], "expected an image, or a folder or a .tar file of images"),
         (["{run}", "{tmp}"], "expected files of images, got 'none'"),
-        (["{tmp}", "{images}"], "expected the folder of a run of train.py"),
+        (["{tmp}", "{images}"], "expected the folder of a run of nas-train"),
         (["{run}", "{images}", "--batch", "0"], "expected a number from 1 to 65,536, got 0"),
         (["{run}", "{images}", "--device", "cuda:9"], "expected a device of this machine"),
         (["{run}", "{images}", "--device", "toaster"], "expected a device of this machine"),

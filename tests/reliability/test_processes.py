@@ -36,7 +36,7 @@ def one_line(outcome) -> str:
     assert "Traceback" not in outcome.err
     (line,) = outcome.err.splitlines()
     assert line.startswith("error: ")
-    assert outcome.out.splitlines()[-1].endswith("search.py resume=run")
+    assert outcome.out.splitlines()[-1].endswith("nas-search resume=run")
     return line
 
 
@@ -148,7 +148,7 @@ def test_a_group_of_processes_that_is_told_to_end(words, images, tmp_path):
     out, err = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM, err
     assert "Traceback" not in err
-    assert out.splitlines()[-1].endswith("search.py resume=run")
+    assert out.splitlines()[-1].endswith("nas-search resume=run")
 
 
 def test_a_log_has_what_the_screen_had(command, tmp_path):

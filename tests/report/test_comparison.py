@@ -82,7 +82,7 @@ def test_markdown_has_a_row_for_the_seeds_of_a_setting(runs, capsys):
     assert cells(second)[:2] + cells(second)[3:] == [
         *("Darts", "digits", "1", "5.00", "3,300,000", "528,000,000", "2 h 1 min", "30 s")
     ]
-    reasons = ["a run that has not failed", "a run of train.py", "a run that is finished"]
+    reasons = ["a run that has not failed", "a run of nas-train", "a run that is finished"]
     for line, name, reason in zip(err.splitlines(), ("failed", "search", "unfinished"), reasons, strict=True):
         assert line.startswith("left out: ")
         assert f"/{name} (expected {reason}" in line

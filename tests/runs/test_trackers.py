@@ -346,8 +346,8 @@ def test_an_agent_of_weights_and_biases_types_what_search_understands():
     from nas_lightning.cli import search
 
     sweep = OmegaConf.to_container(OmegaConf.load(config_folder() / "wandb_sweep.yaml"))
-    assert sweep["program"] == "search.py"
-    words = [word for word in sweep["command"][3:] if word != "${args_no_hyphens}"]
+    assert sweep["program"] == "nas-search"
+    words = [word for word in sweep["command"][2:] if word != "${args_no_hyphens}"]
     drawn = [
         f"{name}={spec.get('min', spec.get('values', [None])[0])}"
         for name, spec in sweep["parameters"].items()

@@ -278,7 +278,7 @@ def test_stopped_at_any_moment(table, tmp_path, stop):
     assert process.returncode != 0
     if stop == signal.SIGINT:
         assert "Resume with:" in out
-        assert "analyze.py resume=a" in out.splitlines()[-1]
+        assert "nas-analyze resume=a" in out.splitlines()[-1]
     assert not (tmp_path / "a" / "tables").exists()
     for words in (["resume=a"], [*argv, "run=b"]):
         again = run_process("analyze", *words, cwd=tmp_path)
