@@ -129,11 +129,11 @@ class RunFacts:
         texts = {}
         try:
             for name, cost in self.limits.items():
-                limit = f" (limit {format_number(cost['limit'])})" if "limit" in cost else ""
+                limit = f" (limit {_format_cost(cost['limit'])})" if "limit" in cost else ""
                 error = cost.get("error")
                 spread = f" ± {error:.1g} predicted" if error else " measured" if "source" in cost else ""
                 source = f" by {cost['source']}" if "source" in cost else ""
-                texts[name] = f"{format_number(cost['value'])}{spread}{source}{limit}"
+                texts[name] = f"{_format_cost(cost['value'])}{spread}{source}{limit}"
             if self.measured:
                 ms, error, how = (self.measured[key] for key in ("ms", "error", "conditions"))
                 texts["latency_ms here"] = f"{ms:.3g} ± {error:.1g} measured on this machine ({how})"
@@ -151,6 +151,11 @@ class RunFacts:
         values["metrics"] = not_finite_as_nan(values.get("metrics", {}))
         values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         return cls(**{"kind": _infer_kind(data), "versions": {}, **values})
+
+
+def _format_cost(value: float) -> str:
+    """Format a count with all its digits, and other costs with four."""
+    return format_number(int(value) if value == int(value) else value)
 
 
 def _infer_kind(data: Mapping[str, Any]) -> str:
