@@ -68,7 +68,7 @@ def main() -> None:
             weights = roll(relaxed.weights, shift)
         sampled = active if relaxed.active is None else roll(relaxed.active, shift)
         value = F.cross_entropy(supernet(x, weights, sampled), y)
-        return strategy.add_penalties(value) if arch else value
+        return strategy.add_penalties(value, relaxed) if arch else value
 
     def shifts(strategy: OneShot) -> Iterator[int]:
         """Return one shift for DARTS, else one for each operation, from the same draw."""

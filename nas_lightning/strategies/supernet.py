@@ -117,6 +117,7 @@ class SupernetStrategy(Strategy):
         lr: learning rate in the first epoch; it follows a cosine schedule.
         lr_min: learning rate at the end of the schedule.
         momentum: momentum of SGD.
+        nesterov: use Nesterov momentum.
         weight_decay: weight decay of SGD.
         clip: largest norm of the gradient.
         accumulate_grad_batches: number of batches per step.
@@ -140,6 +141,7 @@ class SupernetStrategy(Strategy):
         lr: PositiveFloat = 0.025,
         lr_min: NonNegativeFloat = 0.001,
         momentum: Share = 0.9,
+        nesterov: bool = False,
         weight_decay: NonNegativeFloat = 3e-4,
         clip: PositiveFloat = 5.0,
         accumulate_grad_batches: PositiveInt = 1,
@@ -157,7 +159,7 @@ class SupernetStrategy(Strategy):
         self.train_scores, self.valid_scores = (EpochMeans(classes, task=task_of(supernet)) for _ in range(2))
         self.epoch_scores = {"train": self.train_scores, "valid": self.valid_scores}
         self.weight_list = list(supernet.parameters())
-        self.lr, self.lr_min, self.momentum = lr, lr_min, momentum
+        self.lr, self.lr_min, self.momentum, self.nesterov = lr, lr_min, momentum, nesterov
         self.weight_decay, self.clip = weight_decay, clip
         self.accumulate_grad_batches = accumulate_grad_batches
         self.waiting: list[SearchBatch] = []
@@ -261,8 +263,9 @@ class SupernetStrategy(Strategy):
 
     def configure_optimizers(self) -> list[Optimizer]:
         self._epochs = None
+        sgd, decay = "sgd" if self.nesterov else "momentum", self.weight_decay
         weights = build_optimizer(
-            self.weight_list, "momentum", lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay
+            self.weight_list, sgd, lr=self.lr, momentum=self.momentum, weight_decay=decay
         )
         self.schedule = build_scheduler(weights, "cosine", epochs=self.epochs, lr_min=self.lr_min)
         return [weights]

@@ -96,7 +96,7 @@ def parse() -> argparse.Namespace:
         "--set",
         nargs="*",
         default=[],
-        help="further settings, such as strategy.regularizer.sparsity.threshold=0.2",
+        help="further settings, such as strategy.regularizer.path.lambda_path=0",
     )
     parser.add_argument("--results", type=Path, default=Path("outputs/nasbench201_search.jsonl"))
     return parser.parse_args()

@@ -17,7 +17,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Cell, Edge, Genotype
 from nas_lightning.spaces import DartsSpace, Group, NasBench201
 from nas_lightning.spaces.darts import OPS
-from nas_lightning.strategies.one_shot.regularizers import group_sparsity, path_depth
+from nas_lightning.strategies.one_shot.regularizers import computed_sparsity, group_sparsity, path_depth
 from tests.strategies.conftest import build_search, quiet_trainer
 from tests.yamls import composed, options
 
@@ -256,10 +256,11 @@ P = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
 
 
 def test_regularizers_find_operations_on_each_edge():
-    sparsity = group_sparsity(P, GROUP, pooling_group=True)
+    assert group_sparsity(P, GROUP)["nonskip"].item() == pytest.approx((0.2 + 0.3 + 0.5 + 0.6) / 4)
+    sparsity = computed_sparsity(P, GROUP)
     assert sparsity["skip"].item() == pytest.approx((0.1 + 0.4) / 2)
     assert sparsity["pooling"].item() == pytest.approx(0.5)
-    assert sparsity["nonskip"].item() == pytest.approx((0.2 + 0.3 + 0.6) / 3)
+    assert sparsity["other"].item() == pytest.approx((0.2 + 0.3 + 0.6) / 3)
     assert path_depth(P, GROUP).item() == pytest.approx(0.3 * 0.6)
 
 

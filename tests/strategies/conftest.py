@@ -27,6 +27,7 @@ STRATEGIES, SPACES = options("strategy"), options("space")
 NEEDS = {
     "pc_darts": lambda groups: all(group.on_edges for group in groups),
     "pr_darts": lambda groups: all(group.on_edges for group in groups),
+    "pr_darts_public_code": lambda groups: all(group.on_edges for group in groups),
     "darts_minus": lambda groups: all(group.on_edges for group in groups),
     "lambda_darts": lambda groups: not any("relu" in group.ops for group in groups),
     "oles": lambda groups: not any("relu" in group.ops for group in groups),

@@ -120,8 +120,9 @@ class FirstOrder(ArchStep):
 
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
         with constant(search.weight_list):
-            loss = search.loss("valid", batch["valid"], search.relax())
-            return gradients(search.add_penalties(loss), search.arch_list)
+            relaxed = search.relax()
+            loss = search.loss("valid", batch["valid"], relaxed)
+            return gradients(search.add_penalties(loss, relaxed), search.arch_list)
 
 
 # The second-order architecture step (Liu et al. 2019, arXiv:1806.09055, equations 7 and 8).
@@ -148,7 +149,8 @@ class SecondOrder(ArchStep):
             return search.loss_and_logits(batch["train"], search.relax(noise))[0]
 
         def valid_loss() -> Tensor:
-            return search.add_penalties(search.loss("valid", batch["valid"], search.relax(noise)))
+            relaxed = search.relax(noise)
+            return search.add_penalties(search.loss("valid", batch["valid"], relaxed), relaxed)
 
         step = search.virtual_step()
         # autocast caches copies of the old weights, and bfloat16 would lose the difference
@@ -175,8 +177,9 @@ class SingleLevel(ArchStep):
     validates: ClassVar[bool] = False
 
     def gradients(self, search: Search, batch: SearchBatch) -> Gradients:
-        loss = search.loss("train", batch["train"], search.relax())
-        return gradients(search.add_penalties(loss), [*search.arch_list, *search.weight_list])
+        relaxed = search.relax()
+        loss = search.loss("train", batch["train"], relaxed)
+        return gradients(search.add_penalties(loss, relaxed), [*search.arch_list, *search.weight_list])
 
     def step(self, search: Search, batches: Sequence[SearchBatch]) -> None:
         for batch in batches:

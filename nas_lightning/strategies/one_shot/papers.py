@@ -18,12 +18,15 @@ from nas_lightning.strategies.one_shot.perturbations import RandomNoise
 from nas_lightning.strategies.one_shot.regularizers import (
     Anchor,
     BetaDecay,
+    ComputedPathDepth,
+    ComputedSparsity,
     LayerAlignment,
     PathDepth,
     Sparsity,
     ZeroOne,
 )
 from nas_lightning.strategies.one_shot.samplers import (
+    BinaryGates,
     ClippedSkips,
     Concrete,
     Dirichlet,
@@ -38,9 +41,7 @@ from nas_lightning.strategies.one_shot.samplers import (
 )
 from nas_lightning.strategies.one_shot.selection import InheritedEvolution, RandomCandidates
 from nas_lightning.strategies.one_shot.strategy import OneShot
-from nas_lightning.validation import (
-    checked,
-)
+from nas_lightning.validation import NonNegativeFloat, checked
 
 
 class Darts(OneShot):
@@ -96,6 +97,44 @@ class PRDarts(OneShot):
     sampler = HardConcrete()
     regularizers = (Sparsity(), PathDepth())
     arch_lr = 6e-3
+
+
+class PRDartsPublicCode(OneShot):
+    """PR-DARTS as its authors' code has it (salesforce/PR-DARTS, `PRDARTS_search`).
+
+    Its gates are binary, and its regularizers see only the operations that a step computes; see
+    `BinaryGates`, `ComputedSparsity`, and `ComputedPathDepth`. Two differences remain: the public code takes
+    the step of the weights first, and it may derive two operations between the same two nodes.
+
+    Args:
+        space: the search space.
+        supernet: its supernet.
+        data: see `OneShot`.
+        weight_decay: weight decay of SGD.
+        nesterov: use Nesterov momentum.
+        **options: see `OneShot`.
+
+    >>> from nas_lightning.spaces import DartsSpace
+    >>> search = PRDartsPublicCode.from_space(DartsSpace(), in_channels=1, num_classes=2, channels=2, cells=1)
+    >>> search.relax().weights["normal"].detach().unique()
+    tensor([0., 1.])
+    """
+
+    sampler = BinaryGates()
+    regularizers = (ComputedSparsity(), ComputedPathDepth())
+
+    @checked
+    def __init__(
+        self,
+        space: SearchSpace,
+        supernet: Supernet,
+        data: SearchData | None = None,
+        *,
+        weight_decay: NonNegativeFloat = 5e-4,
+        nesterov: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(space, supernet, data, weight_decay=weight_decay, nesterov=nesterov, **options)
 
 
 class Gdas(OneShot):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from nas_lightning.strategies.one_shot.parts import (
 from nas_lightning.strategies.one_shot.samplers import Dirichlet, concentration
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import Gradients, constant, gradients
-from nas_lightning.validation import NonNegativeFloat, PositiveFloat, at_least, at_most, checked
+from nas_lightning.validation import NonNegativeFloat, PositiveFloat, Share, checked
 
 # DrNAS' distance from the flat distribution (Chen et al. 2021, arXiv:2006.10355, section 2.3).
 #
@@ -263,9 +263,9 @@ def alignment_slopes(slopes: Sequence[Tensor]) -> list[Tensor]:
 #
 #     −λ₃ L_path, L_path = Π_l P(l, l+1),   P(l, l+1) = Σ over parameterized operations between l and l+1 of P
 #
-# makes deep cells likelier (equation 8). The path starts at the last input node: in a DARTS cell the output
-# of the previous cell (section 5), in a NAS-Bench-201 cell its only input, so that it is the longest path,
-# 0→1→2→3.
+# makes deep cells likelier (equation 8). P(l, l+1) is a sum, which exceeds 1: L_path is up to 4⁴ in a DARTS
+# cell, and λ₃ is meant for it. The path starts at the last input node: in a DARTS cell the output of the
+# previous cell (section 5), in a NAS-Bench-201 cell its only input, so that it is the longest path, 0→1→2→3.
 
 
 @checked
@@ -275,17 +275,14 @@ class PathDepth(Regularizer):
 
     Args:
         lambda_path: λ₃.
-        path_sum: sum P over the parameterized operations as in equation 8, which can exceed 1. By default it
-            is their mean; the authors' code has the mean over the operations that the step computes.
 
-    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
-    >>> probabilities = {"cell": torch.tensor([[0.9, 0.2]])}
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_1x1", "nor_conv_3x3"))
+    >>> probabilities = {"cell": torch.tensor([[0.9, 0.25, 0.5]])}
     >>> PathDepth(lambda_path=1.0).term({}, probabilities, Epoch(0, of=2), {"cell": group})
-    tensor(-0.2000)
+    tensor(-0.7500)
     """
 
     lambda_path: NonNegativeFloat = 0.005
-    path_sum: bool = False
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         if not all(group.on_edges and has_deep_path(group) for group in space.groups.values()):
@@ -293,25 +290,52 @@ class PathDepth(Regularizer):
             raise InputError(expected, got=space.name, where="space")
 
     def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
-        depths = [path_depth(p, groups[name], self.path_sum) for name, p in probabilities.items()]
+        depths = [self.depth(p, groups[name]) for name, p in probabilities.items()]
         return torch.stack([-self.lambda_path * depth for depth in depths]).mean()
+
+    def depth(self, probability: Tensor, group: Group) -> Tensor:
+        """Return L_path of a cell, a scalar."""
+        return path_depth(probability, group)
 
     def metrics(
         self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
     ) -> Mapping[str, float | Tensor]:
-        return {
-            f"L_path/{name}": path_depth(probability, groups[name], self.path_sum).detach()
-            for name, probability in probabilities.items()
-        }
+        return {f"L_path/{name}": self.depth(p, groups[name]).detach() for name, p in probabilities.items()}
 
 
-def path_depth(probability: Tensor, group: Group, literal_sum: bool = False) -> Tensor:
-    """Return L_path of a cell, a scalar."""
+@checked
+@dataclass(frozen=True)
+class ComputedPathDepth(PathDepth):
+    """−λ₃ L_path as in the authors' code (salesforce/PR-DARTS), which sees only what the step computes.
+
+        P(l, l+1) = mean over the parameterized operations between l and l+1 that the step computes of P
+
+    Neighbors l, l+1 without any are left out of the product; L_path is 0 if there are no others.
+
+    Args:
+        lambda_path: λ₃.
+
+    >>> group = Group(((0, 1), (1, 2)), ("skip_connect", "nor_conv_1x1", "nor_conv_3x3"))
+    >>> computed = {"cell": torch.tensor([[0.0, 0.25, 0.5], [0.9, 0.0, 0.0]])}
+    >>> ComputedPathDepth(lambda_path=1.0).term({}, computed, Epoch(0, of=2), {"cell": group})
+    tensor(-0.3750)
+    """
+
+    computed_only: ClassVar[bool] = True
+
+    def depth(self, probability: Tensor, group: Group) -> Tensor:
+        rows = path(group)
+        learned = probability[rows] * group.where(has_parameters).to(probability)[rows]
+        count = (learned > 0).sum(dim=1)
+        means = learned.sum(dim=1) / count.clamp_min(1)
+        product = torch.where(count > 0, means, 1.0).prod()
+        return torch.where(count.any(), product, 0.0)
+
+
+def path_depth(probability: Tensor, group: Group) -> Tensor:
+    """Return L_path of equation 8 for a cell, a scalar."""
     learned = group.where(has_parameters).to(probability)[path(group)]
-    neighbors = (probability[path(group)] * learned).sum(dim=1)  # (path edges,)
-    if not literal_sum:
-        neighbors = neighbors / learned.sum(dim=1).clamp_min(1)
-    return neighbors.prod()
+    return (probability[path(group)] * learned).sum(dim=1).prod()
 
 
 def path(group: Group) -> list[int]:
@@ -345,31 +369,23 @@ class Sparsity(Regularizer):
     Args:
         lambda_skip: λ₁.
         lambda_nonskip: λ₂.
-        pooling_group: make the pooling operations a third group with λ₂, as in the authors' code.
-        threshold: penalize a group only for its probability above this threshold; the authors' code has 0.2.
 
     >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_3x3"))
-    >>> zero, probabilities = Sparsity(0.0, 0.0), {"cell": torch.tensor([[0.9, 0.2]])}
-    >>> zero.term({}, probabilities, Epoch(0, of=2), {"cell": group})
-    tensor(0.)
+    >>> probabilities = {"cell": torch.tensor([[0.9, 0.2]])}
+    >>> Sparsity(1.0, 0.0).term({}, probabilities, Epoch(0, of=2), {"cell": group})
+    tensor(0.9000)
     """
 
     lambda_skip: NonNegativeFloat = 0.01
     lambda_nonskip: NonNegativeFloat = 0.005
-    pooling_group: bool = False
-    threshold: Annotated[float, at_least(0), at_most(1)] = 0.0
 
     def check(self, parts: Parts, space: SearchSpace) -> None:
         check_skips(space)
 
     def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
-        return torch.stack([self._of_cell(p, groups[name]) for name, p in probabilities.items()]).mean()
-
-    def _of_cell(self, probability: Tensor, group: Group) -> Tensor:
-        sparsity = group_sparsity(probability, group, self.pooling_group)
-        above = {part: torch.relu(value - self.threshold) for part, value in sparsity.items()}
-        others = sum((value for part, value in above.items() if part != "skip"), probability.new_zeros(()))
-        return self.lambda_skip * above["skip"] + self.lambda_nonskip * others
+        cells = [group_sparsity(p, groups[name]) for name, p in probabilities.items()]
+        weighted = [self.lambda_skip * cell["skip"] + self.lambda_nonskip * cell["nonskip"] for cell in cells]
+        return torch.stack(weighted).mean()
 
     def metrics(
         self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
@@ -377,7 +393,53 @@ class Sparsity(Regularizer):
         return {
             f"L_{part}/{name}": value.detach()
             for name, probability in probabilities.items()
-            for part, value in group_sparsity(probability, groups[name], self.pooling_group).items()
+            for part, value in group_sparsity(probability, groups[name]).items()
+        }
+
+
+@checked
+@dataclass(frozen=True)
+class ComputedSparsity(Regularizer):
+    """Sparsity as in the authors' code (salesforce/PR-DARTS): three groups of the operations of a step.
+
+        λ₁ (L_skip − t)₊ + λ₂ (L_pooling − t)₊ + λ₂ (L_other − t)₊
+
+    where L is the mean P over the operations of the group that the step computes, 0 if there are none, and
+    then over the cells.
+
+    Args:
+        lambda_skip: λ₁.
+        lambda_nonskip: λ₂.
+        threshold: t, below which a group is not penalized.
+
+    >>> group = Group(((0, 1), (1, 2)), ("skip_connect", "nor_conv_3x3"))
+    >>> computed = {"cell": torch.tensor([[0.5, 0.0], [0.0, 0.9]])}
+    >>> ComputedSparsity(1.0, 0.0).term({}, computed, Epoch(0, of=2), {"cell": group})  # 0.5 − 0.2
+    tensor(0.3000)
+    """
+
+    lambda_skip: NonNegativeFloat = 0.01
+    lambda_nonskip: NonNegativeFloat = 0.005
+    threshold: Share = 0.2
+
+    computed_only: ClassVar[bool] = True
+
+    def check(self, parts: Parts, space: SearchSpace) -> None:
+        check_skips(space)
+
+    def term(self, arch: Arch, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups) -> Tensor:
+        cells = [computed_sparsity(p, groups[name]) for name, p in probabilities.items()]
+        means = {part: torch.stack([cell[part] for cell in cells]).mean() for part in cells[0]}
+        above = {part: torch.relu(mean - self.threshold) for part, mean in means.items()}
+        return self.lambda_skip * above["skip"] + self.lambda_nonskip * (above["pooling"] + above["other"])
+
+    def metrics(
+        self, probabilities: Mapping[str, Tensor], epoch: Epoch, groups: Groups
+    ) -> Mapping[str, float | Tensor]:
+        return {
+            f"L_{part}/{name}": value.detach()
+            for name, probability in probabilities.items()
+            for part, value in computed_sparsity(probability, groups[name]).items()
         }
 
 
@@ -390,19 +452,18 @@ def check_skips(space: SearchSpace) -> None:
         )
 
 
-def group_sparsity(probability: Tensor, group: Group, pooling_group: bool = False) -> dict[str, Tensor]:
-    """Return L_skip and L_nonskip of a cell by the operations' names: (edges, ops) → scalars.
+def group_sparsity(probability: Tensor, group: Group) -> dict[str, Tensor]:
+    """Return L_skip and L_nonskip of a cell by the operations' names: (edges, ops) → scalars."""
+    skip = group.where(SKIP.__eq__)
+    return {"skip": mean_where(probability, skip), "nonskip": mean_where(probability, ~skip)}
 
-    With `pooling_group`, pooling operations leave L_nonskip for an average of their own.
-    """
-    parts = {"skip": [op for op in group.ops if op == SKIP]}
-    others = [op for op in group.ops if pooling_group and op not in (NONE, SKIP)]
-    pooling = [op for op in others if find_operation(op).kind == "pooling"]
-    if pooling:
-        parts["pooling"] = pooling
-    parts["nonskip"] = [op for op in group.ops if op != SKIP and op not in pooling]
-    places = {part: group.where(ops.__contains__) for part, ops in parts.items()}
-    return {part: mean_where(probability, place) for part, place in places.items()}
+
+def computed_sparsity(probability: Tensor, group: Group) -> dict[str, Tensor]:
+    """Return the mean over the nonzero entries of each of the three groups: (edges, ops) → scalars."""
+    skip, computed = group.where(SKIP.__eq__), probability.detach().cpu() > 0
+    pooling = group.where(lambda op: op != NONE and find_operation(op).kind == "pooling")
+    parts = {"skip": skip, "pooling": pooling, "other": ~(skip | pooling)}
+    return {part: mean_where(probability, place & computed) for part, place in parts.items()}
 
 
 def mean_where(probability: Tensor, place: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from nas_lightning.strategies.one_shot.relaxations import (
     straight_through_gumbel,
     uniform_noise,
 )
-from nas_lightning.validation import PositiveFloat, PositiveInt, above, at_least, below, checked
+from nas_lightning.validation import PositiveFloat, PositiveInt, Share, above, at_least, below, checked
 
 # Samplers with a temperature schedule.
 
@@ -399,6 +399,43 @@ class HardConcrete(TemperatureSampler):
         tau = self.tau(epoch)
         shares = {name: saturated_share(arch[name].detach(), tau, self.stretched) for name in groups}
         return {"tau": tau, **{f"gate_saturation/{name}": share for name, share in shares.items()}}
+
+
+@checked
+@dataclass(frozen=True)
+class BinaryGates(HardConcrete):
+    """Gates as in the authors' code (salesforce/PR-DARTS): 1 for the chosen operations of an edge, else 0.
+
+    Chosen are those with the largest g − d, where d is 1 for a random share of the operations and 0 for the
+    others, so that all are explored; a chosen gate passes the gradient of its g straight through. The
+    genotype is derived from softmax(β).
+
+    Args:
+        tau_start: τ in the first epoch.
+        tau_end: τ in the last epoch; the schedule is linear.
+        active_ops: number of operations per edge that a step computes.
+        low: a, the lower end of the stretched gates, which are clipped to [0, 1].
+        high: b, the upper end.
+        withheld: probability that d is 1.
+
+    >>> group = Group(((0, 1),), ("skip_connect", "nor_conv_1x1", "nor_conv_3x3"))
+    >>> beta, half = torch.tensor([[-1.0, 0.0, 9.0]]), torch.full((1, 3), 0.5)
+    >>> noise = [half, half, torch.tensor([[0.9, 0.9, 0.1]])]  # the last operation is withheld
+    >>> BinaryGates(active_ops=1).weights(beta, noise, Epoch(0, of=2), group)
+    tensor([[0., 1., 0.]])
+    """
+
+    withheld: Share = 0.4
+
+    noises: ClassVar[int] = 3  # of the gates, of their ties, of the withheld operations
+
+    def weights(self, beta: Tensor, noise: Sequence[Tensor], epoch: Epoch, group: Group) -> Tensor:
+        gates = hard_concrete(beta, noise[0], self.tau(epoch), self.stretched)
+        worth = gates.detach() - (noise[2] < self.withheld).to(gates)
+        return largest(worth, self.active_ops, noise[1]) * (1 + (gates - gates.detach()))
+
+    def scores(self, beta: Tensor, epoch: Epoch, group: Group) -> Tensor:
+        return without_none(torch.softmax(beta, dim=-1), group)
 
 
 # ReinMax' weights: one sampled operation, with a second-order gradient (Liu et al. 2023, arXiv:2304.08612).

@@ -348,18 +348,23 @@ class OneShot(SupernetStrategy):
                 self.arch[name].copy_(self.sampler.project(self.arch[name], group))
         self.pressure.ascend(self.scores())
 
-    def add_penalties(self, loss: Tensor) -> Tensor:
-        """Return the loss plus the terms of all regularizers."""
-        extra = self.regularization()
+    def add_penalties(self, loss: Tensor, relaxed: RelaxedWeights) -> Tensor:
+        """Return the loss plus the terms of all regularizers, for a step at these weights."""
+        extra = self.regularization(relaxed)
         return loss if extra is None else loss + extra
 
-    def regularization(self) -> Tensor | None:
+    def regularization(self, relaxed: RelaxedWeights) -> Tensor | None:
         """Return the sum of the regularizers' terms and of the limits' terms."""
         terms = [term for term in self.regularizers if isinstance(term, Regularizer)]
         if not terms and not self.space.limited:
             return None
         probabilities, groups = self.probabilities(), self.space.groups
-        values = [term.term(self.by_name, probabilities, self.epoch, groups) for term in terms]
+        active = relaxed.active or {}
+        computed = {name: p * active[name] if name in active else p for name, p in probabilities.items()}
+        values = [
+            term.term(self.by_name, computed if term.computed_only else probabilities, self.epoch, groups)
+            for term in terms
+        ]
         return sum(values, self.pressure.term(probabilities))
 
     # Weight steps
@@ -416,7 +421,7 @@ class OneShot(SupernetStrategy):
         optimizer = self.stepper(0).optimizer
         buffers = [optimizer.state[w].get("momentum_buffer") for w in self.weight_list]
         lr = optimizer.param_groups[0]["lr"]
-        return VirtualStep(lr, self.momentum, self.weight_decay, self.clip, buffers)
+        return VirtualStep(lr, self.momentum, self.weight_decay, self.clip, buffers, self.nesterov)
 
     # Lightning
 

@@ -8,7 +8,8 @@ With w' the weights after one virtual step of SGD on the training loss,
 
     ∇_β L_val(w', β) − ξ ∇²_{βw} L_train(w, β) u,    u = c′ᵀ ∇_{w'} L_val(w', β),
 
-where c′ is the derivative of clipping, the identity where the gradient is short enough. The product with the
+where c′ is the derivative of clipping, the identity where the gradient is short enough. Nesterov momentum has
+the step m·d + c(∇_w L_train) + γ w instead of d, and so 1 + m times the u. The product with the
 second derivatives is a central difference,
 
     (∇_β L_train(w⁺, β) − ∇_β L_train(w⁻, β)) / (2ε),    w^± = w ± ε u,    ε = 0.01/‖u‖.
@@ -36,6 +37,7 @@ class VirtualStep(NamedTuple):
         weight_decay: of the weights.
         clip: the largest norm of their gradient.
         buffers: of the momentum, one a weight; None before the first step.
+        nesterov: whether the momentum is Nesterov's.
     """
 
     lr: float
@@ -44,6 +46,7 @@ class VirtualStep(NamedTuple):
     clip: float
     buffers: Sequence[Tensor | None]
     """The momentum buffers of the weights, None before their first step."""
+    nesterov: bool = False
 
 
 def unrolled_gradients(
@@ -80,7 +83,8 @@ def unrolled_gradients(
     finally:
         _restore(weights, saved)
     implicit = [_difference(a, b, epsilon) for a, b in zip(above, below, strict=True)]
-    return [_minus(d, i, step.lr) for d, i in zip(direct, implicit, strict=True)]
+    lr = step.lr * (1 + step.momentum) if step.nesterov else step.lr
+    return [_minus(d, i, lr) for d, i in zip(direct, implicit, strict=True)]
 
 
 @torch.no_grad()
@@ -91,10 +95,9 @@ def _take(
     shrink = _clip_factor(slopes, step.clip)
     for weight, old, slope, buffer in zip(weights, saved, slopes, step.buffers, strict=True):
         if slope is not None:
-            d = shrink * slope + step.weight_decay * old
-            if buffer is not None:
-                d = d + step.momentum * buffer
-            weight.copy_(old - step.lr * d)
+            decayed = shrink * slope + step.weight_decay * old
+            d = decayed if buffer is None else decayed + step.momentum * buffer
+            weight.copy_(old - step.lr * (decayed + step.momentum * d if step.nesterov else d))
 
 
 def _clip_factor(slopes: Gradients, clip: float) -> Tensor:

@@ -19,7 +19,11 @@ from nas_lightning.spaces.supernet import mixture
 from nas_lightning.strategies import (
     ActivationSearch,
     Adam,
+    BinaryGates,
+    ComputedPathDepth,
+    ComputedSparsity,
     Darts,
+    Epoch,
     FairDarts,
     FirstOrder,
     Gaea,
@@ -29,6 +33,7 @@ from nas_lightning.strategies import (
     PathDepth,
     PCDarts,
     PRDarts,
+    PRDartsPublicCode,
     RandomCandidates,
     RandomWS,
     SingleLevel,
@@ -37,7 +42,12 @@ from nas_lightning.strategies import (
 )
 from nas_lightning.strategies.one_shot.arch_steps import ExponentiatedDescent, exponentiated_gradient
 from nas_lightning.strategies.one_shot.connections import softmax_by_target
-from nas_lightning.strategies.one_shot.regularizers import group_sparsity, path_depth, zero_one_loss
+from nas_lightning.strategies.one_shot.regularizers import (
+    computed_sparsity,
+    group_sparsity,
+    path_depth,
+    zero_one_loss,
+)
 from nas_lightning.strategies.one_shot.samplers import is_skip
 
 # PR-DARTS' regularizers against plain loops over named operations, and what a step computes.
@@ -48,16 +58,12 @@ LEARNED = {
     "nasbench201": {"nor_conv_1x1", "nor_conv_3x3"},
 }
 PATHS = {"darts": [(1, 2), (2, 3), (3, 4), (4, 5)], "nasbench201": [(0, 1), (1, 2), (2, 3)]}
-OPTIONS = list(itertools.product([False, True], [False, True], [0.0, 0.2]))
 
 
 TERMS = {
     "lambda_skip": Sparsity,
     "lambda_nonskip": Sparsity,
-    "pooling_group": Sparsity,
-    "threshold": Sparsity,
     "lambda_path": PathDepth,
-    "path_sum": PathDepth,
 }
 
 
@@ -86,26 +92,22 @@ def named(matrix, group):
     }
 
 
-def by_loops(beta, group, space, tau, lambdas, path_sum, pooling_group, threshold):
+def gate_probabilities(beta, group, tau):
+    return {
+        key: 1 / (1 + math.exp(-(b - tau * math.log(0.1 / 1.1)))) for key, b in named(beta, group).items()
+    }
+
+
+def by_loops(beta, group, space, tau, lambdas):
     """Equation 9 without its loss, for one cell, in plain numbers."""
-    p = {key: 1 / (1 + math.exp(-(b - tau * math.log(0.1 / 1.1)))) for key, b in named(beta, group).items()}
-    groups = {"skip": [], "nonskip": [], "pooling": []}
-    for (_, op), probability in p.items():
-        if op == "skip_connect":
-            groups["skip"].append(probability)
-        elif pooling_group and op.endswith("pool_3x3"):
-            groups["pooling"].append(probability)
-        else:
-            groups["nonskip"].append(probability)
-    total, path = 0.0, 1.0
-    for part, values in groups.items():
-        if values:
-            excess = max(0.0, sum(values) / len(values) - threshold)
-            total += (lambdas[0] if part == "skip" else lambdas[1]) * excess
+    p = gate_probabilities(beta, group, tau)
+    skips = [probability for (_, op), probability in p.items() if op == "skip_connect"]
+    others = [probability for (_, op), probability in p.items() if op != "skip_connect"]
+    path = 1.0
     for edge in PATHS[space]:
-        between = [p[edge, op] for op in LEARNED[space]]
-        path *= sum(between) if path_sum else sum(between) / len(between)
-    return total - lambdas[2] * path
+        path *= sum(p[edge, op] for op in LEARNED[space])
+    sparsity = lambdas[0] * sum(skips) / len(skips) + lambdas[1] * sum(others) / len(others)
+    return sparsity - lambdas[2] * path
 
 
 @pytest.fixture
@@ -122,18 +124,17 @@ def strategy(spaces, supernet):
 
 
 @pytest.mark.parametrize("space", ["darts", "nasbench201"])
-@pytest.mark.parametrize(("path_sum", "pooling_group", "threshold"), OPTIONS)
-def test_regularizer_and_its_gradient(strategy, spaces, space, path_sum, pooling_group, threshold):
+def test_regularizer_and_its_gradient(strategy, spaces, space):
     lambdas = (0.3, 0.2, 0.5)
     names = dict(zip(("lambda_skip", "lambda_nonskip", "lambda_path"), lambdas, strict=True))
-    found = strategy(space, path_sum=path_sum, pooling_group=pooling_group, threshold=threshold, **names)
+    found = strategy(space, **names)
 
     def plain():
-        options = (lambdas, path_sum, pooling_group, threshold)
-        cells = [by_loops(found.arch[n], g, space, 0.8, *options) for n, g in spaces[space].groups.items()]
+        groups = spaces[space].groups.items()
+        cells = [by_loops(found.arch[name], group, space, 0.8, lambdas) for name, group in groups]
         return sum(cells) / len(cells)
 
-    value = found.regularization()
+    value = found.regularization(found.relax())
     assert value.item() == pytest.approx(plain(), rel=1e-12)
     gradients = torch.autograd.grad(value, found.arch_list)
     step = 1e-5
@@ -150,14 +151,13 @@ def test_regularizer_and_its_gradient(strategy, spaces, space, path_sum, pooling
 
 
 def test_the_path_is_that_of_each_space(spaces):
-    """P is 1 on the path's learned operations and 0 elsewhere: depth 1; without any edge of it, 0."""
+    """P is 1 on the path's learned operations and 0 elsewhere: 4⁴ or 2³; without any edge of it, 0."""
     for name, space in spaces.items():
         group = next(iter(space.groups.values()))
         p = torch.zeros(group.shape)
         for edge, op in itertools.product(PATHS[name], LEARNED[name]):
             p[group.edges.index(edge), group.column(op)] = 1.0
-        assert float(path_depth(p, group)) == 1.0
-        assert float(path_depth(p, group, literal_sum=True)) == len(LEARNED[name]) ** len(PATHS[name])
+        assert float(path_depth(p, group)) == len(LEARNED[name]) ** len(PATHS[name])
         for edge in PATHS[name]:
             broken = p.clone()
             broken[group.edges.index(edge)] = 0.0
@@ -170,21 +170,12 @@ def test_the_order_of_the_operations_does_not_matter(order, generator):
     here, there = DartsSpace().group, DartsSpace(ops=order).group
     p = torch.rand(here.shape, generator=generator, dtype=torch.float64)
     moved = torch.stack([p[:, here.column(op)] for op in order], dim=1)
-    for pooling_group in (False, True):
-        mine, theirs = (group_sparsity(a, g, pooling_group) for a, g in ((p, here), (moved, there)))
+    for parts in (group_sparsity, computed_sparsity):
+        mine, theirs = (parts(a, g) for a, g in ((p, here), (moved, there)))
         assert mine.keys() == theirs.keys()
         for part, value in mine.items():
             torch.testing.assert_close(theirs[part], value, rtol=1e-14, atol=0)
-    for literal_sum in (False, True):
-        torch.testing.assert_close(
-            path_depth(moved, there, literal_sum), path_depth(p, here, literal_sum), rtol=1e-14, atol=0
-        )
-
-
-def test_a_high_threshold_leaves_the_path_only(strategy):
-    found = strategy("darts", threshold=1.0, lambda_path=0.5)
-    path = [path_depth(p, found.space.group) for p in found.probabilities().values()]
-    assert found.regularization().item() == pytest.approx(-0.5 * sum(path).item() / 2, rel=1e-12)
+    torch.testing.assert_close(path_depth(moved, there), path_depth(p, here), rtol=1e-14, atol=0)
 
 
 def test_without_lambdas_only_the_loss_is_descended(strategy, generator):
@@ -297,15 +288,14 @@ def test_derived_cells_have_one_operation_a_predecessor(strategy):
 
 
 def test_logged_terms_are_those_of_the_loss(search, trainer):
-    strategy, data = search("pr_darts", "nasbench201", "strategy.regularizer.sparsity.pooling_group=true")
+    strategy, data = search("pr_darts", "nasbench201")
     trainer(1).fit(strategy, data)
     logged = strategy.trainer.callback_metrics
     (p,), group = strategy.probabilities().values(), strategy.space.group
     table = named(p, group)
     for part, ops in {
         "skip": ["skip_connect"],
-        "pooling": ["avg_pool_3x3"],
-        "nonskip": ["none", "nor_conv_1x1", "nor_conv_3x3"],
+        "nonskip": ["none", "avg_pool_3x3", "nor_conv_1x1", "nor_conv_3x3"],
     }.items():
         expected = sum(table[e, op] for e in group.edges for op in ops) / (6 * len(ops))
         assert float(logged[f"L_{part}/cell"]) == pytest.approx(expected, rel=1e-5)
@@ -313,15 +303,146 @@ def test_logged_terms_are_those_of_the_loss(search, trainer):
     assert float(logged["skips/cell"]) == skips
 
 
-@pytest.mark.parametrize(("tau", "most"), [(10.0, 0.0), (1.0, 3.5e-5)])
-def test_the_paper_s_first_temperature_leaves_fresh_gates_alone(tau, most, spaces, supernet):
-    """In float32 P = Θ(β + τ ln 11) is 1 at τ = 10, and flat; λ as published."""
+@pytest.mark.parametrize(("tau", "p"), [(10.0, 1.0), (1.0, 11 / 12)])
+def test_the_paper_s_first_temperature_leaves_fresh_gates_alone(tau, p, spaces, supernet):
+    """In float32 P = Θ(β + τ ln 11) is 1 at τ = 10, and flat; λ as published.
+
+    The largest slope is the path's, λ₃ (4P)³ P(1 − P) of one of two cells.
+    """
     space = spaces["darts"]
     lambdas = {"lambda_skip": 0.01, "lambda_nonskip": 0.005, "lambda_path": 0.005}
     found = pr_darts(space, supernet(space), tau_start=tau, tau_end=tau, **lambdas)
-    gradients = torch.autograd.grad(found.regularization(), found.arch_list)
+    gradients = torch.autograd.grad(found.regularization(found.relax()), found.arch_list)
     largest = max(float(gradient.abs().max()) for gradient in gradients)
-    assert largest == pytest.approx(most, abs=5e-7 * (most > 0))
+    assert largest == pytest.approx(0.005 / 2 * (4 * p) ** 3 * p * (1 - p), rel=0.01)
+
+
+# PR-DARTS' public code: every formula by loops over named operations.
+
+
+def public_code_by_loops(cells, space, tau, lambdas, threshold):
+    """The regularizer for [(beta, active, group), …] in plain numbers."""
+    means, paths = {"skip": [], "pooling": [], "other": []}, []
+    for beta, active, group in cells:
+        computed = [key for key, chosen in named(active, group).items() if chosen]
+        p = gate_probabilities(beta, group, tau)
+        parts = {"skip": [], "pooling": [], "other": []}
+        for edge, op in computed:
+            part = "skip" if op == "skip_connect" else "pooling" if "_pool_" in op else "other"
+            parts[part].append(p[edge, op])
+        for part, values in parts.items():
+            means[part].append(sum(values) / len(values) if values else 0.0)
+        neighbors = []
+        for edge in PATHS[space]:
+            between = [p[edge, op] for op in LEARNED[space] if (edge, op) in computed]
+            if between:
+                neighbors.append(sum(between) / len(between))
+        paths.append(math.prod(neighbors) if neighbors else 0.0)
+    above = {part: max(0.0, sum(values) / len(values) - threshold) for part, values in means.items()}
+    sparsity = lambdas[0] * above["skip"] + lambdas[1] * (above["pooling"] + above["other"])
+    return sparsity - lambdas[2] * sum(paths) / len(paths)
+
+
+@pytest.mark.parametrize("space", ["darts", "nasbench201"])
+@pytest.mark.parametrize("threshold", [0.2, 0.9])
+def test_public_code_regularizer_and_its_gradient(spaces, supernet, space, threshold, generator):
+    lambdas, groups = (0.3, 0.2, 0.5), spaces[space].groups
+    terms = [ComputedSparsity(*lambdas[:2], threshold), ComputedPathDepth(lambdas[2])]
+    sampler = BinaryGates(tau_start=0.8, tau_end=0.8)
+    found = PRDartsPublicCode(spaces[space], supernet(spaces[space]), sampler=sampler, regularizer=terms)
+    found.double()
+    for beta in found.arch_list:
+        beta.data = torch.randn(beta.shape, generator=generator, dtype=torch.float64) - 1
+    for _ in range(5):
+        relaxed = found.relax()
+        if space == "darts":  # a neighbor without a parameterized operation
+            columns = [groups["normal"].column(op) for op in LEARNED["darts"]]
+            relaxed.active["normal"][groups["normal"].edges.index((2, 3)), columns] = False
+
+        def plain(relaxed=relaxed):
+            cells = [(found.arch[name], relaxed.active[name], group) for name, group in groups.items()]
+            return public_code_by_loops(cells, space, 0.8, lambdas, threshold)
+
+        value = found.regularization(relaxed)
+        assert value.item() == pytest.approx(plain(), rel=1e-12)
+        gradients = torch.autograd.grad(value, found.arch_list)
+        for beta, gradient in zip(found.arch_list, gradients, strict=True):
+            numbers = beta.data.view(-1)
+            for index in range(0, len(numbers), 3):
+                start, step = float(numbers[index]), 1e-5
+                numbers[index] = start + step
+                above = plain()
+                numbers[index] = start - step
+                below = plain()
+                numbers[index] = start
+                assert float(gradient.view(-1)[index]) == pytest.approx(
+                    (above - below) / (2 * step), abs=1e-9
+                )
+
+
+def test_public_code_path_without_any_computed_convolution_is_zero(spaces):
+    group = spaces["nasbench201"].group
+    p = torch.zeros(group.shape)
+    p[:, group.column("skip_connect")] = 0.9
+    assert float(ComputedPathDepth(1.0).term({}, {"cell": p}, Epoch(0, 2), {"cell": group})) == 0.0
+
+
+def test_binary_gates_are_chosen_and_learn_as_in_the_public_code(spaces, generator):
+    group, tau, epoch = spaces["darts"].group, 0.7, Epoch(0, 2)
+    sampler = BinaryGates(tau_start=tau, tau_end=tau)
+    withheld_and_chosen = 0
+    for _ in range(20):
+        noise = [torch.rand(group.shape, generator=generator, dtype=torch.float64) for _ in range(3)]
+        beta = torch.randn(group.shape, generator=generator, dtype=torch.float64).requires_grad_()
+        weights = sampler.weights(beta, noise, epoch, group)
+        slopes = torch.rand(group.shape, generator=generator, dtype=torch.float64)
+        (gradient,) = torch.autograd.grad((weights * slopes).sum(), beta)
+        values, sampled = beta.tolist(), weights.tolist()
+        for row in range(group.shape[0]):
+            ranking = []
+            for column in range(group.shape[1]):
+                u, b = float(noise[0][row, column]), values[row][column]
+                concrete = 1 / (1 + math.exp(-(math.log(u / (1 - u)) + b) / tau))
+                gate = min(1.0, max(0.0, -0.1 + 1.2 * concrete))
+                withheld = float(noise[2][row, column]) < 0.4
+                slope = 1.2 * concrete * (1 - concrete) / tau if 0 < gate < 1 else 0.0
+                ranking.append((gate - withheld, -float(noise[1][row, column]), column, slope, withheld))
+            ranking.sort(reverse=True)
+            for place, (_, _, column, slope, withheld) in enumerate(ranking):
+                chosen = place < 2
+                withheld_and_chosen += chosen and withheld
+                assert sampled[row][column] == chosen
+                expected = slope * float(slopes[row, column]) if chosen else 0.0
+                assert float(gradient[row, column]) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert 0 < withheld_and_chosen < 20 * group.shape[0]  # only where fewer than two others have a gate
+
+
+def test_public_code_derives_from_the_softmax_of_the_parameters(spaces, supernet, generator):
+    """Softmax is relative within an edge, unlike the probabilities of gates."""
+    space = spaces["darts"]
+    found, gates = (kind(space, supernet(space)) for kind in (PRDartsPublicCode, PRDarts))
+    for search in (found, gates):
+        for beta in search.arch_list:
+            beta.data.fill_(-1.0)
+            beta.data[0] = 5.0  # all operations of an edge: a share of 1/8 each
+            beta.data[1, 1], beta.data[2, 2] = 1.0, 2.0
+    for (_, cell), (_, other) in zip(found.derive()[0], gates.derive()[0], strict=True):
+        column = space.group.ops
+        assert (column[1], 1) in {(edge.op, edge.source) for edge in cell.into(2)}
+        assert {edge.source for edge in other.into(2)} == {0, 1}
+    shares = torch.softmax(found.arch["normal"].detach(), dim=1)
+    shares[:, space.group.column("none")] = 0
+    torch.testing.assert_close(found.scores()["normal"], shares)
+
+
+def test_public_code_settings(spaces, supernet):
+    found = PRDartsPublicCode(spaces["darts"], supernet(spaces["darts"]))
+    found.trainer = Trainer(max_epochs=3, logger=False, enable_checkpointing=False)
+    weights, arch = found.configure_optimizers()
+    assert (weights.defaults["nesterov"], weights.defaults["weight_decay"]) == (True, 5e-4)
+    adam = arch.defaults
+    assert (adam["lr"], adam["betas"], adam["weight_decay"]) == (3e-4, (0.5, 0.999), 1e-3)
+    assert [found.sampler.tau(Epoch(number, 3)) for number in range(3)] == pytest.approx([1.0, 0.55, 0.1])
 
 
 # GDAS computes one path a step, and every parameter of a row learns from it.
@@ -405,7 +526,7 @@ def test_regularizer_and_gradient_in_plain_numbers(fair):
     """∂/∂α of −λ/N Σ (σ − ½)² is −2λ/N (σ − ½) σ (1 − σ), over all weights of both cells."""
     alphas = torch.cat([alpha.detach().flatten() for alpha in fair.arch.values()])
     sigma = 1 / (1 + torch.exp(-alphas))
-    value = fair.regularization()
+    value = fair.regularization(fair.relax())
     assert value.item() == pytest.approx(-3.0 * float(((sigma - 0.5) ** 2).mean()), rel=1e-12)
     found = torch.cat([g.flatten() for g in torch.autograd.grad(value, fair.arch_list)])
     expected = -2 * 3.0 / len(sigma) * (sigma - 0.5) * sigma * (1 - sigma)

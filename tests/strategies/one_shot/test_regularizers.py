@@ -66,10 +66,12 @@ def test_terms_add_up_in_an_architecture_step(generator):
     supernet = space.supernet(in_channels=1, num_classes=2, channels=2, cells=1)
     search = OneShot(space, supernet, sampler=Dirichlet(), regularizer={"a": Anchor(1.0), "b": Anchor(0.5)})
     alone = OneShot(space, supernet, sampler=Dirichlet(), regularizer=[Anchor(1.5)])
-    torch.testing.assert_close(search.regularization(), alone.regularization())
+    torch.testing.assert_close(search.regularization(search.relax()), alone.regularization(alone.relax()))
     loss = torch.tensor(2.0)
-    assert torch.equal(search.add_penalties(loss), loss + search.regularization())
-    assert OneShot(space, supernet).add_penalties(loss) is loss
+    assert torch.equal(
+        search.add_penalties(loss, search.relax()), loss + search.regularization(search.relax())
+    )
+    assert OneShot(space, supernet).add_penalties(loss, search.relax()) is loss
 
 
 # Λ-DARTS: the gradient of the alignment against automatic differentiation taken twice.

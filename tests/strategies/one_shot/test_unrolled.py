@@ -49,36 +49,58 @@ class Quadratic:
     def valid(self):
         return 0.5 * (self.w - self.c).square().sum() + 0.5 * self.beta @ self.D @ self.beta
 
-    def step(self, clip, buffers=True):
-        return VirtualStep(LR, MOMENTUM, DECAY, clip, [self.v[:2], self.v[2:]] if buffers else [None, None])
+    def step(self, clip, buffers=True, nesterov=False):
+        both = [self.v[:2], self.v[2:]] if buffers else [None, None]
+        return VirtualStep(LR, MOMENTUM, DECAY, clip, both, nesterov)
 
-    def found(self, clip, buffers=True):
-        step = self.step(clip, buffers)
+    def found(self, clip, buffers=True, nesterov=False):
+        step = self.step(clip, buffers, nesterov)
         (gradient,) = unrolled_gradients(self.train, self.valid, self.parts, [self.beta], step)
         return gradient
 
     @torch.no_grad()
-    def closed_form(self, clip, buffers=True):
+    def closed_form(self, clip, buffers=True, nesterov=False):
         g = self.A @ self.w - self.B @ self.beta
         norm = g.norm()
         factor, projection = 1.0, torch.eye(5, dtype=torch.float64)
         if norm > clip:
             factor = clip / norm
             projection = factor * (projection - torch.outer(g, g) / norm**2)
-        d = MOMENTUM * self.v * buffers + factor * g + DECAY * self.w
+        decayed = factor * g + DECAY * self.w
+        d, times = MOMENTUM * self.v * buffers + decayed, 1.0
+        if nesterov:
+            d, times = decayed + MOMENTUM * d, 1 + MOMENTUM
         ahead = self.w - LR * d
-        return self.D @ self.beta + LR * self.B.T @ projection @ (ahead - self.c)
+        return self.D @ self.beta + LR * times * self.B.T @ projection @ (ahead - self.c)
 
 
 @pytest.mark.parametrize("buffers", [True, False], ids=["momentum", "first step"])
 @pytest.mark.parametrize("clip", [1e6, 0.5], ids=["free", "clipped"])
-def test_quadratic_problem(clip, buffers):
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_quadratic_problem(clip, buffers, nesterov):
     problem = Quadratic()
-    expected = problem.closed_form(clip, buffers)
+    expected = problem.closed_form(clip, buffers, nesterov)
     # torch clips by C/(‖g‖ + 10⁻⁶), which moves the clipped case in the seventh digit
     torch.testing.assert_close(
-        problem.found(clip, buffers), expected, rtol=1e-5 if clip < 1 else 1e-9, atol=1e-9
+        problem.found(clip, buffers, nesterov), expected, rtol=1e-5 if clip < 1 else 1e-9, atol=1e-9
     )
+
+
+def test_virtual_step_is_the_step_of_torchs_nesterov_sgd():
+    problem, twin = Quadratic(), Quadratic()
+    optimizer = torch.optim.SGD(twin.parts, lr=LR, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True)
+    for buffer, weight in zip((twin.v[:2], twin.v[2:]), twin.parts, strict=True):
+        optimizer.state[weight]["momentum_buffer"] = buffer.clone()
+    twin.train().backward()
+    optimizer.step()
+    seen = []
+
+    def valid():
+        seen.append(problem.w.detach().clone())
+        return problem.valid()
+
+    unrolled_gradients(problem.train, valid, problem.parts, [problem.beta], problem.step(1e6, True, True))
+    torch.testing.assert_close(seen[0], twin.w.detach(), rtol=1e-12, atol=0)
 
 
 def test_the_quadratic_problem_tells_the_parts_apart():
