@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -412,8 +413,9 @@ def tabulate_jobs(jobs: Sequence[Job], objective: str | None = None) -> Table:
         if "error" in job:
             rows.append([number, settings, str(job["error"]), *[None] * (len(columns) - 3)])
             continue
-        values = [_value(job["metrics"].get(name), name == objective) for name in metrics]
-        rows.append([number, settings, *values, *map(job.get, sizes.values()), round(job["seconds"])])
+        values = [job["metrics"].get(name) for name in metrics]
+        texts = [None if value is None else format_decimals(value) for value in values]
+        rows.append([number, settings, *texts, *map(job.get, sizes.values()), round(job["seconds"])])
     return Table("jobs", "", columns, rows)
 
 
@@ -438,8 +440,13 @@ def unknown_objective(jobs: Sequence[Job], objective: str | None) -> Iterable[st
         (name, {*job["metrics"], *(size for size in RUN_COSTS if size in job)}) for name, job in named
     ]
     without = [str(number) for number, known in finished if objective not in known]
-    if objective is not None and without:
-        names = {name for _, known in finished for name in known}
+    typed = any(line.startswith("objective=") for job in jobs for line in job["overrides"])
+    names = {name for _, known in finished for name in known}
+    if objective is None or not without or (not typed and any(map(OF_TABLE, names))):
+        return
+    if not typed and len(without) < len(finished):
+        yield f"{objective}: not measured by job {', '.join(without)}"
+    else:
         hint = f" ({near_match(objective, names)})" if len(without) == len(finished) and names else ""
         yield f"objective={objective}: not among the metrics of job {', '.join(without)}{hint}"
 
@@ -452,14 +459,13 @@ def _names(jobs: Sequence[Job]) -> list[str | int]:
 
 def _metrics(jobs: Sequence[Job], objective: str | None) -> list[str]:
     """Return the metrics of any job, including the objective."""
-    names = dict.fromkeys([*COLUMNS, *filter(None, [objective])])
-    return [name for name in names if any(name in job.get("metrics", {}) for job in jobs)]
+    found = dict.fromkeys(name for job in jobs for name in job.get("metrics", {}))
+    names = dict.fromkeys([*COLUMNS, *filter(OF_TABLE, found), *filter(None, [objective])])
+    return [name for name in names if name in found]
 
 
-def _value(value: float | None, objective: bool) -> str | None:
-    if value is None:
-        return "not measured" if objective else None
-    return format_decimals(value)
+OF_TABLE = re.compile("table/.").match
+"""Values of a table of one's own."""
 
 
 # The command `nas-table`

@@ -197,7 +197,8 @@ def _kept(run: RunRecord, free: Sequence[str]) -> dict[str, str]:
 
 # Outcomes of searches, joined with the trainings of their results
 
-FROM_TABLE = "true_accuracy"
+FROM_TABLE, OF_TABLE, RANK = "true_accuracy", "table/", "table/rank"
+"""What a published benchmark says of an architecture, and what a table of one's own says."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,11 @@ def read_outcomes(folders: Sequence[str | Path], question: Question) -> tuple[li
         )
     joined = [Joined(*pair, _arm(question.by, *pair), _data(question.over, *pair)) for pair in pairs]
     check_alike(joined, question.by)
-    metric = _usual_metric(joined[0]) if question.metric is None else question.metric
+    metric = _usual_metric(joined) if question.metric is None else question.metric
+    if question.metric is None and not trainings:
+        unknown = [one for one in joined if metric not in one.search.metrics]
+        left_out += [f"{one.search.run} (its architecture is not in the table)" for one in unknown]
+        joined = [one for one in joined if metric in one.search.metrics]
     return _mean_over_trainings(joined, metric), metric, left_out
 
 
@@ -295,16 +300,19 @@ def _data(over: str | None, search: RunRecord, training: RunRecord | None) -> st
     return str(table or (training or search).facts.get("dataset", ""))
 
 
-def _usual_metric(joined: Joined) -> str:
-    if joined.training is None:
-        if FROM_TABLE not in joined.search.metrics:
-            raise InputError(
-                "expected trainings of what was found, a table (benchmark=…) or --metric NAME: the numbers "
-                "that searches end in are not measured alike",
-                where=joined.search.run,
-            )
-        return FROM_TABLE
-    return f"test_{joined.training.score}"
+def _usual_metric(joined: Sequence[Joined]) -> str:
+    """Return the score of the trainings on test images, or else what a table says of the architectures."""
+    if joined[0].training is not None:
+        return f"test_{joined[0].training.score}"
+    names = (name for one in joined for name in one.search.metrics)
+    found = next((n for n in names if n == FROM_TABLE or (n.startswith(OF_TABLE) and n != RANK)), None)
+    if found is None:
+        raise InputError(
+            "expected trainings of what was found, a table (benchmark=…) or --metric NAME: the numbers "
+            "that searches end in are not measured alike",
+            where=joined[0].search.run,
+        )
+    return found
 
 
 def _mean_over_trainings(joined: Sequence[Joined], metric: str) -> list[Outcome]:

@@ -110,7 +110,7 @@ def test_what_is_no_run_is_told(tmp_path, runs, capsys):
     with pytest.raises(InputError, match="expected the folder of a run"):
         read_runs([tmp_path / "nothing"])
     with pytest.raises(
-        SystemExit, match=r"error: expected a finished run of train\.py, got .*that is finished"
+        SystemExit, match=r"error: expected a finished run of nas-train, got .*that is finished"
     ):
         main([str(tmp_path / "unfinished")])
 
@@ -196,7 +196,7 @@ def test_damaged_runs_are_one_line_and_cost_no_other_run(tmp_path, capsys):
             assert err.count("\n") <= 1, what
         if err:
             with pytest.raises(
-                SystemExit, match=r"^error: expected a finished run of train\.py, got [^\n]*$"
+                SystemExit, match=r"^error: expected a finished run of nas-train, got [^\n]*$"
             ):
                 main([str(broken)])
             refused += 1
@@ -323,11 +323,16 @@ def test_a_sweep_without_its_objective_says_so_in_one_line():
     jobs = [job(test_accuracy=0.5), job("out of memory"), job(test_accuracy=0.6)]
     assert list(unknown_objective(jobs, "test_accuracy")) == []
     assert list(unknown_objective(jobs, None)) == []
+    (line,) = unknown_objective([job(test_accuracy=0.5), job()], "test_accuracy")
+    assert line == "test_accuracy: not measured by job 1"
     (line,) = unknown_objective(jobs, "test_acuracy")
     assert line == (
         "objective=test_acuracy: not among the metrics of job 0, 2 (did you mean 'test_accuracy'?)"
     )
-    assert tabulate_jobs([job(test_accuracy=0.5), job()], "test_accuracy").rows[1][2] == "not measured"
+    assert tabulate_jobs([job(test_accuracy=0.5), job()], "test_accuracy").rows[1][2] is None
+    of_table = tabulate_jobs([job(), job(**{"table/mine": 91.5, "table/rank": 2})])
+    assert of_table.columns[2:4] == ["table/mine", "table/rank"]
+    assert [row[2:4] for row in of_table.rows] == [[None, None], ["91.5000", "2"]]
     assert tabulate_jobs([job(my_metric=0.5)], "my_metric").columns[2] == "my_metric"
 
 
@@ -335,6 +340,7 @@ def test_what_a_run_has_cost_is_an_objective():
     known, unknown = {**job(test_accuracy=0.5), "params": 10}, job(test_accuracy=0.5)
     assert list(unknown_objective([known, known], "params")) == []
     assert list(unknown_objective([known], "seconds")) == []
+    unknown["overrides"] = ["objective=params"]
     (line,) = unknown_objective([known, unknown], "params")
     assert line == "objective=params: not among the metrics of job 1"
 

@@ -295,6 +295,20 @@ def test_searches_are_compared_by_a_tables_accuracy(tmp_path):
     assert ranked.less
 
 
+def test_searches_are_compared_by_a_table_of_ones_own(tmp_path):
+    """What the table lacks is left out."""
+    for strategy, value in (("random", 91.0), ("darts", 93.0)):
+        for seed in range(3):
+            known = (
+                {"table/rank": seed, "table/mine": value + seed} if (strategy, seed) != ("darts", 0) else {}
+            )
+            write_search(tmp_path / f"{strategy}{seed}", strategy, seed, metrics=known)
+    compared, left_out = compare_folders(sorted(tmp_path.iterdir()), Question())
+    assert compared.metric == "table/mine"
+    assert compared.differences().rows[0][2:4] == [2, pytest.approx(2.0)]
+    assert left_out == [f"{tmp_path / 'darts0'} (its architecture is not in the table)"]
+
+
 @pytest.mark.parametrize(
     "argv", [["--by", "strategy.lr", "--baseline", "0.1"], ["--by", "strategy,strategy.lr"]]
 )
