@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from nas_lightning.metrics import GradNorm, NTKTrace
+from nas_lightning.metrics import GradNorm, NTKSqrtMeanDiagonal
 from nas_lightning.metrics.pool import score_pool
 from nas_lightning.spaces import NasBench201
 
@@ -33,7 +33,7 @@ def main() -> None:
     network = partial(space.network, in_channels=3, num_classes=10, cells=options.cells)
     batch = torch.randn(64, 3, 32, 32, generator=generator), torch.arange(64) % 10
     genotypes = [space.sample(generator) for _ in range(options.architectures)]
-    metrics = {"grad_norm": GradNorm(), "ntk_trace": NTKTrace()}
+    metrics = {"grad_norm": GradNorm(), "ntk_sqrt_mean_diag": NTKSqrtMeanDiagonal()}
     seconds: dict[str, list[float]] = {name: [] for name in WAYS}
     for round_ in range(options.rounds + 1):  # the first starts the processes
         for name, (workers, threads) in WAYS.items():

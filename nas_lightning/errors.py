@@ -68,8 +68,8 @@ def near_match(name: str, choices: Iterable[str]) -> str:
 def choose_from(choices: Sequence[str]) -> str:
     """Return the first choices, as many as fit into a line.
 
-    >>> choose_from(["adam", "sgd"]), choose_from([f"weights/{number:03}" for number in range(100)])[-20:]
-    ('choose from adam, sgd', 'ts/029 and 70 others')
+    >>> choose_from(["adam", "sgd"]), choose_from([f"weights_{number:03}" for number in range(100)])[-20:]
+    ('choose from adam, sgd', 'ts_029 and 70 others')
     """
     named = [_cut(choice, 100) for choice in choices[:_MOST]]
     room = sum(end <= _LETTERS for end in accumulate(len(name) + 2 for name in named))

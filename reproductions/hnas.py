@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
-from nas_lightning.metrics import Grasp, NTKCondition, NTKTrace
+from nas_lightning.metrics import Grasp, NTKCondition, NTKSqrtMeanDiagonal
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.gradients import SampleGrasp
 from nas_lightning.metrics.pool import score_pool
@@ -351,7 +351,7 @@ def bins_of(
 # 7.5: how well the objective orders all architectures with the best μ and ν so far.
 
 SEARCHES_FILE = "searches.json"
-IN_OBJECTIVE = ("ntk_trace", "grad_norm", "snip", "grasp", "knas", "synflow")
+IN_OBJECTIVE = ("ntk_sqrt_mean_diag", "grad_norm", "snip", "grasp", "knas", "synflow")
 
 
 @checked
@@ -371,9 +371,9 @@ class HnasAblation(EstimatedStudy):
         scheme: initialization of the weights.
         metrics, cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`.
 
-    >>> from nas_lightning.metrics import NTKCondition, NTKTrace
-    >>> metrics = {"ntk_trace": NTKTrace(), "ntk_condition": NTKCondition()}
-    >>> HnasAblation(metrics=metrics, objective=["ntk_trace"], cells=40, pool=100).pool_size
+    >>> from nas_lightning.metrics import NTKCondition, NTKSqrtMeanDiagonal
+    >>> metrics = {"ntk_sqrt_mean_diag": NTKSqrtMeanDiagonal(), "ntk_condition": NTKCondition()}
+    >>> HnasAblation(metrics=metrics, objective=["ntk_sqrt_mean_diag"], cells=40, pool=100).pool_size
     40
     """
 
@@ -483,9 +483,9 @@ class HnasAblation(EstimatedStudy):
 # Kernels of cells from wide to deep, and theorem 7.4 (Y. Shu's thesis, 2022, section 7.3.5, table 7.2).
 
 KERNELS: Mapping[str, Metric] = {
-    "M_Trace": NTKTrace(),
+    "M_Trace": NTKSqrtMeanDiagonal(),
     "κ": NTKCondition(),
-    "M_Trace, whole batch": NTKTrace(coupled=True),
+    "M_Trace, whole batch": NTKSqrtMeanDiagonal(coupled=True),
     "κ, whole batch": NTKCondition(coupled=True),
 }
 _KERNELS_NOTE = (
@@ -587,7 +587,7 @@ class TopologyKernel(ParallelStudy):
 # of every sample; by default, as in the public code, it has those of the batch, and weights alone.
 
 PAIRS: Mapping[str, tuple[Metric, Metric]] = {
-    "M_Trace": (NTKTrace(), NTKTrace(coupled=True)),
+    "M_Trace": (NTKSqrtMeanDiagonal(), NTKSqrtMeanDiagonal(coupled=True)),
     "κ": (NTKCondition(), NTKCondition(coupled=True)),
     "M_GraSP": (Grasp(), SampleGrasp()),
 }

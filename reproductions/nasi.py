@@ -19,7 +19,7 @@ from nas_lightning.data import SearchData
 from nas_lightning.data.batches import Batch
 from nas_lightning.frozen_map import FrozenMap
 from nas_lightning.genotype import Genotype
-from nas_lightning.metrics import GradNorm, NTKTrace
+from nas_lightning.metrics import GradNorm, NTKSqrtMeanDiagonal
 from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.gradients import SampleGradNorm
 from nas_lightning.metrics.pool import PoolFile
@@ -472,7 +472,7 @@ class NasiAblation(EstimatedStudy):
 #
 # ‖Θ₀‖_tr = Σ_x ‖∇_θ f(x)‖²_F  ≈  Σ_x ‖∇_θ L_x‖² (6.6)  ≈  ‖b⁻¹ Σ_{x ≤ b} ∇_θ L_x‖² (6.7)
 
-_EXACT = {"exact": NTKTrace(output="all"), "sum": SampleGradNorm()}
+_EXACT = {"exact": NTKSqrtMeanDiagonal(output="all"), "sum": SampleGradNorm()}
 _NOTE_APPROXIMATION = (
     "± the bootstrap's standard error. The exact trace is that of all outputs; rows of the kernel are what "
     "flows through each image's activations"

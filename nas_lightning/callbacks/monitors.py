@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 class NTKMonitor(pl.Callback):
     """Logs trace, κ, and λ_min of the neural tangent kernel of any module on a fixed batch, every few epochs.
 
-    The first process logs `ntk_trace` (√(trace/m)), `ntk_condition`, `ntk_lambda_min`, and `ntk_seconds`. A
-    measurement takes about two training steps on its batch; training is the same to the bit with and without
-    it. If a kernel cannot be computed, the callback warns once and training continues.
+    The first process logs `ntk_sqrt_mean_diag` (√(trace/m)), `ntk_condition`, `ntk_lambda_min`, and
+    `ntk_seconds`. A measurement takes about two training steps on its batch; training is the same to the bit
+    with and without it. If a kernel cannot be computed, the callback warns once and training continues.
 
     Args:
         every_n_epochs: the interval.
@@ -110,7 +110,7 @@ class NTKMonitor(pl.Callback):
         except Exception as error:  # of any network, whose training continues
             return self._give_up(error)
         values = {
-            "ntk_trace": (kernel.trace / len(self.batch[0])) ** 0.5,
+            "ntk_sqrt_mean_diag": (kernel.trace / len(self.batch[0])) ** 0.5,
             "ntk_condition": kernel.condition,
             "ntk_lambda_min": kernel.lambda_min,
             "ntk_seconds": time.perf_counter() - start,

@@ -11,7 +11,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.training.epoch_means import name_as_others_do
 
-_LEFT_OUT = ("weights/", "step", "epoch")
+_LEFT_OUT = ("step", "epoch")
 
 
 def stopwatch_of(trainer: pl.Trainer) -> Stopwatch:
@@ -32,7 +32,7 @@ def check_steps(trainer: pl.Trainer) -> None:
 
 
 def last_metrics(trainer: pl.Trainer, run: Path) -> dict[str, float]:
-    """Return the last value of each metric, without architecture weights.
+    """Return the last value of each metric.
 
     A run that was killed after its last epoch trains no further when it is resumed; its metrics come from
     `metrics.csv`.

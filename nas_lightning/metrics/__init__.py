@@ -30,7 +30,7 @@ from nas_lightning.metrics.ntk import (
     NTKLambdaMin,
     NTKMean,
     NTKMeanDiagonal,
-    NTKTrace,
+    NTKSqrtMeanDiagonal,
     Vkdnw,
     ntk,
 )
@@ -53,7 +53,7 @@ __all__ = [
     "NTKLambdaMin",
     "NTKMean",
     "NTKMeanDiagonal",
-    "NTKTrace",
+    "NTKSqrtMeanDiagonal",
     "Naswot",
     "Params",
     "Progressivity",

@@ -99,13 +99,13 @@ class MatrixMetric(KernelMetric):
 
 
 @dataclass(frozen=True)
-class NTKTrace(DiagonalMetric):
-    """√(‖Θ₀‖_tr / m) (thesis, equation 7.4; NASI, arXiv:2109.00817).
+class NTKSqrtMeanDiagonal(DiagonalMetric):
+    """√(‖Θ₀‖_tr / m), the square root of `NTKMeanDiagonal`: M_Trace (thesis, equation 7.4; arXiv:2109.00817).
 
     >>> import torch
     >>> network = nn.Linear(2, 2, bias=False)
     >>> batch = torch.diag(torch.tensor([2.0, 4.0])), torch.tensor([1, 1])
-    >>> round(NTKTrace()(network, batch).item() ** 2, 4)  # (4 + 16) / 2
+    >>> round(NTKSqrtMeanDiagonal()(network, batch).item() ** 2, 4)  # (4 + 16) / 2
     10.0
     """
 

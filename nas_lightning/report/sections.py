@@ -292,11 +292,11 @@ def _texts(genotype: Genotype) -> dict[str, str]:
 
 
 def read_results(record: RunRecord) -> Values:
-    """Read losses, accuracies, errors, and scores of the task; the rest, without weights, is collapsed."""
+    """Read losses, accuracies, errors, and scores of the task; the rest is collapsed."""
     last, costs = record.metrics, RunFacts.from_dict(record.facts).costs if record.facts else {}
     if not last and not costs:
         last = {name: [*values.values()][-1] for name, values in by_epoch(_metrics(record.run)).items()}
-    listed = {name: format_number(last[name]) for name in sorted(last) if not name.startswith("weights/")}
+    listed = {name: format_number(last[name]) for name in sorted(last)}
     ends = ("_loss", "_accuracy", "_error")
     first = {name: text for name, text in listed.items() if name.endswith(ends) or split_score(name)}
     first |= _best_epoch(record)

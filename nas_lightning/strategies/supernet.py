@@ -303,12 +303,3 @@ class SupernetStrategy(Strategy):
         self.log_dict(dict(self.epoch_metrics()))
         for name, weights in self.scores().items():
             self.log(f"entropy/{name}", entropy(weights).mean())
-            self.log_dict(self._each_weight(name, weights))
-
-    def _each_weight(self, name: str, weights: Tensor) -> dict[str, Tensor]:
-        group = self.space.groups[name]
-        return {
-            f"weights/{name}/{'_'.join(map(str, place))}/{op}": weight
-            for place, names, row in zip(group.rows, group.candidates, weights, strict=True)
-            for op, weight in zip(names, row, strict=True)
-        }

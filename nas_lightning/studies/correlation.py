@@ -187,7 +187,7 @@ _GRID = (
 
 IN_OBJECTIVE = (
     *("grad_norm", "grad_norm_whole", "snip", "snip_whole", "grasp"),
-    *("ntk_trace", "ntk_frobenius", "fisher", "synflow", "naswot"),
+    *("ntk_sqrt_mean_diag", "ntk_frobenius", "fisher", "synflow", "naswot"),
 )
 
 
@@ -392,7 +392,7 @@ class CorrelationSettings(EstimatedStudy):
     gradient: str = "grad_norm_whole"
     cells: Annotated[int, at_least(4)] = 20
     schemes: Annotated[Sequence[Scheme], entries(1)] = ("lecun", "xavier", "kaiming")
-    objective: Sequence[str] = ("grad_norm", "snip", "grasp", "ntk_trace")
+    objective: Sequence[str] = ("grad_norm", "snip", "grasp", "ntk_sqrt_mean_diag")
     batch_sizes: Sequence[Annotated[int, at_least(2)]] = (4, 8, 16, 32)
     channels: Sequence[PositiveInt] = (4, 8, 16, 32)
     others: Mapping[str, ImageData] = FrozenMap()

@@ -55,8 +55,8 @@ class Transfer(ScoredStudy):
         scheme: initialization of the weights.
         metrics, cells, scores, seed, workers, backend: see `ScoredStudy`.
 
-    >>> from nas_lightning.metrics import NTKTrace
-    >>> Transfer(metrics={"ntk_trace": NTKTrace()}, by=["ntk_trace"], k=[5, 20]).cells
+    >>> from nas_lightning.metrics import NTKSqrtMeanDiagonal
+    >>> Transfer(metrics={"trace": NTKSqrtMeanDiagonal()}, by=["trace"], k=[5, 20]).cells
     300
     """
 

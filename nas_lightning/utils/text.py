@@ -104,7 +104,7 @@ def duration(seconds: float) -> str:
 def split_score(name: str) -> tuple[str, str] | None:
     """Split the name of a task's score; return None for losses, accuracies, and other names.
 
-    >>> split_score("valid_r2"), split_score("valid_loss"), split_score("weights/cell/0_1/skip")
+    >>> split_score("valid_r2"), split_score("valid_loss"), split_score("entropy/cell")
     (('valid', 'r2'), None, None)
     """
     match = _SCORE.fullmatch(name)

@@ -48,7 +48,15 @@ from nas_lightning.utils.randomness import choose
 
 METRICS = (
     *("grad_norm", "snip", "grasp", "fisher", "synflow", "naswot", "jacov"),
-    *("ntk_trace", "ntk_condition", "ntk_lambda_min", "ntk_mean_diag", "ntk_frobenius", "params", "flops"),
+    *(
+        "ntk_sqrt_mean_diag",
+        "ntk_condition",
+        "ntk_lambda_min",
+        "ntk_mean_diag",
+        "ntk_frobenius",
+        "params",
+        "flops",
+    ),
     *("meco", "expressivity", "trainability", "zen", "swap"),
 )
 
@@ -56,7 +64,7 @@ METRICS = (
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
 COSTS = ("pool", "evaluations", "seconds")
 REPORTED = {
-    "hnas ntk_trace": "94.07 / 72.30 / 45.93",
+    "hnas ntk_sqrt_mean_diag": "94.07 / 72.30 / 45.93",
     "hnas grad_norm": "94.04 / 71.75 / 45.91",
     "hnas snip": "93.94 / 71.49 / 46.07",
     "hnas grasp": "94.13 / 72.59 / 46.24",
@@ -197,7 +205,7 @@ def searches(options: argparse.Namespace, size: int) -> dict[str, tuple[Any, dic
         "eigen_nas": (EigenNas, {**table, **pool, "columns": {"ntk_mean_diag": "ntk_mean_diag"}}),
         "knas": (Knas, {**table, **pool, "columns": {"ntk_frobenius": "ntk_frobenius"}}),
     }
-    for name in ("ntk_trace", "grad_norm", "snip", "grasp", "ntk_frobenius", "synflow"):
+    for name in ("ntk_sqrt_mean_diag", "grad_norm", "snip", "grasp", "ntk_frobenius", "synflow"):
         parts = {"metric": metric(name), "condition": metric("ntk_condition"), "t": options.t}
         columns = {"metric": name, "condition": "ntk_condition"}
         found[f"hnas {name}"] = (Hnas, {**table, **pool, **parts, "columns": columns})

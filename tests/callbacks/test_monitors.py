@@ -101,17 +101,17 @@ def test_training_is_the_same_with_and_without(how):
     assert torch.equal(plain.random, watched.random)
     for name, value in plain.state_dict().items():
         assert torch.equal(value, watched.state_dict()[name]), name
-    assert {"ntk_trace", "ntk_condition", "ntk_lambda_min", "ntk_seconds"} <= set(watched.seen[-1])
+    assert {"ntk_sqrt_mean_diag", "ntk_condition", "ntk_lambda_min", "ntk_seconds"} <= set(watched.seen[-1])
 
 
 def test_the_values_are_the_kernels(images):
     monitor = NTKMonitor(batch=images)
     module = train(monitor)
     kernel = ntk(module, images)
-    assert module.seen[-1]["ntk_trace"] == pytest.approx((kernel.trace / 6) ** 0.5)
+    assert module.seen[-1]["ntk_sqrt_mean_diag"] == pytest.approx((kernel.trace / 6) ** 0.5)
     assert module.seen[-1]["ntk_condition"] == pytest.approx(kernel.condition)
     assert module.seen[-1]["ntk_lambda_min"] == pytest.approx(kernel.lambda_min)
-    assert module.seen[0]["ntk_trace"] != module.seen[-1]["ntk_trace"]
+    assert module.seen[0]["ntk_sqrt_mean_diag"] != module.seen[-1]["ntk_sqrt_mean_diag"]
 
 
 def test_the_derived_network_is_the_current_one(images):
@@ -121,14 +121,14 @@ def test_the_derived_network_is_the_current_one(images):
         network = build(SPACE.sample(torch.Generator().manual_seed(epoch + 1)))
         initialize(network, "lecun", torch.Generator().manual_seed(0))
         kernel = ntk(network, images)
-        assert seen["ntk_trace"] == pytest.approx((kernel.trace / 6) ** 0.5)
+        assert seen["ntk_sqrt_mean_diag"] == pytest.approx((kernel.trace / 6) ** 0.5)
 
 
 def test_only_every_few_epochs():
     monitor = NTKMonitor(every_n_epochs=2, batch_size=4)
     seen = train(monitor, epochs=3).seen
-    assert "ntk_trace" not in seen[0]
-    assert seen[1]["ntk_trace"] > 0
+    assert "ntk_sqrt_mean_diag" not in seen[0]
+    assert seen[1]["ntk_sqrt_mean_diag"] > 0
     assert monitor.batch is not None
     assert len(monitor.batch[0]) == 4
 
@@ -167,7 +167,7 @@ def test_mappings_with_the_usual_names(images):
 
 def test_a_batch_and_inputs_as_functions(images):
     given = train(NTKMonitor(batch=lambda: images)).seen[-1]
-    assert given["ntk_trace"] == train(NTKMonitor(batch=images)).seen[-1]["ntk_trace"]
+    assert given["ntk_sqrt_mean_diag"] == train(NTKMonitor(batch=images)).seen[-1]["ntk_sqrt_mean_diag"]
     monitor = NTKMonitor(inputs=lambda batch: (batch["train"][0] * 0 + 1, batch["train"][1]))
     train(monitor)
     assert bool((monitor.batch[0] == 1).all())
@@ -190,7 +190,7 @@ def test_what_cannot_be_measured_ends_no_training(monitor, reason):
     said = [str(warning.message) for warning in caught if "NTKMonitor" in str(warning.message)]
     assert len(said) == 1
     assert reason in said[0]
-    assert "ntk_trace" not in watched.seen[-1]
+    assert "ntk_sqrt_mean_diag" not in watched.seen[-1]
     for name, value in plain.state_dict().items():
         assert torch.equal(value, watched.state_dict()[name]), name
 
@@ -385,7 +385,7 @@ def same_training(kind, samples, monitor, **options) -> pl.Trainer:
 def test_a_kernel_of_any_module(name):
     kind, samples, options = MEASURED[name]
     trainer = same_training(kind, samples, NTKMonitor(batch_size=6), **options)
-    assert float(trainer.callback_metrics["ntk_trace"]) > 0
+    assert float(trainer.callback_metrics["ntk_sqrt_mean_diag"]) > 0
 
 
 @pytest.mark.parametrize("name", NOT_MEASURED)
@@ -396,7 +396,7 @@ def test_what_has_none_trains_to_its_end_and_is_told_once(name):
     said = [str(warning.message) for warning in caught if "NTKMonitor" in str(warning.message)]
     assert len(said) == 1
     assert reason in said[0]
-    assert "ntk_trace" not in trainer.callback_metrics
+    assert "ntk_sqrt_mean_diag" not in trainer.callback_metrics
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_what_has_none_trains_to_its_end_and_is_told_once(name):
 )
 def test_the_advice_helps(name, monitor):
     kind, samples, _ = NOT_MEASURED[name]
-    assert float(same_training(kind, samples, monitor).callback_metrics["ntk_trace"]) > 0
+    assert float(same_training(kind, samples, monitor).callback_metrics["ntk_sqrt_mean_diag"]) > 0
 
 
 # The callback logs what theorem 1 says of the strategy's scores, in every strategy that has some.

@@ -251,7 +251,7 @@ def test_further_callbacks_by_name(command, tmp_path):
     argv = (*QUICK, "callbacks=[search,ntk,ranking]", "callbacks.ranking.every_n_epochs=1", "run=a")
     assert command("search", *argv, "strategy=darts", "trainer.limit_train_batches=1").code == 0
     logged = set((tmp_path / "a" / "metrics.csv").read_text().splitlines()[0].split(","))
-    assert {"ntk_trace", "ntk_condition", "ntk_lambda_min", "ranking/kendall_tau"} <= logged
+    assert {"ntk_sqrt_mean_diag", "ntk_condition", "ntk_lambda_min", "ranking/kendall_tau"} <= logged
 
 
 def test_a_callback_that_does_not_exist(command):

@@ -15,7 +15,7 @@ from nas_lightning.metrics import (
     GradNorm,
     Jacov,
     Naswot,
-    NTKTrace,
+    NTKSqrtMeanDiagonal,
     Snip,
     Swap,
     Synflow,
@@ -135,7 +135,9 @@ def test_zero_last_layer_warns(batch):
     x = batch[0].double()
     message = "all weights of the last layer of Scaled, 'head', are zero.*`initialize"
     with pytest.warns(UserWarning, match=message) as said:
-        values = score(network, (x, LABELS), {"norm": GradNorm(per_layer=False), "trace": NTKTrace()})
+        values = score(
+            network, (x, LABELS), {"norm": GradNorm(per_layer=False), "trace": NTKSqrtMeanDiagonal()}
+        )
     assert len(said) == 1
     GradNorm()(network, (x, LABELS))  # said once
     h = network.activation(network.hidden(x)).detach()
@@ -261,7 +263,7 @@ def test_a_search_by_metrics_takes_the_task(name):
     space, task = NasBench201(), TASKS[name]
     data = SearchData(Made(name, 64), task=task)
     sizes = {"in_channels": 1, "num_classes": data.num_classes, "channels": 4, "cells": 1}
-    metrics = {"norm": GradNorm(), "trace": NTKTrace(), "naswot": Naswot()}
+    metrics = {"norm": GradNorm(), "trace": NTKSqrtMeanDiagonal(), "naswot": Naswot()}
     search = MetricSearch(
         space,
         lambda g: task.fit(space.network(g, **sizes)),

@@ -16,7 +16,7 @@ from nas_lightning.metrics import (
     NTKFrobenius,
     NTKLambdaMin,
     NTKMeanDiagonal,
-    NTKTrace,
+    NTKSqrtMeanDiagonal,
     Params,
     Snip,
     Synflow,
@@ -95,13 +95,13 @@ def test_grasp_by_samples(network, batch, flat):
 def test_of_the_kernel(network, batch):
     kernel = ntk(network, batch).matrix
     values = torch.linalg.eigvalsh(kernel)
-    assert NTKTrace()(network, batch) == pytest.approx(math.sqrt(float(values.sum()) / 6))
+    assert NTKSqrtMeanDiagonal()(network, batch) == pytest.approx(math.sqrt(float(values.sum()) / 6))
     assert NTKCondition()(network, batch) == pytest.approx(float(values[-1] / values[0]))
     assert NTKLambdaMin()(network, batch) == pytest.approx(float(values[0]))
     assert NTKMeanDiagonal()(network, batch) == pytest.approx(float(values.mean()))
     assert NTKFrobenius()(network, batch) == pytest.approx(float((values**2).sum().sqrt()))
     coupled = ntk(network, batch, coupled=True).trace
-    assert NTKTrace(coupled=True)(network, batch) == pytest.approx(math.sqrt(coupled / 6))
+    assert NTKSqrtMeanDiagonal(coupled=True)(network, batch) == pytest.approx(math.sqrt(coupled / 6))
 
 
 def test_fisher(network, batch):

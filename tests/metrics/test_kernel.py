@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas_lightning.errors import InputError
-from nas_lightning.metrics import Kernel, NTKCondition, NTKMeanDiagonal, NTKTrace, ntk, score
+from nas_lightning.metrics import Kernel, NTKCondition, NTKMeanDiagonal, NTKSqrtMeanDiagonal, ntk, score
 from nas_lightning.metrics import kernel as products
 from nas_lightning.metrics import kernel as sums
 from nas_lightning.metrics import layers as rules
@@ -136,7 +136,7 @@ def test_the_diagonal_with_the_batch_s_statistics(tracked, batch):
         kernel = ntk(network, batch, coupled=coupled)
         found = NTKMeanDiagonal(coupled=coupled)(network, batch)
         assert float(found) == pytest.approx(kernel.mean_diagonal, rel=1e-9)
-        assert float(NTKTrace(coupled=coupled)(network, batch)) ** 2 == pytest.approx(
+        assert float(NTKSqrtMeanDiagonal(coupled=coupled)(network, batch)) ** 2 == pytest.approx(
             kernel.trace / 5, rel=1e-9
         )
 

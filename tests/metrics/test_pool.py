@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 import torch
 
-from nas_lightning.metrics import Flops, GradNorm, NTKTrace, Params, score
+from nas_lightning.metrics import Flops, GradNorm, NTKSqrtMeanDiagonal, Params, score
 from nas_lightning.metrics.pool import score_pool
 from nas_lightning.metrics.recording import initialize
 from nas_lightning.spaces import DartsSpace, NasBench201
@@ -22,7 +22,7 @@ from nas_lightning.utils.randomness import seed_of_name
 
 SPACE = NasBench201()
 NETWORK = partial(SPACE.network, in_channels=1, num_classes=3, channels=2, cells=1)
-METRICS = {"norm": GradNorm(), "trace": NTKTrace(), "params": Params()}
+METRICS = {"norm": GradNorm(), "trace": NTKSqrtMeanDiagonal(), "params": Params()}
 
 
 def sample(count, space=SPACE):

@@ -28,7 +28,7 @@ def write_search(folder):
         "params": 1234567,
         "macs": 7654321,
         "versions": {"torch": "9.9"},
-        "metrics": {"valid_accuracy": 0.625, "train_loss": 1.25, "tau": 0.1, "weights/cell/0_1/none": 0.5},
+        "metrics": {"valid_accuracy": 0.625, "train_loss": 1.25, "tau": 0.1},
         "notation": [SPACE.notation(GENOTYPES[0])],
     }
     write_genotypes(folder / "genotype.json", GENOTYPES[:1], **facts)

@@ -80,7 +80,6 @@ def test_a_whole_run(run):
         "Configuration",
     ]
     assert "Left out" not in page.text
-    assert "weights/cell" not in page.text
     charts = 1 + 1 + 2  # a cell without a title, a panel each of losses and accuracies, a panel an edge
     assert page.tags.count("figure") == 1 + charts
     assert page.tags.count("template") == 2  # different cells

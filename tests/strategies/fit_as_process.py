@@ -35,7 +35,7 @@ def fit(search: str, world: int):
         "scores": {name: matrix.detach() for name, matrix in strategy.scores().items()},
         "generator": strategy.generator.get_state(),
         "genotypes": [strategy.space.notation(genotype) for genotype in strategy.derive()],
-        "metrics": {name: float(value) for name, value in metrics if not name.startswith("weights/")},
+        "metrics": {name: float(value) for name, value in metrics},
     }
 
 

@@ -28,7 +28,7 @@ from nas_lightning.data.batches import Batch
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.base import Metric
-from nas_lightning.metrics.ntk import NTKCondition, NTKTrace
+from nas_lightning.metrics.ntk import NTKCondition, NTKSqrtMeanDiagonal
 from nas_lightning.objectives.rankings import COMBINED, EXPONENTS, log_ranks, trade_off
 from nas_lightning.objectives.short_training import Evaluator
 from nas_lightning.objectives.tables import TabularBenchmark
@@ -40,7 +40,7 @@ from nas_lightning.utils.randomness import seed_of_name
 from nas_lightning.validation import PositiveFloat, PositiveInt, checked
 
 BOX = {"log10_mu": EXPONENTS, "quantile": (0.0, 1.0)}
-NTK_TRACE, NTK_CONDITION = NTKTrace(), NTKCondition()
+NTK_TRACE, NTK_CONDITION = NTKSqrtMeanDiagonal(), NTKCondition()
 Proposal = tuple[dict[str, float], str]  # parameters, and the architecture that they chose
 
 
@@ -66,8 +66,8 @@ class Hnas(PoolSearch):
     >>> space, sizes = NasBench201(), {"in_channels": 1, "num_classes": 10, "channels": 4, "cells": 1}
     >>> network = lambda genotype: space.network(genotype, **sizes)
     >>> search = Hnas(space, network, SearchData(Digits()), pool_size=20, starts=3)
-    >>> search.metrics["metric"], search.metrics["condition"]
-    (NTKTrace(output='true_class', coupled=False), NTKCondition(output='true_class', coupled=False))
+    >>> search.metrics["metric"]
+    NTKSqrtMeanDiagonal(output='true_class', coupled=False)
     """
 
     @checked

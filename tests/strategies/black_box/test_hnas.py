@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nas_lightning.data import Fake, SearchData
-from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, NTKTrace, Params
+from nas_lightning.metrics import GradNorm, Jacov, NTKCondition, NTKSqrtMeanDiagonal, Params
 from nas_lightning.metrics.pool import score_pool
 from nas_lightning.objectives.rankings import trade_off
 from nas_lightning.objectives.short_training import ShortTraining
@@ -115,7 +115,7 @@ def search(data, trainer, monkeypatch):
             return accuracy(SPACE.notation(genotype))
 
         monkeypatch.setattr(ShortTraining, "__call__", evaluate)
-        options = {"metric": NTKTrace(), "condition": NTKCondition(), "pool_size": 16} | options
+        options = {"metric": NTKSqrtMeanDiagonal(), "condition": NTKCondition(), "pool_size": 16} | options
         module = Hnas(SPACE, NETWORK, data(), evaluation="training", images=4, **options)
         fit = trainer(rounds, limit_train_batches=1)
         fit.fit(module, module.data)

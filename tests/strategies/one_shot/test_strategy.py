@@ -505,7 +505,7 @@ def test_invalid_order_is_rejected(cell_space, supernet, order):
 
 
 def test_logged_numbers(cell_space, supernet, data, trainer):
-    """Entropy and weights as they are at the end; the losses are the means of the last epoch's steps."""
+    """Entropy as it is at the end; the losses are the means of the last epoch's steps."""
     darts = Darts(cell_space, supernet(cell_space))
     losses = []
     own = darts.loss_and_logits
@@ -523,10 +523,7 @@ def test_logged_numbers(cell_space, supernet, data, trainer):
     assert float(logged["valid_loss"]) == pytest.approx(sum(second[::2]) / 4, rel=1e-6)
     assert float(logged["train_loss"]) == pytest.approx(sum(second[1::2]) / 4, rel=1e-6)
     scores = darts.scores()["cell"]
-    group = cell_space.groups["cell"]
-    for row, (source, target) in enumerate(group.edges):
-        for column, op in enumerate(group.ops):
-            assert float(logged[f"weights/cell/{source}_{target}/{op}"]) == float(scores[row, column])
+    assert not any(name.startswith("weights") for name in logged)  # history.jsonl has them
     shares = [-sum(p * math.log(p) for p in row) / math.log(5) for row in scores.tolist()]
     assert float(logged["entropy/cell"]) == pytest.approx(sum(shares) / 6, rel=1e-6)
 
