@@ -196,18 +196,10 @@ class TrainBatches:
         left = len(self) - start  # raises if there is no full batch
         count = left if count is None else count
         size, (rank, world) = len(self.samples), rank_and_world()
-        draws = list(training_rows(size, self.batch_size, self.seed, epoch, start, count, rank, world))
-        read = self.samples.read(draws, random=self.augment is not None)
-        for draw, (x, y) in zip(draws, read, strict=True):
-            if self.augment is None:
-                yield normalize(x, self.mean, self.std), y
-                continue
-            random = generator(AUGMENT, *draw.key)
-            parameters = self.augment.parameters(draw.total, x.shape[2], x.shape[3], random)
-            mine = parameters[draw.first : draw.first + len(x)]
-            yield self.augment(x, mine, self.mean, self.std), y
+        draws = training_rows(size, self.batch_size, self.seed, epoch, start, count, rank, world)
+        return self._read(draws) if self.augment is None else self._read_augmented(draws, self.augment)
 
-    # Batches without augmentation, the same on every process
+    # Batches that are the same on every process
 
     def plain(self, count: int, seed: int = 0) -> list[Batch]:
         """Return `count` shuffled batches."""
@@ -223,11 +215,15 @@ class TrainBatches:
         draws = training_rows(len(self.samples), size, seed_of(PLAIN, seed), 0, 0, 1, 0, 1)
         return next(self._read(draws))
 
-    def shuffled_pass(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+    def shuffled_pass(
+        self, epoch: int, batch_size: int, seed: int, *, augment: bool = False
+    ) -> Iterator[Batch]:
         """Yield the full batches of one pass, smaller ones if there are fewer samples."""
         size = len(self.samples)
         batch = min(batch_size, size)
-        return self._read(training_rows(size, batch, seed, epoch, 0, size // batch, 0, 1))
+        draws = training_rows(size, batch, seed, epoch, 0, size // batch, 0, 1)
+        augmentation = self.augment if augment else None
+        return self._read(draws) if augmentation is None else self._read_augmented(draws, augmentation)
 
     def whole_pass(self) -> Iterator[Batch]:
         """Yield every sample once, in order."""
@@ -237,6 +233,14 @@ class TrainBatches:
     def _read(self, draws: Iterable[BatchRows]) -> Iterator[Batch]:
         for x, y in self.samples.read(list(draws), random=False):
             yield normalize(x, self.mean, self.std), y
+
+    def _read_augmented(self, draws: Iterable[BatchRows], augment: Augment) -> Iterator[Batch]:
+        draws = list(draws)
+        for draw, (x, y) in zip(draws, self.samples.read(draws, random=True), strict=True):
+            random = generator(AUGMENT, *draw.key)
+            parameters = augment.parameters(draw.total, x.shape[2], x.shape[3], random)
+            mine = parameters[draw.first : draw.first + len(x)]
+            yield augment(x, mine, self.mean, self.std), y
 
 
 class PairedBatches:

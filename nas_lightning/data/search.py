@@ -22,7 +22,8 @@ from nas_lightning.validation import PositiveInt, above, at_most, checked
 class Side(Protocol):
     """The batches of one side of a search, for the weights or for the architecture.
 
-    The methods return batches that are the same on every process and, for our data sets, not augmented.
+    The methods return batches that are the same on every process and, for our data sets, not augmented unless
+    asked for.
     """
 
     @property
@@ -38,7 +39,9 @@ class Side(Protocol):
     def plain_images(self, count: int, seed: int = 0) -> Batch:
         """Return one batch of `count` samples, or of all if there are fewer."""
 
-    def shuffled_pass(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+    def shuffled_pass(
+        self, epoch: int, batch_size: int, seed: int, *, augment: bool = False
+    ) -> Iterator[Batch]:
         """Yield one pass in the order of the epoch."""
 
     def whole_pass(self) -> Iterator[Batch]:

@@ -170,8 +170,12 @@ class Stream:
         images, labels = zip(*found.values(), strict=True)
         return torch.stack(images[:count]), torch.stack(labels[:count])
 
-    def shuffled_pass(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+    def shuffled_pass(
+        self, epoch: int, batch_size: int, seed: int, *, augment: bool = False
+    ) -> Iterator[Batch]:
         """Yield the batches of one pass, of the loader's batch size."""
+        if augment:
+            raise InputError("expected false for external data", got=True, where="augment")
         return self.once(FIXED, seed, epoch, 0)
 
     def whole_pass(self) -> Iterator[Batch]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Literal, Protocol, get_args
 
@@ -21,12 +22,12 @@ from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import place_batches
 from nas_lightning.objectives.tables import PartialTable, TabularBenchmark, table_accuracy
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.spaces.network import DerivedNetwork, NetworkFactory
 from nas_lightning.tasks import MultiClass, Task, task_of
 from nas_lightning.training.optimizers import build_optimizer, build_scheduler
 from nas_lightning.utils.progress import OutOfTimeError, never
 from nas_lightning.utils.randomness import seed_of_name
-from nas_lightning.validation import PositiveFloat, PositiveInt, Seed, checked
+from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, Share, checked
 
 # Accuracies from a short training or a table.
 
@@ -45,11 +46,42 @@ class AccuracyObjective(Protocol):
         """Return the known cost of an evaluation, None if it is measured."""
 
 
+@checked
+@dataclass(frozen=True)
+class ShortTrainingSettings:
+    """The settings of a short training besides its epochs and its learning rate.
+
+    The defaults are those of HNAS' public code (shuyao95/HNAS, `darts_space/search.py`), without drop path.
+
+    Args:
+        opt: timm's name of the optimizer; `momentum` is SGD with momentum, `sgd` has Nesterov's.
+        lr_min: final learning rate of the cosine schedule; None: 5 % of the initial one.
+        weight_decay: of all parameters.
+        clip: maximum norm of the gradient; None: no clipping.
+        drop_path: final rate of drop path, which grows linearly from 0.
+        label_smoothing: label smoothing.
+        augment: augment the training images as the data set does.
+
+    >>> ShortTrainingSettings(opt="sgd", lr_min=0.0, weight_decay=5e-4, clip=None, augment=True).opt
+    'sgd'
+    """
+
+    opt: str = "momentum"
+    lr_min: NonNegativeFloat | None = None
+    weight_decay: NonNegativeFloat = 3e-4
+    clip: PositiveFloat | None = 5.0
+    drop_path: Share = 0.0
+    label_smoothing: Share = 0.0
+    augment: bool = False
+
+
+PLAIN = ShortTrainingSettings()
+
+
 class ShortTraining:
     """Validation accuracy in percent of the derived network after a few epochs on the search's training part.
 
-    The recipe of HNAS' public code: SGD with momentum 0.9 and weight decay 3e-4, a cosine from `lr` to 5 % of
-    it, gradients clipped at 5, no augmentation. All random numbers depend only on the seed and the
+    Momentum is 0.9 and the schedule a cosine. All random numbers depend only on the seed and the
     architecture's notation, so the accuracy is the same in every search.
 
     Args:
@@ -58,6 +90,7 @@ class ShortTraining:
         data: the images; a step has the batch of all processes together.
         epochs: number of epochs.
         lr: initial learning rate.
+        settings: the other settings.
         seed: seed of weights and order.
         out_of_time: called before each step; the training is abandoned if it returns True.
     """
@@ -71,11 +104,12 @@ class ShortTraining:
         *,
         epochs: PositiveInt = 12,
         lr: PositiveFloat = 0.1,
+        settings: ShortTrainingSettings = PLAIN,
         seed: Seed = 0,
         out_of_time: Callable[[], bool] = never,
     ) -> None:
         self.space, self.network, self.data = space, network, data
-        self.epochs, self.lr, self.seed = epochs, lr, seed
+        self.epochs, self.lr, self.settings, self.seed = epochs, lr, settings, seed
         self.out_of_time = out_of_time
         self.world: int | None = None
 
@@ -96,12 +130,16 @@ class ShortTraining:
         with torch.random.fork_rng():
             torch.manual_seed(seed_of_name(self.seed, self.space.notation(genotype)))
             network = self.network(genotype).train()
-            weights = list(network.parameters())
-            optimizer = build_optimizer(weights, "momentum", lr=self.lr, weight_decay=3e-4)
-            schedule = build_scheduler(optimizer, "cosine", epochs=self.epochs, lr_min=0.05 * self.lr)
+            weights, chosen = list(network.parameters()), self.settings
+            optimizer = build_optimizer(weights, chosen.opt, lr=self.lr, weight_decay=chosen.weight_decay)
+            lr_min = 0.05 * self.lr if chosen.lr_min is None else chosen.lr_min
+            schedule = build_scheduler(optimizer, "cosine", epochs=self.epochs, lr_min=lr_min)
             for epoch in range(self.epochs):
                 schedule.step(epoch)
-                train_pass(network, self._train(epoch), optimizer, task, clip=5.0)
+                if isinstance(network, DerivedNetwork):
+                    network.set_drop_path(chosen.drop_path * epoch / self.epochs)
+                batches = self._train(epoch)
+                train_pass(network, batches, optimizer, task, chosen.clip, chosen.label_smoothing)
             return score_outputs(task, outputs_of(network, self._valid()))
 
     def seconds(self, genotype: Genotype) -> None:
@@ -109,7 +147,8 @@ class ShortTraining:
 
     def _train(self, epoch: int) -> Iterator[Batch]:
         world = rank_and_world()[1] if self.world is None else self.world
-        for batch in self.data.train.shuffled_pass(epoch, self.data.batch_size * world, self.seed):
+        images, augment = self.data.batch_size * world, self.settings.augment
+        for batch in self.data.train.shuffled_pass(epoch, images, self.seed, augment=augment):
             if self.out_of_time():
                 raise OutOfTimeError
             yield batch
@@ -119,12 +158,17 @@ class ShortTraining:
 
 
 def train_pass(
-    network: nn.Module, batches: Iterable[Batch], optimizer: Optimizer, task: Task, clip: float | None = None
+    network: nn.Module,
+    batches: Iterable[Batch],
+    optimizer: Optimizer,
+    task: Task,
+    clip: float | None = None,
+    smoothing: float = 0.0,
 ) -> list[Tensor]:
     """Take one step per batch and return the losses; `clip` is the maximum norm of the gradient."""
     losses = []
     for x, y in place_batches(network, batches):
-        loss = task.loss(network(x), y)
+        loss = task.loss(network(x), y, smoothing)
         optimizer.zero_grad()
         loss.backward()
         if clip is not None:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytorch_lightning as pl
 from torch import nn
@@ -20,6 +20,8 @@ from nas_lightning.validation import (
     PositiveFloat,
     PositiveInt,
     Share,
+    above,
+    at_most,
     checked,
 )
 
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 # automatic optimization, and in `on_train_epoch_end` with manual optimization.
 
 log = logging.getLogger(__name__)
-Schedule = Literal["cosine", "linear"]
+Schedule = Literal["cosine", "linear", "linear_tail", "exponential"]
+TAIL = 5  # last epochs of `linear_tail`
 
 _TORCHS: Mapping[str, Callable[..., Optimizer]] = {
     "sgd": partial(SGD, nesterov=True),
@@ -131,6 +134,7 @@ def build_scheduler(
     *,
     epochs: PositiveInt,
     lr_min: NonNegativeFloat = 0.0,
+    lr_decay: Annotated[float, above(0), at_most(1)] | None = None,
     warmup_epochs: NonNegativeInt = 0,
     warmup_lr: NonNegativeFloat | None = None,
 ) -> Scheduler:
@@ -141,12 +145,21 @@ def build_scheduler(
         η(e) = η_w + (η₀ − η_w) e / W                  e < W
         η(e) = η_min + (η₀ − η_min) (1 + cos πt) / 2   cosine (arXiv:1608.03983, equation 5)
         η(e) = η_min + (η₀ − η_min) (1 − t)            linear
+        η(e) = η_min + (η₀ − η_min) γ^(e − W)          exponential
+
+    `linear_tail` is the linear schedule of public code for ImageNet (chenxin061/pdarts, shuyao95/HNAS): the
+    slope of the last five epochs is smaller, and the last epoch of the warm-up has η₀.
+
+        η(e) = η₀ (e + 1) / W                          e < W
+        η(e) = η₀ (E − 5 − e) / (E − 5)                e < E − 5
+        η(e) = η₀ (E − e) / (5 (E − 5))                otherwise
 
     Args:
         optimizer: holds η₀ of each group.
-        schedule: `cosine` or `linear`.
+        schedule: `cosine`, `linear`, `linear_tail`, or `exponential`.
         epochs: E, with the warm-up.
         lr_min: η_min.
+        lr_decay: γ of the exponential schedule.
         warmup_epochs: W.
         warmup_lr: η_w. Default: η₀ / (W + 1) of the first group.
 
@@ -156,15 +169,28 @@ def build_scheduler(
     >>> round(optimizer.param_groups[0]["lr"], 6)
     0.013
     """
-    if warmup_epochs >= epochs:
-        raise InputError(f"expected fewer warm-up epochs than the {epochs} of the run", got=warmup_epochs)
+    if (lr_decay is None) == (schedule == "exponential"):
+        expected = "expected lr_decay with schedule=exponential, such as 0.97, and only with it"
+        raise InputError(expected, got=f"schedule={schedule}, lr_decay={lr_decay}")
+    if schedule == "linear_tail" and (lr_min or warmup_lr is not None):
+        expected = "expected lr_min=0 and warmup_lr=null with schedule=linear_tail"
+        raise InputError(expected, got=f"lr_min={lr_min}, warmup_lr={warmup_lr}")
+    _check_warmup(schedule, epochs, warmup_epochs)
     lr = optimizer.param_groups[0]["lr"]
     if warmup_lr is None:
         warmup_lr = lr / (warmup_epochs + 1)
     for name, rate in (("lr_min", lr_min), ("warmup_lr", warmup_lr)):
         if rate > lr:
             raise InputError(f"expected {name} of at most the learning rate {lr}", got=rate)
-    return Scheduler(optimizer, schedule, epochs, lr_min, warmup_epochs, warmup_lr)
+    return Scheduler(optimizer, schedule, epochs, lr_min, warmup_epochs, warmup_lr, lr_decay)
+
+
+def _check_warmup(schedule: Schedule, epochs: int, warmup_epochs: int) -> None:
+    tail = TAIL if schedule == "linear_tail" else 0
+    if warmup_epochs + tail >= epochs:
+        last = f" and the {tail} last ones" if tail else ""
+        expected = f"expected fewer warm-up epochs{last} than the {epochs} of the run"
+        raise InputError(expected, got=warmup_epochs)
 
 
 class Scheduler:
@@ -172,11 +198,12 @@ class Scheduler:
 
     Args:
         optimizer: the optimizer.
-        schedule: `cosine` or `linear`.
+        schedule: its name.
         epochs: E.
         lr_min: η_min.
         warmup_epochs: W.
         warmup_lr: η_w.
+        lr_decay: γ.
     """
 
     def __init__(
@@ -187,8 +214,9 @@ class Scheduler:
         lr_min: float,
         warmup_epochs: int,
         warmup_lr: float,
+        lr_decay: float | None,
     ) -> None:
-        self.optimizer, self.schedule = optimizer, schedule
+        self.optimizer, self.schedule, self.lr_decay = optimizer, schedule, lr_decay
         base = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
         self._settings: dict[str, Any] = {  # timm's names
             "base_values": base,
@@ -197,7 +225,10 @@ class Scheduler:
             "warmup_t": warmup_epochs,
             "warmup_lr_init": warmup_lr,
         }
-        self._set([warmup_lr] * len(base) if warmup_epochs else base)
+        if schedule == "linear_tail":
+            self.step(0)
+        else:
+            self._set([warmup_lr] * len(base) if warmup_epochs else base)
 
     def step(self, epoch: int) -> None:
         """Set the learning rates of an epoch."""
@@ -206,16 +237,20 @@ class Scheduler:
     def follow(self, epochs: int) -> None:
         """Change the number of epochs."""
         warmup = self._settings["warmup_t"]
-        if warmup >= epochs:
-            raise InputError(f"expected fewer warm-up epochs than the {epochs} of the run", got=warmup)
+        _check_warmup(self.schedule, epochs, warmup)
         self._settings["t_initial"] = epochs - warmup
 
     def _rate(self, epoch: int, lr: float) -> float:
         _, length, lr_min, warmup, warmup_lr = self._settings.values()
+        if self.schedule == "linear_tail":
+            return lr * linear_tail(epoch, warmup + length, warmup)
         if epoch < warmup:
             return warmup_lr + epoch * ((lr - warmup_lr) / warmup)
         t = min(epoch - warmup, length)
-        share = (1 + math.cos(math.pi * t / length)) / 2 if self.schedule == "cosine" else 1 - t / length
+        if self.lr_decay is not None:
+            share = self.lr_decay**t
+        else:
+            share = (1 + math.cos(math.pi * t / length)) / 2 if self.schedule == "cosine" else 1 - t / length
         return lr_min + (lr - lr_min) * share
 
     def _set(self, rates: Iterable[float]) -> None:
@@ -229,6 +264,18 @@ class Scheduler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the settings of `state_dict`."""
         self._settings = {name: state[name] for name in self._settings}
+
+
+def linear_tail(epoch: int, epochs: int, warmup: int) -> float:
+    """Return η(e) / η₀ of the schedule `linear_tail`; see `build_scheduler`.
+
+    >>> [round(linear_tail(epoch, epochs=10, warmup=2), 2) for epoch in range(10)]
+    [0.5, 1.0, 0.6, 0.4, 0.2, 0.2, 0.16, 0.12, 0.08, 0.04]
+    """
+    if epoch < warmup:
+        return (epoch + 1) / warmup
+    line = epochs - TAIL
+    return (line - epoch) / line if epoch < line else max(epochs - epoch, 0) / (TAIL * line)
 
 
 def build_average(network: nn.Module, decay: float) -> ModelEmaV3:

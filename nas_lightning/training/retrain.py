@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
@@ -38,6 +38,8 @@ from nas_lightning.validation import (
     PositiveFloat,
     PositiveInt,
     Share,
+    above,
+    at_most,
     checked,
 )
 
@@ -261,7 +263,9 @@ class Retrain(pl.LightningModule):
         lr_batch: batch size that `lr` is meant for; for other total batch sizes over devices and accumulated
             batches the rate is scaled in proportion (arXiv:1706.02677, section 2.1). Default: no scaling.
         lr_min: final learning rate.
-        schedule: `cosine` or `linear`, stepped once per epoch.
+        schedule: `cosine`, `linear`, `linear_tail`, or `exponential`, stepped once per epoch; see
+            `nas_lightning.training.build_scheduler`.
+        lr_decay: factor per epoch of the exponential schedule.
         warmup_epochs: epochs of rising learning rate.
         warmup_lr: initial learning rate of the warm-up. Default: lr / (warmup_epochs + 1).
         momentum: momentum of optimizers that have one.
@@ -294,6 +298,7 @@ class Retrain(pl.LightningModule):
         lr_batch: PositiveInt | None = None,
         lr_min: NonNegativeFloat = 0.0,
         schedule: Schedule = "cosine",
+        lr_decay: Annotated[float, above(0), at_most(1)] | None = None,
         warmup_epochs: NonNegativeInt = 0,
         warmup_lr: NonNegativeFloat | None = None,
         momentum: Share = 0.9,
@@ -412,7 +417,8 @@ class Retrain(pl.LightningModule):
             weight_decay=decay,
             momentum=chosen["momentum"],
         )
-        options = {name: chosen[name] for name in ("schedule", "lr_min", "warmup_epochs", "warmup_lr")}
+        names = ("schedule", "lr_min", "lr_decay", "warmup_epochs", "warmup_lr")
+        options = {name: chosen[name] for name in names}
         scheduler = build_scheduler(optimizer, epochs=epochs_of(self.trainer), **options)
         return [optimizer], [{"scheduler": scheduler, "interval": "epoch"}]
 

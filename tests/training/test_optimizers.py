@@ -18,9 +18,9 @@ def make_optimizer(lr=LR):
     return build_optimizer([nn.Parameter(torch.zeros(2))], "momentum", lr=lr)
 
 
-def rates(schedule, epochs=EPOCHS, **options):
+def rates(schedule, epochs=EPOCHS, lr=LR, **options):
     """The rate that each epoch is trained with."""
-    optimizer = make_optimizer()
+    optimizer = make_optimizer(lr)
     scheduler = build_scheduler(optimizer, schedule, epochs=epochs, **options)
     found = []
     for epoch in range(epochs):
@@ -42,6 +42,26 @@ def test_linear_is_the_formula():
     found, afterwards = rates("linear", lr_min=0.001)
     assert found == pytest.approx([LR - (LR - 0.001) * e / EPOCHS for e in range(EPOCHS)], rel=1e-14)
     assert afterwards == 0.001
+
+
+def test_exponential_is_the_formula():
+    """DARTS' ImageNet recipe: × 0.97 after each epoch (arXiv:1806.09055, appendix A.2.3)."""
+    found, afterwards = rates("exponential", lr_decay=0.97)
+    assert found == pytest.approx([LR * 0.97**e for e in range(EPOCHS)], rel=1e-14)
+    assert afterwards == pytest.approx(LR * 0.97**EPOCHS, rel=1e-14)
+    above = rates("exponential", lr_decay=0.9, lr_min=0.005, warmup_epochs=3)[0][3:]
+    assert above == pytest.approx([0.005 + 0.02 * 0.9**e for e in range(4)])
+
+
+def test_the_linear_schedule_of_public_imagenet_code():
+    """250 epochs from 0.5, as `adjust_lr` and the warm-up of shuyao95/HNAS' train_imagenet.py set them."""
+    found, afterwards = rates("linear_tail", 250, lr=0.5, warmup_epochs=5)
+    assert found[:6] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5 * 240 / 245])
+    assert found[125] == pytest.approx(0.5 * 120 / 245)
+    assert found[243:] == pytest.approx([0.5 / 245 * n for n in (2, 1, 1, 0.8, 0.6, 0.4, 0.2)])
+    assert afterwards == 0
+    without = rates("linear_tail", 250, lr=0.1)[0]
+    assert without[:2] == pytest.approx([0.1, 0.1 * 244 / 245])  # PR-DARTS: no warm-up below 257 images
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
@@ -158,7 +178,12 @@ def test_biases_and_norms_decay_like_the_rest_or_not_at_all(opt):
     [
         (lambda: build_optimizer([], "momentun", lr=0.1), "did you mean 'momentum'"),
         (lambda: build_optimizer([], "adam", lr=0.0), r"`lr` must .*, got 0.0 \(in build_opt"),
-        (lambda: rates("cosin"), "must be 'cosine' or 'linear', got 'cosin'"),
+        (lambda: rates("cosin"), "must be 'cosine', .* or 'exponential', got 'cosin'"),
+        (lambda: rates("exponential"), "lr_decay with schedule=exponential, .* got .*lr_decay=None"),
+        (lambda: rates("linear", lr_decay=0.9), "only with it, got .schedule=linear, lr_decay=0.9"),
+        (lambda: rates("exponential", lr_decay=1.1), "`lr_decay` must .*, got 1.1"),
+        (lambda: rates("linear_tail", lr_min=0.01), "lr_min=0 .* with schedule=linear_tail"),
+        (lambda: rates("linear_tail", warmup_epochs=2), "and the 5 last ones than the 7 of the run, got 2"),
         (lambda: rates("cosine", warmup_epochs=7), "fewer warm-up epochs than the 7 of the run, got 7"),
         (lambda: rates("cosine", lr_min=0.1), "lr_min of at most the learning rate 0.025, got 0.1"),
         (lambda: rates("cosine", warmup_epochs=1, warmup_lr=0.1), "warmup_lr of at most the learning"),

@@ -29,9 +29,11 @@ from nas_lightning.metrics.base import Metric
 from nas_lightning.metrics.pool import check_pool, score_pool
 from nas_lightning.objectives.rankings import log_ranks
 from nas_lightning.objectives.short_training import (
+    PLAIN,
     AccuracyObjective,
     Evaluator,
     ShortTraining,
+    ShortTrainingSettings,
     build_objective,
     check_timed,
     evaluate_timed,
@@ -72,6 +74,7 @@ class BlackBox(Strategy):
         evaluation: `training`, a short one; `table`; or `none`: the scores decide.
         epochs: number of epochs of the short training.
         lr: learning rate of the short training.
+        short_training: the other settings of the short training.
         agreement: number of architectures that are scored again with other weights, to warn of noisy metrics;
             the pool must be four times as large. 0: none.
         seconds: time limit of all evaluations, by the table or by the clock. An evaluation that ends later
@@ -99,6 +102,7 @@ class BlackBox(Strategy):
         evaluation: Evaluator = "none",
         epochs: PositiveInt = 3,
         lr: PositiveFloat = 0.1,
+        short_training: ShortTrainingSettings = PLAIN,
         agreement: NonNegativeInt = 24,
         seconds: PositiveFloat | None = None,
         seed: Seed = 0,
@@ -110,7 +114,8 @@ class BlackBox(Strategy):
         self.images, self.seed, self.agreement, self.seconds = images, seed, agreement, seconds
         self.processes: dict[str, Any] = {"workers": workers, "backend": backend}
         self.pool = None if pool is None else Path(pool)
-        training = ShortTraining(space, self._on_device, data, epochs=epochs, lr=lr, seed=seed)
+        options: dict[str, Any] = {"epochs": epochs, "lr": lr, "settings": short_training, "seed": seed}
+        training = ShortTraining(space, self._on_device, data, **options)
         training.out_of_time = self.out_of_time
         self.objective = build_objective(evaluation, training, benchmark)
         self.prefetch = Prefetch(training if evaluation == "training" else None, workers, backend)

@@ -15,7 +15,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics import Flops, Metric, Params
 from nas_lightning.metrics.kernel import Kernel
 from nas_lightning.metrics.pool import score_pool
-from nas_lightning.objectives.short_training import ShortTraining
+from nas_lightning.objectives.short_training import PLAIN, ShortTraining, ShortTrainingSettings
 from nas_lightning.objectives.tables import (
     OracleAccuracy,
     TabularNasBench201,
@@ -24,6 +24,7 @@ from nas_lightning.objectives.tables import (
     table_accuracy,
 )
 from nas_lightning.spaces import DartsSpace, NasBench201
+from nas_lightning.spaces.network import Network
 from nas_lightning.strategies import EigenNas, Evolution, Knas, MetricSearch
 from nas_lightning.utils.randomness import seed_of_name
 from tests.cli.conftest import TINY_SEARCH, run_script
@@ -133,7 +134,19 @@ def test_missing_table_is_rejected(search, refusal):
 # Evaluation by training
 
 
-def test_a_short_training_against_a_plain_loop():
+NASBENCH201 = ShortTrainingSettings(opt="sgd", lr_min=0.0, weight_decay=5e-4, clip=None, augment=True)
+SMOOTHED = ShortTrainingSettings(lr_min=0.02, clip=0.1, label_smoothing=0.3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "nesterov", "decay", "rates", "clip", "smoothing"),
+    [
+        (PLAIN, False, 3e-4, (0.1, 0.0525), 5.0, 0.0),  # half way along the cosine from 0.1 to 0.005
+        (NASBENCH201, True, 5e-4, (0.1, 0.05), None, 0.0),
+        (SMOOTHED, False, 3e-4, (0.1, 0.06), 0.1, 0.3),
+    ],
+)
+def test_a_short_training_against_a_plain_loop(settings, nesterov, decay, rates, clip, smoothing):
     """Two epochs of two batches, written down; Lightning, loaders and schedules take no part."""
     data = SearchData(Digits(batch_size=64, subset=300, augment=True))
     network = partial(SPACE.network, in_channels=1, num_classes=10, channels=2, cells=1)
@@ -142,14 +155,15 @@ def test_a_short_training_against_a_plain_loop():
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         net = network(genotype)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=3e-4)
-    training = ShortTraining(SPACE, network, data, epochs=2, lr=0.1, seed=5)
-    for epoch, lr in enumerate((0.1, 0.0525)):  # half way along the cosine from 0.1 to 0.005
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, weight_decay=decay, nesterov=nesterov)
+    training = ShortTraining(SPACE, network, data, epochs=2, lr=0.1, settings=settings, seed=5)
+    for epoch, lr in enumerate(rates):
         optimizer.param_groups[0]["lr"] = lr
         for x, y in training._train(epoch):
             optimizer.zero_grad()
-            F.cross_entropy(net(x), y).backward()
-            torch.nn.utils.clip_grad_norm_(net.parameters(), 5.0)
+            F.cross_entropy(net(x), y, label_smoothing=smoothing).backward()
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
             optimizer.step()
     net.eval()
     x, y = (torch.cat(parts) for parts in zip(*training._valid(), strict=True))
@@ -158,12 +172,34 @@ def test_a_short_training_against_a_plain_loop():
     assert len(y) == len(data.valid.samples)
     torch.manual_seed(77)
     state = torch.get_rng_state()
-    rates = []
-    hook = register_optimizer_step_pre_hook(lambda sgd, *_: rates.append(sgd.param_groups[0]["lr"]))
+    seen = []
+    hook = register_optimizer_step_pre_hook(lambda sgd, *_: seen.append(sgd.param_groups[0]["lr"]))
     assert training(genotype) == pytest.approx(expected, abs=1e-4)
     hook.remove()
-    assert rates == pytest.approx([0.1, 0.1, 0.0525, 0.0525])
+    assert seen == pytest.approx([rates[0]] * 2 + [rates[1]] * 2)
     assert torch.equal(torch.get_rng_state(), state)  # and the surroundings are left alone
+
+
+def test_drop_path_grows_over_a_short_training(monkeypatch):
+    """Final rate 0.2 over four epochs: p · e / E (shuyao95/HNAS, darts_space/search.py)."""
+    space, rates = DartsSpace(nodes=1), []
+    data = SearchData(Digits(batch_size=32, subset=80))
+    network = partial(space.network, in_channels=1, num_classes=10, channels=2, cells=3)
+    monkeypatch.setattr(Network, "set_drop_path", lambda _, rate: rates.append(rate))
+    settings = ShortTrainingSettings(drop_path=0.2)
+    genotype = space.sample(torch.Generator().manual_seed(0))
+    ShortTraining(space, network, data, epochs=4, settings=settings)(genotype)
+    assert rates == pytest.approx([0.0, 0.05, 0.1, 0.15])
+
+
+def test_augmented_short_trainings_see_what_searches_see():
+    """A pass in the order of the loader has its images."""
+    training = SearchData(Digits(batch_size=50, subset=300)).train
+    loader = [x for x, _ in training.batches(epoch=2, start=0)]
+    own = [x for x, _ in training.shuffled_pass(2, 50, training.seed, augment=True)]
+    assert all(torch.equal(a, b) for a, b in zip(loader, own, strict=True))
+    plain = [x for x, _ in training.shuffled_pass(2, 50, training.seed)]
+    assert not any(torch.equal(a, b) for a, b in zip(loader, plain, strict=True))
 
 
 def test_a_short_training_sees_each_image_of_its_side_once_an_epoch():
