@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
-from nas_lightning.genotype import Cell, Genotype
+from nas_lightning.genotype import Cell, Genotype, read_genotypes, write_genotypes
+from nas_lightning.plots.cells import draw_topologies
 from nas_lightning.runs.facts import Findings
+from nas_lightning.spaces import topology
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.spaces.operations import SKIP
+from nas_lightning.spaces.supernet import Supernet
+from nas_lightning.strategies import (
+    ComputedPathDepth,
+    ComputedSparsity,
+    Darts,
+    OneShot,
+    PathDepth,
+    PRDarts,
+    PRDartsPublicCode,
+    Sparsity,
+)
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import Values, estimate, mean_estimate, spearman
+from nas_lightning.studies.training import fit_quietly
 from nas_lightning.tasks import task_of
+from nas_lightning.utils.files import parse_json, read_text
 from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import generator, seed_of
 from nas_lightning.utils.tables import Entry, Table
@@ -248,6 +265,201 @@ def _panels(curves: Mapping[float, Sequence[Curve]]) -> dict[str, dict[str, Valu
         }
         for title, kind in kinds.items()
     }
+
+
+# What gates, sparsity, and the path term do to the derived cell (PR-DARTS, Zhou et al. 2020, figure 1).
+
+DARTS, RANDOM = "DARTS", "random cells"
+PAPER, PUBLIC_CODE = "the paper", "public code"
+SEARCHES: Mapping[str, Callable[..., OneShot]] = {
+    DARTS: Darts,
+    "gates": partial(PRDarts, regularizer=None),
+    "gates + sparsity": partial(PRDarts, regularizer=Sparsity()),
+    "gates + path": partial(PRDarts, regularizer=PathDepth()),
+    "PR-DARTS": PRDarts,
+    "public code, gates": partial(PRDartsPublicCode, regularizer=None),
+    "public code, gates + sparsity": partial(PRDartsPublicCode, regularizer=ComputedSparsity()),
+    "public code, gates + path": partial(PRDartsPublicCode, regularizer=ComputedPathDepth()),
+    "public code": PRDartsPublicCode,
+}
+"""The searches by name; with `random cells` in the study's table, drawn uniformly."""
+_CELLS_NOTE = (
+    "Of the normal cell; depth is the number of inner nodes on its longest path, width the sum over them of "
+    "the share of their inputs that are the cell's"
+)
+
+
+class FoundCell(NamedTuple):
+    """The result of a search.
+
+    Args:
+        genotype: the derived architecture.
+        depths: depth of the normal cell that would be derived after each epoch.
+    """
+
+    genotype: Genotype
+    depths: Sequence[int]
+
+    @property
+    def topology(self) -> tuple[float, float, float]:
+        """Depth, width, and skips of the normal cell."""
+        cell = self.genotype["normal"]
+        return topology.depth(cell), float(topology.width(cell)), topology.skips(cell)
+
+
+class DepthRecorder(pl.Callback):
+    """Records the depth of the derivable normal cell after each epoch."""
+
+    def __init__(self) -> None:
+        self.depths: list[int] = []
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, OneShot)
+        self.depths.append(topology.depth(pl_module.derive()[0]["normal"]))
+
+
+@checked
+class PathAblation(Study):
+    """Search with each part of PR-DARTS, and train the derived cells for short and for long.
+
+    Args:
+        searches: names of `SEARCHES`.
+        repetitions: searches by each, with other seeds, and random cells.
+        arch_lr: learning rate of all searches' architecture parameters; large where the searches are short.
+        epochs: lengths of the trainings of each cell; none: only search.
+        lr: initial learning rate of the trainings.
+        seed: seed of the first repetition; the others follow.
+
+    >>> PathAblation(searches=["gates", "gates + path"], repetitions=2, epochs=[]).searches
+    ['gates', 'gates + path']
+    """
+
+    def __init__(
+        self,
+        *,
+        searches: Annotated[Sequence[str], entries(1), DISTINCT] = tuple(SEARCHES),
+        repetitions: PositiveInt = 5,
+        arch_lr: PositiveFloat = 0.025,
+        epochs: Annotated[Sequence[PositiveInt], DISTINCT] = (5, 40),
+        lr: PositiveFloat = 0.025,
+        seed: Seed = 0,
+    ) -> None:
+        unknown = [name for name in searches if name not in SEARCHES]
+        if unknown:
+            expected = f"expected searches of {', '.join(SEARCHES)}"
+            raise InputError(expected, got=unknown[0], where="study.searches")
+        self.searches, self.repetitions, self.epochs = list(searches), repetitions, list(epochs)
+        self.arch_lr, self.lr, self.seed = arch_lr, lr, seed
+
+    def run(
+        self,
+        space: SearchSpace,
+        supernet: Callable[..., Supernet],
+        network: NetworkFactory,
+        data: SearchData,
+        trainer: Callable[..., pl.Trainer],
+        folder: Path,
+    ) -> Findings:
+        """Run the searches and trainings that have no file yet."""
+        if "normal" not in space.groups:
+            raise InputError("expected a space with normal cells", got=space.name, where="space")
+        repetitions, found = range(self.repetitions), dict[tuple[str, int], FoundCell]()
+        jobs = [(name, number) for number in repetitions for name in self.searches]
+        for name, number in follow(jobs, "searches"):
+            path = folder / "searches" / f"{name.replace(' ', '_')}_{number}.json"
+            found[name, number] = self._search(name, number, (space, supernet, data, trainer), path)
+        for number in repetitions:
+            genotype = space.sample(generator(self.seed, number))
+            found[RANDOM, number] = FoundCell(genotype, [])
+        cases = {key: Case(f"{key[0]} {key[1]}", cell.genotype, self.lr) for key, cell in found.items()}
+        scores = {
+            epochs: train_cases(
+                list(cases.values()),
+                network,
+                data,
+                folder / f"trainings_{epochs}.csv",
+                epochs=epochs,
+                seed=self.seed,
+            )
+            for epochs in self.epochs
+        }
+        accuracies = {
+            key: [float(scores[epochs][case.name].score[-1]) for epochs in self.epochs]
+            for key, case in cases.items()
+        }
+        curves = {
+            name: np.mean([found[name, number].depths for number in repetitions], axis=0)
+            for name in self.searches
+        }
+        drawn = {
+            f"{name}: depth {found[name, 0].topology[0]:g}": found[name, 0].genotype["normal"]
+            for name in self.searches
+        }
+        return Findings(
+            self._tables(found, accuracies, f"{space.name} on {data.name}", task_of(data).score),
+            {
+                "depth": figures.overlay(curves_by_form(curves), "depth of the normal cell", "epoch"),
+                "cells": draw_topologies(drawn),
+            },
+        )
+
+    def _search(self, name: str, number: int, parts: tuple[Any, ...], path: Path) -> FoundCell:
+        space, supernet, data, trainer = parts
+        seed = self.seed + number
+        if path.is_file():
+            facts = parse_json(read_text(path), where=path)
+            settings = {"arch_lr": self.arch_lr, "images": data.train.images, "batch": data.batch_size}
+            for key, value in settings.items():
+                if facts.get(key) != value:
+                    raise InputError(f"expected {key}={facts.get(key)}, as before", got=value, where=path)
+            return FoundCell(read_genotypes(path)[0], facts["depths"])
+        recorder = DepthRecorder()
+        pl.seed_everything(seed, verbose=False)
+        strategy = SEARCHES[name](space, supernet(), arch_lr=self.arch_lr, seed=seed)
+        fit_quietly(trainer, strategy, data, [recorder])
+        (genotype,) = strategy.derive()
+        facts = {"search": name, "seed": seed, "depths": recorder.depths, "arch_lr": self.arch_lr}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_genotypes(path, [genotype], **facts, images=data.train.images, batch=data.batch_size)
+        return FoundCell(genotype, recorder.depths)
+
+    def _tables(
+        self,
+        found: Mapping[tuple[str, int], FoundCell],
+        accuracies: Mapping[tuple[str, int], Sequence[float]],
+        what: str,
+        score: str,
+    ) -> list[Table]:
+        columns = ["depth", "width", "skips", *(f"{score} after {epochs}" for epochs in self.epochs)]
+        rows: list[list[Entry]] = [
+            [name, self.seed + number, *cell.topology, *accuracies[name, number]]
+            for (name, number), cell in found.items()
+        ]
+        values: dict[str, list[list[float]]] = {}
+        for (name, number), cell in found.items():
+            values.setdefault(name, []).append([*cell.topology, *accuracies[name, number]])
+        means: list[list[Entry]] = [
+            [name, *(mean_estimate(column) for column in zip(*each, strict=True))]
+            for name, each in values.items()
+        ]
+        title = f"{self.repetitions} searches each: {what}"
+        return [
+            Table("ablation", title, ["search", *columns], means, f"Means ± standard errors. {_CELLS_NOTE}"),
+            Table("cells", f"The cells of {title}", ["search", "seed", *columns], rows, _CELLS_NOTE),
+        ]
+
+
+def curves_by_form(curves: Mapping[str, Values]) -> dict[str, dict[str, Values]]:
+    """Return the curves of the paper's form and those of the public code, with DARTS in both."""
+    panels: dict[str, dict[str, Values]] = {}
+    for name, curve in curves.items():
+        form, _, part = name.rpartition(", ")
+        if name == DARTS:
+            panels = {title: {name: curve} for title in (PAPER, PUBLIC_CODE)}
+        else:
+            title = form or (PUBLIC_CODE if name == PUBLIC_CODE else PAPER)
+            panels.setdefault(title, {})["PR-DARTS" if part == PUBLIC_CODE else part] = curve
+    return panels
 
 
 # PR-DARTS' theorems 1, 2, and 4 on the cell of the theorems (Zhou et al. 2020, arXiv:2006.16537).

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -26,9 +25,10 @@ from nas_lightning.objectives.counts import count_parameters
 from nas_lightning.plots import Picture
 from nas_lightning.plots.cells import draw_topologies
 from nas_lightning.runs.facts import Findings
-from nas_lightning.spaces import DartsSpace
+from nas_lightning.spaces import DartsSpace, topology
 from nas_lightning.spaces.darts import TwoCellSpace
 from nas_lightning.spaces.network import NetworkFactory
+from nas_lightning.spaces.topology import width
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import ParallelStudy, Values, estimate, mean_estimate, spearman
@@ -61,21 +61,8 @@ def depth(cell: Cell) -> int:
     >>> depth(cell), width(cell)
     (3, Fraction(3, 2))
     """
-    longest = dict.fromkeys(range(cell.inputs), 0)
-    for edge in cell.edges:  # sources come before targets
-        longest[edge.target] = max(longest.get(edge.target, 0), longest[edge.source] + 1)
-    gathered = 1 if len(cell.output) > 1 or cell.output[0] < cell.inputs else 0
-    return max(longest[node] for node in cell.output) + gathered
-
-
-def width(cell: Cell) -> Fraction:
-    """Return the sum over inner nodes of the share of their inputs from the cell's inputs, in widths c."""
-    total = Fraction(0)
-    for node in range(cell.inputs, cell.nodes):
-        sources = [edge.source for edge in cell.into(node)]
-        if sources:
-            total += Fraction(sum(source < cell.inputs for source in sources), len(sources))
-    return total
+    concatenates = len(cell.output) > 1 or cell.output[0] < cell.inputs
+    return topology.depth(cell) + concatenates
 
 
 # Random variants of a published cell, and its widest form (Y. Shu's thesis, 2022, A.1.2; arXiv:1909.09569).
@@ -633,7 +620,7 @@ class CellVariants(Study):
 
     >>> cell = [("sep_conv_3x3", 0), ("skip_connect", 1)] * 4
     >>> mine = {"normal": cell, "normal_concat": [2, 3, 4, 5], "reduce": cell, "reduce_concat": [2, 3, 4, 5]}
-    >>> from nas_lightning.spaces import DartsSpace
+    >>> from nas_lightning.spaces import DartsSpace, topology
     >>> study = CellVariants(cells={"mine": mine}, connections=2, operations=1)
     >>> [variant.name for variant in study.variants(DartsSpace())]
     ['mine', 'mine, connections 1', 'mine, connections 2', 'mine, operations 1']

@@ -23,6 +23,7 @@ from nas_lightning.metrics.recording import Scheme, initialize
 from nas_lightning.objectives.inherited import judge_genotype, kendall_tau, log_likelihood, place_batches
 from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, history_line, read_history
 from nas_lightning.spaces.group import Group, without_none
+from nas_lightning.spaces.topology import topology_metrics
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.nesbs.strategy import Nesbs
 from nas_lightning.strategies.one_shot.convergence_rate import check, convergence_rate
@@ -287,6 +288,9 @@ def _parts(trainer: pl.Trainer, module: pl.LightningModule) -> tuple[OneShot, Se
 class GenotypeHistory(pl.Callback):
     """Appends a line {"epoch", "genotypes", "groups": {name: {"edges", "ops", "scores"}}} after every epoch.
 
+    It also logs `depth/<cell>`, `width/<cell>`, and `skips/<cell>` of the (first) genotype, see
+    `nas_lightning.spaces.topology`.
+
     The scores are those that the strategy derives genotypes from, of shape (edges, ops), with six digits; a
     strategy without scores has no groups. A resumed run removes the epochs that it repeats. At the end of the
     search, figures of genotypes and weights are saved in `folder`/figures.
@@ -319,8 +323,11 @@ class GenotypeHistory(pl.Callback):
             by_name = group.by_name(scores.detach()).tolist()
             table = [[round(score, 6) for score in row] for row in by_name]
             groups[name] = {"edges": group.rows, "ops": group.ops, "scores": table}
-        genotypes = [genotype.to_dict() for genotype in strategy.derive()]
-        self._append({"epoch": trainer.current_epoch, "genotypes": genotypes, "groups": groups})
+        genotypes = strategy.derive()
+        if genotypes:
+            pl_module.log_dict(topology_metrics(genotypes[0]))
+        entry = {"epoch": trainer.current_epoch, "genotypes": [genotype.to_dict() for genotype in genotypes]}
+        self._append({**entry, "groups": groups})
 
     @rank_zero_only
     def _append(self, entry: Mapping[str, Any]) -> None:

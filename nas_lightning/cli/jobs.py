@@ -50,6 +50,7 @@ from nas_lightning.runs.folder import RunFolder
 from nas_lightning.runs.trackers import published
 from nas_lightning.spaces import SearchSpace, make_space
 from nas_lightning.spaces.fixed import FixedNetwork
+from nas_lightning.spaces.topology import topology_text
 from nas_lightning.studies.base import Study
 from nas_lightning.tasks import check_classes
 from nas_lightning.training.run_length import Deadline
@@ -144,6 +145,8 @@ def show_run(job: Job, facts: RunFacts, following: Mapping[str, str]) -> None:
     shown = _architectures(genotypes, facts.metrics) if facts.knee is None else _front(folder, facts.knee)
     size = f"{facts.params:,} parameters, {facts.macs:,} multiply-adds{of_first}"
     lines = ["", *shown, "", size]
+    if topology := topology_text(genotypes[facts.knee or 0]):
+        lines.append(f"{topology}{of_first}")
     if numbers := select_headline(facts.metrics):
         lines.append(", ".join(f"{name} {_format(value)}" for name, value in numbers.items()))
     lines += [f"{name} {text}" for name, text in facts.costs.items()]

@@ -87,7 +87,7 @@ def search(
         macs=size.macs,
         notation=tuple(parts.space.notation(genotype) for genotype in genotypes),
         knee=None if front is None else front.knee,
-        note=note,
+        note=note or strategy.note,
         limits=limited_costs(parts, chosen),
         measured=measure_here(parts, chosen) if trainer.is_global_zero else {},
     )

@@ -288,12 +288,15 @@ def short_texts(levels: Sequence[float]) -> list[str]:
 
 # Losses, accuracies, and entropies over the epochs of a run
 
-_PANELS = {"loss": r"(.+)_loss", "accuracy": r"(.+)_accuracy", "entropy": r"entropy/(.+)"}
+_PANELS = {
+    **{"loss": r"(.+)_loss", "accuracy": r"(.+)_accuracy"},
+    **{"entropy": r"entropy/(.+)", "depth": r"depth/(.+)"},
+}
 _COLORS = {"train": 0, "valid": 1, "val": 1, "normal": 0, "reduce": 1}
 
 
 def draw_curves(rows: Iterable[Mapping[str, float]]) -> Picture:
-    """Draw `*_loss`, `*_accuracy`, `entropy/*`, and the scores of the task over epochs, without test results.
+    """Draw `*_loss`, `*_accuracy`, `entropy/*`, `depth/*`, and the task's scores over epochs, without tests.
 
     Args:
         rows: metrics, such as {"epoch": 3, "train_loss": 1.2}.

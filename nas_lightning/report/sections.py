@@ -35,6 +35,7 @@ from nas_lightning.runs.facts import FIGURES, HISTORY_FILE, TABLES, RunFacts
 from nas_lightning.runs.folder import CANDIDATES, FRONT, RunFolder
 from nas_lightning.runs.metrics_csv import METRICS_FILE, read_metrics
 from nas_lightning.runs.record import look_up, read_config_text
+from nas_lightning.spaces.topology import topology_text
 from nas_lightning.utils.files import read_text
 from nas_lightning.utils.tables import format_cell, thin
 from nas_lightning.utils.text import format_number, format_share, split_score
@@ -257,7 +258,13 @@ def read_architecture(record: RunRecord, figures: bool = True) -> Values:
         save_genotypes(genotypes, run / FIGURES)
     timeline = timeline if len(genotypes) == 1 else None
     members = [
-        {"number": number, "cells": cells, "notation": notation, "texts": _texts(genotype)}
+        {
+            "number": number,
+            "cells": cells,
+            "notation": notation,
+            "topology": topology_text(genotype),
+            "texts": _texts(genotype),
+        }
         for number, (genotype, notation, cells) in enumerate(
             zip(genotypes, notations, draw_together(genotypes, timeline), strict=False), 1
         )

@@ -96,6 +96,9 @@ class Strategy(pl.LightningModule, ABC):
     needs_steps = False
     """Whether the strategy needs at least one step: a search of zero epochs is an error."""
 
+    note: str | None = None
+    """A remark about its results in one line, for the run's summary and page."""
+
     @checked
     def __init__(self, space: SearchSpace, seed: int = 0) -> None:
         super().__init__()

@@ -43,7 +43,11 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def fit_quietly(
-    trainer: Callable[..., pl.Trainer], module: pl.LightningModule, data: Any, **options: Any
+    trainer: Callable[..., pl.Trainer],
+    module: pl.LightningModule,
+    data: Any,
+    callbacks: Sequence[pl.Callback] = (),
+    **options: Any,
 ) -> pl.Trainer:
     """Train without progress bar and checkpoints; raise if the training diverges.
 
@@ -51,10 +55,11 @@ def fit_quietly(
         trainer: builds a trainer.
         module: the module to train.
         data: the data module.
+        callbacks: callbacks of the trainer.
         **options: further options of the trainer.
     """
     quiet = {"enable_progress_bar": False, "enable_checkpointing": False}
-    fitted = trainer(**quiet, callbacks=[DivergenceGuard()], **options)
+    fitted = trainer(**quiet, callbacks=[DivergenceGuard(), *callbacks], **options)
     fitted.fit(module, data)
     return fitted
 

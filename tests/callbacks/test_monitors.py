@@ -21,6 +21,7 @@ from nas_lightning.objectives.inherited import judge_genotype, kendall_tau
 from nas_lightning.options import config_folder
 from nas_lightning.runs.facts import read_history
 from nas_lightning.spaces import Mlp, NasBench201, TwoLayer
+from nas_lightning.spaces.topology import topology_metrics
 from nas_lightning.strategies import Darts, PRDarts, RandomWS
 from nas_lightning.strategies.one_shot.convergence_rate import convergence_rate
 
@@ -571,6 +572,23 @@ def test_figures_at_the_end(tmp_path, tiny, trainer):
     fit.fit(tiny())
     made = sorted(path.name for path in (tmp_path / "run" / "figures").iterdir())
     assert made == ["genotype.png", "genotype.svg", "weights_cell.png", "weights_cell.svg"]
+
+
+def test_depth_width_and_skips_of_each_epoch_are_logged(tmp_path, tiny, trainer):
+    logged = []
+
+    class Recorder(pl.Callback):
+        def on_train_epoch_start(self, trainer, pl_module):
+            logged.append(dict(trainer.callback_metrics))
+
+    fit = trainer(tmp_path / "run", 3, enable_checkpointing=True)
+    fit.callbacks = [GenotypeHistory(tmp_path / "run", figures=False), Recorder()]
+    fit.fit(tiny())
+    logged.append(dict(fit.callback_metrics))
+    for entry, metrics in zip(read_history(tmp_path / "run" / "history.jsonl"), logged[1:], strict=True):
+        expected = topology_metrics(Genotype.from_dict(entry["genotypes"][0]))
+        assert {name: float(metrics[name]) for name in expected} == pytest.approx(expected)
+        assert set(expected) == {"depth/cell", "width/cell", "skips/cell"}
 
 
 def test_a_line_cut_off_by_a_kill_does_not_count(tmp_path):

@@ -20,6 +20,7 @@ from nas_lightning.jobs.search import look_up
 from nas_lightning.objectives import TabularNasBench101
 from nas_lightning.options import config_folder, description, groups
 from nas_lightning.spaces import NasBench101, NasBench201
+from nas_lightning.spaces.topology import topology_metrics, topology_text
 from tests.cli.conftest import TINY_DATA, TINY_SEARCH, run_process
 from tests.yamls import file as yaml_of
 from tests.yamls import options, small
@@ -71,6 +72,10 @@ def test_a_search_leaves_everything_in_its_folder(command, tmp_path):
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     assert history[-1]["genotypes"] == [genotype.to_dict()]
     assert str(genotype) in out
+    assert topology_text(genotype) in out
+    for name, value in topology_metrics(genotype).items():
+        assert [float(row[name]) for row in rows if row[name]][-1] == pytest.approx(value, abs=1e-5)
+        assert facts["metrics"][name] == pytest.approx(value, abs=1e-5)
     assert json.loads((run / "summary.json").read_text())["overrides"] == [
         *(line for line in QUICK),
         "strategy=darts",

@@ -35,6 +35,7 @@ from nas_lightning.runs.facts import Findings
 from nas_lightning.runs.programs import program
 from nas_lightning.runs.trackers import store_address
 from nas_lightning.spaces import DartsSpace
+from nas_lightning.spaces.topology import topology_text
 from nas_lightning.utils.tables import Table
 from tests.conftest import REPOSITORY
 from tests.report.kinds import PAGES
@@ -84,6 +85,7 @@ def test_a_whole_run(run):
     assert page.tags.count("figure") == 1 + charts
     assert page.tags.count("template") == 2  # different cells
     assert SPACE.notation(GENOTYPES[0]) in page.blocks
+    assert topology_text(GENOTYPES[0]) in page.sections["Architecture"]
     here = f"cd {shlex.quote(str(Path.cwd()))} && "
     assert [block for block in page.blocks if block.startswith("cd")] == [
         here + c for c in following.values()

@@ -1,14 +1,29 @@
 """PR-DARTS' gated cell against plain computations, and cells with a share of skips."""
 
+from functools import partial
+
 import pytest
+import pytorch_lightning as pl
 import torch
 from torch.nn.functional import softplus
 
+from nas_lightning.data import Digits, SearchData
 from nas_lightning.errors import InputError
+from nas_lightning.genotype import read_genotypes
 from nas_lightning.spaces import DartsSpace
 from nas_lightning.spaces.group import Group
+from nas_lightning.spaces.topology import topology_metrics
 from nas_lightning.strategies.one_shot.convergence_rate import convergence_rate
-from reproductions.pr_darts import GatedCell, SkipConvergence, draw_gates, losses, rate
+from reproductions.pr_darts import (
+    RANDOM,
+    GatedCell,
+    PathAblation,
+    SkipConvergence,
+    curves_by_form,
+    draw_gates,
+    losses,
+    rate,
+)
 
 SIZES = {"channels": 3, "positions": 4, "inputs": 2, "seed": 1}
 
@@ -79,3 +94,48 @@ def test_skips_of_a_larger_share_include_those_of_a_smaller():
 def test_shares_above_one_are_refused():
     with pytest.raises(InputError, match="expected shares up to 1"):
         SkipConvergence(shares=[0.0, 1.5])
+
+
+# The ablation of figure 1.
+
+
+def test_ablation_by_form_has_darts_in_both_panels():
+    names = ["DARTS", "gates", "PR-DARTS", "public code, gates", "public code"]
+    panels = curves_by_form({name: name for name in names})
+    assert panels == {
+        "the paper": {"DARTS": "DARTS", "gates": "gates", "PR-DARTS": "PR-DARTS"},
+        "public code": {"DARTS": "DARTS", "gates": "public code, gates", "PR-DARTS": "public code"},
+    }
+
+
+def test_ablation_resumes_and_reports_what_it_found(tmp_path, generator):
+    space, data = DartsSpace(), SearchData(Digits(subset=64, batch_size=16))
+    shape = {"in_channels": 1, "num_classes": 10, "channels": 2, "cells": 1, "stem_multiplier": 1}
+    study = PathAblation(searches=["gates", "PR-DARTS"], repetitions=2, epochs=[1], seed=3)
+
+    def run(trainer):
+        parts = partial(space.supernet, **shape), partial(space.network, **shape, auxiliary=False)
+        return study.run(space, *parts, data, trainer, tmp_path)
+
+    options = {"accelerator": "cpu", "logger": False, "enable_model_summary": False}
+    first = run(partial(pl.Trainer, max_epochs=1, **options))
+    means, cells = first.tables
+    assert [row[:2] for row in cells.rows] == [
+        *([name, seed] for seed in (3, 4) for name in ("gates", "PR-DARTS")),
+        *([RANDOM, seed] for seed in (3, 4)),
+    ]
+    for name, depth, *_ in means.rows:
+        found = [row[2] for row in cells.rows if row[0] == name]
+        assert depth.value == sum(found) / 2
+    (genotype,) = read_genotypes(tmp_path / "searches" / "PR-DARTS_1.json")
+    row = next(row for row in cells.rows if row[:2] == ["PR-DARTS", 4])
+    measures = topology_metrics(genotype)
+    assert row[2:5] == [measures[f"{what}/normal"] for what in ("depth", "width", "skips")]
+
+    def not_again(**options):
+        raise AssertionError("expected no search, because all have a file")
+
+    assert [table.rows for table in run(not_again).tables] == [table.rows for table in first.tables]
+    study.arch_lr = 0.5
+    with pytest.raises(InputError, match=r"expected arch_lr=0.025, as before, got 0.5"):
+        run(not_again)

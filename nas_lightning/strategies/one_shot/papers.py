@@ -43,6 +43,11 @@ from nas_lightning.strategies.one_shot.selection import InheritedEvolution, Rand
 from nas_lightning.strategies.one_shot.strategy import OneShot
 from nas_lightning.validation import NonNegativeFloat, checked
 
+DEEP_CELLS = (
+    "PR-DARTS prefers deep cells, which train more slowly than shallow ones (arXiv:2006.16537, theorem 4): "
+    "they need large networks and long training"
+)
+
 
 class Darts(OneShot):
     """DARTS: differentiable architecture search (Liu et al. 2019, arXiv:1806.09055).
@@ -97,6 +102,7 @@ class PRDarts(OneShot):
     sampler = HardConcrete()
     regularizers = (Sparsity(), PathDepth())
     arch_lr = 6e-3
+    note = DEEP_CELLS
 
 
 class PRDartsPublicCode(OneShot):
@@ -122,6 +128,7 @@ class PRDartsPublicCode(OneShot):
 
     sampler = BinaryGates()
     regularizers = (ComputedSparsity(), ComputedPathDepth())
+    note = DEEP_CELLS
 
     @checked
     def __init__(

@@ -22,7 +22,6 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.inherited import Judgment
 from nas_lightning.spaces.base import SearchSpace
-from nas_lightning.spaces.operations import SKIP
 from nas_lightning.spaces.supernet import Supernet, Weights
 from nas_lightning.strategies.one_shot.arch_steps import Adam, ExponentiatedGradient, FirstOrder
 from nas_lightning.strategies.one_shot.freezing import OperationWeights
@@ -494,7 +493,6 @@ class OneShot(SupernetStrategy):
             metrics.update(self.sampler.metrics(self.by_name, self.epoch, groups))
             for regularizer in self.regularizers:
                 metrics.update(regularizer.metrics(probabilities, self.epoch, groups))
-            metrics.update(skip_counts(self.space, self.scores()))
             metrics.update(self.pressure.metrics(self.scores()))
         if self.selection_stage is not None:
             judgment = self.best()[1]
@@ -563,13 +561,6 @@ def list_terms(
 def default_optimizer(sampler: Sampler) -> ArchOptimizer:
     """Return `Adam`, or `ExponentiatedGradient` for parameters on the simplex."""
     return ExponentiatedGradient() if sampler.on_simplex else Adam()
-
-
-def skip_counts(space: SearchSpace, scores: Mapping[str, Tensor]) -> dict[str, float]:
-    """Count the skip connections of each cell that the scores (edges, ops) stand for, by metric name."""
-    genotype = space.discretize(scores)
-    names = [name for name, group in space.groups.items() if group.on_edges and SKIP in group.ops]
-    return {f"skips/{name}": float(sum(e.op == SKIP for e in genotype[name].edges)) for name in names}
 
 
 def add_gradients(one: Gradients, two: Gradients | None) -> Gradients:

@@ -299,8 +299,6 @@ def test_logged_terms_are_those_of_the_loss(search, trainer):
     }.items():
         expected = sum(table[e, op] for e in group.edges for op in ops) / (6 * len(ops))
         assert float(logged[f"L_{part}/cell"]) == pytest.approx(expected, rel=1e-5)
-    skips = [edge.op for edge in strategy.derive()[0]["cell"].edges].count("skip_connect")
-    assert float(logged["skips/cell"]) == skips
 
 
 @pytest.mark.parametrize(("tau", "p"), [(10.0, 1.0), (1.0, 11 / 12)])
