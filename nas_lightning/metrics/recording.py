@@ -15,13 +15,13 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import Node
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas_lightning.data.batches import entries_of
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.metrics.layers import BATCH_NORMS, IncompleteError, covers, mark_of, rules_of
+from nas_lightning.spaces.depthwise import is_traced
 from nas_lightning.spaces.fixed import check_callable
 from nas_lightning.spaces.network import Network
 from nas_lightning.spaces.supernet import Supernet
@@ -245,7 +245,7 @@ class Calls:
 
     def _start(self, layer: nn.Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         given = _tensors(args, kwargs)
-        if not given or given[0].requires_grad or is_functorch_wrapped_tensor(given[0]):
+        if not given or given[0].requires_grad or is_traced():
             return args, kwargs
         if not given[0].is_floating_point():  # token ids: the path ends in the embedding
             self._starts += [parameter for parameter in layer.parameters() if parameter.requires_grad]
@@ -259,9 +259,9 @@ class Calls:
 
     def _hook(self, name: str) -> Callable[[nn.Module, Args, Kwargs, Any], None]:
         def note(layer: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> None:
-            given, trained, rules = _tensors(args, kwargs), _trained(layer), rules_of(layer)
-            if any(map(is_functorch_wrapped_tensor, given)):  # hooks see no gradients in transforms
+            if is_traced():  # hooks see no gradients in transforms of torch.func
                 return
+            given, trained, rules = _tensors(args, kwargs), _trained(layer), rules_of(layer)
             plain = len(given) == 1 and isinstance(output, Tensor)
             if not plain:
                 nothing = torch.empty(0), None, 0

@@ -515,16 +515,14 @@ class WandbTracker(Tracker):
         self.logger.experiment.finish(exit_code=int(failed))
 
     def _use_source(self, publication: Publication) -> None:
-        """Link the search's genotype as an input of this run; offline the link waits for `wandb sync`."""
+        """Name the search in the configuration; online, link its genotype as an input of this run."""
         if (source := publication.source) is None:
             return
-        run, searched = self.logger.experiment, Publication(source)
+        run = self.logger.experiment
         name = stored_id(source, _WANDB) or source.absolute().name
-        artifact = _artifact("genotype", name, RunFolder(source).genotype, searched)
-        if run.offline:  # `use_artifact` raises offline, and no public method stores the link
-            run._log_artifact(artifact, is_user_created=True, use_after_commit=True)
-        else:
-            run.use_artifact(artifact)
+        run.config.update({"search": name}, allow_val_change=True)
+        if not run.offline:  # `use_artifact` raises offline
+            run.use_artifact(_artifact("genotype", name, RunFolder(source).genotype, Publication(source)))
 
 
 def _artifact(kind: str, name: str, path: Path, publication: Publication) -> Any:

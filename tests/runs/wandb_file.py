@@ -49,7 +49,10 @@ class OfflineRun:
             for record in self.of("history")
         ]
         (self.run,) = [record.run for record in self.of("run")][:1]
-        self.config = {item.key: json.loads(item.value_json) for item in self.run.config.update}
+        configs = [self.run.config, *(record.config for record in self.of("config"))]
+        self.config = {
+            item_name(item): json.loads(item.value_json) for config in configs for item in config.update
+        }
         artifacts = [record.artifact for record in self.of("artifact")]
         self.artifacts = [artifact for artifact in artifacts if artifact.type != "run_table"]
         self.metrics = {record.metric.name: record.metric for record in self.of("metric")}
