@@ -15,12 +15,12 @@ import torch
 
 from nas_lightning.data import ExternalData, ImageData
 from nas_lightning.errors import DivergenceError
-from nas_lightning.jobs.ensemble_findings import ensemble_findings
 from nas_lightning.models.ensemble import Ensemble
 from nas_lightning.models.ensemble_plans import Member, MemberSelection, Plan, predictions, select
 from nas_lightning.models.evaluation import (
     Batch,
     Evaluation,
+    Quality,
     check_images,
     evaluate,
     evaluate_task,
@@ -31,6 +31,7 @@ from nas_lightning.objectives.counts import cost
 from nas_lightning.runs.facts import Findings, RunFacts
 from nas_lightning.runs.folder import RunFolder
 from nas_lightning.tasks import MultiClass, check_classes, task_of
+from nas_lightning.utils.tables import Entry, Table
 
 FOLDER = "ensemble"
 Value = TypeVar("Value", bound=Hashable)
@@ -187,8 +188,9 @@ def _judge(
     task = task_of(data)
     if isinstance(task, MultiClass):
         evaluation = evaluate(together, batches)
-        findings = ensemble_findings(together, evaluation, selection, batches, data.name)
-        return findings, _metrics(evaluation, selection)
+        selected = [] if selection is None else [selection.table()]
+        tables = [*selected, *_tables(evaluation, data.name)]
+        return Findings(tables, _figures(together, evaluation, batches)), _metrics(evaluation, selection)
     scores = evaluate_task(together, batches, task)
     tested = {f"test_{name}": value for name, value in scores.together.items()}
     return Findings([scores.table(data.name)]), tested
@@ -206,3 +208,43 @@ def _metrics(evaluation: Evaluation, selection: MemberSelection | None) -> dict[
 
 def _distinct(values: Iterable[Value]) -> list[Value]:
     return list(dict.fromkeys(values))
+
+
+def _tables(evaluation: Evaluation, images: str) -> list[Table]:
+    columns = ["error", "NLL", "Brier score", "calibration error"]
+    rows: list[list[Entry]] = [
+        [f"member {i}", *_cells(alone)] for i, alone in enumerate(evaluation.members, 1)
+    ]
+    numbers = evaluation.numbers()
+    size, count = evaluation.probabilities.shape[:2]
+    return [
+        Table(
+            "ensemble",
+            f"{size} members, alone and together, on {count:,} test images of {images}",
+            ["", *columns],
+            [*rows, ["ensemble", *_cells(evaluation.ensemble)]],
+        ),
+        Table(
+            "members",
+            "How the members differ",
+            ["ATE", "best member", "ensemble", "PPD", "oracle"],
+            [[numbers[key] for key in ("ate", "best_member_error", "error", "ppd", "oracle_error")]],
+            "ATE: mean error of the members; PPD: share of images on which two of them disagree; oracle: "
+            "share of images on which none is right",
+        ),
+    ]
+
+
+def _cells(quality: Quality) -> list[Entry]:
+    return list(vars(quality).values())
+
+
+def _figures(together: Ensemble, evaluation: Evaluation, batches: Sequence[Batch]) -> dict[str, Any]:
+    from nas_lightning.models import evaluation as figures  # imports matplotlib
+
+    found = {
+        "member_errors": figures.errors(evaluation),
+        "member_agreement": figures.agreement(evaluation),
+        "prediction_map": figures.prediction_map(together, batches),
+    }
+    return {name: figure for name, figure in found.items() if figure is not None}
