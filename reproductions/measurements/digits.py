@@ -1,58 +1,83 @@
-"""The README's first commands: the network that they find against five random ones, trained alike.
+"""The README's first commands: the cells that they find against random ones, trained alike.
 
-    python -m reproductions.measurements.digits [--seed 0] [--epochs 30]
+    python -m reproductions.measurements.digits [--seeds 0 1 2 3 4] [--epochs 30]
 
-Runs `search.py`, then `train.py` on its result, then the same for five architectures of `strategy=random`,
-all on the embedded digits. Prints the difference of the test accuracies last (target: above 0).
+Runs `search.py` with each seed and trains its result with `train.py`, then the same for as many architectures
+of `strategy=random`, all on the embedded digits. Prints the cells, and the difference of the mean test
+accuracies last (target: 0 or more). Finished runs in `--folder` are not repeated; `--table` is a CSV file of
+all cells.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from nas_lightning.genotype import read_genotypes
+from nas_lightning.runs.facts import mean_with_deviation
+from nas_lightning.runs.folder import RunFolder
+from nas_lightning.spaces.topology import depth, skips, width
+from nas_lightning.utils.files import write_whole
+from nas_lightning.utils.tables import Entry, Table
+
+ROOT = Path(__file__).parents[2]
+FOUND, RANDOM = "make search", "random cell"
+COLUMNS = ["cell", "seed", "depth", "width", "skips", "valid_accuracy", "test_accuracy"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--random", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--epochs", type=int, default=30, help="of each training")
+    parser.add_argument("--folder", type=Path, default=Path("outputs/digits"))
+    parser.add_argument("--table", type=Path, default=Path("reproductions/results/digits/cells.csv"))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = train_accuracy(Path(folder) / "found", options, f"seed={options.seed}")
-        print(f"found by the default search: {found:.4f}", flush=True)
-        drawn = []
-        for number in range(options.random):
-            settings = ("strategy=random", f"seed={1000 + number}")
-            drawn.append(train_accuracy(Path(folder) / f"random{number}", options, *settings))
-            print(f"random architecture {number}: {drawn[-1]:.4f}", flush=True)
-    mean, deviation = statistics.mean(drawn), statistics.stdev(drawn)
-    print(f"random architectures: {mean:.4f} ± {deviation:.4f}")
-    print(f"found minus the mean of the random ones: {found - mean:+.4f} (target > 0)")
+    rows: list[list[Entry]] = []
+    for seed in options.seeds:
+        rows.append(cell(FOUND, seed, options))
+        rows.append(cell(RANDOM, 1000 + seed, options, "strategy=random"))
+        print(*rows[-2:], sep="\n", flush=True)
+        table = Table("cells", f"{options.epochs} epochs of training on the digits", COLUMNS, rows)
+        write_whole(options.table, table.csv())
+    report(rows)
 
 
-def train_accuracy(run: Path, options: argparse.Namespace, *search: str) -> float:
-    """Return the test accuracy of a search's result after training."""
-    call("search.py", f"run={run}", *search)
-    trained = run.with_name(run.name + "_trained")
+def cell(name: str, seed: int, options: argparse.Namespace, *search: str) -> list[Entry]:
+    """Search and train, or read what earlier calls left; return a row of the table."""
+    run = options.folder.absolute() / f"{name.replace(' ', '_')}_{seed}"
+    trained = run.with_name(f"{run.name}_trained_{options.epochs}")
+    call(run, "search.py", f"seed={seed}", *search)
     call(
-        *("train.py", "genotype=file", f"genotype.path={run}", f"run={trained}"),
-        *(f"seed={options.seed}", f"trainer.max_epochs={options.epochs}"),
+        *(trained, "train.py", "genotype=file", f"genotype.path={run}", "dataset=digits"),
+        f"trainer.max_epochs={options.epochs}",
     )
-    return json.loads((trained / "summary.json").read_text())["metrics"]["test_accuracy"]
+    found, accuracies = read_genotypes(run)[0]["normal"], RunFolder(trained).facts.metrics
+    valid = RunFolder(run).facts.metrics.get("valid_accuracy")
+    topology: list[Entry] = [depth(found), float(width(found)), skips(found)]
+    return [name, seed, *topology, valid, accuracies["test_accuracy"]]
 
 
-def call(*words: str) -> None:
-    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+def call(run: Path, *words: str) -> None:
+    """Run a command unless the run is finished."""
+    if not (run / "summary.json").is_file():
+        words = (*words, f"run={run}")
+        subprocess.run([sys.executable, *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def report(rows: list[list[Entry]]) -> None:
+    means = {}
+    for name in (FOUND, RANDOM):
+        accuracies = [float(row[-1]) for row in rows if row[0] == name]
+        depths = [int(row[2]) for row in rows if row[0] == name]
+        means[name] = statistics.mean(accuracies)
+        shown = mean_with_deviation([100 * accuracy for accuracy in accuracies], 2)
+        print(f"{name}: depth {', '.join(map(str, depths))}; test accuracy {shown} %")
+    print(f"difference of the means: {100 * (means[FOUND] - means[RANDOM]):+.2f} (target: 0 or more)")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 The folder contains `cifar10/train.tar` and the table `nasbench201/test_accuracy.csv` of accuracies after 200
 epochs. A search sees neither test images nor the table; its genotype is looked up afterwards. Every run is
-one line of `--results`; a second call continues there. A strategy can have overrides, in quotes: `"gdas
-edge_weights=edges regularizer=[beta]"`.
+one line of `--results`, with a CSV file of all beside it; a second call continues there. A strategy can have
+overrides, in quotes: `"gdas edge_weights=edges regularizer=[beta]"`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ from nas_lightning.options import config_folder
 from nas_lightning.runs.facts import mean_with_deviation
 from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.nasbench201 import EDGES
+from nas_lightning.utils.files import write_whole
+from nas_lightning.utils.tables import Table
 
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
 EPOCHS = {  # of the papers and of NAS-Bench-201's own runs; --scale makes them short in the same proportions
     "darts": 50,
     "pr_darts": 200,
+    "pr_darts_public_code": 200,
     "gdas": 250,
     "pc_darts": 50,
     "gaea": 50,
@@ -75,7 +78,11 @@ def main() -> None:
                 with options.results.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(result) + "\n")
                 print(name, seed, result, flush=True)
-    report([done[name, seed] for name in options.strategies for seed in range(options.seeds)], options)
+    results = [done[name, seed] for name in options.strategies for seed in range(options.seeds)]
+    rows = [[r["strategy"], r["seed"], r["arch"], *(r["accuracy"][d] for d in DATASETS)] for r in results]
+    table = Table("cells", "Accuracies after 200 epochs", ["strategy", "seed", "arch", *DATASETS], rows)
+    write_whole(options.results.with_suffix(".csv"), table.csv())
+    report(results, options)
 
 
 def parse() -> argparse.Namespace:
@@ -106,7 +113,7 @@ def search(name: str, seed: int, options: argparse.Namespace) -> dict:
     paper, *parts = name.split()
     epochs = round(options.scale * EPOCHS[paper])
     settings = [f"strategy={paper}", *parts, f"seed={seed}", "run=outputs", *options.set]
-    if paper == "pr_darts":
+    if paper.startswith("pr_darts"):
         settings.append(f"strategy.sampler.tau_start={options.tau}")
     if paper == "pc_darts":
         settings.append(f"strategy.warmup_epochs={round(0.3 * epochs)}")  # 15 of 50

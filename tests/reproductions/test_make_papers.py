@@ -70,7 +70,7 @@ def check_command(command):
         tests = [word for word in words[3:] if word[:2] != "--"] if words[2] == "pytest" else []
         assert all(map(is_a_test, tests)), tests
         return
-    script, overrides = words[1].removesuffix(".py"), words[2:]
+    script, overrides = words[0].removeprefix("nas-"), words[1:]
     if overrides[0] == "--config-dir":
         overrides = [*overrides[2:], SEARCHPATH]
     assert composed(script, *overrides)
