@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from itertools import product
 from math import log, prod, sqrt
 from pathlib import Path
@@ -12,27 +14,43 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas_lightning.data import SearchData
-from nas_lightning.errors import InputError
+from nas_lightning.data import ImageData, SearchData
+from nas_lightning.errors import InputError, near_match
+from nas_lightning.frozen_map import FrozenMap
+from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.infinite import expectation, infinite_ntk, moments, slope
+from nas_lightning.metrics.recording import Scheme
+from nas_lightning.objectives.tables import OracleAccuracy, TabularBenchmark, table_accuracy
 from nas_lightning.plots.comparisons import ACTIVATION_COLORS, draw_activations
 from nas_lightning.plots.style import INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces import Mlp, SearchSpace, Supernet
 from nas_lightning.spaces.activations import ACTIVATION, ACTIVATIONS, SKIPS, SLOPE
+from nas_lightning.spaces.network import NetworkFactory
 from nas_lightning.strategies.one_shot.papers import ActivationSearch
 from nas_lightning.studies.base import Study
-from nas_lightning.studies.scoring import estimate, mean_estimate, spearman
+from nas_lightning.studies.scoring import (
+    MAIN,
+    ScoredStudy,
+    Setting,
+    Values,
+    check_metrics,
+    data_sets,
+    estimate,
+    mean_estimate,
+    orient,
+    spearman,
+)
 from nas_lightning.studies.training import fit_quietly
 from nas_lightning.utils.files import json_text, read_records, write_whole
 from nas_lightning.utils.progress import follow
-from nas_lightning.utils.randomness import generator
+from nas_lightning.utils.randomness import generator, seed_of
 from nas_lightning.utils.tables import Entry, Table
 from nas_lightning.validation import (
+    DISTINCT,
     Between0And1,
     PositiveFloat,
     PositiveInt,
@@ -514,12 +532,117 @@ class FiniteNTK(Study):
         return Table("order", title, ["step", "ρ"], rows, _ORDER)
 
 
+# Eigen-NAS and KNAS on NAS-Bench-201, by the protocol of KNAS' public code (table 2).
+#
+# There is a selection for each data set: random cells are scored on its images, the k with the largest score
+# are evaluated on it, and the best of these is the result.
+
+RANDOM = "random"
+_SELECTION = (
+    "Test accuracies (%) of the results on their data set, mean ± standard deviation over searches, each in "
+    "its own part of the scored cells. An oracle evaluates by test accuracies; where the table has no "
+    "validation accuracies of a data set, those of another one also choose"
+)
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class KernelSelection(ScoredStudy):
+    """Searches of Eigen-NAS and KNAS, and of as many random cells, on each data set of a table.
+
+    Args:
+        by: metrics whose largest k are evaluated, besides k random cells.
+        k: numbers of cells that are evaluated, each in turn.
+        pool: number of the scored cells that a search draws; all if there are fewer.
+        pools: the same of single data sets, by name.
+        searches: number of repetitions.
+        others: images that cells are scored on for the table's other data sets, by their names in the table;
+            for those not named, on the images of `data`.
+        scheme: initialization of the weights.
+        metrics, cells, scores, seed, workers, backend: see `ScoredStudy`.
+
+    >>> from nas_lightning.metrics import NTKFrobenius, NTKMeanDiagonal
+    >>> metrics = {"ntk_mean_diag": NTKMeanDiagonal(), "ntk_frobenius": NTKFrobenius()}
+    >>> KernelSelection(metrics=metrics).k
+    (20, 5)
+    """
+
+    by: Annotated[Sequence[str], entries(1), DISTINCT] = ("ntk_mean_diag", "ntk_frobenius")
+    k: Annotated[Sequence[PositiveInt], entries(1), DISTINCT] = (20, 5)
+    cells: Annotated[int, at_least(4)] = 1100
+    pool: Annotated[int, at_least(2)] = 300
+    pools: Mapping[str, Annotated[int, at_least(2)]] = FrozenMap({"imagenet16-120": 500})
+    searches: Annotated[int, at_least(2)] = 10
+    others: Mapping[str, ImageData] = FrozenMap()
+    scheme: Scheme = "lecun"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_metrics(self.by, self.metrics)
+
+    def run(
+        self,
+        space: SearchSpace,
+        network: NetworkFactory,
+        data: SearchData,
+        benchmark: TabularBenchmark,
+        folder: Path,
+    ) -> Findings:
+        """Score the cells, choose for each data set, and look up accuracies."""
+        for name in {*self.others, *self.pools} - {*benchmark.datasets}:
+            expected = f"expected a data set of the table ({near_match(name, benchmark.datasets)})"
+            raise InputError(expected, got=name, where="study")
+        genotypes, accuracies = self.draw_known(benchmark, space)
+        main = Setting(network, data.train_batches(1)[0], self.scheme)
+        pool = self.scored_pool(space, genotypes, folder)
+        metrics = {name: self.metrics[name] for name in self.by}
+        scores = {MAIN: pool.score_main(main)}
+        scores |= replace(pool, metrics=metrics).score(data_sets(main, network, self.others))
+        rows: list[list[Entry]] = []
+        for dataset, accuracy in accuracies.items():
+            values = orient(metrics, scores.get(f"data_{dataset}", scores[MAIN]))
+            images = self.others[dataset].name if dataset in self.others else data.name
+            for (judge, evaluate), k in product(judges_of(benchmark, dataset).items(), self.k):
+                worth = np.array([evaluate(genotype) for genotype in genotypes])
+                for name in (*self.by, RANDOM):
+                    ends = accuracy[self._results(values.get(name), worth, k, self._size(dataset))]
+                    found = [float(ends.mean()), float(ends.std(ddof=1))]
+                    rows.append([dataset, name, k, judge, images, self._size(dataset), *found])
+        columns = ["data set", "chosen by", "k", "evaluations by", "scored on", "pool", "accuracy", "±"]
+        title = f"One selection for each data set: {self.searches} searches in pools of {self.cells:,} cells"
+        return Findings([Table("selection", title, columns, rows, _SELECTION)])
+
+    def _size(self, dataset: str) -> int:
+        return min(self.pools.get(dataset, self.pool), self.cells)
+
+    def _results(self, scores: Values | None, worth: Values, k: int, size: int) -> list[int]:
+        """Return the result of each search: the worthiest of the k with the largest scores, or of any k."""
+        found = []
+        for number in range(self.searches):
+            part = np.random.default_rng(seed_of(self.seed, number)).permutation(self.cells)[:size]
+            if scores is not None:
+                part = part[np.argsort(-scores[part], kind="stable")]
+            found.append(int(part[worth[part[:k]].argmax()]))
+        return found
+
+
+def judges_of(benchmark: TabularBenchmark, dataset: str) -> dict[str, Callable[[Genotype], float]]:
+    """Return the evaluations that can choose for a data set, by name.
+
+    The first is its own validation accuracy where the table has one; then its test accuracy, an oracle, and
+    the evaluation on the benchmark's own data set.
+    """
+    own = copy(benchmark)
+    own.dataset = dataset
+    found = table_accuracy(own), OracleAccuracy(own), table_accuracy(benchmark)
+    return {f"{judge.benchmark.dataset} {judge.name}": judge for judge in found}
+
+
 # Which activations and skips DARTS chooses (Zhu et al. 2022, arXiv:2209.07238, section 5.1 and figure 1).
 #
 # The paper reports that ReLU and LeakyReLU win in each layer, that the first layer shows the largest
 # difference between activations, and that the skips are kept in every layer.
 
-Values = NDArray[np.float64]
 _RECTIFIERS = ("relu", "leaky_relu")
 
 
@@ -556,7 +679,7 @@ class ActivationSearchStudy(Study):
         trainer: Callable[..., pl.Trainer],
         folder: Path,
     ) -> Findings:
-        """Search with each seed, unless its result is saved; average over the seeds."""
+        """Search with each seed from where its files end; average over the seeds."""
         if not isinstance(space, Mlp):
             raise InputError("expected space=mlp", got=space.name, where="space")
         searches = []
@@ -582,10 +705,12 @@ class ActivationSearchStudy(Study):
     ) -> dict[str, Any]:
         if stored := read_records(path):
             return stored
-        fit = fit_quietly(trainer, strategy, data, max_epochs=self.epochs)
+        checkpoint = path.with_suffix(".ckpt")
+        fit = fit_quietly(trainer, strategy, data, checkpoint, max_epochs=self.epochs)
         found: dict[str, Any] = {name: matrix.tolist() for name, matrix in strategy.scores().items()}
         found["valid_accuracy"] = float(fit.callback_metrics["valid_accuracy"])
         write_whole(path, json_text(found))
+        checkpoint.unlink(missing_ok=True)
         return found
 
     def _layers(self, shares: Mapping[str, Values], skips: Values, what: str) -> Table:

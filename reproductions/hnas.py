@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import Grasp, NTKCondition, NTKSqrtMeanDiagonal
 from nas_lightning.metrics.base import Metric
+from nas_lightning.metrics.engine import Passes
 from nas_lightning.metrics.gradients import SampleGrasp
 from nas_lightning.metrics.pool import score_pool
 from nas_lightning.metrics.recording import Scheme
@@ -182,14 +184,30 @@ class Searched(NamedTuple):
     """A kind of search.
 
     Args:
-        search: `HNAS`, `ALONE`, or `RANDOM`.
+        search: `HNAS` with its exponent, `ALONE`, or `RANDOM`, see `hnas_name`.
         metric: name of M; empty for random search.
         judge: name of the accuracies that evaluations read.
+        t: exponent of HNAS' objective; None for the others.
     """
 
     search: str
     metric: str
     judge: str
+    t: float | None = None
+
+    @property
+    def row(self) -> list[Entry]:
+        """The first entries of its rows."""
+        return [self.search, self.metric, self.judge]
+
+
+def hnas_name(t: float) -> str:
+    """Return the name of a search by F(x) = |x|^2t.
+
+    >>> hnas_name(1.0), hnas_name(0.5)
+    ('HNAS, |x|^2', 'HNAS, |x|^1')
+    """
+    return f"{HNAS}, |x|^{2 * t:g}"
 
 
 @dataclass(frozen=True)
@@ -201,7 +219,6 @@ class HnasSearches:
         pools: all architectures, by the name of the metric.
         accuracies: test accuracies, by data set.
         dataset: the data set of the searches.
-        t: exponent of the objective.
         worth: results of evaluations of all architectures, by the name of the judge.
         seconds: duration of each evaluation; None if the table has none.
     """
@@ -210,7 +227,6 @@ class HnasSearches:
     pools: Mapping[str, KnownPool]
     accuracies: Mapping[str, Values]
     dataset: str
-    t: float
     worth: Mapping[str, Values]
     seconds: Sequence[float | None]
 
@@ -219,7 +235,7 @@ class HnasSearches:
         rows: list[list[Entry]] = []
         for kind, traces in self.traces.items():
             ends = [trace.chosen[self._best(kind, trace)[-1]] for trace in traces]
-            row: list[Entry] = [kind.search, kind.metric, kind.judge]
+            row = kind.row
             for accuracy in self.accuracies.values():
                 row += [float(accuracy[ends].mean()), float(accuracy[ends].std(ddof=1))]
             rows.append([*row, self._spent([step for trace in traces for step in trace.chosen], len(traces))])
@@ -231,7 +247,7 @@ class HnasSearches:
         """Return the numbers of figure 7.3."""
         rows: list[list[Entry]] = [
             [
-                *kind,
+                *kind.row,
                 count,
                 accuracy,
                 self._spent([s for trace in traces for s in trace.chosen[:count]], len(traces)),
@@ -246,12 +262,12 @@ class HnasSearches:
     def steps(self, what: str) -> Table:
         """Return the numbers of figure 7.5."""
         rows: list[list[Entry]] = [
-            [kind.metric, kind.judge, step, rho]
+            [*kind.row, step, rho]
             for kind in self.traces
-            if kind.search == HNAS
+            if kind.t is not None
             for step, rho in self._over_steps(kind).items()
         ]
-        columns = ["metric", "evaluations by", "step", "Spearman"]
+        columns = ["search", "metric", "evaluations by", "step", "Spearman"]
         note = "Of test accuracy and HNAS' objective, all cells; μ and ν are the best so far of a search"
         return Table(
             "steps", f"The objective's correlation over rounds: {what}", columns, rows, note, long=True
@@ -262,16 +278,17 @@ class HnasSearches:
         judge = next(iter(self.traces)).judge
         budgets = {
             metric: {
-                search: self._over_budget(Searched(search, "" if search == RANDOM else metric, judge))
-                for search in (HNAS, ALONE, RANDOM)
+                kind.search: self._over_budget(kind)
+                for kind in self.traces
+                if kind.judge == judge and kind.metric in (metric, "")
             }
             for metric in self.pools
         }
         steps = {
             metric: {
-                kind.judge.replace("_", " "): self._over_steps(kind)
+                f"{kind.search}: {kind.judge.replace('_', ' ')}": self._over_steps(kind)
                 for kind in self.traces
-                if (kind.search, kind.metric) == (HNAS, metric)
+                if kind.t is not None and kind.metric == metric
             }
             for metric in self.pools
         }
@@ -290,11 +307,12 @@ class HnasSearches:
 
     def _over_steps(self, kind: Searched) -> dict[int, Estimate]:
         pool, accuracy = self.pools[kind.metric], self.accuracies[self.dataset]
+        assert kind.t is not None
         found = []
         for trace in self.traces[kind]:
             best = self._best(kind, trace)
             rho = {
-                step: spearman(values_of(pool, trace.parameters[step], self.t), accuracy)
+                step: spearman(values_of(pool, trace.parameters[step], kind.t), accuracy)
                 for step in set(best)
             }
             found.append([rho[step] for step in best])
@@ -351,7 +369,7 @@ def bins_of(
 # 7.5: how well the objective orders all architectures with the best μ and ν so far.
 
 SEARCHES_FILE = "searches.json"
-IN_OBJECTIVE = ("ntk_sqrt_mean_diag", "grad_norm", "snip", "grasp", "knas", "synflow")
+IN_OBJECTIVE = ("ntk_sqrt_mean_diag", "grad_norm", "snip", "knas", "synflow")
 
 
 @checked
@@ -366,7 +384,7 @@ class HnasAblation(EstimatedStudy):
         rounds: K, evaluations of a search.
         searches: number of repetitions.
         bins: number of bins of a metric, of equal size.
-        t: exponent of F(x) = |x|^2t.
+        ts: exponents of F(x) = |x|^2t; each has its own searches.
         starts: rounds before the Gaussian process proposes.
         scheme: initialization of the weights.
         metrics, cells, resamples, scores, seed, workers, backend: see `EstimatedStudy`.
@@ -379,12 +397,12 @@ class HnasAblation(EstimatedStudy):
 
     objective: Annotated[Sequence[str], entries(1), DISTINCT] = IN_OBJECTIVE
     kappa: str = "ntk_condition"
-    cells: Annotated[int, at_least(4)] = 300
-    pool: Annotated[int, at_least(2)] = 150
+    cells: Annotated[int, at_least(4)] = 1100
+    pool: Annotated[int, at_least(2)] = 1000
     rounds: PositiveInt = 20
     searches: Annotated[int, at_least(2)] = 10
     bins: PositiveInt = 20
-    t: PositiveFloat = 1.0
+    ts: Annotated[Sequence[PositiveFloat], entries(1), DISTINCT] = (1.0, 0.5)
     starts: PositiveInt = 5
     scheme: Scheme = "lecun"
 
@@ -424,7 +442,7 @@ class HnasAblation(EstimatedStudy):
         what = (
             f"{len(genotypes):,} cells scored on {data.name}, {self.searches} searches among {self.pool_size}"
         )
-        found = HnasSearches(done, pools, accuracies, benchmark.dataset, self.t, judges, seconds)
+        found = HnasSearches(done, pools, accuracies, benchmark.dataset, judges, seconds)
         bins = bins_of(
             pools,
             benchmark.dataset,
@@ -442,13 +460,13 @@ class HnasAblation(EstimatedStudy):
         self, pools: Mapping[str, KnownPool], judges: Mapping[str, Values], path: Path
     ) -> dict[Searched, list[SearchTrace]]:
         """Return the searches of each kind; run and save those that are not in the file."""
-        settings = f"{self.cells} {self.pool_size} {self.rounds} {self.t:g} {self.starts} {self.seed}"
+        settings = f"{self.cells} {self.pool_size} {self.rounds} {self.starts} {self.seed}"
         kinds = list(self._kinds(judges))
         todo = [(kind, number) for kind in kinds for number in range(self.searches)]
         records = read_records(path)
         found: dict[Searched, list[SearchTrace]] = {kind: [] for kind in kinds}
         for kind, number in follow(todo, "searches"):
-            key = f"{settings}: {', '.join(kind)}, {number + 1}"
+            key = f"{settings}: {kind.search}, {kind.metric}, {kind.judge}, {number + 1}"
             if key not in records:
                 pool = next(iter(pools.values())) if kind.search == RANDOM else pools[kind.metric]
                 records[key] = self._trace(kind, number, pool._replace(worth=judges[kind.judge]))._asdict()
@@ -459,7 +477,8 @@ class HnasAblation(EstimatedStudy):
     def _kinds(self, judges: Mapping[str, Values]) -> Iterator[Searched]:
         for judge in judges:
             for metric in self.objective:
-                yield Searched(HNAS, metric, judge)
+                for t in self.ts:
+                    yield Searched(hnas_name(t), metric, judge, t)
                 yield Searched(ALONE, metric, judge)
             yield Searched(RANDOM, "", judge)
 
@@ -471,8 +490,8 @@ class HnasAblation(EstimatedStudy):
             .tolist()
         )
         part, rounds = pool.of(rows), min(self.rounds, self.pool_size)
-        if kind.search == HNAS:
-            trace = hnas_search(part, rounds, t=self.t, starts=self.starts, seed=seed_of(self.seed, number))
+        if kind.t is not None:
+            trace = hnas_search(part, rounds, t=kind.t, starts=self.starts, seed=seed_of(self.seed, number))
         elif kind.search == ALONE:
             trace = metric_order(part, rounds)
         else:
@@ -578,6 +597,41 @@ class TopologyKernel(ParallelStudy):
         rows.append(["deep", mean_estimate(traces), float(np.median(conditions))])
         title = f"Theorem 7.4: L = {L}, n = {n}, {self.draws:,} draws"
         return Table("linear", title, ["network", "against the theorem", "κ"], rows, _LINEAR)
+
+
+# NASWOT as the public code of HNAS computes it (shuyao95/HNAS).
+
+
+@dataclass(frozen=True)
+class NaswotPublicCode(Metric):
+    """ln |Σ_l z_l z_lᵀ| of the real inputs z_l (m, units) of every ReLU, in place of their binary codes.
+
+    Mellor et al. (2021) count the units that agree on two samples, as `Naswot` does.
+
+    >>> network = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 2))
+    >>> _ = nn.init.eye_(network[0].weight)
+    >>> batch = torch.tensor([[2.0, 0.0], [0.0, -3.0]]), torch.tensor([0, 1])
+    >>> NaswotPublicCode()(network, batch).exp().item()  # |diag(4, 9)|
+    36.0
+    """
+
+    def compute(self, passes: Passes) -> Tensor:
+        with torch.no_grad(), _ReluInputs() as inputs:
+            passes.network(passes.x)
+        return torch.linalg.slogdet(sum(z @ z.T for z in inputs.all)).logabsdet
+
+
+class _ReluInputs(TorchFunctionMode):
+    """Collects the inputs of ReLUs, (m, units), by modules or functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is nn.functional.relu:
+            self.all.append(args[0].flatten(1).double())
+        return func(*args, **(kwargs or {}))
 
 
 # The effect of batch norm and of the batch's mean on scores (Y. Shu's thesis, 2022, equations 7.1 to 7.3).

@@ -28,7 +28,7 @@ from nas_lightning.plots.style import COLORS, GRAY, INK, tidy
 from nas_lightning.runs.facts import Findings
 from nas_lightning.spaces.base import SearchSpace
 from nas_lightning.spaces.supernet import Supernet
-from nas_lightning.strategies.nasi import Computed, Inputs, Labels, Nasi, replace_batch
+from nas_lightning.strategies.nasi import Computed, Inputs, Labels, Nasi, derive_mode, replace_batch
 from nas_lightning.studies import figures
 from nas_lightning.studies.base import Study
 from nas_lightning.studies.scoring import (
@@ -261,11 +261,11 @@ class Found(NamedTuple):
     random: Mapping[str, float]
 
     def genotype(self, step: torch.Tensor) -> Genotype:
-        """Return the mode of p_{α*}, α* = Δ*."""
+        """Return the mode of p_{α*}, α* = Δ*, without `none`."""
         groups = self.space.groups
         parts = step.split([prod(group.shape) for group in groups.values()])
         pairs = zip(groups.items(), parts, strict=True)
-        return self.space.discretize({name: p.view(group.shape).softmax(-1) for (name, group), p in pairs})
+        return derive_mode(self.space, {name: p.view(group.shape).softmax(-1) for (name, group), p in pairs})
 
     def accuracies(
         self, samples: Sequence[TraceSamples], rule: Rule, kind: str = "quantile"

@@ -17,6 +17,7 @@ from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics.recording import LAYERS, initialize
 from nas_lightning.spaces.base import SearchSpace
+from nas_lightning.spaces.group import without_none
 from nas_lightning.spaces.supernet import Active, Supernet
 from nas_lightning.strategies.base import Strategy
 from nas_lightning.strategies.one_shot.relaxations import straight_through_gumbel, uniform_noise
@@ -24,7 +25,7 @@ from nas_lightning.strategies.supernet import LimitPressure
 from nas_lightning.tasks import task_of
 from nas_lightning.training.gradients import accumulate, average, gradients
 from nas_lightning.training.run_length import epochs_of
-from nas_lightning.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
+from nas_lightning.validation import Between0And1, NonNegativeFloat, PositiveFloat, PositiveInt, Seed, checked
 
 # Random labels and inputs (sections 4.1 and 4.2).
 
@@ -105,6 +106,18 @@ def trace(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
 Computed = Literal["all", "sampled"]
 
 
+def derive_mode(space: SearchSpace, probabilities: Mapping[str, Tensor]) -> Genotype:
+    """Return the most probable genotype without `none`.
+
+    >>> from nas_lightning.spaces import NasBench201
+    >>> space = NasBench201()
+    >>> p = {"cell": torch.tensor([0.5, 0.1, 0.1, 0.2, 0.1]).repeat(6, 1)}  # none has the largest
+    >>> space.notation(derive_mode(space, p))
+    '|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|nor_conv_3x3~0|nor_conv_3x3~1|nor_conv_3x3~2|'
+    """
+    return space.discretize({name: without_none(p, space.groups[name]) for name, p in probabilities.items()})
+
+
 class Nasi(Strategy):
     """NASI: every training step is one sample g_t of algorithm 1; T is the number of steps of the run.
 
@@ -116,8 +129,10 @@ class Nasi(Strategy):
         data: the images of a fixed mini-batch.
         mu: weight of the penalty: 2 in DARTS' space, 1 in NAS-Bench-1Shot1.
         nu: ν₀; None: the mean of t over `nu_samples` random architectures (equation 40).
+        nu_quantile: this quantile of t over the same architectures as ν₀ in place of their mean, which a few
+            large traces decide.
         adaptive: ν_t is the mean of ν₀ and all t so far (equation 41, NASI-ADA); False: ν₀ (NASI-FIX).
-        nu_samples: N of equation 40.
+        nu_samples: N of equation 40, and of the quantile.
         tau: temperature of the Gumbel-softmax.
         xi: ξ, the length of the step.
         computed: `all`: all operations of an edge enter the gradient by α; `sampled`: only the sampled one is
@@ -152,6 +167,7 @@ class Nasi(Strategy):
         *,
         mu: NonNegativeFloat = 2.0,
         nu: PositiveFloat | None = None,
+        nu_quantile: Between0And1 | None = None,
         adaptive: bool = False,
         nu_samples: PositiveInt = 50,
         tau: PositiveFloat = 1.0,
@@ -163,6 +179,8 @@ class Nasi(Strategy):
         seed: Seed = 0,
     ) -> None:
         super().__init__(space, seed)
+        if nu is not None and nu_quantile is not None:
+            raise InputError("expected nu or nu_quantile, not both", where="strategy.nu_quantile")
         self.automatic_optimization = False
         check_search_data(data, type(self).__name__)
         self.supernet, self.data = supernet, data
@@ -172,7 +190,8 @@ class Nasi(Strategy):
         self.arch = nn.ParameterDict({name: torch.zeros(shape) for name, shape in shapes.items()})
         self.arch_list = list(self.arch.parameters())
         self.pressure = LimitPressure(space)
-        self.mu, self.adaptive, self.nu_samples, self.tau, self.xi = mu, adaptive, nu_samples, tau, xi
+        self.mu, self.adaptive, self.tau, self.xi = mu, adaptive, tau, xi
+        self.nu_samples, self.nu_quantile = nu_samples, nu_quantile
         self.computed, self.fixed_batch, self.labels, self.inputs = computed, fixed_batch, labels, inputs
         self.seed, self.length = seed, math.inf  # T, set by a fit
         self._batch: Batch | None = None
@@ -185,7 +204,7 @@ class Nasi(Strategy):
             read_sides(batch, self.theta[0].dtype, task_of(self.supernet).targets)["train"]
         )
         if not self.nu0:
-            self.nu0.fill_(self.mean_trace(x, y))
+            self.nu0.fill_(self.typical_trace(x, y))
         G, values = self.sample_gradient(x, y)
         norm = squared_norm(G).sqrt()
         if not bool(torch.isfinite(norm)):
@@ -250,14 +269,17 @@ class Nasi(Strategy):
         """Return ν₀, or ν_t = t⁻¹ (ν₀ + Σ_{s<t} t(A_s)) (equations 40 and 41)."""
         return (self.nu0 + self.trace_sum) / t if self.adaptive else self.nu0.clone()
 
-    def mean_trace(self, x: Tensor, y: Tensor) -> float:
-        """Return ν₀ = N⁻¹ Σ_i t(A_i) over random architectures (equation 40)."""
+    def typical_trace(self, x: Tensor, y: Tensor) -> float:
+        """Return ν₀ = N⁻¹ Σ_i t(A_i) over random architectures (equation 40), or a quantile of their t."""
         start = {name: torch.zeros_like(parameter) for name, parameter in self.arch.items()}
-        total = 0.0
+        traces = []
         for _ in range(self.nu_samples):
             weights, _ = self.sample(start)
-            total += float(trace(task_of(self.supernet).loss(self.supernet(x, weights), y), self.theta))
-        return total / self.nu_samples
+            loss = task_of(self.supernet).loss(self.supernet(x, weights), y)
+            traces.append(float(trace(loss, self.theta)))
+        if self.nu_quantile is None:
+            return sum(traces) / self.nu_samples
+        return float(torch.tensor(traces).quantile(self.nu_quantile))
 
     def step_batch(self, batch: Batch) -> Batch:
         """Return the mini-batch of a step with the chosen kind of inputs and labels."""
@@ -279,7 +301,8 @@ class Nasi(Strategy):
         return {name: torch.softmax(parameter.detach(), dim=-1) for name, parameter in self.arch.items()}
 
     def derive(self) -> list[Genotype]:
-        return [self.space.discretize(self.scores())]
+        """Return the mode of p_{α*}; `none` is sampled where a space has it, and never derived."""
+        return [derive_mode(self.space, self.scores())]
 
     def configure_optimizers(self) -> Optimizer:
         return SGD(self.arch_list, lr=self.xi, maximize=True)

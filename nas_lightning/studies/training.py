@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from nas_lightning.backends import Backend, is_alone, spread
+from nas_lightning.callbacks.checkpoints import StepCheckpoint, resume_callbacks
 from nas_lightning.callbacks.guards import DivergenceGuard
 from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 # Networks that a study trains; each is saved as soon as it is trained.
 
 M = TypeVar("M", bound=nn.Module)
+_STEPS = 50  # between checkpoints
 
 
 def fit_quietly(
@@ -47,20 +49,26 @@ def fit_quietly(
     module: pl.LightningModule,
     data: Any,
     callbacks: Sequence[pl.Callback] = (),
+    checkpoint: Path | None = None,
     **options: Any,
 ) -> pl.Trainer:
-    """Train without progress bar and checkpoints; raise if the training diverges.
+    """Train without progress bar; raise if the training diverges.
 
     Args:
         trainer: builds a trainer.
         module: the module to train.
         data: the data module.
         callbacks: callbacks of the trainer.
+        checkpoint: a file that is written every few steps, and where an interrupted training continues; None:
+            no checkpoints.
         **options: further options of the trainer.
     """
+    all_callbacks = [DivergenceGuard(), *callbacks]
+    if checkpoint is not None:
+        all_callbacks += [*resume_callbacks(), StepCheckpoint(checkpoint, _STEPS)]
     quiet = {"enable_progress_bar": False, "enable_checkpointing": False}
-    fitted = trainer(**quiet, callbacks=[DivergenceGuard(), *callbacks], **options)
-    fitted.fit(module, data)
+    fitted = trainer(**quiet, callbacks=all_callbacks, **options)
+    fitted.fit(module, data, ckpt_path=checkpoint if checkpoint and checkpoint.is_file() else None)
     return fitted
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.reproductions.conftest import CONF
 from tests.studies.contract import Options
 
-STUDIES = sorted(path.stem for path in (CONF / "study").glob("*.yaml"))
+STUDIES = sorted(path.stem for path in (CONF / "study").glob("[!_]*.yaml"))
 OPTIONS = Options([CONF])
 
 

@@ -3,19 +3,26 @@
 import csv
 import json
 import math
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch.func import jacrev
 from torch.nn import functional as F
 
-from nas_lightning.data import Digits, SearchData
+from nas_lightning.data import Digits, Fake, SearchData
 from nas_lightning.errors import InputError
+from nas_lightning.metrics import GradNorm
 from nas_lightning.metrics.infinite import infinite_ntk
+from nas_lightning.objectives.tables import TabularNasBench201, read_nasbench201
+from nas_lightning.spaces import NasBench201
 from nas_lightning.spaces.activations import ACTIVATIONS
+from nas_lightning.utils.randomness import seed_of
 from reproductions.eigen_nas import (
     FiniteNTK,
     InfiniteNTK,
+    KernelSelection,
     PlainNetwork,
     beta3,
     bounds,
@@ -28,6 +35,7 @@ from reproductions.eigen_nas import (
     unit_vectors,
 )
 from tests.reproductions.conftest import WITH_CONF
+from tests.studies.conftest import write_table
 
 
 def test_constants_of_theorem_1():
@@ -207,3 +215,52 @@ def test_study_reports_both_bounds():
     assert [row[1] for row in errors.rows] == ["none", "all"]
     assert 0 <= errors.rows[0][6].value <= 100
     assert order.rows[0][0] == "κ = 1"
+
+
+SETS = ("cifar10", "cifar100", "imagenet16-120")
+
+
+def test_a_selection_for_each_data_set(tmp_path):
+    """Against the k of each pool sorted by hand; 12 epochs' accuracies are the reverse of the truth."""
+    truth = read_nasbench201(write_table(tmp_path))
+    lines = [f"{arch},{100 - value},9" for arch, value in truth["cifar10"].items()]
+    (tmp_path / "valid.csv").write_text("\n".join(["arch,cifar10_valid,seconds", *lines]))
+    benchmark = TabularNasBench201(tmp_path / "table.csv", validation=tmp_path / "valid.csv")
+    space = NasBench201()
+    network = partial(space.network, in_channels=1, num_classes=10, channels=2, cells=1)
+    fake = Fake(shape=(1, 8, 8), num_classes=10, train_size=16, batch_size=4)
+    sizes = {"cells": 16, "pool": 8, "pools": {"imagenet16-120": 12}, "k": [3], "searches": 4}
+    study = KernelSelection(metrics={"m": GradNorm()}, by=["m"], others={"cifar100": fake}, **sizes)
+    (table,) = study.run(space, network, SearchData(Digits(batch_size=4)), benchmark, tmp_path).tables
+
+    def scores(name):
+        lines = (tmp_path / "scores" / f"{name}.csv").read_text().splitlines()
+        return {row["arch"]: float(row["m"]) for row in csv.DictReader(lines)}
+
+    by_digits, by_fake = scores("main"), scores("data_cifar100")
+    archs = list(by_digits)
+    assert len(archs) == 16
+    assert by_digits != by_fake
+    twelve = {arch: 100 - value for arch, value in truth["cifar10"].items()}
+    judges = {f"{name} oracle_test_accuracy": truth[name] for name in SETS}
+    judges["cifar10 valid_accuracy_12_epochs"] = twelve
+    of = {"cifar10": (8, by_digits), "cifar100": (8, by_fake), "imagenet16-120": (12, by_digits)}
+    assert len(table.rows) == 2 * 2 * 3
+    for dataset, name, k, judge, images, pool, mean, deviation in table.rows:
+        size, score = of[dataset]
+        ends = []
+        for number in range(4):
+            part = np.random.default_rng(seed_of(0, number)).permutation(16)[:size]
+            drawn = [archs[place] for place in part]
+            top = drawn[:3] if name == "random" else sorted(drawn, key=lambda arch: -score[arch])[:3]
+            ends.append(truth[dataset][max(top, key=judges[judge].__getitem__)])
+        assert (k, pool, images) == (3, size, "fake" if dataset == "cifar100" else "digits")
+        assert (mean, deviation) == pytest.approx((np.mean(ends), np.std(ends, ddof=1)))
+
+
+def test_selections_are_of_data_sets_of_the_table(tmp_path):
+    benchmark = TabularNasBench201(write_table(tmp_path))
+    space = NasBench201()
+    study = KernelSelection(metrics={"m": GradNorm()}, by=["m"], pools={"imagenet": 5})
+    with pytest.raises(InputError, match="expected a data set of the table"):
+        study.run(space, space.network, SearchData(Digits()), benchmark, tmp_path)

@@ -23,6 +23,7 @@ from reproductions.pr_darts import (
     draw_gates,
     losses,
     rate,
+    shallow_rate,
 )
 
 SIZES = {"channels": 3, "positions": 4, "inputs": 2, "seed": 1}
@@ -67,7 +68,14 @@ def test_the_rate_is_theorem_1():
     alpha = torch.stack([torch.stack([gates.skip[e], gates.conv[e]]) for e in edges])
     group = Group(edges, ("skip_connect", "nor_conv_3x3"))
     assert rate(gates) == pytest.approx(float(convergence_rate(alpha, group).value))
-    assert rate(gates.shallow(), 2) == pytest.approx(float(gates.conv[2, 3] ** 2))
+    assert rate(gates, 2) == pytest.approx(float(gates.conv[2, 3] ** 2))
+
+
+def test_the_shallow_rate_is_theorem_4():
+    """λ_A + Σ_{s=h/2}^{h−2} (g_conv⁽ˢ ʰ⁻¹⁾)² Π_{t=h/2}^{s−1} (g_skip⁽ᵗˢ⁾)², h = 6, term by term."""
+    skip, conv = gates = draw_gates(6, torch.Generator().manual_seed(3))
+    second = conv[3, 5] ** 2 + conv[4, 5] ** 2 * skip[3, 4] ** 2
+    assert shallow_rate(gates) == pytest.approx(rate(gates) + float(second))
 
 
 def test_descent_follows_the_gradient():

@@ -123,9 +123,24 @@ def test_one_step_along_the_mean_gradient(fitted, epochs, limits, samples):
     assert float(expected.norm()) > 0
     torch.testing.assert_close(strategy.arch["cell"].detach(), expected)
     assert float(strategy.largest) == pytest.approx(largest)
-    best = torch.softmax(expected, dim=1).argmax(dim=1)
-    ops = [strategy.space.groups["cell"].ops[column] for column in best.tolist()]
-    assert list(strategy.derive()[0].ops) == ops
+    derived = [strategy.space.groups["cell"].ops[column] for column in best_but_none(expected).tolist()]
+    assert list(strategy.derive()[0].ops) == derived
+
+
+def best_but_none(alpha):
+    """The first column is `none`."""
+    return 1 + alpha[:, 1:].argmax(dim=1)
+
+
+def test_none_is_sampled_and_not_derived(toy):
+    strategy, _ = toy()
+    assert strategy.space.groups["cell"].ops[0] == "none"
+    drawn = torch.stack([strategy.sample({"cell": torch.zeros(6, 5)})[0]["cell"] for _ in range(20)])
+    assert bool(drawn[:, :, 0].any())
+    with torch.no_grad():
+        strategy.arch["cell"].copy_(torch.tensor([3.0, 0.0, 1.0, 2.0, -1.0]).repeat(6, 1))
+    assert float(strategy.scores()["cell"][0, 0]) > 0.5
+    assert set(strategy.derive()[0].ops) == {"nor_conv_3x3"}
 
 
 def test_one_step_by_hand(fitted, cell_space, supernet, data, trainer, monkeypatch):
@@ -161,7 +176,16 @@ def test_fixed_nu_is_the_mean_over_random_architectures(toy):
     strategy, c = toy(nu_samples=7)
     generator = strategy.generator.clone_state()
     expected = sum(float((draw_weights(generator)[0] * c).sum() ** 2) for _ in range(7)) / 7
-    assert strategy.mean_trace(*BATCH) == pytest.approx(expected)
+    assert strategy.typical_trace(*BATCH) == pytest.approx(expected)
+
+
+def test_fixed_nu_is_a_quantile_over_random_architectures(toy):
+    strategy, c = toy(nu_samples=5, nu_quantile=0.75)
+    generator = strategy.generator.clone_state()
+    traces = sorted(float((draw_weights(generator)[0] * c).sum() ** 2) for _ in range(5))
+    assert strategy.typical_trace(*BATCH) == pytest.approx(traces[3])  # three of five are below it
+    with pytest.raises(InputError, match="nu or nu_quantile, not both"):
+        toy(nu=1.0, nu_quantile=0.75)
 
 
 @pytest.mark.parametrize("nu", [None, 500.0])
