@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from torch.func import jacrev
 from torch.nn import functional as F
@@ -16,10 +17,12 @@ from nas_lightning.errors import InputError
 from nas_lightning.metrics import GradNorm
 from nas_lightning.metrics.infinite import infinite_ntk
 from nas_lightning.objectives.tables import TabularNasBench201, read_nasbench201
-from nas_lightning.spaces import NasBench201
+from nas_lightning.spaces import Mlp, NasBench201
 from nas_lightning.spaces.activations import ACTIVATIONS
+from nas_lightning.strategies.one_shot.papers import ActivationSearch
 from nas_lightning.utils.randomness import seed_of
 from reproductions.eigen_nas import (
+    ActivationSearchStudy,
     FiniteNTK,
     InfiniteNTK,
     KernelSelection,
@@ -215,6 +218,35 @@ def test_study_reports_both_bounds():
     assert [row[1] for row in errors.rows] == ["none", "all"]
     assert 0 <= errors.rows[0][6].value <= 100
     assert order.rows[0][0] == "κ = 1"
+
+
+def test_an_interrupted_search_of_activations_continues(tmp_path, monkeypatch):
+    """Stopped in the second epoch, it ends where an uninterrupted one does."""
+    monkeypatch.setattr("nas_lightning.studies.training._STEPS", 3)
+    space = Mlp(layers=3)
+    supernet = partial(space.supernet, in_channels=1, num_classes=10, width=4, side=4)
+    trainer = partial(pl.Trainer, accelerator="cpu", logger=False, default_root_dir=tmp_path)
+
+    def search(name):
+        data = SearchData(Digits(batch_size=16, subset=128))
+        study = ActivationSearchStudy(seeds=1, epochs=2, lr=0.1, arch_lr=0.1)
+        study.run(space, supernet, data, trainer, tmp_path / name)
+        assert not list((tmp_path / name).rglob("*.ckpt"))
+        return json.loads((tmp_path / name / "searches" / "0.json").read_text())
+
+    whole, step = search("whole"), ActivationSearch.training_step
+
+    def stop(self, batch, batch_idx):
+        if self.trainer.current_epoch == 1 and batch_idx == 2:
+            raise InterruptedError
+        return step(self, batch, batch_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ActivationSearch, "training_step", stop)
+        with pytest.raises(InterruptedError):
+            search("parts")
+    assert (tmp_path / "parts" / "searches" / "0.ckpt").is_file()
+    assert search("parts") == whole
 
 
 SETS = ("cifar10", "cifar100", "imagenet16-120")
