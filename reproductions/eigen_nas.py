@@ -706,7 +706,7 @@ class ActivationSearchStudy(Study):
         if stored := read_records(path):
             return stored
         checkpoint = path.with_suffix(".ckpt")
-        fit = fit_quietly(trainer, strategy, data, checkpoint, max_epochs=self.epochs)
+        fit = fit_quietly(trainer, strategy, data, checkpoint=checkpoint, max_epochs=self.epochs)
         found: dict[str, Any] = {name: matrix.tolist() for name, matrix in strategy.scores().items()}
         found["valid_accuracy"] = float(fit.callback_metrics["valid_accuracy"])
         write_whole(path, json_text(found))
