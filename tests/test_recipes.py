@@ -1,107 +1,133 @@
-"""The recipes against what the papers specify: each composes to the settings of its column."""
+"""The recipes against the papers and their public code: `recipes.yaml` has each setting with its source."""
 
 import re
+from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+import torch
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 from nas_lightning.options import config_folder
+from nas_lightning.training.optimizers import build_optimizer, build_scheduler
+from tests.yamls import composed
 
-CIFAR = {"channels": 36, "cells": 20, "epochs": 600, "images": 96, "lr": 0.025, "lr_min": 0.0, "warmup": 0}
-CIFAR |= {"schedule": "cosine", "momentum": 0.9, "decay": 3e-4, "auxiliary": 0.4, "drop_path": 0.2}
-CIFAR |= {"cutout": 16, "smoothing": 0.0}
-IMAGENET = {"cells": 14, "epochs": 250, "images": 1024, "lr": 0.5, "lr_min": 0.0, "warmup": 5}
-IMAGENET |= {"schedule": "linear", "momentum": 0.9, "decay": 3e-5, "auxiliary": 0.4, "drop_path": 0.0}
-IMAGENET |= {"cutout": 0, "smoothing": 0.1}
-HNAS_C100 = {"lr": 0.035, "lr_min": 0.001, "auxiliary": 0.6, "drop_path": 0.3}
-
-PAPERS = {  # the columns: Shu 2022; arXiv:1806.09055, 2109.00817, 2006.16537, 1909.09569
-    "darts_cifar10": CIFAR,
-    "darts_cifar100": CIFAR,
-    "hnas_cifar10": CIFAR,
-    "hnas_cifar100": CIFAR | HNAS_C100,
-    "nesbs_cifar10": CIFAR,
-    "nesbs_cifar100": CIFAR,
-    "pr_darts_cifar10": CIFAR | {"images": 128},
-    "pr_darts_cifar100": CIFAR | {"images": 128, "drop_path": 0.4},
-    "topology_cifar10": CIFAR | {"images": 80},
-    "topology_cifar100": CIFAR | {"images": 80},
-    "topology_tiny_imagenet": CIFAR | {"images": 80, "epochs": 300},
-    "nasi_imagenet": IMAGENET | {"channels": 46},
-    "nesbs_imagenet": IMAGENET | {"channels": 44},
-    "pr_darts_imagenet": IMAGENET | {"channels": 48},
-    "hnas_imagenet": IMAGENET | {"channels": 46, "lr": 0.7, "schedule": "cosine"},
-}
+TABLE = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("recipes.yaml")))
+TRAININGS = [name for name in TABLE if name.startswith("retrain/")]
+FROM_PAPERS = [name for name in TRAININGS if TABLE[name]]
 
 
 def recipe(name, *overrides):
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        return compose("train", [f"experiment=retrain/{name}", *overrides])
+    if name == "retrain/nesbs_nasbench201":  # the sizes of a network are those of its genotype's space
+        overrides = (*overrides, "genotype=nasbench201_best")
+    return composed("train" if name in TRAININGS else "search", f"experiment={name}", *overrides)
 
 
-def settings_in_the_header(name):
-    """What a header says to add to its command: a comment of nothing but settings."""
-    lines = (config_folder() / "experiment" / "retrain" / f"{name}.yaml").read_text().splitlines()
-    (line,) = [line for line in lines if re.fullmatch(r"#   (\S+=\S+ ?)+", line)]
-    return line.removeprefix("#   ").split()
+def value(config: DictConfig, setting: str):
+    """What a setting is; a number of images counts those of all devices."""
+    if setting == "images":
+        return config.dataset.batch_size * config.trainer.devices
+    if setting == "steps":
+        return config.trainer.max_epochs * config.trainer.limit_train_batches
+    return OmegaConf.select(config, setting, default="no such setting")
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_settings_are_the_papers(name):
+def test_every_recipe_is_in_the_table():
+    files = (config_folder() / "experiment").rglob("*.yaml")
+    names = {path.relative_to(config_folder() / "experiment").with_suffix("").as_posix() for path in files}
+    assert names == set(TABLE)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_settings_are_those_of_the_sources(name):
     config = recipe(name)
-    network, retrain, data, trainer = config.network, config.retrain, config.dataset, config.trainer
-    assert PAPERS[name] == {
-        **{"channels": network.channels, "cells": network.cells, "epochs": trainer.max_epochs},
-        **{"images": data.batch_size * trainer.devices, "lr": retrain.lr, "lr_min": retrain.lr_min},
-        **{"warmup": retrain.warmup_epochs, "schedule": retrain.schedule, "momentum": retrain.momentum},
-        **{"decay": retrain.weight_decay, "auxiliary": retrain.auxiliary_weight},
-        **{"drop_path": retrain.drop_path, "cutout": data.cutout, "smoothing": retrain.label_smoothing},
+    rows = {
+        (source, setting): said
+        for source, settings in TABLE[name].items()
+        for setting, said in settings.items()
     }
-    assert network.auxiliary
-    assert (retrain.opt, retrain.decay_norms) == ("momentum", True)  # the published code decays everything
+    assert {row: value(config, row[1]) for row in rows} == rows
+
+
+@pytest.mark.parametrize("name", FROM_PAPERS)
+def test_no_training_has_a_setting_without_a_source(name):
+    """What its yaml writes, and those that it builds on."""
+    written = OmegaConf.create()
+    bases = [name]
+    while bases:
+        own = OmegaConf.load(config_folder() / "experiment" / f"{bases.pop()}.yaml")
+        bases += [base for base in own.pop("defaults", []) if isinstance(base, str) and base != "_self_"]
+        written = OmegaConf.merge(own, written)
+    sections = ("network", "trainer", "dataset", "retrain")
+    found = {f"{part}.{key}" for part in sections for key in written.get(part, {})}
+    sourced = {setting for settings in TABLE[name].values() for setting in settings}
+    composition = {"network.stem", "network.stem_stride", "dataset.batch_size", "trainer.devices"}
+    assert found - sourced <= composition
+
+
+@pytest.mark.parametrize("name", FROM_PAPERS)
+def test_trainings_of_papers_are_nothing_but_sgd(name):
+    config = recipe(name)
+    retrain, data = config.retrain, config.dataset
+    assert retrain.opt in ("momentum", "sgd")
+    assert retrain.decay_norms  # the published code decays everything
     assert (retrain.mixup, retrain.cutmix, retrain.ema_decay, data.rand_augment) == (0, 0, None, 0)
     stems = {"tiny_imagenet": ("stem_stride", 2), "imagenet": ("stem", "imagenet")}
-    for ending, (key, value) in stems.items():
-        assert (network.get(key) == value) == (
-            data._target_.rpartition(".")[2].lower() == ending.replace("_", "")
-        )
+    for ending, (key, size) in stems.items():
+        is_of = get_object(data._target_).__name__.lower() == ending.replace("_", "")
+        assert (config.network.get(key) == size) == is_of
 
 
-@pytest.mark.parametrize("name", [name for name in PAPERS if name.startswith("topology")])
-def test_curves_are_compared_without_regularization(name):
+@pytest.mark.parametrize("name", [name for name in TABLE if name.endswith("_public_code")])
+def test_a_variant_differs_from_the_papers_recipe_and_says_in_what(name):
+    own, papers = recipe(name), recipe(name.removesuffix("_public_code"))
+    assert own != papers
+    header = (config_folder() / "experiment" / f"{name}.yaml").read_text()
+    assert re.search(rf"differs from .*{papers_name(name)}", header.replace("\n# ", " "))
+
+
+def papers_name(name):
+    return f"experiment={name.removesuffix('_public_code')}"
+
+
+RATES = {  # of some epochs
+    "retrain/darts_imagenet": {0: 0.1, 1: 0.097, 249: 0.1 * 0.97**249},
+    "retrain/nasi_imagenet": {0: 0.1, 4: 0.5, 5: 0.5 * 240 / 245, 245: 0.5 / 245, 249: 0.1 / 245},
+    "retrain/pr_darts_imagenet": {0: 0.1, 4: 0.1 * 241 / 245, 249: 0.02 / 245},
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_rates_of_imagenet_trainings(name):
+    """DARTS: × 0.97 an epoch. HNAS' public code: linear, with a smaller slope in the last five epochs."""
+    config = recipe(name)
+    chosen = config.retrain
+    optimizer = build_optimizer([nn.Parameter(torch.zeros(1))], chosen.opt, lr=chosen.lr)
+    options = {key: chosen[key] for key in ("lr_min", "lr_decay", "warmup_epochs", "warmup_lr")}
+    scheduler = build_scheduler(optimizer, chosen.schedule, epochs=config.trainer.max_epochs, **options)
+    found = {}
+    for epoch in RATES[name]:
+        scheduler.step(epoch)
+        found[epoch] = optimizer.param_groups[0]["lr"]
+    assert found == pytest.approx(RATES[name])
+
+
+def test_curves_are_compared_without_regularization():
     """Shu 2022, appendix A.1.4: it is for the errors of section 4.4 only."""
-    config = recipe(name, *settings_in_the_header(name))
-    assert not config.network.auxiliary
-    assert (config.dataset.cutout, config.retrain.drop_path) == (0, 0)
+    for name in [name for name in TRAININGS if "topology" in name]:
+        lines = (config_folder() / "experiment" / f"{name}.yaml").read_text().splitlines()
+        (line,) = [line for line in lines if re.fullmatch(r"#   (\S+=\S+ ?)+", line)]
+        config = recipe(name, *line.removeprefix("#   ").split())
+        assert not config.network.auxiliary
+        assert (config.dataset.cutout, config.retrain.drop_path) == (0, 0)
 
 
-def test_cells_of_nasbench201_are_trained_as_the_benchmark_does():
-    """arXiv:2001.00326, table 1: N = 5, 16 channels, Nesterov's momentum, no regularization."""
-    config = recipe("nesbs_nasbench201", "genotype=nasbench201_best")
-    retrain, network, data = config.retrain, config.network, config.dataset
-    assert (network.channels, network.cells) == (16, 5)
-    assert not network.get("auxiliary")
-    assert (config.trainer.max_epochs, data.batch_size, data.augment, data.cutout) == (200, 256, True, 0)
-    assert (retrain.opt, retrain.lr, retrain.lr_min, retrain.schedule) == ("sgd", 0.1, 0.0, "cosine")
-    assert (retrain.momentum, retrain.weight_decay, retrain.decay_norms) == (0.9, 5e-4, True)
-    assert (retrain.clip, retrain.drop_path, retrain.label_smoothing) == (None, 0.0, 0.0)
-
-
-def test_imagenet_as_the_public_code_of_pr_darts_has_it():
-    """Its train_imagenet.py: one device, batches of 256, 0.1 without warm-up, smoothing 0.2."""
-    config = recipe("pr_darts_imagenet", *settings_in_the_header("pr_darts_imagenet"))
-    assert (config.trainer.devices, config.dataset.batch_size) == (1, 256)
-    assert "strategy" not in config.trainer or config.trainer.strategy == "auto"
-    assert (config.retrain.lr, config.retrain.warmup_epochs, config.retrain.label_smoothing) == (0.1, 0, 0.2)
-
-
-MODERN = [path.stem for path in (config_folder() / "experiment" / "retrain").glob("modern_*.yaml")]
-
-
-@pytest.mark.parametrize("name", MODERN)
+@pytest.mark.parametrize("name", [name for name in TRAININGS if not TABLE[name]])
 def test_modern_recipes_have_what_they_are_called_for(name):
     config = recipe(name)
     retrain = config.retrain
+    assert "modern" in name
     assert retrain.opt in ("adamw", "lamb")
     assert not retrain.decay_norms
     assert min(retrain.mixup, retrain.cutmix, retrain.ema_decay, config.dataset.rand_augment) > 0
