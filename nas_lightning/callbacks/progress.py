@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import TQDMProgressBar
 from torch import Tensor
 
+from nas_lightning.utils.progress import APART, FIRST
 from nas_lightning.utils.text import split_score
 from nas_lightning.validation import NonNegativeInt, checked
 
@@ -72,8 +74,9 @@ _OF_ROUNDS = {  # of searches without a supernet: metric, its name here, its for
 class SearchProgressBar(TQDMProgressBar):
     """Shows the epoch, and loss and accuracy of training and validation when they are logged.
 
-    In a terminal, Lightning's bar shows these values. Otherwise, one line is printed after every epoch, so
-    that log files are readable. Values that an epoch does not log are not repeated.
+    In a terminal, Lightning's bar shows these values. Otherwise, one line is printed after every epoch, and
+    every minute within an epoch, so that log files are readable; short rounds share a line. Values that an
+    epoch does not log are not repeated.
 
     Args:
         refresh_rate: number of batches between updates of the bar; 0: no bar.
@@ -88,6 +91,7 @@ class SearchProgressBar(TQDMProgressBar):
         super().__init__(refresh_rate)
         self.live = sys.stdout.isatty()
         self._ended = ""  # the epoch whose line is due
+        self._printed = time.monotonic()  # the time of the last line
         self._before: dict[str, Tensor] = {}  # the metrics with which the running epoch began
         self._stale: dict[str, Tensor] = {}  # those that the last epoch left as they were
 
@@ -117,17 +121,36 @@ class SearchProgressBar(TQDMProgressBar):
         super().on_train_epoch_end(trainer, pl_module)
         self._ended = _epoch(trainer)  # modules may still log in this hook
 
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        if time.monotonic() - self._printed > APART:
+            count = trainer.num_training_batches
+            of = f" of {count:,}" if math.isfinite(count) else ""
+            self._print_text(trainer, f"{_epoch(trainer)}   batch {batch_idx + 1:,}{of}")
+
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         super().on_train_end(trainer, pl_module)
-        self._print_line(trainer)
+        self._print_line(trainer, last=True)
 
-    def _print_line(self, trainer: pl.Trainer) -> None:
-        """Print the line of the last epoch, when all its values are logged."""
-        new = _news(trainer.callback_metrics, self._before)
-        sides = [f"{side} {value}" for side, value in by_side(new).items()]
-        if self._ended and sides and not self.live and trainer.is_global_zero and self._enabled:
-            print("   ".join([self._ended, *sides]), flush=True)
+    def _print_line(self, trainer: pl.Trainer, *, last: bool = False) -> None:
+        """Print the line of the last epoch, when all its values are logged.
+
+        Of rounds, which may take less than a second, there is a line every `FIRST` seconds.
+        """
+        new = by_side(_news(trainer.callback_metrics, self._before))
+        names = {name for name, _ in _OF_ROUNDS.values()}
+        is_due = last or not new.keys() <= names or time.monotonic() - self._printed > FIRST
+        if self._ended and new and is_due:
+            sides = [f"{side} {value}" for side, value in new.items()]
+            self._print_text(trainer, "   ".join([self._ended, *sides]))
         self._ended = ""
+
+    def _print_text(self, trainer: pl.Trainer, text: str) -> None:
+        if not self.live and trainer.is_global_zero and self._enabled:
+            print(text, flush=True)
+        self._printed = time.monotonic()
 
 
 def _news(metrics: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> dict[str, Tensor]:

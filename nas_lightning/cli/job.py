@@ -309,6 +309,7 @@ def _check_launcher(job: Job) -> None:
 
 def _quiet_libraries() -> None:
     """Hide tips and warnings of libraries that users cannot act on."""
-    for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric", "timm"):
+    lightning = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric")
+    for name in (*lightning, "timm", "onnxscript", "onnx_ir"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning|torchvision|torch.*scheduler")

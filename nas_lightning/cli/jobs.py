@@ -96,6 +96,7 @@ def run_search(job: Job) -> RunFacts:
             derivation = parts.build(factory_of(cfg.derivation))
             derivation.check(strategy)
     parts.data.setup()  # raises for invalid images before the first line is printed
+    strategy.check_data(parts.data)
     trainer = build_trainer(cfg, parts, timed)
     with published(trainer.loggers, parts.folder):
         start = checkpoint(cfg, strategy)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import gzip
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from nas_lightning.data.augment import Augment, Magnitude, statistics
 from nas_lightning.data.base import Classes, Contents, ImageData, SmallImages
 from nas_lightning.data.files import (
     MOST_PIXELS,
+    BrokenImagesError,
     FileSamples,
     Fit,
     ImageFile,
@@ -314,6 +317,9 @@ class ImageNet16(SmallImages):
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
+_ADVICE = " (dataset.skip_broken=true leaves out the others)"
+
+
 class ImageFolder(SmallImages):
     """The user's images, one folder per class, read in color and normalized with ImageNet's statistics.
 
@@ -329,6 +335,7 @@ class ImageFolder(SmallImages):
             to 2 GB.
         num_workers: number of processes that read images from disk.
         most_pixels: limit on the size of an image, checked before it is decoded.
+        skip_broken: read all images first, and leave out those that cannot be read.
         flip: whether the mirror image of an image belongs to the same class.
         **image_data: see `SmallImages`.
 
@@ -356,6 +363,7 @@ class ImageFolder(SmallImages):
         in_memory: InMemory = "auto",
         num_workers: MoreProcesses = 0,
         most_pixels: PositiveInt = MOST_PIXELS,
+        skip_broken: bool = False,
         flip: bool = True,
         **image_data: Any,
     ) -> None:
@@ -363,7 +371,8 @@ class ImageFolder(SmallImages):
         super().__init__(**image_data)
         self.root, self.image_size, self.declared = root, image_size, num_classes
         self.test_fraction, self.keep, self.workers = test_fraction, in_memory, num_workers
-        self.most_pixels = most_pixels
+        self.most_pixels, self.skip_broken = most_pixels, skip_broken
+        self._listed: list[FileSamples] = []
 
     def load(self) -> Contents:
         if self.root is None:
@@ -375,11 +384,11 @@ class ImageFolder(SmallImages):
             raise InputError(f"expected num_classes={len(train.classes)}", got=self.declared, where=self.root)
         height = width = self.image_size
         if height is None or width is None:
-            width, height = decode(train.files[0], self.most_pixels).size
+            width, height = self._first(train).size
         image, fit = (3, height, width), Fit(height, width)
 
         def samples(part: Listing) -> FileSamples:
-            return FileSamples(
+            listed = FileSamples(
                 part.files,
                 part.labels,
                 image,
@@ -387,12 +396,15 @@ class ImageFolder(SmallImages):
                 workers=self.workers,
                 keep=self.keep,
                 most_pixels=self.most_pixels,
+                advice=_ADVICE,
             )
+            return listed.without_broken() if self.skip_broken else listed
 
+        self._listed = [samples(part) for part in (train, test) if part is not None]
+        everything = self._listed[0]
         if test is not None:
-            return Contents(samples(train), samples(test), train.classes, IMAGENET_MEAN, IMAGENET_STD)
-        everything = samples(train)
-        rows, others = stratified_split(train.labels, 1 - self.test_fraction, generator(CONTENT, 0))
+            return Contents(everything, self._listed[1], train.classes, IMAGENET_MEAN, IMAGENET_STD)
+        rows, others = stratified_split(everything.labels, 1 - self.test_fraction, generator(CONTENT, 0))
         return Contents(
             everything.select(rows),
             everything.select(others),
@@ -400,6 +412,30 @@ class ImageFolder(SmallImages):
             IMAGENET_MEAN,
             IMAGENET_STD,
         )
+
+    def setup(self, stage: str | None = None) -> None:
+        with self._naming_all():
+            super().setup(stage)
+
+    def prepare(self) -> None:
+        with self._naming_all():
+            super().prepare()
+
+    @contextmanager
+    def _naming_all(self) -> Iterator[None]:
+        """Name all broken images of both parts, if there is one."""
+        try:
+            yield
+        except BrokenImagesError:
+            broken = [error for part in self._listed for error in part.broken().values()]
+            raise BrokenImagesError(broken, _ADVICE) from None
+
+    def _first(self, part: Listing) -> Image.Image:
+        """Return the first image, or with `skip_broken` the first that can be read."""
+        for file in part.files if self.skip_broken else ():
+            with suppress(InputError):
+                return decode(file, self.most_pixels)
+        return decode(part.files[0], self.most_pixels)
 
 
 def list_parts(root: str | Path) -> tuple[Listing, Listing | None]:

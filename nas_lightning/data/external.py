@@ -67,14 +67,9 @@ class DataSource(ABC):
     def owners(self) -> list[Any]:
         """Return the objects that may know the classes."""
 
-    def split(self, fraction: float, seed: int) -> tuple[Feed, Feed]:
-        """Split the training part into two sides, or raise."""
-        raise InputError(
-            "expected a validation part for the architecture: a val_dataloader, SearchData(train, valid), "
-            "or train_fraction=1 to use the training part for both",
-            got="none",
-            where="the data",
-        )
+    def split(self, fraction: float, seed: int) -> tuple[Feed, Feed] | None:
+        """Split the training part into two sides; None if it cannot be split."""
+        return None
 
     def resize(self, batch_size: int) -> None:
         """Change the batch size, or raise."""
@@ -270,7 +265,7 @@ class PartsSource(DataSource):
             super().resize(batch_size)
         self.batch_size = batch_size
 
-    def split(self, fraction: float, seed: int) -> tuple[Feed, Feed]:
+    def split(self, fraction: float, seed: int) -> tuple[Feed, Feed] | None:
         whole = self.parts["train"]
         if not is_dataset(whole) or isinstance(whole, IterableDataset):
             return super().split(fraction, seed)
@@ -565,8 +560,11 @@ class ExternalData(pl.LightningDataModule):
 
     def search_sides(
         self, train_fraction: float, augment_valid: bool, batch_size: int | None
-    ) -> tuple[Stream, Stream]:
-        """Return batches for the weights and for the architecture: the validation part, or a split."""
+    ) -> tuple[Stream, Stream | None]:
+        """Return batches for the weights and for the architecture: the validation part, or a split.
+
+        The second is None if there is neither; searches that do not read it work.
+        """
         if augment_valid:
             raise InputError("expected false for external data", got=True, where="augment_valid")
         if batch_size is not None and batch_size != self.batch_size:
@@ -574,13 +572,16 @@ class ExternalData(pl.LightningDataModule):
         train, valid = self._part("train"), self._part("valid")
         assert train is not None, "there is a training part"
         if valid is None and train_fraction < 1:
-            train, valid = self.source.split(train_fraction, self.seed)
-        sides = (self._stream(train, "train"), self._stream(valid or train, "valid"))
+            train, valid = self.source.split(train_fraction, self.seed) or (train, None)
+        elif valid is None:
+            valid = train
+        sides = (self._stream(train, "train"), None if valid is None else self._stream(valid, "valid"))
         for side in sides:
-            next(side.once())  # raises for invalid data
+            if side is not None:
+                next(side.once())  # raises for invalid data
         return sides
 
-    def pair(self, train: Stream, valid: Stream) -> PairedStreams:
+    def pair(self, train: Stream, valid: Stream | None) -> PairedStreams:
         """Return pairs of batches of both sides of a search."""
         return PairedStreams(train, valid, shortest=self.source.shortest)
 

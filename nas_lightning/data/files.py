@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import os
 import pickle
 import random as python_random
 import signal
+import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 from nas_lightning.data.loaders import Samples, TensorSamples
 from nas_lightning.data.order import SAMPLE, BatchRows
 from nas_lightning.errors import InputError, near_match
+from nas_lightning.utils.progress import follow
 from nas_lightning.utils.randomness import seed_of
 from nas_lightning.utils.text import printable
 from nas_lightning.validation import NonNegativeInt, PositiveInt, checked
@@ -39,7 +42,8 @@ ENDINGS = frozenset(
 def walk_images(root: Path) -> Iterator[tuple[str, str]]:
     """Yield the path of every image and the name of its folder, in natural order of the paths.
 
-    Links to folders above are not followed.
+    Hidden files and folders, whose names start with a dot, are ignored. Links to folders above are not
+    followed.
     """
     from timm.utils.misc import natural_key
 
@@ -47,11 +51,20 @@ def walk_images(root: Path) -> Iterator[tuple[str, str]]:
         os.path.join(folder, name)
         for folder, names in _walk(str(root), ())
         for name in names
-        if os.path.splitext(name)[1].lower() in ENDINGS
+        if os.path.splitext(name)[1].lower() in ENDINGS and not is_hidden(name)
     )
     for path in sorted(paths, key=natural_key):
         folder = os.path.dirname(path)
         yield path, "" if folder == str(root) else printable(os.path.basename(folder))
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether a file or one of its folders is hidden; macOS leaves `._1.jpg` beside `1.jpg`.
+
+    >>> is_hidden("cats/._1.jpg"), is_hidden(".thumbnails/1.jpg"), is_hidden("./cats/1.jpg")
+    (True, True, False)
+    """
+    return any(part.startswith(".") and part.strip(".") for part in path.split("/"))
 
 
 def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
@@ -63,7 +76,7 @@ def _walk(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]
         entries = list(scan)
     yield folder, [entry.name for entry in entries if entry.is_file()]
     for entry in entries:
-        if entry.is_dir():
+        if entry.is_dir() and not is_hidden(entry.name):
             yield from _walk(entry.path, (*above, here))
 
 
@@ -130,6 +143,7 @@ def _read_batch(path: Path, image: tuple[int, int, int], labels: str) -> tuple[T
 
 # Listings of image files, in folders or tar files; one folder is one class
 
+_LONG_LISTING = 50_000_000  # bytes of a tar file whose listing takes seconds
 TRAIN_NAMES = ("train", "train.tar")
 TEST_NAMES = ("test", "test.tar", "val", "val.tar", "validation", "validation.tar")
 
@@ -190,7 +204,10 @@ def find_images(root: str | Path) -> Listing:
     if root.is_file() and not tarfile_readable(root):
         raise InputError("expected a folder or an uncompressed .tar file of images", where=root)
     try:
-        return _in_tar(root) if root.is_file() else _in_folder(root)
+        if root.is_file():
+            about = root.stat()
+            return _in_tar(str(root), about.st_size, about.st_mtime_ns)
+        return _in_folder(root)
     except (RuntimeError, ValueError, OSError, tarfile.TarError):  # an empty folder, an empty or broken tar
         raise InputError(
             "expected images in one folder per class", got="no readable images", where=root
@@ -209,15 +226,27 @@ def _in_folder(root: Path) -> Listing:
     return Listing([ImageFile(path) for path, _ in files], labels, tuple(classes))
 
 
-def _in_tar(root: Path) -> Listing:
+@functools.lru_cache(maxsize=8)  # jobs of a sweep read the same file
+def _in_tar(root: str, size: int, changed: int) -> Listing:
+    """List a tar file; its size and the time of its last change identify its content."""
     from timm.data.readers import create_reader  # slow to import
 
+    if size > _LONG_LISTING:
+        print(f"Listing the images of {root}", file=sys.stderr, flush=True)
     with _all_extensions():
-        reader = create_reader("", root=str(root))
-    names = reader.class_name_to_idx
-    files = [_member(str(root), info, inner) for info, _, inner in reader.samples]
-    classes = tuple(sorted(names, key=names.__getitem__))
-    return Listing(files, torch.tensor(reader.targets.tolist()), classes)
+        reader = create_reader("", root=root)
+    names = sorted(reader.class_name_to_idx, key=reader.class_name_to_idx.__getitem__)
+    found = [
+        (_member(root, info, inner), names[label])
+        for (info, _, inner), label in zip(reader.samples, reader.targets.tolist(), strict=True)
+        if not is_hidden(info.name)
+    ]
+    if not found:
+        raise ValueError("no images")
+    used = {name for _, name in found}
+    classes = tuple(name for name in names if name in used)
+    places = {name: place for place, name in enumerate(classes)}
+    return Listing([file for file, _ in found], torch.tensor([places[name] for _, name in found]), classes)
 
 
 @contextmanager
@@ -355,6 +384,7 @@ class FileSamples(Samples):
         workers: number of worker processes.
         keep: whether `in_memory` reads all images; "auto": up to 2 GB.
         most_pixels: limit on the size of an image, checked before it is decoded.
+        advice: what users can do about images that cannot be read, for the error.
     """
 
     @checked
@@ -369,7 +399,9 @@ class FileSamples(Samples):
         workers: NonNegativeInt = 0,
         keep: InMemory = False,
         most_pixels: PositiveInt = MOST_PIXELS,
+        advice: str = "",
     ) -> None:
+        self.advice = advice
         self.files, self.labels, self.image, self.most_pixels = files, labels, image, most_pixels
         self.plain, self.augmenting, self.workers, self.keep = plain, augmenting, workers, keep
 
@@ -386,6 +418,7 @@ class FileSamples(Samples):
             workers=self.workers,
             keep=self.keep,
             most_pixels=self.most_pixels,
+            advice=self.advice,
         )
 
     def read(self, draws: Iterable[BatchRows], *, random: bool) -> Iterator[tuple[Tensor, Tensor]]:
@@ -402,7 +435,7 @@ class FileSamples(Samples):
         )
         for draw, images in zip(draws, loader, strict=True):
             if isinstance(images, InputError):
-                raise images
+                raise BrokenImagesError([str(images)], self.advice)
             yield images, self.labels[draw.rows]
 
     def in_memory(self) -> Samples:
@@ -410,10 +443,71 @@ class FileSamples(Samples):
         if not (self.keep is True or (self.keep == "auto" and size <= MEMORY_LIMIT)):
             return self
         images = torch.empty((len(self), *self.image), dtype=torch.uint8)
-        chunks = torch.arange(len(self)).split(CHUNK)
-        for rows, (chunk, _) in zip(chunks, self.read(map(BatchRows, chunks), random=False), strict=True):
-            images[rows] = chunk
+        broken: dict[int, str] = {}
+        for row, image in self._each(broken):
+            images[row] = image
+        if broken:
+            raise BrokenImagesError(broken.values(), self.advice)
         return TensorSamples(images, self.labels, names=[file.label for file in self.files])
+
+    def broken(self) -> dict[int, str]:
+        """Read all images; return the errors of those that cannot be read, by row."""
+        broken: dict[int, str] = {}
+        for _ in self._each(broken):
+            pass
+        return broken
+
+    def without_broken(self) -> FileSamples:
+        """Return the samples whose images can be read; name the others on the screen."""
+        broken = self.broken()
+        if not broken:
+            return self
+        print(
+            f"Left out {len(broken):,} of {len(self):,} images: {_join([*broken.values()])}", file=sys.stderr
+        )
+        return self.select(torch.tensor([row for row in range(len(self)) if row not in broken]).long())
+
+    def _each(self, broken: dict[int, str]) -> Iterator[tuple[int, Tensor]]:
+        """Yield row and image of each file that can be read; write the errors of the others to `broken`."""
+        loader = DataLoader(
+            _ImageDataset(self.files, self.plain, None, self.most_pixels),
+            batch_sampler=(
+                [(row, 0) for row in rows.tolist()] for rows in torch.arange(len(self)).split(CHUNK)
+            ),
+            num_workers=self.workers,
+            collate_fn=list,
+            worker_init_fn=_exit_quietly,
+            generator=torch.Generator(),
+        )
+        images = (image for chunk in loader for image in chunk)
+        for row, image in enumerate(follow(images, "images read", total=len(self))):
+            if isinstance(image, InputError):
+                broken[row] = str(image)
+            else:
+                yield row, image
+
+
+class BrokenImagesError(InputError):
+    """Images that cannot be read.
+
+    Args:
+        errors: of each file.
+        advice: what users can do about them.
+    """
+
+    def __init__(self, errors: Iterable[str], advice: str = "") -> None:
+        self.errors = list(errors)
+        count = f"{len(self.errors):,} that cannot" if len(self.errors) > 1 else "one that cannot"
+        super().__init__(f"expected images that can be read{advice}, got {count}: {_join(self.errors)}")
+
+
+_MOST_NAMED = 100
+
+
+def _join(errors: Sequence[str]) -> str:
+    """Join the errors of files, at most `_MOST_NAMED` of them."""
+    more = [f"and {len(errors) - _MOST_NAMED:,} more"] if len(errors) > _MOST_NAMED else []
+    return "; ".join([*errors[:_MOST_NAMED], *more])
 
 
 def _exit_quietly(worker: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Protocol
 
 import pytorch_lightning as pl
@@ -60,7 +60,8 @@ class SearchData(pl.LightningDataModule):
         valid: the data for the architecture, if `data` is a loader, a data set, or arrays.
         train_fraction: fraction of the training images for the weights; the others are for the architecture.
             1: single-level, both sides are the whole training set in different orders. Data with a validation
-            part are not split.
+            part are not split; a data module or loader without one suits searches that read training images
+            only, such as NASI and those without training.
         augment_valid: augment the architecture's side like training images, as published code does.
         batch_size: images per step and process; None: the data set's.
         **external_options: options of `ExternalData`, such as `num_classes`, `inputs`, and `sides`.
@@ -113,6 +114,8 @@ class SearchData(pl.LightningDataModule):
 
     @property
     def valid(self) -> Any:
+        if self.sides[1] is None:
+            raise _no_validation()
         return self.sides[1]
 
     @property
@@ -124,6 +127,11 @@ class SearchData(pl.LightningDataModule):
             except TypeError:
                 self._valid_count = sum(1 for _ in self.valid.whole_pass())
         return self._valid_count
+
+    def check_valid(self) -> None:
+        """Raise if external data have no side for the architecture."""
+        if isinstance(self.data, ExternalData):
+            _ = self.valid
 
     def to_send(self) -> SearchData:
         """Return the same data without the trainer, for another process."""
@@ -196,11 +204,25 @@ def as_data(data: Any, valid: Any = None, test: Any = None, **options: Any) -> A
     return data
 
 
+def _no_validation() -> InputError:
+    return InputError(
+        "expected a validation part for the architecture: a val_dataloader, SearchData(train, valid), "
+        "or train_fraction=1 to use the training part for both",
+        got="none",
+        where="the data",
+    )
+
+
 def read_sides(
-    batch: Any, dtype: torch.dtype, targets: Callable[[Tensor], Tensor] = class_labels
+    batch: Any,
+    dtype: torch.dtype,
+    targets: Callable[[Tensor], Tensor] = class_labels,
+    needed: Sequence[str] = ("train", "valid"),
 ) -> Mapping[str, Batch]:
     """Return both sides as (x, y), also if loaders were combined without `SearchData`."""
-    if not isinstance(batch, Mapping) or batch.get("train") is None or batch.get("valid") is None:
+    if isinstance(batch, Mapping) and [*batch] == ["train"] and "valid" in needed:
+        raise _no_validation()
+    if not isinstance(batch, Mapping) or any(batch.get(name) is None for name in needed):
         got = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
         expected = "expected batches with the sides 'train' and 'valid': wrap the data in SearchData(…)"
         raise InputError(expected, got=got, where="the training data")

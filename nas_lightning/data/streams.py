@@ -250,24 +250,25 @@ class PairedStreams:
 
     Args:
         train: batches for the weights.
-        valid: batches for the architecture.
+        valid: batches for the architecture; None: batches have the training side only.
         shortest: whether the shorter stream ends an epoch; otherwise it starts another pass.
     """
 
-    def __init__(self, train: Stream, valid: Stream, *, shortest: bool = False) -> None:
-        self.train, self.valid, self.shortest = train, valid, shortest
+    def __init__(self, train: Stream, valid: Stream | None, *, shortest: bool = False) -> None:
+        self.sides = {"train": train} if valid is None else {"train": train, "valid": valid}
+        self.shortest = shortest
 
     def __len__(self) -> int:
         """Raises TypeError if the length is unknown."""
-        return (min if self.shortest else max)(len(self.train), len(self.valid))
+        return (min if self.shortest else max)(map(len, self.sides.values()))
 
     def batches(self, epoch: int, start: int, count: int | None = None) -> Iterator[dict[str, Batch]]:
         """Yield `{"train": (x, y), "valid": (x, y)}`; `count` None: until the epoch ends."""
-        train, valid = Passes(self.train, epoch), Passes(self.valid, epoch)
+        passes = {name: Passes(stream, epoch) for name, stream in self.sides.items()}
         ends = any if self.shortest else all
         number = 0
-        while number < start + count if count is not None else not ends((train.completed, valid.completed)):
-            pair = {"train": next(train), "valid": next(valid)}
+        while number < start + count if count is not None else not ends(p.completed for p in passes.values()):
+            pair = {name: next(stream) for name, stream in passes.items()}
             if number >= start:
                 yield pair
             number += 1

@@ -204,8 +204,11 @@ def build_objective(
             got=evaluation,
             where="strategy.evaluation",
         )
+    if evaluation == "training":
+        training.data.check_valid()
+        return training
     if evaluation != "table":
-        return training if evaluation == "training" else None
+        return None
     if benchmark is None:
         raise InputError(
             "expected a benchmark that has the table: benchmark=nasbench201 benchmark.path=…",

@@ -11,6 +11,7 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
+from nas_lightning.data import SearchData
 from nas_lightning.errors import InputError
 from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.fronts import Front
@@ -117,6 +118,9 @@ class Strategy(pl.LightningModule, ABC):
     def out_of_time(self) -> bool:
         """Return whether the time limit leaves no time for further steps."""
         return are_steps_over(self.trainer)
+
+    def check_data(self, data: SearchData) -> None:
+        """Raise an `InputError` if the data lack a part that the strategy reads."""
 
     def check_length(self, epochs: int | None) -> None:
         """Raise an `InputError` if this many epochs find nothing; None or negative: unlimited."""

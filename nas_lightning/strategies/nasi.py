@@ -200,9 +200,8 @@ class Nasi(Strategy):
         self.register_buffer("trace_sum", torch.zeros(()))  # Σ_{s<t} t(A_s)
 
     def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
-        x, y = self.step_batch(
-            read_sides(batch, self.theta[0].dtype, task_of(self.supernet).targets)["train"]
-        )
+        sides = read_sides(batch, self.theta[0].dtype, task_of(self.supernet).targets, needed=("train",))
+        x, y = self.step_batch(sides["train"])
         if not self.nu0:
             self.nu0.fill_(self.typical_trace(x, y))
         G, values = self.sample_gradient(x, y)

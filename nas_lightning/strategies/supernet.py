@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from typing_extensions import Self
 
-from nas_lightning.data.search import read_sides
+from nas_lightning.data.search import SearchData, read_sides
 from nas_lightning.errors import InputError
 from nas_lightning.objectives.inherited import Batch
 from nas_lightning.spaces.base import SearchSpace
@@ -256,6 +256,9 @@ class SupernetStrategy(Strategy):
             self.last_loss = loss.detach()
         self.epoch_scores[side].update(loss.detach() * len(logits), logits.detach(), batch[1], len(logits))
         return loss
+
+    def check_data(self, data: SearchData) -> None:
+        data.check_valid()
 
     def configure_callbacks(self) -> list[pl.Callback]:
         check_trainer(self.trainer)

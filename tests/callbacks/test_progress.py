@@ -43,7 +43,7 @@ def test_a_terminal_gets_a_bar_with_short_names(tmp_path, tiny, trainer, monkeyp
     assert "\nepoch" not in shown  # one line, rewritten
 
 
-def test_a_side_that_an_epoch_leaves_alone_is_not_repeated(tmp_path, tiny, trainer, capsys):
+def test_a_side_that_an_epoch_leaves_alone_is_not_repeated(tmp_path, tiny, trainer, capsys, monkeypatch):
     search = tiny()
     whole = search.log_dict
 
@@ -53,10 +53,28 @@ def test_a_side_that_an_epoch_leaves_alone_is_not_repeated(tmp_path, tiny, train
 
     search.log_dict = only_first_epochs
     search.validation_step = lambda batch, batch_idx: None
+    monkeypatch.setattr(elapsed, "FIRST", -1.0)  # a line a round
     trainer(tmp_path, 4, SearchProgressBar(), enable_progress_bar=True).fit(search)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
     assert ["train" in line for line in lines] == [True, True, False, False]
     assert lines[2:] == ["epoch 3/4   scored 42", "epoch 4/4   scored 43"]
+
+
+def test_short_rounds_share_a_line_and_long_epochs_have_several(tmp_path, tiny, trainer, capsys, monkeypatch):
+    def lines(search):
+        trainer(tmp_path, 6, SearchProgressBar(), enable_progress_bar=True).fit(search)
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
+
+    search = tiny()
+    whole, search.validation_step = search.log_dict, lambda batch, batch_idx: None
+    search.log_dict = lambda values, **options: whole({"num_scored": 40.0 + search.current_epoch}, **options)
+    assert lines(search) == ["epoch 6/6   scored 45"]
+
+    monkeypatch.setattr(elapsed, "APART", -1.0)
+    search = tiny()
+    search.validation_step = lambda batch, batch_idx: None
+    found = lines(search)
+    assert sum("batch 1 of " in line for line in found) == sum("train" in line for line in found) == 6
 
 
 # The seconds of a run that was stopped, against a clock that the test turns.

@@ -1,6 +1,7 @@
 """External data: all supported forms are read, and invalid data end in one line."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from nas_lightning.data.batches import Reader, as_tensor, read_batch
 from nas_lightning.data.labels import class_labels
 from nas_lightning.errors import InputError
 from nas_lightning.spaces import NasBench201
-from nas_lightning.strategies import Darts
+from nas_lightning.strategies import Darts, Evolution, MetricSearch, Nasi
 from nas_lightning.tasks import MultiLabel, Segmentation
 from tests.own_data import FORMS, IMAGES, LABELS, TRAIN, VALID, Endless, OnlyLightning, Samples, loader
 
@@ -210,14 +211,43 @@ def test_a_generator_is_no_loader():
         SearchData([], [(X, Y)]).setup()
 
 
-def test_module_without_validation_is_explained():
-    class Nothing(pl.LightningDataModule):
-        def train_dataloader(self):
-            return loader(TRAIN)
+class TrainingOnly(pl.LightningDataModule):
+    def train_dataloader(self):
+        return loader(TRAIN)
 
-    with pytest.raises(InputError, match=r"a validation part for .* train_fraction=1 to use"):
-        SearchData(Nothing()).setup()
-    assert len(SearchData(Nothing(), train_fraction=1.0).train_dataloader()) == 4
+
+def test_module_without_validation_is_explained():
+    data = SearchData(TrainingOnly())
+    data.setup()
+    missing = r"a validation part for .* train_fraction=1 to use"
+    for read in (data.check_valid, lambda: data.valid, lambda: data.valid_batches(1)):
+        with pytest.raises(InputError, match=missing):
+            read()
+    assert len(SearchData(TrainingOnly(), train_fraction=1.0).train_dataloader()) == 4
+
+    space = NasBench201()
+    sizes = {"in_channels": data.image[0], "num_classes": data.num_classes, "channels": 2, "cells": 1}
+    quiet = {f"enable_{what}": False for what in ("progress_bar", "model_summary", "checkpointing")}
+    trainer = pl.Trainer(max_epochs=1, logger=False, **quiet)
+    with pytest.raises(InputError, match=missing):
+        trainer.fit(Darts(space, space.supernet(**sizes)), data)
+    with pytest.raises(InputError, match=missing):  # before anything is scored
+        Evolution(space, partial(space.network, **sizes), data, evaluation="training")
+
+
+def test_searches_that_do_not_validate_take_a_training_loader_alone():
+    space, data = NasBench201(), SearchData(TrainingOnly())
+    sizes = {"in_channels": data.image[0], "num_classes": data.num_classes, "channels": 2, "cells": 1}
+    network = partial(space.network, **sizes)
+    quiet = {f"enable_{what}": False for what in ("progress_bar", "model_summary", "checkpointing")}
+    for search in (
+        Nasi(space, space.supernet(**sizes), data),
+        MetricSearch(space, network, data, images=4, pool_size=3, agreement=0),
+    ):
+        trainer = pl.Trainer(max_epochs=1, logger=False, **quiet)
+        trainer.fit(search, data)
+        assert search.derive()
+    assert [*next(iter(data.train_dataloader()))] == ["train"]
 
 
 def test_conflicting_settings_are_refused(refusal):

@@ -16,6 +16,7 @@ from PIL import Image
 from nas_lightning.data import ImageFolder, ImageNet, loaders
 from nas_lightning.data.files import Fit, ImageFile, decode, find_images, global_seeds
 from nas_lightning.errors import InputError
+from nas_lightning.models.prediction import list_pictures
 
 RAMP = np.linspace(0, 1, 64).reshape(8, 8)  # every brightness, between black and white
 
@@ -387,9 +388,49 @@ def test_a_broken_image_is_named_in_one_line(tmp_path, class_folders, workers, i
     for name in ("cat/03.png", "dog/05.png"):
         (root / name).write_bytes((root / name).read_bytes()[:60])
     data = ImageFolder(root=str(root), batch_size=6, in_memory=in_memory, num_workers=workers)
-    with pytest.raises(InputError, match=r"an image that can be read.*(cat/03|dog/05)\.png\)$") as caught:
+    both = r"got 2 that cannot: .*cat/03\.png\); .*dog/05\.png\)$"
+    one = r"got one that cannot: .*(cat/03|dog/05)\.png\)$"
+    with pytest.raises(InputError, match=rf"images that can be read.*{both if in_memory else one}") as caught:
         list(data.train_dataloader()), data.setup()
+    assert "dataset.skip_broken=true" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("parts", [(), ("train", "test")])
+def test_broken_images_are_listed_at_once_or_left_out(tmp_path, class_folders, parts, capsys):
+    """Also the first image, of which the size is taken."""
+    root = tmp_path / "pictures"
+    for part in parts or (".",):
+        class_folders(root / part, per_class=4)
+    damaged = sorted(path for path in root.rglob("*.png") if path.name in ("00.png", "02.png"))
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:60])
+    (root / parts[0] / "cat" if parts else root / "cat").joinpath("._01.png").write_bytes(b"of macOS")
+    with pytest.raises(InputError) as caught:
+        ImageFolder(root=str(root), batch_size=1, image_size=8).setup()
+    assert str(caught.value).count(".png") == len(damaged) == (12 if parts else 6)
+    assert all(str(path) in str(caught.value) for path in damaged)
+
+    data = ImageFolder(root=str(root), batch_size=1, skip_broken=True, test_fraction=0.5)
+    data.setup()
+    assert (len(data.train), len(data.test)) == ((6, 6) if parts else (3, 3))
+    assert data.image == (3, *ImageFolder(root=str(root), image_size=None, skip_broken=True).image[1:])
+    told = capsys.readouterr().err
+    assert "Left out 6 of 12 images: " in told
+    assert all(str(path) in told for path in damaged)
+
+
+def test_hidden_files_are_ignored(tmp_path, class_folders, as_tar):
+    root = class_folders(tmp_path / "pictures", per_class=2)
+    for name in ("cat/._00.png", ".thumbnails/1.png", "dog/.hidden/2.png"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"nothing to see")
+    tar = as_tar(root)
+    for source in (root, tar):
+        found = find_images(source)
+        assert len(found.files) == 6
+        assert found.classes == ("cat", "dog", "owl")
+    assert len(list_pictures(root)) == 6
 
 
 def test_a_broken_image_in_a_tar_is_named(tmp_path, class_folders, as_tar):
