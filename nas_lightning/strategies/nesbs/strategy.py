@@ -231,7 +231,6 @@ class PosteriorTraining(SupernetStrategy):
         self.log_dict(dict(self.epoch_metrics()))
         for name, p in self.scores().items():
             self.log(f"entropy/{name}", entropy(p).mean())
-            self.log_dict(self._each_weight(name, p))
 
 
 _KEY = "nesbs"  # in a checkpoint
