@@ -2,9 +2,9 @@
 
     make bench, or python -m benchmarks.bench [--folder benchmarks/results] [--only kernel start]
 
-Runs the other benchmarks one after another, each in its own process, and writes the measurements to bench.csv
-and bench.md. The rows of a command that fails stay empty. `--only` measures some again and takes the others
-from bench.csv. Takes eight minutes on two idle cores.
+Runs the other benchmarks one after another, each in its own process, and writes bench.csv, from which
+`python -m docs.make_pages` makes docs/benchmarks.md. The rows of a command that fails stay empty. `--only`
+measures some again and takes the others from bench.csv. Takes eight minutes on two idle cores.
 """
 
 from __future__ import annotations
@@ -169,14 +169,6 @@ LINES = (
     costs("the same with checkpoint_cells, weights", "memory", "checkpointed weight step", None, 4),
     quicker("augmentation: per-image PIL / ours", "images", "batches from memory", "image by image", 5),
 )
-NOT_MEASURED = (
-    (
-        "compiled steps, targets 3.6 and 5.4",
-        "no gain, after minutes (performance.md): `benchmarks.supernet_step --compile`",
-    ),
-    ("growth", "[a table of its own](growth.md), written by `make bench` as well"),
-)
-"""Work that is not in the table, and the reason."""
 
 
 def main() -> None:
@@ -192,11 +184,10 @@ def main() -> None:
     rows = [
         line.row(measured[line.command]) if line.command in measured else before[line.work] for line in LINES
     ]
+    write(rows, options.folder)
+    print((options.folder / "bench.csv").read_text(encoding="utf-8"))
     minutes = (time.perf_counter() - start) / 60
-    facts = f"{describe_machine()}, load {load:.1f} at the start, {minutes:.0f} minutes"
-    partly = "" if not before else f" for {', '.join(options.only)}, the other rows from an earlier run"
-    write(rows, options.folder, facts + partly)
-    print((options.folder / "bench.md").read_text(encoding="utf-8"))
+    print(f"{minutes:.0f} minutes, load {load:.1f} at the start; `python -m docs.make_pages` writes the page")
 
 
 def run(module: str, *words: str) -> str:
@@ -230,24 +221,11 @@ def read(folder: Path) -> dict[str, tuple[str, ...]]:
         return {cells[0]: tuple(cells) for cells in csv.reader(file)}
 
 
-def write(rows: list[tuple[str, ...]], folder: Path, where: str) -> None:
-    """Write the table as CSV and as Markdown."""
+def write(rows: list[tuple[str, ...]], folder: Path) -> None:
+    """Write the table, and the machine that it is from."""
     with (folder / "bench.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
-    text = "\n".join(
-        [
-            "# Speed in one table\n",
-            f"Written by `make bench`; see [performance](../../docs/performance.md). {where}.\n",
-            *_table([COLUMNS, ("---",) * len(COLUMNS), *rows]),
-            "\n| not in it | why |",
-            *_table([("---", "---"), *NOT_MEASURED]),
-        ]
-    )
-    (folder / "bench.md").write_text(text + "\n", encoding="utf-8")
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in rows]
+    (folder / "machine.txt").write_text(describe_machine() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python -m benchmarks.growth [--folder benchmarks/results] [--rounds 3] [--only cells nodes]
 
 Processor time of one thread, the least of the rounds. The exponent is the slope in double logarithms between
-the last two sizes, where constant costs matter least. Writes growth.csv, growth.md, and
-growth.png to the folder.
+the last two sizes, where constant costs matter least. Writes growth.csv and growth.png to
+the folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import torch
 from matplotlib.figure import Figure
 from torch.nn import functional as F
 
-from benchmarks.bench import describe_machine
 from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import GradNorm
 from nas_lightning.metrics.pool import score_pool
@@ -184,10 +183,6 @@ def write(found: dict[str, list[float]], folder: Path) -> None:
     rows = [COLUMNS, *(row(name, seconds) for name, seconds in found.items())]
     with (folder / "growth.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
-    lines = [f"| {' | '.join(cells)} |" for cells in (rows[0], ("---",) * len(COLUMNS), *rows[1:])]
-    head = f"# Growth\n\nWritten by `python -m benchmarks.growth`. {describe_machine()}.\n\n"
-    picture = "\n![costs over sizes](growth.png)\n"
-    (folder / "growth.md").write_text(head + "\n".join(lines) + "\n" + picture, encoding="utf-8")
     save(draw(found), folder / "growth")
 
 

@@ -19,11 +19,7 @@ from tests.yamls import chosen
 
 REPOSITORY = Path(__file__).parents[1]
 REPRODUCTIONS = REPOSITORY / "reproductions" / "conf"
-PAGES = [
-    REPOSITORY / "README.md",
-    REPOSITORY / "CONTRIBUTING.md",
-    *sorted((REPOSITORY / "docs").glob("*.md")),
-]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 SHORT = {
     "search": ("trainer.max_epochs=1", "callbacks.history.figures=false"),
     "train": ("network.channels=4", "network.cells=1", "trainer.max_epochs=1"),
@@ -63,11 +59,17 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands() -> list[tuple[str, str]]:
-    lines = [
-        (page.name, line) for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()
-    ]
-    scripts = tuple(f"nas-{name} " for name in SHORT)
-    return sorted({(name, line) for name, line in lines if line.startswith(scripts)})
+    """What the pages tell to run, each line once; the gallery's lines are run by docs.draw_gallery."""
+    pages = [page for page in PAGES if page.name != "gallery.md"]
+    scripts = tuple(f"nas-{name}" for name in SHORT)
+    found = {
+        line.partition("  #")[0].rstrip(): page.name
+        for page in pages
+        for block in blocks(page, "bash")
+        for line in block.splitlines()
+        if line.startswith(scripts)
+    }
+    return sorted((name, line) for line, name in found.items())
 
 
 def named(text: str) -> str:

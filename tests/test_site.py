@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from docs import make_site
+from tests.yamls import options
 
 MKDOCS = (make_site.REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
 
@@ -20,14 +21,16 @@ def site(tmp_path_factory):
 
 
 def test_every_page_is_in_the_navigation(site):
-    named = {page for group in yaml.safe_load(MKDOCS)["nav"] for pages in group.values() for page in pages}
+    groups = [pages for group in yaml.safe_load(MKDOCS)["nav"] for pages in group.values()]
+    named = {page for pages in groups for page in ([pages] if isinstance(pages, str) else pages)}
     pages = {str(page.relative_to(site)) for page in site.rglob("*.md")}
-    assert named == {page for page in pages if not page.startswith("reference/")} | {"reference/index.md"}
+    listed = {"reference/index.md", "reference/options.md"}
+    assert named == {page for page in pages if not page.startswith("reference/")} | listed
 
 
 def test_links_lead_to_pages_and_pictures(site):
     links = []
-    for page in [*site.glob("*.md"), *site.glob("tutorials/*.md")]:
+    for page in [*site.glob("*.md"), *site.glob("tutorials/*.md"), *site.glob("papers/*.md")]:
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         links += [page.parent / link for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", text)]
     assert len(links) > 60
@@ -38,3 +41,18 @@ def test_the_reference_has_the_public_names(site):
     for package, name in {"strategies": "PRDarts", "spaces": "DartsSpace", "tasks": "MultiClass"}.items():
         text = (site / "reference" / f"{package}.md").read_text(encoding="utf-8")
         assert f"::: nas_lightning.{package}.{name}\n" in text
+
+
+def test_options_lists_every_strategy(site):
+    text = (site / "reference" / "options.md").read_text(encoding="utf-8")
+    assert all(f"| `strategy={name}` |" in text for name in options("strategy"))
+
+
+def test_links_between_pages_work_in_the_repository_too():
+    pages = [make_site.REPOSITORY / page for page in make_site.pages() if page.endswith(".md")]
+    broken = []
+    for page in pages:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        links = re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
+        broken += [f"{page.name}: {link}" for link in links if not (page.parent / link).exists()]
+    assert broken == []

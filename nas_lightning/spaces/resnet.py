@@ -49,7 +49,7 @@ class ResNet(SearchSpace):
     """
 
     name: ClassVar[str] = "resnet"
-    ranked_by: ClassVar[str | None] = "params"  # other metrics grow with depth: docs/measurements.md
+    ranked_by: ClassVar[str | None] = "params"  # other metrics grow with depth
 
     @checked
     def __init__(self, widths: Candidates = (2, 3, 4, 5, 6), depths: Candidates = (1, 2, 3, 4)) -> None:

@@ -74,9 +74,9 @@ def test_the_table_of_all_figures(tmp_path):
     row = LINES[0].row(measurements(text))
     assert row[1:] == ("10 ms", "31 ms", "3.10", "≥ 3.1")
     assert LINES[0].row({}) == (LINES[0].work, "", "", "its command failed", "≥ 3.1")
-    write([row], tmp_path, "one machine")
+    write([row], tmp_path)
     with (tmp_path / "bench.csv").open(newline="") as file:
         assert [tuple(cells) for cells in csv.reader(file)] == [COLUMNS, row]
     assert read(tmp_path)[row[0]] == row
-    assert "| " + " | ".join(row) + " |" in (tmp_path / "bench.md").read_text()
+    assert "one thread" in (tmp_path / "machine.txt").read_text()
     assert {line.command for line in LINES} == {*COMMANDS}

@@ -410,16 +410,16 @@ def test_runs_that_have_failed_or_say_nothing_are_left_out_with_the_reason(sweep
 
 @pytest.mark.slow
 def test_three_lines_from_searching_to_the_comparison(tmp_path, monkeypatch, capsys):
-    """As docs/sweeps_and_tracking.md has them, at a size of seconds."""
+    """As docs/sweeps.md has them, at a size of seconds."""
     monkeypatch.chdir(tmp_path)
-    lines = (REPOSITORY / "docs" / "sweeps_and_tracking.md").read_text(encoding="utf-8").splitlines()
+    lines = (REPOSITORY / "docs" / "sweeps.md").read_text(encoding="utf-8").splitlines()
     (searching,) = [line for line in lines if "strategy=random,darts,pr_darts seed=" in line]
     (training,) = [line for line in lines if "genotype.path=searched seed=" in line]
     (comparing,) = [line for line in lines if line.startswith("nas-compare ")]
     quick = ("trainer.max_epochs=1", "callbacks.history.figures=false")
-    search = [word for word in searching.split()[3:] if not word.startswith("space=")]
+    search = [word for word in searching.split()[2:] if not word.startswith("space=")]
     assert run_script("search", "-m", *search, *TINY_SEARCH, *quick) == 0
-    train = training.split()[3:]
+    train = training.split()[2:]
     assert run_script("train", "-m", *train, *TINY_DATA, *TINY_NETWORK, "trainer.max_epochs=1") == 0
     capsys.readouterr()
     main(comparing.split()[1:])
