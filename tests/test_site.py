@@ -20,9 +20,16 @@ def site(tmp_path_factory):
     return folder
 
 
+def listed_pages(entry):
+    """Return the pages of a part of the navigation."""
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry.values() if isinstance(entry, dict) else entry
+    return [page for part in parts for page in listed_pages(part)]
+
+
 def test_every_page_is_in_the_navigation(site):
-    groups = [pages for group in yaml.safe_load(MKDOCS)["nav"] for pages in group.values()]
-    named = {page for pages in groups for page in ([pages] if isinstance(pages, str) else pages)}
+    named = set(listed_pages(yaml.safe_load(MKDOCS)["nav"]))
     pages = {str(page.relative_to(site)) for page in site.rglob("*.md")}
     listed = {"reference/index.md", "reference/options.md"}
     assert named == {page for page in pages if not page.startswith("reference/")} | listed
