@@ -5,8 +5,8 @@
 A template reads result files and never contains a measured number itself:
 
     {% set ends = table("reproductions/results/hnas/ends.csv") %}
-    {{ ends("HNAS;ntk_sqrt_mean_diag", "cifar10") }}            one number: the row's first cells, and a column
-    {{ ends.pm("HNAS;ntk_sqrt_mean_diag", "cifar10") }}         with its standard error or deviation
+    {{ ends("HNAS;snip", "cifar10") }}            one number: the row's first cells, and a column
+    {{ ends.pm("HNAS;snip", "cifar10") }}         with its standard error or deviation
     {{ ends.markdown(["metric", "cifar10"], ".1f") }}  a table of some columns, all rows
     {{ minutes("reproductions/results/hnas") }}        how long the command took
 """
