@@ -8,7 +8,7 @@ WORKERS ?= 2
 SITE ?= mkdocs
 # what builds the pages; SITE=zensical builds the same
 
-.PHONY: search test test-all coverage lint bench docs tutorials clean
+.PHONY: search test test-all test-minimum coverage lint bench docs tutorials package clean
 
 search: $(VENV)/.ready  ## search an architecture for handwritten digits (minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python search.py $(ARGS)  # images of 8×8 are no work for two threads
@@ -18,6 +18,12 @@ test: $(VENV)/.ready  ## the tests that every change must pass
 
 test-all: $(VENV)/.ready  ## the long ones too
 	$(BIN)/python -m pytest $(ARGS)
+
+test-minimum:  ## the tests with the oldest version of every dependency that setup.cfg allows
+	$(PYTHON) -m venv .venv-minimum
+	.venv-minimum/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-minimum/bin/uv pip install --quiet --python .venv-minimum --resolution lowest-direct --editable ".[test]"
+	OMP_NUM_THREADS=1 .venv-minimum/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
 coverage: export COVERAGE_FILE = $(CURDIR)/.coverage
 coverage: $(VENV)/.ready  ## which lines `make test` runs, in processes that it starts too; the others are listed
@@ -41,6 +47,12 @@ docs: $(VENV)/.ready  ## the site in build/html; a link to nothing fails it
 tutorials: $(VENV)/.ready  ## runs the notebooks in docs/tutorials and keeps what they say; ARGS=own_space for one
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	$(BIN)/python -m docs.run_tutorials $(ARGS)
+
+package: $(VENV)/.ready  ## the wheel and the sdist in dist/, checked
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## the environment; runs stay where they are
 	rm -rf $(VENV)

@@ -8,7 +8,7 @@ import nas_lightning
 
 PACKAGE = Path(nas_lightning.__file__).parent
 LAYERS = (
-    *("spaces", "data", "tasks", "plots", "metrics", "training", "runs", "objectives"),
+    *("spaces", "zoo", "data", "tasks", "plots", "metrics", "training", "runs", "objectives"),
     *("models", "strategies", "callbacks", "studies", "report", "jobs", "cli"),
 )
 """From the bottom up; everything else is below them."""

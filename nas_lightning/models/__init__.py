@@ -10,6 +10,7 @@ from nas_lightning.models.ensemble_plans import (
     TrainedRuns,
 )
 from nas_lightning.models.evaluation import evaluate
+from nas_lightning.models.hub import from_pretrained, push_to_hub, save_pretrained
 from nas_lightning.models.prediction import Predictions, Predictor
 
 __all__ = [
@@ -27,4 +28,7 @@ __all__ = [
     "SeveralSeeds",
     "TrainedRuns",
     "evaluate",
+    "from_pretrained",
+    "push_to_hub",
+    "save_pretrained",
 ]

@@ -12,18 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from timm.layers import create_classifier
 from timm.models import build_model_with_cfg, register_model
 from torch import Tensor, nn
 
+from nas_lightning import zoo
 from nas_lightning.errors import InputError, near_match
 from nas_lightning.genotype import Genotype, read_genotypes
 from nas_lightning.models.file import describe, file_of
-from nas_lightning.options import config_folder
 from nas_lightning.spaces import DartsNasi, DartsSpace, NasBench101, NasBench201, SearchSpace
 from nas_lightning.spaces.network import Backbone, Network, channels_last, list_last
-from nas_lightning.utils.files import read_text
 
 # Derived networks with the methods of timm's models.
 
@@ -256,13 +254,11 @@ def _find(
     if isinstance(genotype, Genotype):
         return genotype, {}, {}
     text = str(genotype)
-    published = {path.stem: path for path in (config_folder() / "genotype").glob("*.yaml")}
-    del published["file"]
-    if text in published:
-        chosen = yaml.safe_load(read_text(published[text]))
-        if chosen["space"] != space.name:
-            raise InputError(f"expected an architecture of the space {space.name!r}", got=text)
-        return space.parse(chosen), {}, {}
+    if text in zoo.names():
+        published = zoo.published(text)
+        if published.space.name != space.name:
+            raise InputError(f"`{text}` must be an architecture of the space `{space.name}`.")
+        return published.genotype, {}, {}
     if (os.path.isdir(text) and file_of(text).is_file()) or text.endswith(".safetensors"):
         about = describe(text)
         space.check(about.genotype)
@@ -273,7 +269,7 @@ def _find(
     if os.path.exists(text):
         return read_genotypes(text)[0], {}, {}
     if text.isidentifier():
-        raise InputError(f"expected an architecture ({near_match(text, published)}) or a path", got=text)
+        raise InputError(f"expected an architecture ({near_match(text, zoo.names())}) or a path", got=text)
     return space.parse(text), {}, {}
 
 

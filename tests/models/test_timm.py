@@ -232,7 +232,7 @@ def test_weights_of_a_run_with_other_classes_and_channels(run):
     ("options", "message"),
     [
         ({"genotype": "darts_v9"}, "did you mean 'darts_v"),
-        ({"genotype": "darts_v2"}, "of the space 'nasbench201', got 'darts_v2'"),
+        ({"genotype": "darts_v2"}, "`darts_v2` must be an architecture of the space"),
         ({"genotype": "|a~0|"}, "expected"),
         ({"genotype": "nowhere.safetensors"}, "expected the folder of a run"),
         ({"genotype": CELL, "cells": 0}, "`cells` must be at least 1"),
