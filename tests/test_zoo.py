@@ -14,7 +14,7 @@ def test_every_published_architecture_has_its_facts_and_a_network():
         assert found.about
         assert found.source
         with torch.device("meta"):
-            network = found.network(num_classes=7)
+            network = found.network(channels=4, cells=3, num_classes=7)
             assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 7), name
         known = {
             f"{data}_{what}"
