@@ -25,18 +25,6 @@ from nas_lightning.spaces.fixed import check_allowed
 from nas_lightning.spaces.operations import OpFactory, add_operation, is_operation
 from nas_lightning.utils.files import read_text
 
-_OLD = "nas_lightning.spaces."
-NAMES_OF_0_1: Mapping[str, str] = {
-    f"{_OLD}darts.DartsSpace": "darts",
-    f"{_OLD}darts_nasi.DartsNasi": "darts_nasi",
-    f"{_OLD}mlp.Mlp": "mlp",
-    f"{_OLD}nasbench101.NasBench101": "nasbench101",
-    f"{_OLD}nasbench1shot1.NasBench1Shot1": "nasbench1shot1",
-    f"{_OLD}nasbench201.NasBench201": "nasbench201",
-    f"{_OLD}two_layer.TwoLayer": "two_layer",
-}
-"""Names of spaces by those of their classes, which version 0.1 wrote into files."""
-
 _GROUPS = ("space", "network")  # a fixed network is a space of one architecture
 
 

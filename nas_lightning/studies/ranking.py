@@ -54,7 +54,6 @@ from nas_lightning.validation import NonNegativeInt, PositiveFloat, PositiveInt,
 BASELINE = "params"
 VALUE = "accuracy"
 Matrix = NDArray[np.float64]
-Sets = Mapping[str, Mapping[str, Metric]]
 _TOP = 0.05
 
 

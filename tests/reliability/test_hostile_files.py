@@ -27,7 +27,6 @@ from nas_lightning.report.page import write_report
 from nas_lightning.runs.facts import read_history
 from nas_lightning.runs.metrics_csv import read_metrics
 from nas_lightning.spaces import NasBench201
-from nas_lightning.spaces.registry import NAMES_OF_0_1
 from tests.cli.conftest import TINY_DATA
 from tests.reliability.test_hostile_folder import EVIL, MARKER, Payload, outside
 
@@ -110,10 +109,6 @@ def test_an_architecture_names_a_space_and_imports_nothing(evil, command, name):
     assert outcome.err.startswith("error: expected")
     assert len(outcome.err.splitlines()) == 1
     assert not (evil / MARKER).exists()
-
-
-def test_spaces_of_0_1_are_known_by_their_names_only():
-    assert all(name.startswith("nas_lightning.spaces.") for name in NAMES_OF_0_1)
 
 
 SIZES = [
