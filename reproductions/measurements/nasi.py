@@ -1,39 +1,55 @@
-"""Results of NASI in NAS-Bench-201, at the size of its networks, on real CIFAR-10 images.
+"""Results of NASI in NAS-Bench-201 over T and ν, on real CIFAR-10 images.
 
-    python -m reproductions.measurements.nasi --data ../shared/data [--seeds 5] [--steps 100] [--nu 20]
+    python -m reproductions.measurements.nasi --data ../shared/data [--seeds 5] [--steps 240]
 
-16 channels, five cells a stage, batches of 64, one sampled path a step. The search sees training images only;
-its cell is looked up in the table afterwards. ν is fixed near the median trace of random cells, because their
-mean (equation 40) is dominated by a few cells with 10⁴ times larger traces. Every seed is one line of
---results; a second call continues there. A table next to it has all seeds, their mean, and standard
-deviation.
+8 channels, five cells per stage, batches of 32, LeCun's initialization, one sampled path a step, μ = 1. The
+samples of a search are drawn once and saved in --results, where a second call continues; T and ν are applied
+afterwards, exactly. 4 T is --steps. A search sees training images only; its cell is looked up in the table.
+Two tables next to the samples: `rules.csv`, the means and standard deviations over seeds, and `seeds.csv`,
+the cells. NASI does not derive `none`; rows in which it does show the difference.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-import pytorch_lightning as pl
+import numpy as np
 import torch
 
-from benchmarks.timing import quiet_trainer
 from nas_lightning.data import Cifar10, SearchData
-from nas_lightning.errors import InputError
+from nas_lightning.genotype import Genotype
 from nas_lightning.objectives.tables import TabularNasBench201
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Nasi
-from nas_lightning.utils.tables import Table
+from nas_lightning.strategies.nasi import derive_mode
+from nas_lightning.utils.progress import follow
+from nas_lightning.utils.tables import Entry, Table
+from reproductions.nasi import TraceSamples, draw_samples, trace_step
 
-SIZES = {"in_channels": 3, "num_classes": 10, "channels": 16, "cells": 5}
-BATCH = 64
+SIZES = {"in_channels": 3, "num_classes": 10, "channels": 8, "cells": 5}
+BATCH = 32
 DATASETS = ("cifar10", "cifar100", "imagenet16-120")
-REPORTED = "93.55 / 71.20 / 44.84 (NASI(4T))"
+MU = 1.0
+FIRST = 50  # samples that ν₀ is computed from
+NU0 = 500.0  # of equation 6.15
+REPORTED = "Reported for T: 93.08 / 69.51 / 40.87, for 4 T: 93.55 / 71.20 / 44.84"
+
+STEPS: Mapping[str, Callable[[TraceSamples], torch.Tensor]] = {
+    "6.14": lambda one: trace_step(one, MU, float(one.traces[:FIRST].mean())),
+    "6.15": lambda one: trace_step(one, MU, NU0, adaptive=True),
+    "median": lambda one: trace_step(one, MU, float(one.traces[:FIRST].quantile(0.5))),
+    "quantile 0.75": lambda one: trace_step(one, MU, float(one.traces[:FIRST].quantile(0.75))),
+}
+"""Δ* by the choice of ν: the mean of the first traces, the running mean from ν₀ = 500, their quantiles."""
+
+DERIVATIONS: Mapping[str, Callable[[NasBench201, Mapping[str, torch.Tensor]], Genotype]] = {
+    "not derived": derive_mode,
+    "derived": lambda space, p: space.discretize(p),
+}
 
 
 def main() -> None:
@@ -42,70 +58,75 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=100, help="T")
-    parser.add_argument("--nu", type=float, default=20.0)
-    parser.add_argument("--mu", type=float, default=1.0)
-    parser.add_argument("--results", type=Path, default=Path("outputs/nasi.jsonl"))
+    parser.add_argument("--steps", type=int, default=240, help="4 T")
+    parser.add_argument("--results", type=Path, default=Path("outputs/nasi"))
     options = parser.parse_args()
-    table_file = options.results.with_suffix(".csv")
-    if table_file == options.results:
-        raise InputError(
-            "expected lines (.jsonl) whose table is .csv", got=options.results, where="--results"
-        )
     torch.set_num_threads(1)
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    lines = options.results.read_text(encoding="utf-8").splitlines() if options.results.is_file() else []
-    settings = [options.steps, options.nu, options.mu]
-    rows = [row for row in map(json.loads, lines) if row["settings"] == settings]
+    options.results.mkdir(parents=True, exist_ok=True)
+    budgets = options.steps // 4, options.steps
     table = TabularNasBench201(options.data / "nasbench201" / "test_accuracy.csv")
-    for seed in sorted(set(range(options.seeds)) - {row["seed"] for row in rows}):
-        row = {"settings": settings, "seed": seed, **search(seed, options, table)}
-        rows.append(row)
-        print(row, flush=True)
-        with options.results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-    found = summary(rows)
-    table_file.write_text(found.csv(), encoding="utf-8")
-    print(found.markdown())
+    for steps in budgets:  # all searches have T samples before one has 4 T
+        start = time.process_time()
+        samples = [
+            draw(seed, steps, options)
+            for seed in follow(range(options.seeds), f"searches of {steps} samples")
+        ]
+        print(f"{time.process_time() - start:.0f} processor seconds")
+        done = [budget for budget in budgets if budget <= steps]
+        for found in tables(samples, done, table):
+            (options.results / f"{found.name}.csv").write_text(found.csv(), encoding="utf-8")
+        print(found.markdown(), flush=True)
 
 
-def search(seed: int, options: argparse.Namespace, table: TabularNasBench201) -> dict:
-    pl.seed_everything(seed, verbose=False)
-    images = max(20_000, 2 * BATCH * options.steps)  # T batches of the half that trains
-    root = str(options.data / "cifar10")
-    data = SearchData(Cifar10(root=root, batch_size=BATCH, subset=images, seed=seed))
+@cache
+def images(root: Path) -> SearchData:
+    """Read the images once; a search shuffles them."""
+    data = SearchData(Cifar10(root=str(root), subset=20_000))
     data.setup()
-    if options.steps > (most := len(data.train)):
-        raise InputError(f"expected at most {most} samples, a batch each", got=options.steps, where="--steps")
+    return data
+
+
+def draw(seed: int, steps: int, options: argparse.Namespace) -> TraceSamples:
+    """Return the samples of a search; draw those that are not in its file."""
+    data, space = images(options.data / "cifar10"), NasBench201()
+    torch.manual_seed(seed)
+    strategy = Nasi(space, space.supernet(**SIZES), data, nu=1.0, computed="sampled", seed=seed)
+    path = options.results / f"{seed}.csv"
+    return draw_samples(strategy, data, path, steps=steps, batch_size=BATCH, settings={"sizes": SIZES})
+
+
+def tables(samples: Sequence[TraceSamples], budgets: Sequence[int], table: TabularNasBench201) -> list[Table]:
+    """Return the cells of all searches, and their mean accuracies by T, ν, and derivation."""
+    seeds: list[list[Entry]] = []
+    rules: list[list[Entry]] = []
+    for T in budgets:
+        for none, derive in DERIVATIONS.items():
+            for rule, step in STEPS.items():
+                cells = [cell_of(step(one.first(T)), derive) for one in samples]
+                found = np.array([[table.column(name, cell) for name in DATASETS] for cell in cells])
+                ends = list(zip(found.mean(axis=0), found.std(axis=0, ddof=1), strict=True))
+                kind: list[Entry] = [T, rule, none]
+                rules.append([*kind, *(float(value) for pair in ends for value in pair)])
+                seeds += [
+                    [*kind, seed, table.key(cell), *row.tolist()]
+                    for seed, (cell, row) in enumerate(zip(cells, found, strict=True))
+                ]
+    columns = ["T", "ν", "none"]
+    pairs = [column for name in DATASETS for column in (name, f"± {name}")]
+    note = f"Test accuracies (%), mean and standard deviation. {REPORTED}"
+    return [
+        Table("seeds", "NASI's cells", [*columns, "seed", "cell", *DATASETS], seeds),
+        Table("rules", f"NASI, {len(samples)} seeds", [*columns, *pairs], rules, note),
+    ]
+
+
+def cell_of(
+    step: torch.Tensor, derive: Callable[[NasBench201, Mapping[str, torch.Tensor]], Genotype]
+) -> Genotype:
+    """Return the genotype of α* = Δ*."""
     space = NasBench201()
-    supernet = space.supernet(**SIZES)
-    settings = {"nu": options.nu, "mu": options.mu, "computed": "sampled", "seed": seed}
-    strategy = Nasi(space, supernet, data, **settings)
-    trainer = quiet_trainer(1, limit_train_batches=options.steps)
-    start = time.process_time()
-    trainer.fit(strategy, data)
-    (genotype,) = strategy.derive()
-    return {
-        "arch": space.notation(genotype),
-        "accuracy": [table.column(name, genotype) for name in DATASETS],
-        "seconds": round(time.process_time() - start),
-    }
-
-
-def summary(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a row for each seed; with several, also their mean and standard deviation.
-
-    >>> rows = [{"seed": s, "arch": "", "accuracy": [90 + s, 70, 40], "seconds": 9} for s in (0, 2)]
-    >>> summary(rows).rows[-1]
-    ['deviation', '', 1.4142135623730951, 0.0, 0.0, 0.0]
-    """
-    seeds = [[row["seed"], row["arch"], *row["accuracy"], row["seconds"]] for row in rows]
-    over = {"mean": statistics.mean, "deviation": statistics.stdev} if len(rows) > 1 else {}
-    columns = list(zip(*seeds, strict=True))[2:]
-    last = [[name, "", *(float(of(column)) for column in columns)] for name, of in over.items()]
-    names = ["seed", "cell", *DATASETS, "seconds"]
-    note = f"Test accuracies (%), seconds of one processor. Reported: {REPORTED}"
-    return Table("seeds", f"NASI, {len(rows)} seeds", names, [*seeds, *last], note)
+    shape = space.groups["cell"].shape
+    return derive(space, {"cell": step.view(shape).softmax(dim=-1)})
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import csv
 import logging
 import statistics
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,50 @@ import torch
 
 from benchmarks.timing import quiet_trainer
 from nas_lightning.data import Cifar10, Fake, SearchData
+from nas_lightning.genotype import Genotype
 from nas_lightning.metrics import Metric
 from nas_lightning.metrics.pool import score_pool
 from nas_lightning.objectives.rankings import AT_THE_TOP, TO_WEIGH
 from nas_lightning.objectives.tables import TabularNasBench201
 from nas_lightning.spaces import NasBench201
 from nas_lightning.strategies import Evolution, Greedy, Predictor, Robot
-from nas_lightning.strategies.black_box.base import Scores
-from reproductions.measurements.training_free import ScoredCells, from_table
+from nas_lightning.strategies.black_box.base import BlackBox, Scores
+from nas_lightning.utils.randomness import choose
 
 KEEP = 0.1
 SIZES = {"in_channels": 3, "num_classes": 10, "channels": 8, "cells": 2}
 METRICS: dict[str, Metric] = {**AT_THE_TOP, **TO_WEIGH}
 _ROUNDS = 60  # more than there are seconds for
+
+
+class ScoredCells(NasBench201):
+    """The cells that have scores."""
+
+    genotypes: Sequence[Genotype] = ()
+
+    @classmethod
+    def of(cls, notations: Iterable[str]) -> ScoredCells:
+        """Return a space of these cells; arguments of a constructor would be settings of genotypes."""
+        space = cls()
+        space.genotypes = [space.parse(notation) for notation in notations]
+        return space
+
+    def sample(self, generator: torch.Generator) -> Genotype:
+        return choose(self.genotypes, generator)
+
+
+class FromFile(BlackBox):
+    """Mixin for strategies that looks up scores by the names of their metrics."""
+
+    file: Mapping[str, Scores]
+
+    def measure(self, genotypes: Sequence[Genotype]) -> list[Scores]:
+        rows = [self.file[self.space.notation(genotype)] for genotype in genotypes]
+        return [{name: row[name] for name in self.metrics} for row in rows]
+
+
+def from_table(strategy: type[BlackBox]) -> Any:
+    return type(f"{strategy.__name__}FromFile", (FromFile, strategy), {})
 
 
 def main() -> None:
@@ -137,7 +168,7 @@ def search(
     limits = {"evaluation": "table", "seconds": seconds, "agreement": 0, "seed": number}
     data = SearchData(Fake(train_size=8, test_size=4, batch_size=4))
     module = from_table(strategy)(space, space.network, data, benchmark, **limits, **settings)
-    module.file, module.columns = file, {name: name for name in module.metrics}
+    module.file = file
     quiet_trainer(_ROUNDS, limit_train_batches=1).fit(module, data)
     (genotype,) = module.derive()
     return space.notation(genotype), len(module.evaluated)

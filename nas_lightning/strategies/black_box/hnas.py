@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ from nas_lightning.spaces.network import NetworkFactory, build_on
 from nas_lightning.strategies.black_box.base import Scores, suggest
 from nas_lightning.strategies.black_box.pool import PoolSearch
 from nas_lightning.utils.randomness import seed_of_name
-from nas_lightning.validation import PositiveFloat, PositiveInt, checked
+from nas_lightning.validation import PositiveFloat, PositiveInt, at_least, checked
 
 BOX = {"log10_mu": EXPONENTS, "quantile": (0.0, 1.0)}
 NTK_TRACE, NTK_CONDITION = NTKSqrtMeanDiagonal(), NTKCondition()
@@ -57,6 +57,7 @@ class Hnas(PoolSearch):
         condition: κ.
         t: exponent of F; 1 in the thesis, 0.5 in its public code.
         starts: number of rounds before the Gaussian process.
+        images: number of training images on which architectures are scored; 64 in the thesis.
         score_data: other images on which architectures are scored; None: those of `data`.
         evaluation: `training` or `table`, the observations of the Gaussian process.
         **pool: see `PoolSearch` and `BlackBox`.
@@ -82,6 +83,7 @@ class Hnas(PoolSearch):
         condition: Metric = NTK_CONDITION,
         t: PositiveFloat = 1.0,
         starts: PositiveInt = 5,
+        images: Annotated[int, at_least(2)] = 64,
         score_data: ImageData | None = None,
         evaluation: Evaluator = "training",
         **pool: Any,
@@ -90,7 +92,7 @@ class Hnas(PoolSearch):
             check_metric(metric, "strategy.metric")
         check_condition(condition, "strategy.condition")
         ranked = COMBINED if isinstance(metric, str) else {"metric": metric}
-        super().__init__(space, network, data, benchmark, evaluation=evaluation, **pool)
+        super().__init__(space, network, data, benchmark, images=images, evaluation=evaluation, **pool)
         self.metrics = {**ranked, "condition": condition}
         self.metric = metric
         if self.objective is None:

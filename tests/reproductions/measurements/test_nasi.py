@@ -1,84 +1,65 @@
-"""NASI's measurement has the size that it says, and as many samples as are asked for."""
+"""NASI's measurement applies T, ν, and the derivation to samples that are drawn once."""
 
 import csv
-import json
 import sys
-from argparse import Namespace
 
 import pytest
+import torch
 
-from nas_lightning.data import Digits
-from nas_lightning.errors import InputError
-from nas_lightning.strategies import Nasi
+from nas_lightning.data import Digits, SearchData
+from nas_lightning.objectives.tables import TabularNasBench201
+from nas_lightning.spaces import NasBench201
+from nas_lightning.strategies.nasi import Nasi
 from reproductions.measurements import nasi
-
-
-@pytest.fixture
-def seen(monkeypatch, tmp_path):
-    """`seen(steps)`: the steps of a search on digits, at the sizes of a toy."""
-    steps = []
-
-    def search(number):
-        monkeypatch.setattr(nasi, "Cifar10", lambda **_: Digits(batch_size=8, subset=64))
-        monkeypatch.setattr(nasi, "SIZES", {"in_channels": 1, "num_classes": 10, "channels": 2, "cells": 1})
-        own = Nasi.training_step
-
-        def step(self, batch, batch_idx):
-            steps.append(batch_idx)
-            own(self, batch, batch_idx)
-
-        monkeypatch.setattr(Nasi, "training_step", step)
-        table = type("Table", (), {"column": lambda *_: 90.0})()
-        nasi.search(0, Namespace(data=tmp_path, steps=number, nu=20.0, mu=1.0), table)
-        return steps
-
-    return search
+from reproductions.nasi import TraceSamples
+from tests.studies.conftest import write_table
 
 
 def test_sizes_are_those_of_the_docstring():
-    assert {"channels": 16, "cells": 5}.items() <= nasi.SIZES.items()
-    assert "16 channels, five cells a stage" in nasi.__doc__
+    assert {"channels": 8, "cells": 5}.items() <= nasi.SIZES.items()
+    assert "8 channels, five cells per stage, batches of 32" in nasi.__doc__
+    assert nasi.BATCH == 32
 
 
-def test_number_of_samples(seen):
-    assert len(seen(3)) == 3
+def test_choices_of_nu_by_hand():
+    """t = 1, 2, 600: only the mean and the median hold the last one back; ‖G‖ is 1 throughout."""
+    samples = TraceSamples(torch.tensor([1.0, 2.0, 600.0]).double(), torch.eye(3).double())
+    step = {name: (3 * rule(samples)).tolist() for name, rule in nasi.STEPS.items()}
+    assert step["6.14"] == pytest.approx([1, 1, 0])  # 1 − μ = 0 above ν
+    assert step["median"] == pytest.approx([1, 1, 0])
+    assert step["quantile 0.75"] == pytest.approx([1, 1, 0])
+    low = TraceSamples(torch.tensor([499.0, 400.0, 460.0]).double(), torch.eye(3).double())
+    assert (3 * nasi.STEPS["6.15"](low)).tolist() == pytest.approx([1, 1, 1])  # ν: 500, 499.5, 466.3
+    high = TraceSamples(torch.tensor([501.0, 500.0, 501.0]).double(), torch.eye(3).double())
+    assert (3 * nasi.STEPS["6.15"](high)).tolist() == pytest.approx([0, 1, 0])  # ν: 500, 500.5, 500.3
 
 
-def test_more_images_than_available_are_refused(seen):
-    with pytest.raises(InputError, match="expected at most 4 samples, a batch each, got 5"):
-        seen(5)
-
-
-def test_saved_searches_are_not_repeated(monkeypatch, tmp_path, capsys):
-    """Of other settings it is; the table beside the file has what was asked for alone."""
-    own, other = [156, 20.0, 1.0], [60, 20.0, 1.0]
-    kinds = [(own, 0, 90.0), (other, 0, 10.0), (own, 1, 92.0), (other, 2, 10.0)]
-    rows = [
-        {"settings": settings, "seed": seed, "arch": "a", "accuracy": [value, 70.0, 40.0], "seconds": 9}
-        for settings, seed, value in kinds
-    ]
-    (tmp_path / "seeds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    searched = []
-
-    def search(seed, options, table):
-        searched.append(seed)
-        return {"arch": "b", "accuracy": [94.0, 73.0, 46.0], "seconds": 9}
-
-    monkeypatch.setattr(nasi, "search", search)
-    monkeypatch.setattr(nasi, "TabularNasBench201", lambda path: None)
-    words = ["--seeds", "3", "--steps", "156", "--results", str(tmp_path / "seeds.jsonl")]
+def test_tables_are_of_the_drawn_samples(monkeypatch, tmp_path, capsys):
+    """A second call draws nothing; `none` is derived in the rows that say so alone."""
+    digits = SearchData(Digits(subset=64))
+    digits.setup()
+    monkeypatch.setattr(nasi, "images", lambda root: digits)
+    monkeypatch.setattr(nasi, "SIZES", {"in_channels": 1, "num_classes": 10, "channels": 2, "cells": 1})
+    monkeypatch.setattr(nasi, "BATCH", 4)
+    (tmp_path / "nasbench201").mkdir()
+    (tmp_path / "nasbench201" / "test_accuracy.csv").write_text(write_table(tmp_path).read_text())
+    drawn, own = [], Nasi.trace_slopes
+    monkeypatch.setattr(Nasi, "trace_slopes", lambda self, *batch: drawn.append(1) or own(self, *batch))
+    words = ["--data", str(tmp_path), "--seeds", "2", "--steps", "8", "--results", str(tmp_path / "found")]
     monkeypatch.setattr(sys, "argv", ["nasi", *words])
     nasi.main()
-    assert searched == [2]
-    with (tmp_path / "seeds.csv").open(newline="") as file:
-        found = {line["seed"]: float(line["cifar10"]) for line in csv.DictReader(file)}
-    assert found == pytest.approx({"0": 90.0, "1": 92.0, "2": 94.0, "mean": 92.0, "deviation": 2.0})
-    assert "| deviation | " in capsys.readouterr().out
-
-
-def test_table_does_not_overwrite_results(monkeypatch, tmp_path):
-    (tmp_path / "seeds.csv").write_text("mine")
-    monkeypatch.setattr(sys, "argv", ["nasi", "--results", str(tmp_path / "seeds.csv")])
-    with pytest.raises(InputError, match="whose table is"):
-        nasi.main()
-    assert (tmp_path / "seeds.csv").read_text() == "mine"
+    assert len(drawn) == 2 * 8
+    before = {path.name: path.read_bytes() for path in (tmp_path / "found").iterdir()}
+    nasi.main()
+    assert len(drawn) == 2 * 8
+    assert {path.name: path.read_bytes() for path in (tmp_path / "found").iterdir()} == before
+    table = TabularNasBench201(tmp_path / "table.csv")
+    seeds = list(csv.DictReader(before["seeds.csv"].decode().splitlines()))
+    assert len(seeds) == 2 * 2 * 4 * 2
+    for row in seeds:
+        assert row["none"] == "derived" or "none~" not in row["cell"]
+        cell = NasBench201().parse(row["cell"])
+        assert float(row["cifar100"]) == table.column("cifar100", cell)
+    for row in csv.DictReader(before["rules.csv"].decode().splitlines()):
+        same = [s for s in seeds if all(s[key] == row[key] for key in ("T", "ν", "none"))]
+        assert float(row["cifar10"]) == pytest.approx(sum(float(s["cifar10"]) for s in same) / 2)
