@@ -205,9 +205,9 @@ def hnas_name(t: float) -> str:
     """Return the name of a search by F(x) = |x|^2t.
 
     >>> hnas_name(1.0), hnas_name(0.5)
-    ('HNAS, |x|^2', 'HNAS, |x|^1')
+    ('HNAS, t = 1', 'HNAS, t = 0.5')
     """
-    return f"{HNAS}, |x|^{2 * t:g}"
+    return f"{HNAS}, t = {t:g}"
 
 
 @dataclass(frozen=True)

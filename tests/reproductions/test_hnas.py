@@ -64,7 +64,7 @@ def test_theorem_7_4():
 
 
 CELLS, POOL, ROUNDS = 24, 12, 5
-BOTH = {"HNAS, |x|^2": 1.0, "HNAS, |x|^1": 0.5}
+BOTH = {"HNAS, t = 1": 1.0, "HNAS, t = 0.5": 0.5}
 
 
 class Size(Params):
