@@ -608,7 +608,8 @@ class KernelSelection(ScoredStudy):
                     ends = accuracy[self._results(values.get(name), worth, k, self._size(dataset))]
                     found = [float(ends.mean()), float(ends.std(ddof=1))]
                     rows.append([dataset, name, k, judge, images, self._size(dataset), *found])
-        columns = ["data set", "chosen by", "k", "evaluations by", "scored on", "pool", "accuracy", "± accuracy"]
+        columns = ["data set", "chosen by", "k", "evaluations by"]
+        columns += ["scored on", "pool", "accuracy", "± accuracy"]
         title = f"One selection for each data set: {self.searches} searches in pools of {self.cells:,} cells"
         return Findings([Table("selection", title, columns, rows, _SELECTION)])
 
