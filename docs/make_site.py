@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[1]
 SITE = REPOSITORY / "build" / "site"
 PACKAGES = (
     *("spaces", "data", "tasks", "metrics", "objectives", "strategies", "callbacks", "training"),
-    *("models", "runs", "report", "plots", "studies"),
+    *("models", "zoo", "runs", "report", "plots", "studies"),
 )
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)")
 
