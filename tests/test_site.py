@@ -63,3 +63,10 @@ def test_links_between_pages_work_in_the_repository_too():
         links = re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
         broken += [f"{page.name}: {link}" for link in links if not (page.parent / link).exists()]
     assert broken == []
+
+
+@pytest.mark.parametrize(("group", "page"), [("strategy", "strategies.md"), ("space", "spaces.md")])
+def test_pages_list_every_option(group, page):
+    text = (make_site.REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    names = [name for name in options(group) if f"`{name}`" not in text]
+    assert [name for name in names if f"`{name.removeprefix('nasbench1shot1')}`" not in text] == []
