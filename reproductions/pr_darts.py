@@ -278,10 +278,9 @@ def _panels(curves: Mapping[float, Sequence[Curve]]) -> dict[str, dict[str, Valu
 
 # What gates, sparsity, and the path term do to the derived cell (PR-DARTS, Zhou et al. 2020, figure 1).
 
-DARTS, RANDOM = "DARTS", "random cells"
-PAPER, PUBLIC_CODE = "the paper", "public code"
+RANDOM = "random cells"
 SEARCHES: Mapping[str, Callable[..., OneShot]] = {
-    DARTS: Darts,
+    "DARTS": Darts,
     "gates": partial(PRDarts, regularizer=None),
     "gates + sparsity": partial(PRDarts, regularizer=Sparsity()),
     "gates + path": partial(PRDarts, regularizer=PathDepth()),
@@ -349,7 +348,7 @@ class PathAblation(Study):
         searches: Annotated[Sequence[str], entries(1), DISTINCT] = tuple(SEARCHES),
         repetitions: PositiveInt = 5,
         arch_lr: PositiveFloat = 0.025,
-        epochs: Annotated[Sequence[PositiveInt], DISTINCT] = (5, 40),
+        epochs: Annotated[Sequence[PositiveInt], DISTINCT] = (5, 30),
         lr: PositiveFloat = 0.025,
         seed: Seed = 0,
     ) -> None:
@@ -407,7 +406,7 @@ class PathAblation(Study):
         return Findings(
             self._tables(found, accuracies, f"{space.name} on {data.name}", task_of(data).score),
             {
-                "depth": figures.overlay(curves_by_form(curves), "depth of the normal cell", "epoch"),
+                "depth": figures.overlay({"Normal cell, mean of the searches": curves}, "depth", "epoch"),
                 "cells": draw_topologies(drawn),
             },
         )
@@ -456,19 +455,6 @@ class PathAblation(Study):
             Table("ablation", title, ["search", *columns], means, f"Means ± standard errors. {_CELLS_NOTE}"),
             Table("cells", f"The cells of {title}", ["search", "seed", *columns], rows, _CELLS_NOTE),
         ]
-
-
-def curves_by_form(curves: Mapping[str, Values]) -> dict[str, dict[str, Values]]:
-    """Return the curves of the paper's form and those of the public code, with DARTS in both."""
-    panels: dict[str, dict[str, Values]] = {}
-    for name, curve in curves.items():
-        form, _, part = name.rpartition(", ")
-        if name == DARTS:
-            panels = {title: {name: curve} for title in (PAPER, PUBLIC_CODE)}
-        else:
-            title = form or (PUBLIC_CODE if name == PUBLIC_CODE else PAPER)
-            panels.setdefault(title, {})["PR-DARTS" if part == PUBLIC_CODE else part] = curve
-    return panels
 
 
 # PR-DARTS' theorems 1, 2, and 4 on the cell of the theorems (Zhou et al. 2020, arXiv:2006.16537).

@@ -19,7 +19,6 @@ from reproductions.pr_darts import (
     GatedCell,
     PathAblation,
     SkipConvergence,
-    curves_by_form,
     draw_gates,
     losses,
     rate,
@@ -105,15 +104,6 @@ def test_shares_above_one_are_refused():
 
 
 # The ablation of figure 1.
-
-
-def test_ablation_by_form_has_darts_in_both_panels():
-    names = ["DARTS", "gates", "PR-DARTS", "public code, gates", "public code"]
-    panels = curves_by_form({name: name for name in names})
-    assert panels == {
-        "the paper": {"DARTS": "DARTS", "gates": "gates", "PR-DARTS": "PR-DARTS"},
-        "public code": {"DARTS": "DARTS", "gates": "public code, gates", "PR-DARTS": "public code"},
-    }
 
 
 def test_ablation_resumes_and_reports_what_it_found(tmp_path, generator):

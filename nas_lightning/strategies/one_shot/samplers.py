@@ -346,8 +346,9 @@ class HardConcrete(TemperatureSampler):
     """Gates, of which a step computes only the largest of an edge.
 
     Ties are broken at random, as in the authors' code; the paper samples two operations. The zero operation
-    has a gate during the search, but the loss does not depend on it, so no genotype is derived from it. The
-    default τ is for short runs; the paper's 10 is for its 40,000 steps.
+    has a gate during the search, but the loss does not depend on it, so no genotype is derived from it.
+    τ starts at 1 as in the authors' code: at the paper's 10, P rounds to 1 and the regularizers have no
+    gradient, so that only a part of a long search has any.
 
     Args:
         tau_start: τ in the first epoch.
